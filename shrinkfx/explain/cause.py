@@ -24,7 +24,7 @@ from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.decisions import avoiding, beside
 from shrinkfx.report.explanation.lies import NOT_AS_DECLARED, Lie
-from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.operators import Operator, shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 
@@ -195,12 +195,10 @@ def _without_knowing(
     """Say what the search alone has shown, and who is guilty by that."""
     if not shown.fails:
         return (), ()
-    if len(left) == 1:
-        return (f"{left[0]} fails alone: no other operator is left.",), left
-    if not shown.minimal:
+    alone = len(left) == 1
+    if not alone and not shown.minimal:
         return (), ()
-    named = ", ".join(dict.fromkeys(operator.operator for operator in left))
-    return (f"All {len(left)} operators that are left are needed: {named}.",), ()
+    return (shown_by_the_search(left),), left if alone else ()
 
 
 def _with_more(

@@ -76,6 +76,18 @@ def test_kernel_that_errs_is_guilty_not_the_one_that_shows_it() -> None:
     )
 
 
+def test_first_wrong_value_is_not_told_again_where_the_failure_has_it() -> None:
+    wrong, _ = ask((told(made(2, "tanh", WRONG)), FAILS))
+    assert "The first wrong value is at [1, 0]: 3.5, eager gives 3.0." in wrong.cause
+    said = (
+        "output 0: 12 of 64 elements differ, the first at [1, 0]: 3.5, eager gives 3.0"
+    )
+    named, _ = ask(
+        (told(made(2, "tanh", WRONG)), FAILS), target=replace(TARGET, text=said)
+    )
+    assert named.cause == wrong.cause[:1]
+
+
 def test_inputs_are_not_said_to_agree_where_they_do_not() -> None:
     wrong = made(2, "tanh", WRONG, given_wrong="relu")
     for table in (told(wrong), told(made(2, "tanh", WRONG), rewritten="relu")):
@@ -199,10 +211,12 @@ class Server(FakeServer):
         super().__init__(answer)
 
 
-def ask(*answers: tuple[KernelValues | None, Ending]) -> tuple[WrongValue, Server]:
+def ask(
+    *answers: tuple[KernelValues | None, Ending], target: Signature = TARGET
+) -> tuple[WrongValue, Server]:
     server = Server(*answers)
     client = CheckClient(server, Limits(10.0, 1 << 30))
-    found = values(Minimum(client, PROGRAM, TARGET))
+    found = values(Minimum(client, PROGRAM, target))
     assert found is not None
     return found, server
 

@@ -23,7 +23,7 @@ from shrinkfx.report.explanation.decisions import (
 )
 from shrinkfx.report.explanation.decisions import lines as decision_lines
 from shrinkfx.report.explanation.lies import Lie
-from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.operators import Operator, shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.report.issue.code import Traits, quoted, traits_of
@@ -176,6 +176,27 @@ def test_cause_that_only_says_the_error_again_is_no_cause() -> None:
     text = text_of(facts, Explanation(cause=halted.cause, halted=halted))
     assert "**Cause**" not in text
     assert "What it comes from." in text
+
+
+def test_cause_is_told_without_what_the_issue_says_anyway() -> None:
+    said = "'no_such' was not declared in this scope"
+    facts = replace(FACTS, kind=Kind.COMPILE_ERROR, stage=Stage.COMPILE, said=said)
+    code = (CodeLine(13, "x = no_such(y);", at_fault=True),)
+    halted = Halted((GUILTY,), "C++ compilation", said=said, kernel="cpp_0", code=code)
+    text = text_of(facts, Explanation(cause=halted.cause, halted=halted))
+    assert (
+        "known: C++ compilation of kernel cpp_0, which computes `aten.bmm`, fails.\n"
+        in text
+    )
+    assert text.count("no_such(y)") == 1
+
+
+def test_what_the_search_alone_has_shown_is_no_cause() -> None:
+    for left in ((GUILTY,), (GUILTY, Operator("n", "aten.relu.default"))):
+        told = Explanation(cause=(shown_by_the_search(left),), operators=left)
+        text = text_of(FACTS, told)
+        assert "**Cause**" not in text
+        assert "What it comes from." in text
 
 
 def test_generated_code_is_quoted_with_the_line_at_fault() -> None:
@@ -480,6 +501,29 @@ def test_error_log_of_a_death_is_where_it_was_and_no_warnings() -> None:
     assert said[:2] == ["what():  no", "Fatal Python error: Segmentation fault"]
     assert error_log(WARNED + LOG, "repro.py") == error_log(LOG, "repro.py")
     assert error_log("Fatal Python error: Bus error\n", "repro.py")
+
+
+WARNED_BY_GCC = """\
+In file included from /opt/torch/include/vec512.h:10,
+                 from /opt/torch/include/vec.h:7:
+/opt/torch/include/vec512_qint.h:243:19: warning: overflow in conversion
+  243 |       0xff, 0xff, 0xff, 0xff,
+      |                   ^~~~
+/tmp/abc/model.kernel.cpp: In function 'void cpp_0(const float*)':
+/tmp/abc/model.kernel.cpp:13:25: error: 'no_such' was not declared in this scope
+   13 |             auto tmp1 = no_such(tmp0);
+      |                         ^~~~~~~
+"""
+
+
+def test_error_log_of_a_compiler_is_its_error_and_no_warnings() -> None:
+    log = error_log(WARNED_BY_GCC, "repro.py").splitlines()
+    assert log[0] == "model.kernel.cpp: In function 'void cpp_0(const float*)':"
+    assert log[1].startswith("model.kernel.cpp:13:25: error: 'no_such' was not")
+    assert len(log) == 4
+    warnings = WARNED_BY_GCC.partition("/tmp/abc")[0] * 200
+    verified = replace(RECORD.verified, log=warnings + WARNED_BY_GCC)
+    assert "'no_such'" in facts_of(replace(RECORD, verified=verified)).log
 
 
 @pytest.mark.parametrize("log", [WARNED, "", WARNED + DIED])

@@ -40,6 +40,7 @@ class WrongValue(Message):
             ``shown_by`` are the kernels that read it then, ``shown_in`` what the first
             of them computes.
         missized: no operator is guilty, but how compiled code has worked out a size.
+        is_named: the failure's own words have the first wrong value.
         tiny: the error is below the tolerances, and all of the value.
         told_apart: others of its operators were cleared by having inner values
             returned, which changes what is fused.
@@ -68,6 +69,7 @@ class WrongValue(Message):
     call: int = 1
     without: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = field(default=())
+    is_named: bool = False
 
     @property
     def cause(self) -> tuple[str, ...]:
@@ -133,11 +135,9 @@ class WrongValue(Message):
         return f"{what} is computed otherwise in the graph that Inductor lowers"
 
     def _first(self, wrong: Wrong) -> str:
-        if wrong.metadata:
+        if wrong.metadata or (self.is_named and not self.tiny):
             return ""
-        index = list(wrong.first)
-        first = f"The first wrong value is at {index}: {wrong.got}"
-        first += f", eager gives {wrong.expected}"
+        first = f"The first wrong value is at {place_of(wrong)}"
         return f"{first}: little, but all of it." if self.tiny else f"{first}."
 
     def _elsewhere(self) -> str:
@@ -150,6 +150,11 @@ class WrongValue(Message):
             else ("show it, and are right for what they were")
         )
         return f"{names} {what} given."
+
+
+def place_of(wrong: Wrong) -> str:
+    """Say where the first wrong value is, and what it is."""
+    return f"{[*wrong.first]}: {wrong.got}, eager gives {wrong.expected}"
 
 
 def in_words(wrong: Wrong, differ: str) -> str:
