@@ -246,6 +246,14 @@ shrinkfx.worker.interpreter.findings.Report: {said}
     assert "It needs `X`, which" in text_of(replace(facts, interpreted=""))
 
 
+def test_check_of_inputs_is_said_once() -> None:
+    checks = "AOTI_RUNTIME_CHECK_INPUTS"
+    facts = replace(FACTS, kind=Kind.CHECK_INPUTS, environment=(checks,))
+    assert "It needs" not in text_of(facts)
+    both = replace(facts, environment=(checks, "X"))
+    assert "It needs `X`, which the script sets." in text_of(both)
+
+
 def test_decisions_of_the_compiler_are_told_once_in_other_words() -> None:
     left = LeftOut(Subsystem.LOWERINGS, 2, 9, "aten.bmm.default", alone=True)
     switching = Switching(tried=32)
