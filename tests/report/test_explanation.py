@@ -95,6 +95,16 @@ def test_sentence_that_a_decision_stands_for_is_told_below() -> None:
     assert in_lines(blamed, FAILURE) == ("cause:    Another lies.",)
 
 
+def test_line_at_fault_is_told_once() -> None:
+    chain = Chain(code=(CodeLine(7, "  x = no(y);", at_fault=True),))
+    assert in_lines(Explanation(cause=("It dies.",), chain=chain), FAILURE) == (
+        "cause:    It dies.",
+        "code:     line 7: x = no(y);",
+    )
+    known = Explanation(cause=("Line 7: `x = no(y);`.",), chain=chain)
+    assert len(in_lines(known, FAILURE)) == 1
+
+
 def test_each_flag_is_told_with_what_it_has_changed() -> None:
     rows = (
         Row("", "", Outcome.SAME),
@@ -110,8 +120,11 @@ def test_each_flag_is_told_with_what_it_has_changed() -> None:
         "flags:    another failure: B=1 (assert in run: no)",
         "flags:    no answer: D=1 (minutes are short)",
         "flags:    same failure: A=1, E=1",
-        "flags:    not asked: F=1 (explain.json says why)",
+        "flags:    not asked: F=1 (it is for CUDA)",
     )
+    more = Guide((*rows[-1:], Row("G=1", "", Outcome.NOT_ASKED, why="minutes")))
+    (told,) = in_lines(Explanation(guide=more), FAILURE)
+    assert told == "flags:    not asked: F=1, G=1 (explain.json says why)"
     assert in_lines(Explanation(guide=Guide(rows[:1])), FAILURE) == ()
 
 

@@ -517,6 +517,11 @@ In file included from /opt/torch/include/vec512.h:10,
 /opt/torch/include/vec512_qint.h:243:19: warning: overflow in conversion
   243 |       0xff, 0xff, 0xff, 0xff,
       |                   ^~~~
+/opt/torch/include/vec512_qint.h: In instantiation of 'void f(T*) [with T = char]':
+/opt/torch/include/vec512_qint.h:714:31:   required from here
+/opt/torch/include/vec512_qint.h:1972:7: warning: overflow in conversion
+ 1972 |       0x80,
+      |       ^~~~
 /tmp/abc/model.kernel.cpp: In function 'void cpp_0(const float*)':
 /tmp/abc/model.kernel.cpp:13:25: error: 'no_such' was not declared in this scope
    13 |             auto tmp1 = no_such(tmp0);

@@ -50,9 +50,10 @@ def _code(explanation: Explanation) -> Iterator[str]:
     """Show the line of generated code at fault; ``explain.json`` has those around."""
     for part in (explanation.chain, explanation.halted):
         for line in part.code if part is not None else ():
-            if line.at_fault:
-                text = cut(line.text.strip(), _WIDTH)
-                yield f"code:     line {line.number}: {text}"
+            text = line.text.strip()
+            is_told = any(f"`{text}`" in said for said in explanation.cause)
+            if line.at_fault and not is_told:
+                yield f"code:     line {line.number}: {cut(text, _WIDTH)}"
 
 
 def _operators(left: Sequence[Operator]) -> Iterator[str]:
@@ -77,7 +78,7 @@ def _guide(guide: Guide) -> Iterator[str]:
         else:
             told = [_name(row) for row in rows]
         if told:
-            why = " (explain.json says why)" if outcome is Outcome.NOT_ASKED else ""
+            why = f" ({_why(rows)})" if outcome is Outcome.NOT_ASKED else ""
             yield f"flags:    {outcome}: {', '.join(told)}{why}"
     if guide.kernel_alone is not None:
         yield f"kernel:   {guide.kernel_alone}"
@@ -92,6 +93,12 @@ _ORDER = (
     Outcome.SAME,
     Outcome.NOT_ASKED,
 )
+
+
+def _why(rows: Sequence[Row]) -> str:
+    """Say why flags were not asked about, where that is the same of all."""
+    first, *others = dict.fromkeys(row.why for row in rows)
+    return first if first and not others else "explain.json says why"
 
 
 def _name(row: Row) -> str:

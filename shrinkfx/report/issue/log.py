@@ -14,8 +14,11 @@ _WARNING = re.compile(
     r"^\S+:\d+: \w*Warning: |^\[?W\d{4} |^\[W\d+ |^\S+:\d+:\d+: (?:warning|note): "
 )
 """How a warning begins, of Python's, of PyTorch's C++ or of a C++ compiler."""
+_QUOTED = re.compile(r"^  | *\d* \|")
+"""A line of code below a warning, as Python quotes it, or a C++ compiler."""
 _LEADS_TO = re.compile(
-    r"^In file included from |^ +from \S+:\d+[:,]|^\S+: (?:In|At) [^`]*:$"
+    r"^In file included from |^ +from \S+:\d+[:,]|^\S+: (?:In|At) .*:$"
+    r"|^\S+:\d+:\d+:   required from "
 )
 """What a C++ compiler says before a warning or an error, of where it is."""
 
@@ -64,10 +67,10 @@ def _rows_without_warnings(rows: list[str]) -> Iterator[str]:
             leading.append(row)
         elif is_warning:
             leading.clear()
-        elif not (quotes and row.startswith("  ")):
+        elif not (quotes and _QUOTED.match(row)):
             yield from (*leading, row)
             leading.clear()
-        quotes = is_warning or (quotes and row.startswith("  "))
+        quotes = is_warning or (quotes and bool(_QUOTED.match(row)))
     yield from leading
 
 
