@@ -147,6 +147,14 @@ def test_fake_kernel_that_promises_something_else_is_found(
             "given x[4, 3], more[4, 3], more[4, 3], more[4, 3], ..., scale=0.5, "
             "heads=3, how=...",
         ),
+        (
+            lambda x: OPS.attends(x, [], heads=3, how="nearest"),
+            "given x[4, 3], more=[], heads=3, how='nearest'",
+        ),
+        (
+            lambda x: OPS.attends(x, [], heads=3, how="/home/me"),
+            "given x[4, 3], more=[], heads=3, how=...",
+        ),
     ],
 )
 def test_operator_is_told_with_the_values_that_it_is_given(
