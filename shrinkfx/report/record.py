@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -154,13 +154,16 @@ class OtherCauses:
         """List all, those about an operator first."""
         return (*self.of_operators(), *self.warnings)
 
+    def wrong_among(self, targets: Iterable[str]) -> frozenset[str]:
+        """Name those of some operators that are not what they declare."""
+        told = self.of_operators()
+        return frozenset(t for t in targets if any(f"({t})" in text for text in told))
+
     def left_in(self, targets: Sequence[str]) -> tuple[str, ...]:
         """List those that concern a program which calls no more than ``targets``."""
-        left = (
-            text
-            for text in self.of_operators()
-            if any(f"({target})" in text for target in targets)
-        )
+        wrong = self.wrong_among(targets)
+        told = self.of_operators()
+        left = (text for text in told if any(f"({t})" in text for t in wrong))
         return (*left, *self.warnings)
 
 
@@ -208,8 +211,9 @@ class Search:
     Attributes:
         stopped: what ended it early, or ''.
         minimal: no single operator of the result can be dropped.
-        without_it: what the original does without the result's operators, or '' where
-            the failure's own words tell it apart.
+        without_it: what the original does without the result's operators, and without
+            any call of those that are not what they declare; or '' where the failure's
+            own words tell it apart.
         by_catch: failures other than the target, each once.
         kinds: by what could be made smaller or plainer, whether it is 1-minimal.
     """

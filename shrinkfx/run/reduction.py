@@ -46,8 +46,9 @@ class SearchResult:
     Attributes:
         rate: the part of the result's runs that fail.
         calls: how often a run must call the result before it fails.
-        rest: what the original does without the result's operators, or '' where
-            the failure's own words tell it apart.
+        rest: what the original does without the result's operators, and without any
+            call of those that are not what they declare; or '' where the failure's own
+            words tell it apart.
         second: the rest, if it fails alike.
         known: by candidate and form, how often it must be called, and its rate.
         without_guard_pages: it must fail without guard pages, too.
@@ -267,10 +268,16 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
     """Run the original without the result's operators.
 
     Where a failure has no words of its own, this tells whether the result is what
-    makes the original fail: then the rest does not.
+    makes the original fail: then the rest does not. Of an operator that is not what it
+    declares any call may fail so: all its calls go.
     """
+    best = found.reducer.best
+    targets = {best.target(name) for name in best.operators}
+    wrong = subject.other_causes.wrong_among(targets)
+    whole = subject.whole
+    also = {name for name in whole.operators if whole.target(name) in wrong}
     try:
-        rest = apply(subject.whole, [Drop(found.reducer.best.keep)])
+        rest = apply(whole, [Drop(best.keep | also)])
     except InvalidEdit:
         return
     if context.budget.check_s > context.budget.share():
@@ -285,7 +292,9 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
     found.rest = verdict.outcome.value
     if verdict.outcome is Outcome.REPRODUCED:
         found.second = [(rest, verdict)]
+        more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
         context.note(
-            "careful: without these operators the program fails alike. There is a "
-            f"second such failure: --candidate {rest.digest[:DIGITS]} writes the rest"
+            f"careful: without these operators{more} the program fails alike, by "
+            "the same bug or by another: "
+            f"--candidate {rest.digest[:DIGITS]} writes the rest"
         )

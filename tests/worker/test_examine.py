@@ -139,6 +139,33 @@ def test_fake_kernel_that_promises_something_else_is_found(
     assert text.endswith(said)
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda x: OPS.attends(x, [], heads=2), "given x[4, 3], more=[], heads=2"),
+        (
+            lambda x: OPS.attends(x, [x] * 4, 0.5, heads=3, how="very" * 20),
+            "given x[4, 3], more[4, 3], more[4, 3], more[4, 3], ..., scale=0.5, "
+            "heads=3, how=...",
+        ),
+        (
+            lambda x: OPS.attends(x, [], heads=3, how="nearest"),
+            "given x[4, 3], more=[], heads=3, how='nearest'",
+        ),
+        (
+            lambda x: OPS.attends(x, [], heads=3, how="/home/me"),
+            "given x[4, 3], more=[], heads=3, how=...",
+        ),
+    ],
+)
+def test_operator_is_told_with_the_values_that_it_is_given(
+    call: Call, said: str, tmp_path: Path
+) -> None:
+    made = program(call, torch.randn(4, 3), dynamic=False)
+    ((_, text),) = found(made, tmp_path)
+    assert text.endswith(said)
+
+
 def test_sizes_that_an_operator_refuses_are_nobodys_fault(tmp_path: Path) -> None:
     assert found(program(OPS.picky, torch.randn(4, 3)), tmp_path) == []
 
