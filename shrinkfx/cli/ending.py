@@ -41,7 +41,9 @@ def lines(
     if min(rate.values()) < 1.0:
         yield f"flaky:    {rate['before']:.0%} of runs fail, {rate['after']:.0%} now"
     yield from (s for s in reduction.cause if everything or s.startswith(_IN_SHORT))
-    yield from _by_catch(reduction.summary["by_catch"], _SHOWN if everything else 1)
+    folder = shlex.quote(str(reduction.repro.parent))
+    caught = reduction.summary["by_catch"]
+    yield from _by_catch(caught, folder, _SHOWN if everything else 1)
     yield f"verified: {failed} of {runs} runs of the repro fail in the same way"
     yield f"repro:    {reduction.repro}"
     if beside := [p.name for p in (reduction.issue, reduction.report) if p]:
@@ -51,12 +53,13 @@ def lines(
     yield _next(reduction)
 
 
-def _by_catch(caught: Sequence[Any], shown: int) -> Iterator[str]:
+def _by_catch(caught: Sequence[Any], folder: str, shown: int) -> Iterator[str]:
     for each in caught[:shown]:
         text = each["text"].partition("\n")[0]
+        get = f"shrinkfx --candidate {each['candidate']} --out {folder}"
         yield (
             f"by-catch: {each['kind']} in {each['stage']}: {_cut(text)} "
-            f"({each['operators']} operators, --candidate {each['candidate']})"
+            f"({each['operators']} operators: {get})"
         )
     if len(caught) > shown:
         yield f"by-catch: {len(caught) - shown} more: summary.json"

@@ -40,7 +40,8 @@ def _main(given: list[str], stdout: TextIO) -> int | None:
         return _list_strategies()
     if options.print_completion:
         return _print_completion(options.print_completion)
-    tasks = options.model, options.resume, options.report, options.list_runs
+    folders = options.resume, options.report, options.list_runs, options.candidate
+    tasks = options.model, *folders
     if not options.capture and all(task is None for task in tasks):
         parser.error("which program? give the path of a .pt2 (or --help)")
     # All that a run needs takes half a second to import: not before --help is answered.

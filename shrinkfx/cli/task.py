@@ -25,6 +25,7 @@ from shrinkfx.cli.captured import (
 from shrinkfx.cli.from_arguments import (
     options_of,
     read,
+    refuse_beside_candidate,
     refuse_beside_explain,
     refuse_beside_list,
     refuse_beside_report,
@@ -127,6 +128,8 @@ def _do(
     refuse_beside_capture(arguments)
     if arguments.resume:
         return _resume(arguments, listener, sum_up)
+    if arguments.candidate:
+        return _retrieve(arguments, command, listener)
     if arguments.report:
         refuse_beside_report(arguments)
         return partial(_print_report, api.report(arguments.report, listener))
@@ -140,9 +143,6 @@ def _do(
         return partial(_print_confirmed, confirmed)
     if arguments.across:
         raise UsageError("--across is for a repro.py: add --verify")
-    if arguments.candidate:
-        retrieved = api.retrieve(options, arguments.candidate, listener)
-        return partial(_print_candidate, retrieved)
     if is_capture(arguments):
         options = captured(arguments, options, listener)
     everything = arguments.verbose or arguments.explain
@@ -155,6 +155,25 @@ def _do(
             return partial(_print_swept, swept)
         sum_up(swept)
         return partial(show, api.reduce_found(options, swept, listener))
+
+
+def _retrieve(
+    arguments: argparse.Namespace, command: str, listener: Listener
+) -> Callable[[], Ended]:
+    """Write a candidate of the run whose folder is named, as ``--out`` or alone."""
+    refuse_beside_candidate(arguments)
+    digest, folder, model = arguments.candidate, arguments.out, arguments.model
+    if folder is None and model is not None and is_run(arguments):
+        folder, model = model, None
+    if folder is None:
+        raise UsageError(
+            f"--candidate {digest} needs the folder of the run that has met it: "
+            f"shrinkfx --candidate {digest} --out DIR"
+        )
+    return partial(
+        _print_candidate,
+        api.retrieve(folder, digest, listener, model=model, command=command),
+    )
 
 
 def _resume(

@@ -298,5 +298,6 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
         found.second = [(rest, verdict)]
         context.note(
             "careful: without these operators the program fails alike. There is a "
-            f"second such failure: --candidate {rest.digest[:DIGITS]} writes the rest"
+            f"second such failure: --candidate {rest.digest[:DIGITS]} "
+            f"--out {context.out} writes the rest"
         )
