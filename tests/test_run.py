@@ -90,8 +90,8 @@ def fetch_a_candidate(out: Path) -> None:
     with closing(sqlite3.connect(out / "journal.sqlite")) as db:
         ask = "SELECT digest, outcome FROM checks ORDER BY number LIMIT 1"
         digest, outcome = db.execute(ask).fetchone()
-    ask = [sys.executable, "-m", "shrinkfx", "--candidate", digest[:10]]
-    done = run([*ask, "--out", str(out)])
+    fetch = [sys.executable, "-m", "shrinkfx", "--candidate", digest[:10]]
+    done = run([*fetch, "--out", str(out)])
     fails = outcome == "reproduced"
     assert done.returncode == (0 if fails else 3), done.stderr
     folder = out / f"candidate-{digest[:12]}"

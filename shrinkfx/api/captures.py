@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -18,6 +19,7 @@ from shrinkfx.validation import (
 )
 
 
+@contextmanager
 def capture(
     options: Options,
     command: Sequence[str],
@@ -25,11 +27,12 @@ def capture(
     *,
     program: int | None = None,
     stdout: IO[str] | None = None,
-) -> Options:
+) -> Iterator[Options]:
     """Run a failing script, and find the program that fails in it.
 
     The script runs as it is; each program that it hands to AOTInductor is on disk, in
-    ``capture/`` of the run's folder, before it is compiled, loaded or called.
+    ``capture/`` of the run's folder, before it is compiled, loaded or called. That
+    folder is this process's until the end of the block, which is where the run is.
 
     Args:
         options: those of the run that is to follow; their ``model`` is none.
@@ -37,7 +40,7 @@ def capture(
         program: the number of the program to reduce; None means the one that failed.
         stdout: where the command's output goes, if not where it would have gone.
 
-    Returns:
+    Yields:
         What ``reduce`` takes.
 
     Raises:
@@ -55,7 +58,7 @@ def capture(
         listener(Begun("capture", str(options.model), str(folder)))
         options = replace(options, out=folder)
         told = teller(listener)
-        return door.capture(options, words, program, folder, told, stdout)
+        yield door.capture(options, words, program, folder, told, stdout)
 
 
 def recaptured(

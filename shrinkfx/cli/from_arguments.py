@@ -80,7 +80,7 @@ def refuse_beside_list(arguments: argparse.Namespace) -> None:
     if arguments.model is not None:
         raise UsageError(f"--list {does}: leave {arguments.model} out")
     if arguments.command:
-        raise UsageError(f"--list {does}: leave -- and what follows out")
+        raise UsageError(f"--list {does}: leave the command out")
     _refuse_beside("list_runs", arguments, does)
 
 

@@ -34,11 +34,12 @@ class CaptureOptions:
 
     capture: bool = option(
         False,
-        help="what follows `--` is a command that fails, run as it is: the program "
-        "that fails in it is found, and reduced",
-        more="[What is captured](rooms/intake.md#a-failing-script)",
+        help="what follows is a command that fails, run as it is: the program that "
+        "fails in it is found, and reduced",
+        more="The command begins with the first word that is no option; `--` may stand "
+        "before it. [What is captured](capture.md)",
         common=True,
-        brief="run the command after `--`, and reduce the program that fails in it",
+        brief="run the command that follows, and reduce the program that fails in it",
     )
     program: int | None = option(
         None,

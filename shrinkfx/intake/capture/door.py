@@ -62,8 +62,8 @@ def script_of(command: tuple[str, ...]) -> Path:
         UsageError: there is no command.
     """
     if not command:
-        example = "shrinkfx --capture -- python serve.py --batch 4"
-        raise UsageError(f"--capture takes a command behind --: {example}")
+        example = "shrinkfx --capture python serve.py --batch 4"
+        raise UsageError(f"--capture takes a command: {example}")
     words = [word.partition("::")[0] for word in command]
     scripts = [word for word in words if word.endswith(".py")]
     modules = [after for word, after in pairwise(words) if word == "-m"]

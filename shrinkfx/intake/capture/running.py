@@ -81,8 +81,8 @@ class Script:
         except OSError as error:
             name = self.command[0]
             raise UsageError(
-                f"--capture -- {name}: {error.strerror}; what follows -- is a command "
-                "as you would type it: shrinkfx --capture -- python serve.py"
+                f"--capture {name}: {error.strerror}; what follows is a command as you "
+                "would type it: shrinkfx --capture python serve.py"
             ) from error
         try:
             bear_mark(mark, child.pid)

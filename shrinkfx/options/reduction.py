@@ -1,13 +1,90 @@
-"""The last lines of a reduction: what came of it, and the next command to type."""
+"""What came of a run, and how it is told: in a line, at the end of a run, as a page."""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from shrinkfx.api import Reduction
-from shrinkfx.failure.signature import Kind, why_another_word
+from shrinkfx.failure.signature import Kind, Signature, why_another_word
+from shrinkfx.program.candidate import Candidate
+
+_IN_NOTEBOOK = 20_000
+"""Characters of a repro that a notebook shows."""
+
+
+@dataclass(frozen=True, repr=False)
+class Reduction:
+    """What came of a run; as a text, what the command line says at its end.
+
+    Attributes:
+        status: ``reduced``, ``stopped`` (budget or Ctrl-C) or ``unverified``.
+        candidate: the smallest program that failed as ``signature`` says.
+        seen: that failure in the result's own words.
+        minimal: no single operator of it can be dropped.
+        operators: of the original, and of the result.
+        verified: how often the repro was run, and how often it failed.
+        repro: the script; its folder holds ``minimal.pt2`` and ``summary.json``.
+        cause: what is known of the failure's cause, in lines; ``explain.json`` has all.
+        issue: ``ISSUE.md``, or None where a command of the user's judges.
+        left_of_model: names and values of the user's model in the repro, in a line.
+        shows_alone: the repro needs neither guard pages nor the interpreter to fail.
+        summary: what ``summary.json`` holds.
+        to_go_on: the command that goes on where the search was stopped, or ''.
+        report: the page that shows all of it; None where it could not be written.
+    """
+
+    status: str
+    candidate: Candidate
+    signature: Signature
+    seen: Signature
+    minimal: bool
+    operators: tuple[int, int]
+    checks: int
+    seconds: float
+    verified: tuple[int, int]
+    repro: Path
+    summary: Mapping[str, Any]
+    to_go_on: str = ""
+    cause: tuple[str, ...] = ()
+    report: Path | None = None
+    issue: Path | None = None
+    left_of_model: str = ""
+    shows_alone: bool = True
+
+    def __repr__(self) -> str:
+        before, after = self.operators
+        return (
+            f"<Reduction: {self.status}, {before} -> {after} operators, "
+            f"{self.seen.kind} in {self.seen.stage}, {self.repro}>"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(lines(self, everything=False))
+
+    def _repr_markdown_(self) -> str:
+        """Show the repro in a notebook, as code."""
+        runs, failed = self.verified
+        before, after = self.operators
+        script = self.repro.read_text(encoding="utf-8") if self.repro.is_file() else ""
+        if len(script) > _IN_NOTEBOOK:
+            script = f"{script[:_IN_NOTEBOOK]}\n# ... all of it: {self.repro}\n"
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", script)), default=0))
+        said = " ".join(str(self.seen).split()).replace("`", "'")
+        return (
+            f"**{self.status}**: {before} → {after} operators; {failed} of {runs} runs "
+            f"of the repro fail so: `{said}`\n\n"
+            f"{fence}python\n{script}{fence}\n\n`{self.repro}`"
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line leaves with."""
+        return {"reduced": 0, "stopped": 4, "unverified": 5}[self.status]
+
 
 _SHOWN = 3
 """By-catch that is printed where everything is; ``summary.json`` has all."""

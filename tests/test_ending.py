@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from shrinkfx.api import Reduction
-from shrinkfx.cli.ending import lines
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.options.reduction import lines
 from shrinkfx.testing import PLANTED, chain, whole
 
 SEEN = Signature(Kind.NAN, Stage.COMPARE, text="output 0: 2 of 4 elements differ")
