@@ -562,7 +562,9 @@ def test_capture_of_a_script_that_does_not_fail_is_listed_and_says_why_on_resume
 
 
 def test_command_that_is_not_there_is_told(captured: Callable[..., Captured]) -> None:
-    with pytest.raises(UsageError, match="No such file or directory; what follows is a"):
+    with pytest.raises(
+        UsageError, match="No such file or directory; what follows is a"
+    ):
         captured("", "no-such-program")
 
 
