@@ -60,6 +60,8 @@ def is_run(arguments: argparse.Namespace) -> bool:
     ``--program`` says which.
     """
     named = Path(arguments.model or "-")
+    if arguments.model and not named.exists():
+        return not named.suffix  # who looks into it says that it is not there
     if not named.is_dir() or is_dump(named):
         return False
     if not api.is_capture(named):

@@ -117,13 +117,13 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized"):
-            if CAPTURE not in sys.argv and any(map(_is_script, sys.argv[1:])):
-                message += "\nto run a script that fails: "
-                message += "shrinkfx --capture python serve.py"
             known = list(self._option_string_actions)
             for word in re.findall(r"(?<= )--[\w-]+", message):
                 for near in difflib.get_close_matches(word, known, n=1):
                     message += f"\ndid you mean {near}?"
+            if CAPTURE not in sys.argv and any(map(_is_script, sys.argv[1:])):
+                message += "\nto run a script that fails: "
+                message += "shrinkfx --capture python serve.py"
         helps = "common options: shrinkfx --help\nall options: shrinkfx --help-all"
         super().error(f"{message}\n{helps}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -172,7 +173,7 @@ def _retrieve(
     """Write a candidate of the run whose folder is named, as ``--out`` or alone."""
     refuse_beside_candidate(arguments)
     digest, folder, model = arguments.candidate, arguments.out, arguments.model
-    if folder is None and model is not None and is_run(arguments):
+    if folder is None and model is not None and not os.path.isfile(model):
         folder, model = model, None
     if folder is None:
         raise UsageError(

@@ -132,6 +132,9 @@ def test_what_a_script_was_told_is_not_shown() -> None:
         ("--capture --program 0 -- true", "--program must be above 0, not 0"),
         ("--capture --until hang -- true", "--until hang needs --timeout"),
         ("--capture -- ./not-there.py", "No such file or directory"),
+        ("--capture a.py", "type it: shrinkfx --capture python a.py"),
+        ("--explain nowhere", "--explain nowhere: there is no such folder"),
+        ("--candidate 3f nowhere", "--out nowhere: there is no such folder"),
         ("x.pt2 --program 2", "x.pt2 is no folder of such a run"),
     ],
 )
@@ -143,6 +146,7 @@ def test_what_makes_no_sense_is_refused(
     said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").touch()
     assert main(typed.split()) == 2
     assert said in capfd.readouterr().err
     assert not list(tmp_path.glob("shrinkfx-out/*"))
@@ -163,7 +167,7 @@ def test_stdout_is_for_events_alone(
         ("end", None),
     ]
     assert "hello" in err
-    assert "it ended with exit code 7" in events[-1]["error"]
+    assert "the script has left with exit code 7" in events[-1]["error"]
 
 
 def test_script_without_capture_is_told_of_it(
@@ -174,6 +178,7 @@ def test_script_without_capture_is_told_of_it(
         main()
     said = capsys.readouterr().err
     assert "to run a script that fails: shrinkfx --capture python serve.py" in said
+    assert "did you mean" not in said
 
 
 def test_folder_is_kept_until_the_run_in_it_is_over(

@@ -161,9 +161,10 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
             f"no Python of this command could be watched: {command}\nis it run with "
             "-I, -E or -S, in a container, or with another PYTHONPATH?"
         )
-    failed = f"it ended with exit code {end.code}" if end.code else "it did not fail"
+    failed = _how_ended(end) if end.code else "it did not fail"
     if not capture.torch:
-        return f"{command} did not import PyTorch; {failed}"
+        why = "it failed before it could" if end.code else "there is no program in it"
+        return f"{command} did not import PyTorch: {why}; {failed}"
     if not capture.programs:
         return (
             f"{command} compiled nothing with AOTInductor; {failed}\nwatched are "
