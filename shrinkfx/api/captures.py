@@ -12,6 +12,7 @@ from shrinkfx.events import Begun, Doing, Listener, Noted, ignore
 from shrinkfx.intake.capture import door
 from shrinkfx.options.options import Options
 from shrinkfx.run.folder import begun
+from shrinkfx.run.storage import storage_told
 from shrinkfx.validation import (
     require_sense,
     require_sense_of_sweep,
@@ -46,6 +47,7 @@ def capture(
     Raises:
         UsageError: there is no such command, or no such program.
         NothingToReduce: the command does not fail, or not in what can be captured.
+        StorageError: the disk is full, say.
     """
     require_surroundings()
     words = tuple(command)
@@ -58,7 +60,9 @@ def capture(
         listener(Begun("capture", str(options.model), str(folder)))
         options = replace(options, out=folder)
         told = teller(listener)
-        yield door.capture(options, words, program, folder, told, stdout)
+        with storage_told(folder):
+            asked = door.capture(options, words, program, folder, told, stdout)
+        yield asked
 
 
 def recaptured(

@@ -12,7 +12,7 @@ from shrinkfx import api
 from shrinkfx.cli import parser
 from shrinkfx.cli.from_arguments import read
 from shrinkfx.cli.own_options import CaptureOptions
-from shrinkfx.errors import NothingToReduce, UsageError
+from shrinkfx.errors import NothingToReduce, StorageError, UsageError
 from shrinkfx.events import Listener
 from shrinkfx.flags import require_values
 from shrinkfx.intake.recognise import is_dump
@@ -93,7 +93,7 @@ def captured(
                     stdout=sys.stderr if arguments.json else None,
                 )
             )
-        except KeyboardInterrupt as error:
+        except (KeyboardInterrupt, StorageError) as error:
             error.add_note(f"to run it again: {arguments.typed}")
             raise
         except NothingToReduce as error:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.client.orphans import clear_orphans
-from shrinkfx.check.client.server import REMOVED
 from shrinkfx.errors import (
     BudgetExhausted,
     Finished,
@@ -20,7 +17,6 @@ from shrinkfx.errors import (
     LoadError,
     NotReproducible,
     ShrinkfxError,
-    StorageError,
     UsageError,
 )
 from shrinkfx.events import Listener
@@ -36,10 +32,9 @@ from shrinkfx.run.asked_for import (
     require_unchanged,
 )
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.storage import storage_told
 
 JOURNAL = "journal.sqlite"
-
-_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -266,17 +261,8 @@ def _more(out: Path) -> str:
 def _told(out: Path, again: str = "--resume") -> Iterator[None]:
     """Say how to go on, whatever has ended the run before its time."""
     try:
-        try:
+        with storage_told(out):
             yield
-        except OSError as error:
-            if error.errno == errno.ENOENT and scratch.is_removed():
-                raise StorageError(str(scratch.root()), *REMOVED) from error
-            if error.errno not in _STORAGE:
-                raise
-            where = str(error.filename or out)
-            raise StorageError(
-                where, error.strerror or "", "free some space"
-            ) from error
     except (Finished, UsageError, LoadError, NotReproducible, JournalError):
         raise
     except BudgetExhausted as error:

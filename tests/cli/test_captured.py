@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -87,6 +89,26 @@ def test_capture_that_is_interrupted_says_how_to_run_again(
     said = capsys.readouterr().err.splitlines()
     again = "shrinkfx --capture --until ima -- python 'a b/serve.py'"
     assert said[-1] == f"to run it again: {again}"
+
+
+def test_full_disk_is_told_as_one_with_how_to_run_again(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _: object) -> None:
+        (path.parent / "call-1-7-0.pt.140").touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shrinkfx.intake.capture.door.write_json", full)
+    assert main(["--capture", "--out", "out", "true"]) == 2
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert "free some space" in said
+    assert said.splitlines()[-1] == (
+        "to run it again: shrinkfx --capture --out out true"
+    )
+    assert "Traceback" not in said
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
