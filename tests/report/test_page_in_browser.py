@@ -138,7 +138,7 @@ def test_button_turns_light_into_dark_and_back(
 
 
 def test_a_click_on_a_check_tells_of_it_and_lights_it_up(
-    browser: Browser, report: Path, errors: list[str]
+    browser: Browser, report: Path, errors: list[str], tmp_path: Path
 ) -> None:
     page = opened(browser, report, errors)
     lit = page.locator(".before .box.kept, .before .box.guilty")
@@ -151,6 +151,12 @@ def test_a_click_on_a_check_tells_of_it_and_lights_it_up(
     command = f"shrinkfx --candidate {digest[:12]} --out {report.parent}"
     assert again == command  # works wherever it is typed
     assert str(report.parent) not in report.read_text()
+    sent = tmp_path / "sent" / report.name  # to where no run is
+    sent.parent.mkdir()
+    shutil.copy(report, sent)
+    elsewhere = opened(browser, sent, errors)
+    elsewhere.click('.over-checks .dot[data-check="1"] >> nth=0')
+    assert elsewhere.locator("#again").inner_text().endswith("--out out")
     page.click("#show")
     assert lit.count() > before
     page.click("#unshow")
