@@ -131,6 +131,7 @@ def test_step_that_does_not_end_is_a_hang(
     assert time.monotonic() - began < 60
     assert came.reduced() == [what]
     assert "did not end in " in came.said[0]
+    assert ("a longer --timeout" in came.said[0]) is what.startswith("compile")
 
 
 def test_time_between_steps_is_the_scripts_own(
