@@ -106,7 +106,9 @@ def how_it_failed(step: Step, end: ScriptEnd) -> str:
     """Say in a sentence what became of a step."""
     at = f" ({step.where})" if step.where else ""
     if _hangs(step, end):
-        slow = "" if step.what == CALL else "; if it only takes long: a longer --timeout"
+        slow = (
+            "" if step.what == CALL else "; if it only takes long: a longer --timeout"
+        )
         return f"{step.name}{at} did not end in {end.hung_s:.0f} s{slow}"
     if step.state == BEGUN:
         return f"the process died in {step.name}{at}: {_how_ended(end)}"
