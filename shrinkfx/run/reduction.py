@@ -296,5 +296,5 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
         context.note(
             f"careful: without these operators{more} the program fails alike, by "
             "the same bug or by another: "
-            f"--candidate {rest.digest[:DIGITS]} writes the rest"
+            f"--candidate {rest.digest[:DIGITS]} --out {context.out} writes the rest"
         )

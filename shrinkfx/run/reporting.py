@@ -117,7 +117,7 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
     return Run(
         model=Path(asked.get("model", "")).name,
         command=asked.get("command", ""),
-        again=_again(out, asked, result),
+        folder=_named(out) if asked else "",
         summary=Summary.from_json(summary) if summary else Summary(),
         checks=tuple(map(_check, history(journal))),
         program=program,
@@ -171,16 +171,11 @@ def _note_program(out: Path, journal: Journal, listener: Listener) -> str:
     return ""
 
 
-def _again(out: Path, asked: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    """Say how to have a candidate written out, without folders of this machine."""
-    if not asked:
-        return ""
-    inputs = result.get("inputs") or asked.get("inputs")
-    words = ["shrinkfx", Path(asked["model"]).name]
-    words += ["--inputs", Path(inputs).name] if inputs else []
-    for name in asked.get("preload", ()):
-        words += ["--preload", Path(name).name]
-    return shlex.join([*words, "--out", out.resolve().name])
+def _named(out: Path) -> str:
+    """Name a run's folder for a command typed here, without others of this machine."""
+    place, here = out.resolve(), Path.cwd().resolve()
+    is_below = place.is_relative_to(here)
+    return shlex.quote(str(place.relative_to(here) if is_below else place.name))
 
 
 def _explanation(out: Path) -> tuple[Explanation | None, str]:
@@ -190,7 +185,7 @@ def _explanation(out: Path) -> tuple[Explanation | None, str]:
             return read_older(Explanation, told), ""
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         return None, f"{EXPLAIN} cannot be read: {error}"
-    return None, f"Nobody has asked: shrinkfx --explain {out.resolve().name} does."
+    return None, f"Nobody has asked: shrinkfx --explain {_named(out)} does."
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from shrinkfx.errors import (
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.folder_lock import is_taken
 from shrinkfx.intake import minifier, runnable
-from shrinkfx.intake.door import take_in, taken_before, with_torch_compile
+from shrinkfx.intake.door import take_in, with_torch_compile
 from shrinkfx.intake.minifier import locate
 from shrinkfx.intake.script import read_script
 from shrinkfx.intake.worker import Asks, settings_that_differ
@@ -239,14 +239,6 @@ def test_folder_where_another_is_at_work_is_left_as_it_is(
         assert theirs.read_text() == "theirs"
     assert not (out / ".lock").exists()
     assert told.said == []
-
-
-def test_candidate_of_a_dumps_run_is_of_the_program_there(dump: Path) -> None:
-    out = dump.parent / "out"
-    asked = Options(dump, out=out)
-    assert taken_before(asked).model == out / "intake" / "program.pt2"
-    other = Options(dump / "checkpoints" / "e.pt2", out=out)
-    assert taken_before(other) is other
 
 
 # --- a graph that AOTInductor compiles and runs well

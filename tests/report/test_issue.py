@@ -280,8 +280,11 @@ def test_warnings_are_told_without_options_of_the_tool() -> None:
         "with CHECK=1 the program refuses its inputs (size 25==22); the failure may be "
         "theirs. Other inputs: --inputs FILE; to reduce the refusal: --until x",
         "lying operator: mix (my.mix.default) has strides [1]",
+        "with CHECK=1 it fails otherwise: assert in run: expected size 4; what that "
+        "names may be the cause. To reduce that instead: --until assert",
     )
     text = text_of(replace(FACTS, careful=careful))
+    assert "expected size 4; what that names may be the cause.\n" in text
     said = "With CHECK=1 the program refuses its inputs (size 25==22), which may be"
     assert "Seen of the original program, at sizes of its own:\n- With" in text
     assert f"{said} what is wrong.\n" in text

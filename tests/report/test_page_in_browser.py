@@ -138,7 +138,7 @@ def test_button_turns_light_into_dark_and_back(
 
 
 def test_a_click_on_a_check_tells_of_it_and_lights_it_up(
-    browser: Browser, report: Path, errors: list[str]
+    browser: Browser, report: Path, errors: list[str], tmp_path: Path
 ) -> None:
     page = opened(browser, report, errors)
     lit = page.locator(".before .box.kept, .before .box.guilty")
@@ -148,8 +148,15 @@ def test_a_click_on_a_check_tells_of_it_and_lights_it_up(
     assert page.locator("#card .name").inner_text().startswith("Check 1: ")
     digest = page.locator("#card .digest").inner_text()
     again = page.locator("#again").inner_text()
-    assert again.startswith("shrinkfx model.pt2 --preload ops.py --preload mine --out ")
-    assert again.endswith(f" --candidate {digest[:12]}")
+    command = f"shrinkfx --candidate {digest[:12]} --out {report.parent}"
+    assert again == command  # works wherever it is typed
+    assert str(report.parent) not in report.read_text()
+    sent = tmp_path / "sent" / report.name  # to where no run is
+    sent.parent.mkdir()
+    shutil.copy(report, sent)
+    elsewhere = opened(browser, sent, errors)
+    elsewhere.click('.over-checks .dot[data-check="1"] >> nth=0')
+    assert elsewhere.locator("#again").inner_text().endswith("--out out")
     page.click("#show")
     assert lit.count() > before
     page.click("#unshow")

@@ -154,3 +154,19 @@ def test_history_counts_the_time_of_all_sessions_and_none_between(
     assert [each.at_s for each in found] == [4.0, 15.0]
     assert {each.keep for each in found} == {("relu", "tanh")}
     assert {each.outcome for each in found} == {None}
+
+
+def test_folder_is_named_for_where_the_command_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = searched(tmp_path / "my runs" / "model-1", transformer(1))
+    monkeypatch.chdir(tmp_path)
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        assert gather(out, journal).folder == "'my runs/model-1'"
+        monkeypatch.chdir("/")
+        assert gather(out, journal).folder == f"'{out.relative_to('/')}'"
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")  # no folder of the machine is shown
+        run = gather(out, journal)
+    assert run.folder == "model-1"
+    assert run.no_explanation.endswith("shrinkfx --explain model-1 does.")

@@ -228,7 +228,7 @@ def _data_to_json(run: Run) -> dict[str, object]:
     }
     left = run.left.keep if run.left is not None else frozenset[str]()
     return {
-        "again": run.again,
+        "folder": run.folder,
         "left": ranges(order[name] for name in left if name in order),
         "checks": [
             {

@@ -173,7 +173,7 @@ class Run:
     Attributes:
         model: name of the program's file.
         command: how the run was started, without folders.
-        again: the command line that writes a candidate out, but for its digest.
+        folder: of the run, as a command names it where it was typed.
         program: the graph that candidates were cut from; ``no_program`` says why there
             is none.
         left: what is left; ``listing`` is that as statements, if it was written so.
@@ -184,7 +184,7 @@ class Run:
 
     model: str
     command: str = ""
-    again: str = ""
+    folder: str = ""
     summary: Summary = field(default_factory=Summary)
     checks: tuple[Check, ...] = ()
     program: Skeleton | None = None
