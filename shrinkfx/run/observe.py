@@ -16,7 +16,8 @@ from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
-from shrinkfx.report.record import OtherCauses, ProgramSize
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run.build import can_build_fast, place_of_weights
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program

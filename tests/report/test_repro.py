@@ -26,13 +26,13 @@ from shrinkfx.report.record import (
     Conditions,
     Failure,
     Memory,
-    OtherCauses,
     Programs,
     ProgramSize,
     RunRecord,
     Search,
 )
 from shrinkfx.report.repro import Data, write_embedded, write_repro
+from shrinkfx.report.warned import OtherCauses
 
 CORRUPT = Signature(Kind.IMA, Stage.RUN, MEMORY, "free(): invalid pointer")
 
