@@ -95,7 +95,7 @@ def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> S
     return Subject(
         whole=Candidate.whole(skeleton),
         before=ProgramSize(
-            operators=skeleton.original_operators,
+            operators=skeleton.operators_in_all,
             nodes=skeleton.original_nodes,
             inputs=described.said.inputs,
             dynamic_dims=described.said.dynamic_dims,
