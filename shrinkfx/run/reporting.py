@@ -115,7 +115,7 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
     explanation, why = _explanation(out)
     swept = _read(out / "sweep.json")
     return Run(
-        model=Path(asked.get("model", "")).name,
+        model=asked.get("name") or Path(asked.get("model", "")).name,
         command=asked.get("command", ""),
         again=_again(out, asked, result),
         summary=Summary.from_json(summary) if summary else Summary(),

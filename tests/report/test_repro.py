@@ -421,6 +421,21 @@ def test_failure_on_a_gpu_is_run_under_compute_sanitizer(guard: Guard) -> None:
     assert read_failure(text)[1] is guard
 
 
+@pytest.mark.parametrize("detail", ["", "index out of bounds", "a | b"])
+@pytest.mark.parametrize("guard", [Guard.OFF, Guard.AFTER])
+def test_failure_is_read_as_it_was_written_with_no_bar_too_many(
+    detail: str, guard: Guard
+) -> None:
+    failure = Signature(Kind.CRASH, Stage.RUN, detail, detail)
+    text = script(signature=failure, guard=guard)
+    (line,) = [row for row in text.splitlines() if row.startswith("# Failure: ")]
+    assert not line.endswith("|")
+    assert "|  |" not in line
+    assert read_failure(text) == (failure, guard)
+    older = f"# Failure: crash | run | {detail}".rstrip()
+    assert read_failure(text.replace(line, older)) == (failure, Guard.OFF)
+
+
 def test_failure_that_shows_by_itself_is_just_run() -> None:
     plain = "crash in run: SIGSEGV (10 of 10 runs)"
     text = script(signature=IMA, plain=plain)

@@ -12,6 +12,7 @@ from shrinkfx.program.words import cut
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.issue.code import MODULE
+from shrinkfx.report.issue.plain import NOBODYS
 
 _SHOWN = 6
 """Of each kind that a line names."""
@@ -75,10 +76,7 @@ def from_model(script: str, carried: Carried) -> FromModel:
     )
 
 
-_FILE = re.compile(r"^# Made by: .*?([\w.-]+\.pt2)", re.MULTILINE)
-
-NOBODYS = "MODEL.pt2"
-"""What stands in a header in the place of a program's name."""
+_FILE = re.compile(r"^# Made by: .*?([\w.-]+\.(?:pt2|py))\b", re.MULTILINE)
 
 _GIVEN = ("args", "passing", "failing", "exported")
 
