@@ -80,7 +80,7 @@ _FILE = re.compile(r"^# Made by: .*?([\w.-]+\.(?:pt2|py))\b", re.MULTILINE)
 
 _GIVEN = ("args", "passing", "failing", "exported")
 
-_GENERIC = re.compile(
+GENERIC = re.compile(
     r"(x|y|z|arg|args|arg\d+|[sux]\d+|[NMKL]\d*|weight|buffer|constant|object)(_\d+)*"
 )
 """Names that the tool or export gives."""
@@ -106,7 +106,7 @@ def _names(module: ast.AST) -> Iterator[str]:
 
 
 def _own(names: Iterator[str] | list[str]) -> Iterator[str]:
-    yield from (n for n in names if n != "self" and not _GENERIC.fullmatch(n))
+    yield from (n for n in names if n != "self" and not GENERIC.fullmatch(n))
 
 
 def _is_torch(call: ast.Call) -> bool:
