@@ -516,6 +516,9 @@ def test_nothing_is_left_where_all_names_are_made_up() -> None:
     left = from_model(plain, Carried())
     assert left == FromModel()
     assert left.in_words() == ""
+    captured = plain.replace("MODEL.pt2 --preload ...", "--capture -- python serve.py")
+    left = replace(from_model(captured, Carried()), places=("serve.py", "head"))
+    assert left.in_words() == "comments on serve.py, head"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class FromModel(Message):
             "constants": self.constants,
             "values of": self.values,
             "source of": self.sources,
-            "comments on": (*self.places, *self.header),
+            "comments on": _unique([*self.places, *self.header]),
         }
         return "; ".join(
             f"{what} {', '.join(some[:_SHOWN])}" + _more(some)
