@@ -118,7 +118,8 @@ def minify(
             decisions, and what each flag of the debugging guide says.
         no_explain: ask it nothing about that.
         title: of ``ISSUE.md``; None makes one.
-        anonymous: leave names of the model out of ``repro.py`` and ``ISSUE.md``.
+        anonymous: leave names of the model out of ``repro.py``, ``ISSUE.md`` and
+            ``report.html``.
         command: how the run was started, for the repro's header.
         quiet: show nothing; else it is a bar in a notebook, elsewhere on stderr what
             the command line shows: a live line or, where it is no terminal, plain

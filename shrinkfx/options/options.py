@@ -51,8 +51,8 @@ class Options(
 
     Attributes:
         model: the program.
-        name: of a run whose program was captured: the script, as ``serve.py``; '' means
-            that of ``model``.
+        name: of a run whose program came in by a door: the script, the dump, or the
+            class of the object; '' means that of ``model``.
         command: how the run was started, for the repro's header.
         cwd: where that was, which is where modules and ``check`` are looked for; None
             means here.
@@ -66,7 +66,7 @@ class Options(
 
     @property
     def called(self) -> str:
-        """Name the program, for a list of runs."""
+        """Name the program as the user does."""
         return self.name or self.model.name
 
     @property

@@ -145,8 +145,9 @@ class OutputOptions:
     )
     anonymous: bool = option(
         False,
-        help="leave names of the model out of `repro.py` and `ISSUE.md`: inputs, "
-        "weights and sizes have others, and no comment says where an operator stands",
+        help="leave names of the model out of `repro.py`, `ISSUE.md` and "
+        "`report.html`: inputs, weights and sizes have others, and nothing says where "
+        "an operator stands",
         more="The repro is verified with these names. Custom operators, preloads and "
         "values [stay](rooms/report.md#what-is-left-of-a-model)",
     )

@@ -109,7 +109,7 @@ def with_cause(script: str, cause: Sequence[str]) -> str:
 
 
 _FAILURE = re.compile(
-    rf"^# Failure: (\S+) \| (\S+) \| ?(.*?)(?:(?:{_ANY_GUARD})(\w+))?$",
+    rf"^# Failure: (\S+) \| (\S+)(?: \| ?(.*?))??(?:(?:{_ANY_GUARD})(\w+))?$",
     re.MULTILINE,
 )
 
@@ -120,7 +120,8 @@ def _failure_line(record: RunRecord) -> str:
     side = record.memory.guard
     how = _UNDER if side.is_sanitizer else _GUARDED
     guarded = f"{how}{side}" if record.guarded else ""
-    return f"{failure.kind} | {failure.stage} | {failure.detail}{guarded}"
+    named = filter(None, (failure.kind, failure.stage, failure.detail))
+    return f"{' | '.join(named)}{guarded}"
 
 
 def is_repro(script: str) -> bool:
@@ -138,7 +139,8 @@ def read_failure(script: str) -> tuple[Signature | None, Guard]:
     if found is None:
         return None, Guard.OFF
     try:
-        failure = Signature(Kind(found[1]), Stage(found[2]), found[3], found[3])
+        detail = found[3] or ""
+        failure = Signature(Kind(found[1]), Stage(found[2]), detail, detail)
         return failure, Guard(found[4] or Guard.OFF)
     except ValueError:
         return None, Guard.OFF

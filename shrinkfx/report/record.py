@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from shrinkfx.failure.readers.interpreter import what_need_not_show
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.protocol.choices import Guard, InductorOptions
 from shrinkfx.report.issue.from_model import FromModel
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.report.written import Verified
 
 
@@ -123,48 +124,6 @@ class Conditions:
     interpreted_for: str = ""
     inputs: str = ""
     gpu: int = -1
-
-
-@dataclass(frozen=True)
-class OtherCauses:
-    """What else than the compiler may be the cause of a failure.
-
-    Attributes:
-        mismatches: operators whose results are not what their fake kernels say, in the
-            form of the program that is cut.
-        examined: custom operators that do what their schemas and fake kernels do not
-            say, seen in a run of their own.
-        warnings: of anything but an operator.
-    """
-
-    mismatches: tuple[str, ...] = ()
-    examined: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    def with_warning(self, text: str) -> Self:
-        """Add a warning, unless it is ''."""
-        return replace(self, warnings=(*self.warnings, text)) if text else self
-
-    def of_operators(self) -> tuple[str, ...]:
-        """List those that are about an operator."""
-        lying = (f"lying operator: {told}" for told in self.mismatches)
-        return (*lying, *self.examined)
-
-    def all(self) -> tuple[str, ...]:
-        """List all, those about an operator first."""
-        return (*self.of_operators(), *self.warnings)
-
-    def wrong_among(self, targets: Iterable[str]) -> frozenset[str]:
-        """Name those of some operators that are not what they declare."""
-        told = self.of_operators()
-        return frozenset(t for t in targets if any(f"({t})" in text for text in told))
-
-    def left_in(self, targets: Sequence[str]) -> tuple[str, ...]:
-        """List those that concern a program which calls no more than ``targets``."""
-        wrong = self.wrong_among(targets)
-        told = self.of_operators()
-        left = (text for text in told if any(f"({t})" in text for t in wrong))
-        return (*left, *self.warnings)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.tasks import Describe
-from shrinkfx.report.record import OtherCauses
+from shrinkfx.report.warned import OtherCauses, in_one
 from shrinkfx.run.context import RunContext
 
 
@@ -65,9 +65,8 @@ def describe_program(
         raise LoadError(str(subject), *why)
     with open(said.skeleton, encoding="utf-8") as file:
         described = Described(Skeleton.from_json(json.load(file)), said)
-    for mismatch in said.mismatches:
-        if mismatch not in told:
-            context.note(f"lying operator: {mismatch}")
+    for lie in in_one([each for each in said.mismatches if each not in told]):
+        context.note(f"lying operator: {lie}")
     if line := described.eager_error:
         context.note(f"eager fails too ({line}): going on without comparing")
         client = client.with_options(reference=False)

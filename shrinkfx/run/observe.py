@@ -16,7 +16,8 @@ from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
-from shrinkfx.report.record import OtherCauses, ProgramSize
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run.build import can_build_fast, place_of_weights
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
@@ -94,7 +95,7 @@ def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> S
     return Subject(
         whole=Candidate.whole(skeleton),
         before=ProgramSize(
-            operators=skeleton.original_operators,
+            operators=skeleton.operators_in_all,
             nodes=skeleton.original_nodes,
             inputs=described.said.inputs,
             dynamic_dims=described.said.dynamic_dims,

@@ -10,6 +10,7 @@ import logging
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,9 +30,11 @@ from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
+from shrinkfx.report.page.anonymous import anonymous
 from shrinkfx.report.page.kernel import guilty_source
 from shrinkfx.report.page.record import Check, Run, SizesTold, Summary, Swept
 from shrinkfx.report.summary import SUMMARY
+from shrinkfx.report.written import EMBEDDED
 from shrinkfx.run.context import RunContext, server_for
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.explaining import FOLDER
@@ -114,8 +117,8 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
     summary = _read(out / SUMMARY)
     explanation, why = _explanation(out)
     swept = _read(out / "sweep.json")
-    return Run(
-        model=Path(asked.get("model", "")).name,
+    run = Run(
+        model=asked.get("name") or Path(asked.get("model", "")).name,
         command=asked.get("command", ""),
         folder=_named(out) if asked else "",
         summary=Summary.from_json(summary) if summary else Summary(),
@@ -130,6 +133,18 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
         source=guilty_source(explanation, _sources(out)) if explanation else None,
         swept=_swept(swept) if swept else None,
     )
+    if not asked.get("anonymous"):
+        return run
+    if (summary or {}).get("repro_form") == EMBEDDED:
+        run = replace(run, repro="")  # it holds the program itself, with all its names
+    return anonymous(run, result.get("renamed", {}), _files(asked))
+
+
+def _files(asked: Mapping[str, Any]) -> set[str]:
+    """Name the files and modules that a run was told of."""
+    told = (asked.get("model"), asked.get("inputs"), asked.get("name"))
+    names = filter(None, (*told, *asked.get("preload", ())))
+    return {Path(name).name for name in names}
 
 
 def _check(asked: Question) -> Check:

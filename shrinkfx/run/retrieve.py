@@ -101,7 +101,7 @@ def _subject(
     skeleton = described.skeleton
     return Subject(
         whole=Candidate.whole(skeleton),
-        before=ProgramSize(skeleton.original_operators, skeleton.original_nodes, 0, 0),
+        before=ProgramSize(skeleton.operators_in_all, skeleton.original_nodes, 0, 0),
         client=client,
         target=target,
         rate=rate,

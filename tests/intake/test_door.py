@@ -178,7 +178,8 @@ def test_graph_is_exported_into_the_folder_of_the_run(graph: Path, told: Told) -
     code = there / "fx_graph_runnable.py"
     assert told.asked[0] == ExportRunnable(str(code), "", str(there / "program.pt2"))
     assert code.read_text() == RUNNABLE
-    assert options == replace(asked, model=out / "intake" / "program.pt2")
+    program = out / "intake" / "program.pt2"
+    assert options == replace(asked, name=graph.name, model=program)
     said = "\n".join(told.said)
     assert "1 of 2 inputs have values of a generator" in said
     assert "kept as they were: s1" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import takewhile
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
@@ -10,10 +11,14 @@ from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.decisions import Decisions, LeftOut
 from shrinkfx.report.explanation.guide import Guide, LeftFile, Outcome, Row
+from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.report.explanation.words import LINES, in_lines
 from shrinkfx.report.header import read_failure, with_cause
+from shrinkfx.report.page.page import page
+from shrinkfx.report.page.record import Run
 
 FAILURE = Signature(Kind.MISMATCH, Stage.COMPARE, "")
 
@@ -84,6 +89,33 @@ def test_what_is_not_known_is_told_whatever_is() -> None:
     )
     lines = in_lines(known, FAILURE)
     assert (len(lines), lines[-1]) == (LINES, "unknown:  why")
+
+
+def test_what_a_probe_could_not_tell_does_not_read_as_if_the_cause_were_unknown() -> (
+    None
+):
+    mix = Operator("mix", "my.mix.default")
+    crashed = "which kernel is wrong: crash in run: SIGSEGV"
+    lie = Lie(mix, "it has a fake kernel that promises less")
+    open_yet = Explanation(cause=("It fails alone.",), unknown=(crashed,))
+    assert in_lines(open_yet, FAILURE)[-1] == f"unknown:  {crashed}"
+    settled = replace(open_yet, guilty=(mix,), lies=(lie,))
+    last = in_lines(settled, FAILURE)[-1]
+    assert last == f"untold:   {crashed}; the cause stands without that"
+    told = page(Run("m.pt2", explanation=settled))
+    assert "What is not known" not in told
+    assert "The cause stands without that." in told
+    assert "What is not known" in page(Run("m.pt2", explanation=open_yet))
+
+
+def test_cause_is_settled_where_one_operator_is_at_fault_and_it_is_known_why() -> None:
+    mix, add = Operator("mix", "my.mix.default"), Operator("add", "aten.add.Tensor")
+    chain = Chain(cause=("An index.",))
+    assert Explanation(guilty=(mix,), chain=chain).is_settled
+    assert not Explanation(guilty=(mix, add), chain=chain).is_settled
+    assert not Explanation(guilty=(mix,), chain=Chain()).is_settled
+    assert not Explanation(guilty=(mix,)).is_settled
+    assert Explanation(values=WrongValue(missized="s0 * 2")).is_settled
 
 
 def test_sentence_that_a_decision_stands_for_is_told_below() -> None:

@@ -31,7 +31,7 @@ from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.from_model import FromModel, from_model
 from shrinkfx.report.issue.log import error_log
-from shrinkfx.report.issue.plain import without_paths
+from shrinkfx.report.issue.plain import without_paths, without_values
 from shrinkfx.report.issue.sentences import title_of
 from shrinkfx.report.issue.text import issue_text
 from shrinkfx.report.record import Conditions, Failure, Programs, ProgramSize, RunRecord
@@ -571,7 +571,7 @@ def test_what_is_left_of_a_model_is_found() -> None:
 
 def test_nothing_is_left_where_all_names_are_made_up() -> None:
     plain = (
-        "# Made by: shrinkfx MODEL.pt2 --anonymous\n\n"
+        "# Made by: shrinkfx MODEL.pt2 --preload ... --anonymous\n\n"
         "import torch\n\n\nclass Repro(torch.nn.Module):\n"
         "    def forward(self, x, arg0_1):\n"
         "        return torch.ops.aten.add.Tensor(x, 1)\nargs = (torch.zeros((2,)),)\n"
@@ -579,6 +579,33 @@ def test_nothing_is_left_where_all_names_are_made_up() -> None:
     left = from_model(plain, Carried())
     assert left == FromModel()
     assert left.in_words() == ""
+    captured = plain.replace("MODEL.pt2 --preload ...", "--capture -- python serve.py")
+    left = replace(from_model(captured, Carried()), places=("serve.py", "head"))
+    assert left.in_words() == "comments on serve.py, head"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("shrinkfx m.pt2 --anonymous", "shrinkfx MODEL.pt2 --anonymous"),
+        (
+            "shrinkfx secret.pt2 --inputs a.pt --match 'my secret' --explain",
+            "shrinkfx MODEL.pt2 --inputs ... --match ... --explain",
+        ),
+        (
+            "shrinkfx --capture --out=secret -- python secret.py ...",
+            "shrinkfx --capture --out -- ...",
+        ),
+        ("shrinkfx secret --program 2", "shrinkfx ... --program ..."),
+        ("shrinkfx.minify(module, args=...)", "shrinkfx.minify(module, args=...)"),
+        ("shrinkfx.minify('secret.pt2')", "shrinkfx.minify(...)"),
+        ("make secret", "shrinkfx.minify(...)"),
+    ],
+)
+def test_command_without_values_keeps_what_was_really_asked(
+    command: str, shown: str
+) -> None:
+    assert without_values(command) == shown
 
 
 # --- those that were written of failures in which nothing is planted

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +14,7 @@ import pytest
 from support.pages import explained, searched, transformer
 
 from shrinkfx.events import ignore
+from shrinkfx.journal.journal import Journal
 from shrinkfx.run.reporting import report_folder
 
 if TYPE_CHECKING:
@@ -121,6 +123,26 @@ def test_a_thousand_nodes_open_in_two_seconds(
         if best < 2.0:
             break
     assert best < 2.0
+    assert errors == []
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_page_without_names_works_as_others_do(
+    browser: Browser, tmp_path: Path, errors: list[str], width: int
+) -> None:
+    out = explained(searched(tmp_path / "out", transformer(2)))
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        run = journal.fact("run")["options"]
+        journal.note("run", {"options": {**run, "anonymous": True}})
+    page = opened(browser, report_folder(out, ignore), errors, width)
+    assert page.title().startswith("The program: ")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.locator("button[data-check]").first.click()
+    assert page.locator("#card .digest").is_visible()
+    assert not page.locator("#again").is_visible()  # the folder of the run has a name
+    assert page.locator(".before .box.guilty").count() == 1
+    page.click("#show")
+    assert page.locator("#shown").is_visible()
     assert errors == []
 
 

@@ -34,8 +34,17 @@ def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
         told += [f"by hand:  {text}" for text in by_hand(decided)[:2]]
     if explanation.guide is not None:
         told += _guide(explanation.guide)
-    unknown = [f"unknown:  {text}" for text in explanation.unknown[:_UNKNOWN]]
+    unknown = [*_unknown(explanation)][:_UNKNOWN]
     return (*told[: LINES - len(unknown)], *unknown)
+
+
+def _unknown(explanation: Explanation) -> Iterator[str]:
+    """Say what could not be told; a cause that is known stands without that."""
+    for text in explanation.unknown:
+        if explanation.is_settled:
+            yield f"untold:   {text}; the cause stands without that"
+        else:
+            yield f"unknown:  {text}"
 
 
 def _left_out(explanation: Explanation) -> Iterator[str]:

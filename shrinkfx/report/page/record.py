@@ -171,7 +171,8 @@ class Run:
     """All that the page shows; None and '' where it is not known.
 
     Attributes:
-        model: name of the program's file.
+        model: what the user calls the program.
+        anonymous: names of the user's model were left out.
         command: how the run was started, without folders.
         folder: of the run, as a command names it where it was typed.
         program: the graph that candidates were cut from; ``no_program`` says why there
@@ -183,6 +184,7 @@ class Run:
     """
 
     model: str
+    anonymous: bool = False
     command: str = ""
     folder: str = ""
     summary: Summary = field(default_factory=Summary)
