@@ -13,7 +13,8 @@ from shrinkfx.errors import Unforeseen, WorkerError
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Write
 from shrinkfx.program.listing.listing import MAIN
-from shrinkfx.protocol.answers import Ending, Fitted
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.listed import Fitted
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import FitRewrites
 

@@ -22,7 +22,8 @@ from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate
-from shrinkfx.report.record import OtherCauses, ProgramSize
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.reduction import SearchResult, ask_stages, reduce
 from shrinkfx.run.subject import Subject
