@@ -283,6 +283,25 @@ def test_line_is_not_guessed_where_several_say_the_same() -> None:
     assert not none.cause
 
 
+@pytest.mark.parametrize(
+    ("offset", "elements", "lanes", "said"),
+    [
+        (12, 12, 4, "element 12, beyond its 12 elements, in 4 lanes"),
+        (1, 1, 1, "element 1, beyond its 1 element, in 1 lane of"),
+        (-3, 12, 4, "element -3, before its 12 elements, in 4 lanes"),
+        (5, 12, 4, "element 5, one of its 12 elements, in 4 lanes"),
+    ],
+)
+def test_element_is_told_beside_those_that_there_are(
+    offset: int, elements: int, lanes: int, said: str
+) -> None:
+    known, _ = recorded("hashf")
+    assert known.anatomy.stray is not None
+    stray = replace(known.anatomy.stray, offset=offset, elements=elements, lanes=lanes)
+    known = replace(known, anatomy=replace(known.anatomy, stray=stray))
+    assert any(said in text for text in access_chain(known, None, False).cause)
+
+
 def test_lying_operator_is_guilty_and_not_the_kernel_that_dies_of_it() -> None:
     known, _ = recorded("hashf")
     chain = access_chain(known, None, False)

@@ -389,9 +389,16 @@ def test_lowering_of_an_innocent_is_only_said_to_show_it() -> None:
     assert not any(one.only_shows for one in unknown.left_out)
 
 
-def test_option_is_not_at_fault_where_an_operator_of_the_users_is() -> None:
+def test_no_decision_is_at_fault_where_an_operator_of_the_users_is() -> None:
     mine, other = Operator("mix", "mine.mix.default"), Operator("n", "aten.n.default")
     setting = Setting("inplace_buffers", value=False, what="results in place")
+    left = LeftOut(Subsystem.POST_GRAD, 10, 16, "reinplace", alone=True)
+    only_left = beside(Decisions(left_out=(left,)), (mine,), (mine, other))
+    assert avoiding(only_left, TARGET) == []
+    assert lines(only_left, TARGET) == [
+        "It does not show when post-grad pass 10 (reinplace) is skipped; the fault "
+        "lies elsewhere."
+    ]
     found = Decisions(Switching(3, (setting,), minimal=True))
     (told,) = lines(beside(found, (mine,), (mine, other)), TARGET)
     assert (

@@ -69,7 +69,7 @@ class LeftOut(Message):
         alone: it passes without this one alone.
         onwards: it passes without this one and all that come after, and fails without
             those that come after.
-        only_shows: it is of another operator than the guilty ones.
+        only_shows: what is at fault is another operator, one of the user's, or none.
     """
 
     subsystem: Subsystem
@@ -167,17 +167,19 @@ def beside(
     Args:
         left: all operators that are left; a lowering of what is none of them may be a
             part of any.
-        is_nobodys: no operator is guilty; so any lowering only shows it.
+        is_nobodys: no operator is guilty; so any decision only shows it, as it does
+            what an operator of the user's does.
     """
     others = {operator.operator for operator in left if operator not in guilty}
     others -= {operator.operator for operator in guilty}
+    is_users = bool(guilty) and all(operator.is_custom for operator in guilty)
+    not_compilers = is_nobodys or is_users
     left_out = []
     for one in found.left_out:
         of_another = bool(guilty) and (one.origin or one.name) in others
-        left_out.append(replace(one, only_shows=is_nobodys or of_another))
-    is_users = bool(guilty) and all(operator.is_custom for operator in guilty)
+        left_out.append(replace(one, only_shows=not_compilers or of_another))
     if (switching := found.switching) is not None:
-        switching = replace(switching, only_shows=is_nobodys or is_users)
+        switching = replace(switching, only_shows=not_compilers)
     return replace(found, left_out=tuple(left_out), switching=switching)
 
 
