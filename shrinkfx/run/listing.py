@@ -16,6 +16,7 @@ from shrinkfx.check.listing import FakeTensors, list_candidate
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.classify import first_line
+from shrinkfx.journal.ahead import Ahead
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
@@ -26,7 +27,7 @@ from shrinkfx.program.listing.types import Kind
 from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.oracles import oracle_for
+from shrinkfx.run.oracles import asking_ahead, oracle_for
 from shrinkfx.run.reduction import (
     SearchResult,
     confirm_without_guard_pages,
@@ -144,8 +145,9 @@ def _begun(
     strategies: Sequence[Rewriter],
 ) -> SearchResult:
     """Make the search of listings, in the form of source and in the result's build."""
+    ahead = Ahead(context.journal, CandidateForm.SOURCE, subject.build)
     asker = Asker(
-        oracle_for(subject),
+        asking_ahead(oracle_for(subject), found.forks, ahead),
         budget=context.budget,
         journal=context.journal,
         form=CandidateForm.SOURCE,

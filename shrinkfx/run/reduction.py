@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shrinkfx.check.lanes import Forks
 from shrinkfx.check.listing import FakeTensors
 from shrinkfx.errors import (
     BudgetExhausted,
@@ -53,6 +54,7 @@ class SearchResult:
         fitter: of a listing, what fits rewrites of it.
         short_of: why not all was asked of a listing, or ''.
         kinds: of what is minimal, and why of the rest it is not known.
+        forks: what several questions at once are put to, or None.
     """
 
     search: StagedSearch
@@ -69,6 +71,7 @@ class SearchResult:
     fitter: FakeTensors | None = None
     short_of: str = ""
     kinds: Mapping[str, str] = field(default_factory=dict)
+    forks: Forks | None = None
 
     @property
     def reducer(self) -> Reducer:
@@ -109,12 +112,14 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
     Whether the result fails as source and in the stock build is left to its repro,
     which does both, unless it is to fail without guard pages first.
     """
-    search = staged(context, subject, choose(context.options.strategies))
+    forks = forks_for(context, subject)
+    search = staged(context, subject, choose(context.options.strategies), forks)
     found = SearchResult(
         search,
         subject.rate,
         subject.calls,
         without_guard_pages=must_fail_without_guard_pages(subject),
+        forks=forks,
     )
     before, cut = subject.before.operators, subject.whole.cost[0]
     if before != cut:
@@ -134,11 +139,13 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
 
 
 def staged(
-    context: RunContext, subject: Subject, strategies: Sequence[Strategy]
+    context: RunContext,
+    subject: Subject,
+    strategies: Sequence[Strategy],
+    forks: Forks | None,
 ) -> StagedSearch:
     """Make the search in all its stages: by form, and by build."""
     suspects = {s.node: s.weight for s in subject.suspects}
-    forks = forks_for(context, subject)
 
     def reducer(asked: Subject, form: CandidateForm, oracle: Oracle) -> Reducer:
         ahead = Ahead(context.journal, form, asked.build)
