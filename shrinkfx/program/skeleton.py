@@ -156,11 +156,6 @@ class Skeleton:
         return tuple(n for n in self.graph if self.node(n).role is Role.OPERATOR)
 
     @cached_property
-    def operators_in_all(self) -> int:
-        """Count the operators; one counts for what is inside of it, too."""
-        return sum(self.node(name).operators for name in self.operators)
-
-    @cached_property
     def inputs(self) -> tuple[str, ...]:
         return tuple(n for n in self.graph if self.node(n).role is Role.INPUT)
 

@@ -92,10 +92,11 @@ def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> S
     if original.build is Build.FAST:
         client = client.with_options(build=original.build)
     skeleton = described.skeleton
+    whole = Candidate.whole(skeleton)
     return Subject(
-        whole=Candidate.whole(skeleton),
+        whole=whole,
         before=ProgramSize(
-            operators=skeleton.operators_in_all,
+            operators=whole.cost[0],
             nodes=skeleton.original_nodes,
             inputs=described.said.inputs,
             dynamic_dims=described.said.dynamic_dims,

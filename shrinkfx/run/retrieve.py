@@ -99,9 +99,10 @@ def _subject(
 ) -> Subject:
     """Take the original for a program that fails as a candidate of it does."""
     skeleton = described.skeleton
+    whole = Candidate.whole(skeleton)
     return Subject(
-        whole=Candidate.whole(skeleton),
-        before=ProgramSize(skeleton.operators_in_all, skeleton.original_nodes, 0, 0),
+        whole=whole,
+        before=ProgramSize(whole.cost[0], skeleton.original_nodes, 0, 0),
         client=client,
         target=target,
         rate=rate,

@@ -23,7 +23,7 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.run import reporting
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.reporting import gather, report_explained, report_folder, report_run
-from shrinkfx.testing import chain
+from shrinkfx.testing import chain, operator
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tests" / "support" / "torchless" / "command_line.py"
@@ -74,6 +74,8 @@ def test_counts_of_operators_agree_wherever_they_stand(tmp_path: Path) -> None:
     plain = transformer(2)
     some = [plain.node(name) for name in plain.graph]
     nodes = [replace(n, operators=3) if n.name == "linear" else n for n in some]
+    nodes.append(operator("linear", target="aten.check.default", value=None))
+    nodes[-1] = replace(nodes[-1], name="check")  # it has no effect: nobody counts it
     program = Skeleton(nodes, plain.outputs)
     out = searched(tmp_path / "out", program)
     of = len(plain.operators) + 2

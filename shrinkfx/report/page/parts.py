@@ -56,7 +56,10 @@ def parts_of(
         Part(name, name, f"{name}: {_told(program.node(name).value)}", (), (), _VALUE)
         for name in program.inputs
     ]
+    live = Candidate.whole(program).keep  # what is cut: others have no effect
     for index, name in enumerate(program.operators):
+        if name not in live:
+            continue
         node = program.node(name)
         light = Light.KEPT if name in kept else Light.GONE
         light = Light.GUILTY if name in guilty and name in kept else light
