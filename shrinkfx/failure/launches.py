@@ -31,7 +31,7 @@ def reached(kernels: Sequence[str], printed: str) -> int | None:
     return place if is_known and place < len(names) else None
 
 
-_CODE = re.compile(r"^guard pages: by the code at (\d+)$", re.MULTILINE)
+_CODE = re.compile(r"guard pages: by the code at (\d+)\b")
 
 
 def strayed(kernels: Sequence[str], code: Sequence[Code], said: str) -> int | None:
