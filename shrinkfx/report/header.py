@@ -11,6 +11,7 @@ from shrinkfx.failure.readers.script import CANNOT_TELL
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.record import RunRecord
+from shrinkfx.report.warned import without_advice
 
 _INTERPRETED = (
     "Verified on Triton's interpreter only, with kernels for {} and no GPU:\n"
@@ -174,7 +175,8 @@ def _careful(record: RunRecord) -> list[str]:
         ("eager launches this kernel, too: the fault may be its own",) if own else ()
     )
     # What is made smaller has other sizes than these tell of.
-    warnings = [f"Careful, of the original: {text}" for text in record.warnings]
+    told = [without_advice(text) for text in record.warnings]
+    warnings = [f"Careful, of the original: {text}" for text in told]
     for warning in (*warnings, *(f"Careful: {text}" for text in eager)):
         text = _without_folders(warning)
         lines += textwrap.wrap(text, 84, subsequent_indent=" " * 9)

@@ -50,6 +50,13 @@ class OtherCauses:
         return (*left, *self.warnings)
 
 
+def without_advice(warning: str) -> str:
+    """Leave out what to type next: that is for whoever has the original."""
+    return _ADVICE.sub("", warning)
+
+
+_ADVICE = re.compile(r"[.;] [^.;]*: --\w.*", re.DOTALL)
+
 _LIE = re.compile(r"\S+ (?P<result>\(\S+\)\S*) (?P<said>.*)", re.DOTALL)
 """A node, what it calls, which of the results is meant, and what is otherwise in it."""
 

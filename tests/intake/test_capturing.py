@@ -790,8 +790,10 @@ def test_whatever_ends_shrinkfx_ends_what_the_script_has_started(
 ) -> None:
     (tmp_path / "starts.py").write_text(STARTS)
     words = [sys.executable, "-m", "shrinkfx", "--capture", "-q", "--out", "out", "--"]
+    # nohup has SIGHUP ignored, which a new process would inherit.
+    heeding = ["env", "--default-signal=HUP"]
     shrinkfx = subprocess.Popen(
-        [*words, sys.executable, "starts.py"],
+        [*heeding, *words, sys.executable, "starts.py"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.DEVNULL,

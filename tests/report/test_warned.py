@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.report.warned import OtherCauses, in_one
+from shrinkfx.report.warned import OtherCauses, in_one, without_advice
 
 MIX = "(my.mix.default)"
 LIE = f"mix {MIX} has strides [1, 5], its metadata says [5, 1]"
@@ -33,3 +33,14 @@ def test_a_lie_is_still_found_by_its_operator() -> None:
     assert twice.of_operators() == told
     assert twice.left_in(["my.mix.default"]) == told
     assert twice.left_in(["aten.add.Tensor"]) == ()
+
+
+def test_what_to_type_next_is_left_out_of_a_warning() -> None:
+    told = "with X=1 it fails otherwise: assert in run: my.op: 1==2; that may be why"
+    more = f"{told}. To reduce that instead: --until assert --env X=1"
+    assert without_advice(more) == without_advice(told) == told
+    refused = "it refuses its inputs (3 <= 2); it may be theirs"
+    other = (
+        f"{refused}. Other inputs: --inputs FILE; to reduce that: --until check-inputs"
+    )
+    assert without_advice(other) == refused

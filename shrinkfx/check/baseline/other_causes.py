@@ -44,8 +44,8 @@ def other_cause(
             "--inputs FILE; to reduce the refusal itself: --until check-inputs"
         )
     return (
-        f"with {under}, which has the program check {checks} while it runs, it fails "
-        f"otherwise: {shown}; what that names may be wrong before, and the cause. "
+        f"with {under}, which has {checks} checked while it runs, it fails otherwise: "
+        f"{shown}; what that names may be wrong before, and the cause. "
         f"To reduce that instead: --until {shown.kind} {again}"
     )
 
