@@ -214,7 +214,7 @@ def _by_catch(journal: Journal, baseline: Mapping[str, Any] | None) -> str:
             if asked.failure and not target.admits(asked.failure)
         }
     if not others:
-        return "that run has met no other failure"
+        return "that run has met no other failure; report.html has all that was asked"
     return f"other failures that it met: {', '.join([*others.values()][-_SHOWN:])}"
 
 
