@@ -44,9 +44,8 @@ def other_cause(
             "--inputs FILE; to reduce the refusal itself: --until check-inputs"
         )
     return (
-        f"with {under}, which has {checks} checked while it runs, it fails otherwise: "
-        f"{shown}; what that names may be wrong before, and the cause. "
-        f"To reduce that instead: --until {shown.kind} {again}"
+        f"with {under} (checks {checks}) it fails otherwise: {shown}; that may be the "
+        f"cause. To reduce that instead: --until {shown.kind} {again}"
     )
 
 
