@@ -56,7 +56,11 @@ def measure(case: Case, folder: Path, limit: float) -> Row:
         return stamped(with_pytorch(case, folder / "pytorch", limit))
 
     found = kept(folder / "shrinkfx.json", ours)
-    peer = kept(folder / "pytorch.json", theirs)
+    return _row(case, folder, found, kept(folder / "pytorch.json", theirs))
+
+
+def _row(case: Case, folder: Path, found: Result, peer: Result) -> Row:
+    """Hold what both have made of a case against the floor of what shrinkfx leaves."""
     summary = folder / "shrinkfx" / "out" / "summary.json"
     if not summary.exists():
         return Row(case.name, 0, 0, found, peer, float("nan"), kind=case.until)
@@ -71,12 +75,12 @@ SIZES = ("operators", "dynamic_dims")
 
 
 def measure_one(tool: str, other: Row, case: Case, folder: Path, limit: float) -> Row:
-    """Measure one of the tools; the rest of the row is that of an earlier run."""
+    """Measure one of the tools; the other's side is that of an earlier run."""
     if tool == "pytorch":
         theirs = with_pytorch(case, folder / "pytorch", limit)
         return replace(other, pytorch=stamped(theirs))
-    ours = with_shrinkfx(case, folder / "shrinkfx", limit)
-    return replace(other, shrinkfx=stamped(ours))
+    ours = stamped(with_shrinkfx(case, folder / "shrinkfx", limit))
+    return _row(case, folder, ours, other.pytorch)
 
 
 def stamped(result: Result) -> Result:

@@ -37,7 +37,7 @@ from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.failure.classify import observe  # noqa: E402
 from shrinkfx.failure.signature import ANY  # noqa: E402
 from shrinkfx.program.sizes import Sizes, Space  # noqa: E402
-from shrinkfx.protocol.answers import OpenSizes  # noqa: E402
+from shrinkfx.protocol.descriptions import OpenSizes  # noqa: E402
 from shrinkfx.protocol.requests import CheckOptions  # noqa: E402
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, FindSpace  # noqa: E402
 from shrinkfx.run.sweep.at_sizes import QUIET_THREADS  # noqa: E402

@@ -103,7 +103,7 @@ def make_case(
     draw = random.Random(f"{number} {operators} {needed} {needles}")
     program = (layered if number % 2 else tangled)(operators, draw)
     if needles is Needles.NEAR:
-        guilty = _near(program, [draw.choice(program.operators)], needed, draw)
+        guilty = near(program, [draw.choice(program.operators)], needed, draw)
     else:
         guilty = draw.sample(program.operators, needed)
     suspects = _suspects(program, guilty, blame, draw)
@@ -166,7 +166,7 @@ def tangled(operators: int, draw: random.Random) -> Skeleton:
 _FAR = 0.1
 
 
-def _near(
+def near(
     program: Skeleton, chosen: list[str], count: int, draw: random.Random
 ) -> list[str]:
     """Add operators, each one or two dataflow steps from one that is there."""
@@ -191,7 +191,7 @@ def _suspects(
     if blame is Blame.NONE:
         return {}
     count = min((1 + INNOCENT[blame]) * len(guilty), len(program.operators))
-    innocent = _near(program, guilty, count, draw)[len(guilty) :]
+    innocent = near(program, guilty, count, draw)[len(guilty) :]
     known = {name: draw.uniform(0.5, 1) for name in guilty}
     if draw.random() < FORGETFUL and len(guilty) > 1:
         del known[draw.choice(guilty)]

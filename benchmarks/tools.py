@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -170,8 +171,7 @@ def with_shrinkfx(case: Case, folder: Path, limit: float) -> Result:
         command += ["--preload", preload]
     if case.inputs:
         command += ["--inputs", str(case.inputs)]
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    ran = run(command, folder, limit, {"PYTHONPATH": path})
+    ran = run(command, folder, limit, _to_find_shrinkfx())
     if not (out / "summary.json").exists():
         last = (ran.said.strip() or "nothing").splitlines()[-1]
         return Result(ended(ran, last), total=ran.cpu, wall=ran.wall)
@@ -190,6 +190,14 @@ def with_shrinkfx(case: Case, folder: Path, limit: float) -> Result:
         self_contained=fails,  # it is run in an empty folder
         parts=summary["cpu_seconds"],
     )
+
+
+def _to_find_shrinkfx() -> dict[str, str]:
+    """Give the variables that a bare checkout needs; one that is installed has none."""
+    if any(distributions(name="shrinkfx")):
+        return {}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {"PYTHONPATH": path}
 
 
 def ended(ran: Ran, last: str) -> str:

@@ -116,6 +116,13 @@ class StrategyError(ShrinkfxError):
     exit_code = 2
 
 
+class Unforeseen(ShrinkfxError):
+    """Nobody can say what a search would ask after an answer that it may get.
+
+    It never ends a run: if the search gets there, that says what the matter is.
+    """
+
+
 class WorkerError(ShrinkfxError):
     """The process that holds torch died or stopped answering.
 

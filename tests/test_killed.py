@@ -262,14 +262,14 @@ def test_killed_run_ends_as_if_it_had_not_been(
 
 
 def test_run_killed_among_its_listings_ends_as_if_it_had_not_been(
-    torchless: Run, tmp_path: Path, marked: Callable[[], list[int]]
+    either: Run, tmp_path: Path, marked: Callable[[], list[int]]
 ) -> None:
-    forms = [form for _, form, _ in answers(torchless.whole)]
+    forms = [form for _, form, _ in answers(either.whole)]
     first, many = forms.index("source"), forms.count("source")
     assert many > 4
     out = tmp_path / "among-listings"
     found = kill_and_resume(
-        *(torchless, out, lambda: len(answers(out)) > first + many // 2, marked)
+        *(either, out, lambda: len(answers(out)) > first + many // 2, marked)
     )
     assert found != ENDED
 

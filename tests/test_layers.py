@@ -139,6 +139,7 @@ IN_THE_WORKER = [
     {"explaining", "listing"},
     {"checking", "preloads", "held", "intake"},
     {"tasks", "becoming"},
+    {"starting"},
     {"__main__"},
 ]
 """Rooms of the worker, floor by floor: each imports from itself and from below."""
@@ -248,12 +249,12 @@ def test_nothing_is_unpickled_outside_of_the_worker(path: Path) -> None:
 
 UNTYPED = {
     # Read or written as JSON, in a form that another program or session reads.
-    "cli.task": "what --json prints",
+    "cli.printed": "what --json prints",
     "events": "lines of JSON for a user interface",
     "intake.script": "settings by their names, each of a type of its own",
     "journal.journal": "rows and facts hold JSON",
     "journal.sweep_journal": "rows and facts hold JSON",
-    "options.options": "Reduction.summary: what summary.json holds",
+    "options.reduction": "Reduction.summary: what summary.json holds",
     "report.atomic_files": "writes any JSON file",
     "report.summary": "what summary.json holds",
     "report.sweep": "writes sweep.json",

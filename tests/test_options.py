@@ -20,8 +20,8 @@ from shrinkfx.cli.parser import options as all_options
 from shrinkfx.cli.reference import with_tables
 from shrinkfx.errors import UsageError
 from shrinkfx.flags import Option, options_in, require_values, without_markup
-from shrinkfx.options.groups import BudgetOptions
 from shrinkfx.options.options import Options, Sweeping
+from shrinkfx.options.running import BudgetOptions
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.requests import CheckOptions

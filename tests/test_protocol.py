@@ -35,10 +35,10 @@ from shrinkfx.protocol.answers import (
     Checked,
     Difference,
     Ending,
-    OpenSizes,
     Ready,
 )
 from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.descriptions import OpenSizes
 from shrinkfx.protocol.record import Message, Named, Reported
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import CheckCandidate, Describe, Task

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -11,6 +12,7 @@ from shrinkfx.events import Begun, Doing, Listener, Noted, ignore
 from shrinkfx.intake.capture import door
 from shrinkfx.options.options import Options
 from shrinkfx.run.folder import begun
+from shrinkfx.run.storage import storage_told
 from shrinkfx.validation import (
     require_sense,
     require_sense_of_sweep,
@@ -18,6 +20,7 @@ from shrinkfx.validation import (
 )
 
 
+@contextmanager
 def capture(
     options: Options,
     command: Sequence[str],
@@ -25,11 +28,12 @@ def capture(
     *,
     program: int | None = None,
     stdout: IO[str] | None = None,
-) -> Options:
+) -> Iterator[Options]:
     """Run a failing script, and find the program that fails in it.
 
     The script runs as it is; each program that it hands to AOTInductor is on disk, in
-    ``capture/`` of the run's folder, before it is compiled, loaded or called.
+    ``capture/`` of the run's folder, before it is compiled, loaded or called. That
+    folder is this process's until the end of the block, which is where the run is.
 
     Args:
         options: those of the run that is to follow; their ``model`` is none.
@@ -37,12 +41,13 @@ def capture(
         program: the number of the program to reduce; None means the one that failed.
         stdout: where the command's output goes, if not where it would have gone.
 
-    Returns:
+    Yields:
         What ``reduce`` takes.
 
     Raises:
         UsageError: there is no such command, or no such program.
         NothingToReduce: the command does not fail, or not in what can be captured.
+        StorageError: the disk is full, say.
     """
     require_surroundings()
     words = tuple(command)
@@ -55,7 +60,9 @@ def capture(
         listener(Begun("capture", str(options.model), str(folder)))
         options = replace(options, out=folder)
         told = teller(listener)
-        return door.capture(options, words, program, folder, told, stdout)
+        with storage_told(folder):
+            asked = door.capture(options, words, program, folder, told, stdout)
+        yield asked
 
 
 def recaptured(

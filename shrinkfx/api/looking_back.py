@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +12,15 @@ from shrinkfx.check.preflight import require_script
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Begun, Listener, ignore
 from shrinkfx.intake.capture.left import left_in
-from shrinkfx.intake.door import taken_before
 from shrinkfx.options.options import Options
 from shrinkfx.run.explaining import Explained, explain_folder
 from shrinkfx.run.folder import over
 from shrinkfx.run.reporting import report_explained, report_folder
-from shrinkfx.run.retrieve import Retrieved
+from shrinkfx.run.retrieve import Retrieved, find
 from shrinkfx.run.retrieve import retrieve as retrieve_from
 from shrinkfx.run.runs import Run, list_runs
 from shrinkfx.run.verify import Confirmed, confirm
-from shrinkfx.validation import require_files, require_sense, require_surroundings
+from shrinkfx.validation import require_sense, require_surroundings
 
 
 def runs(folder: str | Path) -> list[Run]:
@@ -35,31 +35,35 @@ def runs(folder: str | Path) -> list[Run]:
     return list_runs(Path(folder), left_in)
 
 
-def retrieve(options: Options, digest: str, listener: Listener = ignore) -> Retrieved:
+def retrieve(
+    folder: str | Path,
+    digest: str,
+    listener: Listener = ignore,
+    *,
+    model: str | Path | None = None,
+    command: str = "",
+) -> Retrieved:
     """Write a candidate that an earlier run has met, by-catch for example.
 
+    All that the run was asked for is in its folder.
+
     Args:
-        options: ``out`` is the folder of that run; model, inputs and preloads must
-            be the same, settings are taken from it.
+        folder: what the run was told as ``out``.
         digest: the candidate's, or a unique beginning of it.
+        model: where the program is now, if it has been moved.
+        command: how this was started, for the repro's header.
 
     Raises:
-        UsageError: there is no such candidate, or the program is another one.
-        LoadError: the program, its inputs or a preload could not be read.
+        UsageError: there is no such candidate, or something has changed since.
+        LoadError: the program, its inputs or a preload is not there any more.
     """
     require_surroundings()
-    require_sense(options)
-    options = with_what_shows_it(options)
     if not digest:
         raise UsageError("--candidate names none: summary.json lists the by-catch")
-    if options.check is not None:
-        raise UsageError("--candidate runs AOTInductor: leave --check out")
-    if options.out is None:
-        raise UsageError(f"--candidate {digest} needs --out DIR: the folder of the run")
-    folder, options = options.out, taken_before(options)
-    require_files(options)
+    met = find(Path(folder), digest, Path(model) if model else None)
+    options = with_what_shows_it(replace(met.options, command=command))
     listener(Begun("candidate", str(options.model), str(folder)))
-    return retrieve_from(options, digest, folder, listener)
+    return retrieve_from(replace(met, options=options), Path(folder), listener)
 
 
 def explain(
@@ -116,7 +120,8 @@ def verify(
     """Run a repro as a stranger would: does it fail as its header states?
 
     Args:
-        options: ``model`` is the script; back end, arch and time limit count.
+        options: ``model`` is the script, or the folder of the run that has written it;
+            back end, arch and time limit count.
         across: other interpreters, with other versions of PyTorch, to run it as well.
 
     Raises:
@@ -127,6 +132,8 @@ def verify(
     """
     require_surroundings()
     require_sense(options)
+    if os.path.isfile(within := options.model / "repro.py"):
+        options = replace(options, model=within)
     require_script(options.model)
     listener(Begun("verify", str(options.model)))
     return confirm(options, listener, across)

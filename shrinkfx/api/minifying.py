@@ -11,7 +11,7 @@ from shrinkfx.events import Listener, Noted
 from shrinkfx.intake.in_memory import Given, written_down
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.options.values import kinds_to_keep
-from shrinkfx.progress.shown import shown
+from shrinkfx.progress.shown import shown, sum_up
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
 from shrinkfx.validation import require_sense, require_surroundings
 
@@ -118,10 +118,12 @@ def minify(
             decisions, and what each flag of the debugging guide says.
         no_explain: ask it nothing about that.
         title: of ``ISSUE.md``; None makes one.
-        anonymous: leave names of the model out of ``repro.py`` and ``ISSUE.md``.
+        anonymous: leave names of the model out of ``repro.py``, ``ISSUE.md`` and
+            ``report.html``.
         command: how the run was started, for the repro's header.
-        quiet: show nothing while it runs; else it is a bar in a notebook, elsewhere
-            a live line or, where it is no terminal, plain lines on stderr.
+        quiet: show nothing; else it is a bar in a notebook, elsewhere on stderr what
+            the command line shows: a live line or, where it is no terminal, plain
+            lines, and at the end what came of it, with the next command to type.
         listener: told of every check and step (``shrinkfx.events``), instead.
 
     Raises:
@@ -175,7 +177,12 @@ def minify(
         command=command,
     )
     with shown(listener, quiet=quiet) as told:
-        return reduce(options, told) if given.is_path else _reduce(given, options, told)
+        reduction = (
+            reduce(options, told) if given.is_path else _reduce(given, options, told)
+        )
+    if listener is None and not quiet:
+        sum_up(str(reduction))
+    return reduction
 
 
 def _reduce(given: Given, options: Options, listener: Listener) -> Reduction:

@@ -18,8 +18,8 @@ from shrinkfx.failure.signature import Kind
 from shrinkfx.flags import options_in, require_values
 from shrinkfx.intake.capture import door
 from shrinkfx.intake.door import take_in, with_torch_compile
-from shrinkfx.options.groups import BudgetOptions
 from shrinkfx.options.options import Options, Reduction
+from shrinkfx.options.running import BudgetOptions
 from shrinkfx.run.folder import JOURNAL, begun, resumed
 from shrinkfx.run.pipeline import run
 from shrinkfx.run.sweep.conclude import Swept

@@ -19,7 +19,7 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import SERVER_DIED, observe
 from shrinkfx.failure.readers.script import as_check
 from shrinkfx.failure.readers.threads import is_of_any_thread, is_without_words
-from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.beside import ONLY_ON
 from shrinkfx.protocol.answers import Ending
@@ -44,6 +44,7 @@ class ScriptRunner:
         afresh_first: what it compiles can be taken by later runs; so the first one is
             in a new interpreter, which takes nothing.
         failed_afresh: the texts that have failed in such a run.
+        longer_s: the time limit of runs since one was ended before it could fail.
     """
 
     server: Asks
@@ -56,6 +57,7 @@ class ScriptRunner:
     logs: list[str] = field(default_factory=list)
     afresh_first: bool = False
     failed_afresh: list[str] = field(default_factory=list)
+    longer_s: list[float] = field(default_factory=list)
 
     def run(
         self, files: Sequence[Path], *, fresh: bool, target: Signature | None = None
@@ -87,7 +89,7 @@ class ScriptRunner:
         return Request(
             RunScript(str(script), str(script.parent)),
             CheckOptions(probe=self.probe, guard_pages=self.guard),
-            timeout_s=self.limits.timeout_s,
+            timeout_s=max(self.limits.timeout_s, *self.longer_s, 0.0),
             max_rss_bytes=self.limits.max_rss_bytes,
             fresh=fresh,
         )
@@ -134,9 +136,17 @@ class ScriptRunner:
         *,
         fresh: bool,
     ) -> Observation:
-        """Run, and once more where that has no answer."""
+        """Run, and once more where that has no answer.
+
+        A script starts Python and compiles all of its program, which checks do not. So
+        one that was ended before it came to where it should fail has more time.
+        """
         for _ in range(_TRIES):
             seen = self.run(files, fresh=fresh, target=target)
+            if self.limits.timeout_s < _SCRIPT_S and _is_cut_short(seen, target):
+                self.longer_s[:] = [_SCRIPT_S]
+                self.note(_LONGER.format(self.limits.timeout_s, _SCRIPT_S))
+                continue
             if seen.tells:
                 break
             self.note(f"a run of the repro had no answer: {seen.unresolved}")
@@ -144,6 +154,23 @@ class ScriptRunner:
             if seen.unresolved == SERVER_DIED or not budget.has(max(self.times)):
                 break
         return seen
+
+
+_SCRIPT_S = 60.0
+"""Seconds that a script may need to start and to compile a program that is reduced."""
+
+_LONGER = (
+    "in {:g} s, which a check may take, repro.py did not come to where it should fail: "
+    "running it with {:g} s"
+)
+
+
+def _is_cut_short(seen: Observation, target: Signature) -> bool:
+    """Tell whether the time limit has ended a run before it could fail as it should."""
+    found, stages = seen.signature, list(Stage)
+    if found is None or found.kind is not Kind.HANG:
+        return False
+    return stages.index(found.stage) < stages.index(target.stage)
 
 
 def _failed(seen: Observation, target: Signature) -> bool | None:
@@ -177,11 +204,12 @@ def _is_tied(script: Path) -> bool:
 def _sets_variables(script: Path) -> bool:
     """Tell whether a fork, which has imported torch, would come too late for one.
 
-    CUDA reads its own when it starts, which no server does.
+    CUDA reads its own when it starts, which no server does, and AOTInductor's runtime
+    when a compiled program is called.
     """
     return bool(
         re.search(
-            r'os\.environ\["(?!CUDA_|PYTORCH_NO_CUDA)',
+            r'os\.environ\["(?!CUDA_|PYTORCH_NO_CUDA|AOTI_RUNTIME_)',
             script.read_text(encoding="utf-8"),
         )
     )

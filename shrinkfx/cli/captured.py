@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shrinkfx import api
+from shrinkfx.cli import parser
 from shrinkfx.cli.from_arguments import read
 from shrinkfx.cli.own_options import CaptureOptions
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import NothingToReduce, StorageError, UsageError
 from shrinkfx.events import Listener
 from shrinkfx.flags import require_values
 from shrinkfx.intake.recognise import is_dump
@@ -29,8 +32,8 @@ def refuse_beside_capture(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--capture runs a script: leave --{name} out")
     if arguments.model is not None:
         raise UsageError(
-            f"--capture finds the program in what follows --: leave {arguments.model} "
-            "out, or put -- before the command"
+            f"--capture finds the program in the command that follows it: leave "
+            f"{arguments.model} out"
         )
 
 
@@ -57,6 +60,8 @@ def is_run(arguments: argparse.Namespace) -> bool:
     ``--program`` says which.
     """
     named = Path(arguments.model or "-")
+    if arguments.model and not named.exists():
+        return not named.suffix  # who looks into it says that it is not there
     if not named.is_dir() or is_dump(named):
         return False
     if not api.is_capture(named):
@@ -66,20 +71,45 @@ def is_run(arguments: argparse.Namespace) -> bool:
     return has_begun and arguments.program is None
 
 
+@contextlib.contextmanager
 def captured(
     arguments: argparse.Namespace, options: api.Options, listener: Listener
-) -> api.Options:
-    """Find the program; with ``--json`` stdout is ours, and the script's is stderr."""
+) -> Iterator[api.Options]:
+    """Find the program; with ``--json`` stdout is ours, and the script's is stderr.
+
+    The folder of its run is kept for that until the end of the block.
+    """
     if not arguments.capture:
-        return api.recaptured(options, listener, program=arguments.program)
-    try:
-        return api.capture(
-            options,
-            arguments.command,
-            listener,
-            program=arguments.program,
-            stdout=sys.stderr if arguments.json else None,
-        )
-    except KeyboardInterrupt as error:
-        error.add_note(f"to run it again: {arguments.typed}")
-        raise
+        yield api.recaptured(options, listener, program=arguments.program)
+        return
+    with contextlib.ExitStack() as kept:
+        try:
+            asked = kept.enter_context(
+                api.capture(
+                    options,
+                    arguments.command,
+                    listener,
+                    program=arguments.program,
+                    stdout=sys.stderr if arguments.json else None,
+                )
+            )
+        except (KeyboardInterrupt, StorageError) as error:
+            error.add_note(f"to run it again: {arguments.typed}")
+            raise
+        except NothingToReduce as error:
+            for said in _meant_for_us(arguments.command):
+                error.add_note(said)
+            raise
+        yield asked
+
+
+def _meant_for_us(command: Sequence[str]) -> list[str]:
+    """Say which options the script was given that may have been meant for us."""
+    ours = {flag for option in parser.options() for flag in option.flags}
+    there = [word for word in command[1:] if word.partition("=")[0] in ours]
+    if not there:
+        return []
+    return [
+        f"the script was given {', '.join(there)}: options of shrinkfx go between "
+        "--capture and the command"
+    ]

@@ -1,17 +1,33 @@
-"""The command behind ``--``, of which nothing is an option of ours."""
+"""The command that ``--capture`` runs, of which nothing is an option of ours."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+CAPTURE = "--capture"
 
 
-def apart(given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Tell what was typed for us from the command that ``--capture`` runs."""
+def apart(
+    given: Sequence[str], with_values: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """Tell what was typed for us from the command that ``--capture`` runs.
+
+    That begins behind ``--``, or else with the first word behind ``--capture`` that is
+    neither an option nor an option's value; all behind it is its own.
+
+    Args:
+        with_values: options that a value follows, as they are typed.
+    """
     words = list(given)
-    if "--" not in words or "--capture" not in words[: words.index("--")]:
+    until_dashes = words[: words.index("--")] if "--" in words else words
+    if CAPTURE not in until_dashes:
         return words, []
-    behind = words.index("--")
-    return words[:behind], words[behind + 1 :]
+    at = words.index(CAPTURE) + 1
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] == "--":
+            return words[:at], words[at + 1 :]
+        at += 2 if words[at] in with_values else 1
+    return words[:at], words[at:]
 
 
 def as_shown(command: Sequence[str]) -> list[str]:

@@ -61,6 +61,15 @@ def refuse_beside_report(arguments: argparse.Namespace) -> None:
     _refuse_beside("report", arguments, "shows what the run has left")
 
 
+def refuse_beside_candidate(arguments: argparse.Namespace) -> None:
+    """See that a candidate is asked for as its run asked about it.
+
+    Raises:
+        UsageError: it is not.
+    """
+    _refuse_beside("candidate", arguments, "runs it as its run was told", "out")
+
+
 def refuse_beside_list(arguments: argparse.Namespace) -> None:
     """See that nothing is asked for but a table.
 
@@ -71,7 +80,7 @@ def refuse_beside_list(arguments: argparse.Namespace) -> None:
     if arguments.model is not None:
         raise UsageError(f"--list {does}: leave {arguments.model} out")
     if arguments.command:
-        raise UsageError(f"--list {does}: leave -- and what follows out")
+        raise UsageError(f"--list {does}: leave the command out")
     _refuse_beside("list_runs", arguments, does)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from shrinkfx.cli.command import apart, as_shown
-from shrinkfx.cli.parser import make_parser
+from shrinkfx.cli.parser import make_parser, with_values
 from shrinkfx.cli.streams import lenient, open_closed
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.used import Process
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(given: list[str], stdout: TextIO) -> int | None:
     """Do what is asked for; None if that was to print something, and it was done."""
     parser = make_parser()
-    ours, theirs = apart(given)
+    ours, theirs = apart(given, with_values())
     options = parser.parse_args(ours)
     options.command = theirs
     options.typed = shlex.join(["shrinkfx", *given])
@@ -40,7 +40,8 @@ def _main(given: list[str], stdout: TextIO) -> int | None:
         return _list_strategies()
     if options.print_completion:
         return _print_completion(options.print_completion)
-    tasks = options.model, options.resume, options.report, options.list_runs
+    folders = options.resume, options.report, options.list_runs, options.candidate
+    tasks = options.model, *folders
     if not options.capture and all(task is None for task in tasks):
         parser.error("which program? give the path of a .pt2 (or --help)")
     # All that a run needs takes half a second to import: not before --help is answered.

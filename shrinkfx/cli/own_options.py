@@ -34,11 +34,12 @@ class CaptureOptions:
 
     capture: bool = option(
         False,
-        help="what follows `--` is a command that fails, run as it is: the program "
-        "that fails in it is found, and reduced",
-        more="[What is captured](rooms/intake.md#a-failing-script)",
+        help="what follows is a command that fails, run as it is: the program that "
+        "fails in it is found, and reduced",
+        more="The command begins with the first word that is no option; `--` may stand "
+        "before it. [What is captured](capture.md)",
         common=True,
-        brief="run the command after `--`, and reduce the program that fails in it",
+        brief="run the command that follows, and reduce the program that fails in it",
     )
     program: int | None = option(
         None,
@@ -71,8 +72,8 @@ class TaskOptions:
         None,
         metavar="DIGEST",
         help="write a candidate that the run in `--out DIR` has met, its by-catch say",
-        more="`MODEL.pt2`, `--inputs` and `--preload` are as in that run; after a "
-        "sweep `--inputs` is its `failing-1.pt`",
+        more="A few digits of it will do. All is as that run was told; `MODEL.pt2` "
+        "only if it has been moved",
         never_empty=True,
     )
     report: str | None = option(
@@ -89,7 +90,8 @@ class TaskOptions:
         False,
         help="`MODEL.pt2` is a `repro.py` instead: run it in an empty folder and say "
         "how it fails; exit 0 if as its header states, else 3",
-        more="It runs [as a stranger would run it](#verification)",
+        more="It runs [as a stranger would run it](#verification). The folder of a run "
+        "stands for the one in it",
         common=True,
         brief="run a `repro.py` in an empty folder: does it fail?",
     )

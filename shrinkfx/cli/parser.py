@@ -9,8 +9,10 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
+from shrinkfx.cli.command import CAPTURE
 from shrinkfx.cli.own_options import (
     CaptureOptions,
     ListOptions,
@@ -21,15 +23,13 @@ from shrinkfx.cli.own_options import (
 )
 from shrinkfx.failure.signature import ANY, MEANING, UNTIL
 from shrinkfx.flags import Option, options_in, without_markup
-from shrinkfx.options.groups import (
+from shrinkfx.options.failing import FailureOptions, ProgramOptions, TimeoutOptions
+from shrinkfx.options.running import (
     BudgetOptions,
     ExplainOptions,
-    FailureOptions,
     OutputOptions,
-    ProgramOptions,
     SearchOptions,
     Sweeping,
-    TimeoutOptions,
 )
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.version import __version__
@@ -65,7 +65,7 @@ examples:
       reduce a wrong result under the run's own settings, for half an hour
   shrinkfx model.pt2 --dynamic-sweep
       find the sizes of dynamic dims at which the program fails
-  shrinkfx --capture -- python serve.py --batch 4
+  shrinkfx --capture python serve.py --batch 4
       run a script that fails, and reduce the program that fails in it
   shrinkfx --resume report
       go on with a run that was killed or stopped
@@ -78,7 +78,7 @@ _COMMON_EXAMPLES = """\
 examples:
   shrinkfx model.pt2 --until assert --inputs failing.pt --preload my_ops.py
   shrinkfx model.pt2 --max-minutes 30 --out report
-  shrinkfx --capture -- python serve.py --batch 4
+  shrinkfx --capture python serve.py --batch 4
   shrinkfx report/repro.py --verify
 """
 
@@ -115,15 +115,19 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized"):
-            if "--capture" in sys.argv:
-                message += "\na command of yours goes behind --: "
-                message += "shrinkfx --capture -- python serve.py"
             known = list(self._option_string_actions)
             for word in re.findall(r"(?<= )--[\w-]+", message):
                 for near in difflib.get_close_matches(word, known, n=1):
                     message += f"\ndid you mean {near}?"
+            if CAPTURE not in sys.argv and any(map(_is_script, sys.argv[1:])):
+                message += "\nto run a script that fails: "
+                message += "shrinkfx --capture python serve.py"
         helps = "common options: shrinkfx --help\nall options: shrinkfx --help-all"
         super().error(f"{message}\n{helps}")
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(".py") or Path(word).name.startswith(("python", "pytest"))
 
 
 def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
@@ -137,7 +141,7 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
         allow_abbrev=False,
         add_help=False,
         usage="shrinkfx MODEL.pt2 [options]\n"
-        "       shrinkfx --capture [options] -- COMMAND ...\n"
+        "       shrinkfx --capture [options] COMMAND ...\n"
         "       shrinkfx --resume DIR\n"
         "       shrinkfx --explain DIR\n"
         "       shrinkfx --report DIR\n"
@@ -169,6 +173,12 @@ def options() -> Iterator[Option]:
     for _, records in GROUPS:
         for record in records:
             yield from options_in(record)
+
+
+def with_values() -> frozenset[str]:
+    """List the options that a value follows, as they are typed."""
+    found = (each for each in options() if each.takes is not bool and not each.const)
+    return frozenset(flag for each in found for flag in each.flags)
 
 
 def _add_options(

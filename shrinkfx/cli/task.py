@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shutil
+import os
 import signal
 import sys
 import threading
@@ -12,10 +12,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from shrinkfx import api
-from shrinkfx.cli import ending, runs
+from shrinkfx.cli import printed
 from shrinkfx.cli.captured import (
     captured,
     is_capture,
@@ -25,6 +25,7 @@ from shrinkfx.cli.captured import (
 from shrinkfx.cli.from_arguments import (
     options_of,
     read,
+    refuse_beside_candidate,
     refuse_beside_explain,
     refuse_beside_list,
     refuse_beside_report,
@@ -34,7 +35,7 @@ from shrinkfx.cli.from_arguments import (
 from shrinkfx.cli.json_lines import Json
 from shrinkfx.errors import Finished, ShrinkfxError, UsageError
 from shrinkfx.events import Ended, Event, Listener
-from shrinkfx.options.groups import BudgetOptions
+from shrinkfx.options.running import BudgetOptions
 from shrinkfx.progress.terminal import Plain, Quiet, Verbose, on_stream
 
 
@@ -123,38 +124,66 @@ def _do(
     refuse_empty(arguments)
     if arguments.list_runs:
         refuse_beside_list(arguments)
-        return partial(_print_runs, Path(arguments.list_runs))
+        return partial(printed.runs, Path(arguments.list_runs))
     refuse_beside_capture(arguments)
     if arguments.resume:
         return _resume(arguments, listener, sum_up)
+    if arguments.candidate:
+        return _retrieve(arguments, command, listener)
     if arguments.report:
         refuse_beside_report(arguments)
-        return partial(_print_report, api.report(arguments.report, listener))
+        return partial(printed.report, api.report(arguments.report, listener))
     if arguments.explain and is_run(arguments):
         refuse_beside_explain(arguments)
         explained = api.explain(arguments.model, listener, title=arguments.title)
-        return partial(_print_explained, explained)
+        return partial(printed.explained, explained)
     options = options_of(arguments, command)
     if arguments.verify:
         confirmed = api.verify(options, listener, across=arguments.across)
-        return partial(_print_confirmed, confirmed)
+        return partial(printed.confirmed, confirmed)
     if arguments.across:
         raise UsageError("--across is for a repro.py: add --verify")
-    if arguments.candidate:
-        retrieved = api.retrieve(options, arguments.candidate, listener)
-        return partial(_print_candidate, retrieved)
     if is_capture(arguments):
-        options = captured(arguments, options, listener)
+        with captured(arguments, options, listener) as options:
+            return _run_anew(arguments, options, listener, sum_up)
+    return _run_anew(arguments, options, listener, sum_up)
+
+
+def _run_anew(
+    arguments: argparse.Namespace,
+    options: api.Options,
+    listener: Listener,
+    sum_up: Callable[[api.Swept], None],
+) -> Callable[[], Ended]:
     everything = arguments.verbose or arguments.explain
-    show = partial(_print_result, everything=everything, until=arguments.until)
+    show = partial(printed.result, everything=everything, until=arguments.until)
     if not options.sweeping:
         return partial(show, api.reduce(options, listener))
     with api.taken_in(options, listener) as options:
         swept = api.sweep(options, listener)
         if not swept.goes_on:
-            return partial(_print_swept, swept)
+            return partial(printed.swept, swept)
         sum_up(swept)
         return partial(show, api.reduce_found(options, swept, listener))
+
+
+def _retrieve(
+    arguments: argparse.Namespace, command: str, listener: Listener
+) -> Callable[[], Ended]:
+    """Write a candidate of the run whose folder is named, as ``--out`` or alone."""
+    refuse_beside_candidate(arguments)
+    digest, folder, model = arguments.candidate, arguments.out, arguments.model
+    if folder is None and model is not None and not os.path.isfile(model):
+        folder, model = model, None
+    if folder is None:
+        raise UsageError(
+            f"--candidate {digest} needs the folder of the run that has met it: "
+            f"shrinkfx --candidate {digest} --out DIR"
+        )
+    return partial(
+        printed.candidate,
+        api.retrieve(folder, digest, listener, model=model, command=command),
+    )
 
 
 def _resume(
@@ -171,117 +200,14 @@ def _resume(
         listener=listener,
     )
     if isinstance(came, api.Swept):
-        return partial(_print_swept, came)
-    return partial(_print_result, came, everything=arguments.verbose)
-
-
-def _print_runs(folder: Path) -> Ended:
-    found = api.runs(folder)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in runs.lines(found, folder, width):
-        print(line)
-    return Ended("listed", 0, result={"runs": [*map(runs.run_to_json, found)]})
-
-
-def _print_candidate(retrieved: api.Retrieved) -> Ended:
-    print(f"candidate: {retrieved.operators} operators: {retrieved.seen}")
-    print(f"program:   {retrieved.program}")
-    verified = retrieved.verified
-    result: dict[str, Any] = {
-        "seen": retrieved.seen,
-        "operators": retrieved.operators,
-        "program": str(retrieved.program),
-    }
-    if verified is None:
-        return Ended("passes", 3, result=result)
-    repro = verified.written.files[0]
-    print(f"repro:     {repro}")
-    print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
-    counts = {"runs": verified.runs, "failed": verified.failed}
-    result |= {"repro": str(repro), "verified": counts}
-    if verified.always_fails:
-        return Ended("verified", 0, result=result)
-    return Ended("unverified", 5, result=result)
-
-
-def _print_report(path: Path) -> Ended:
-    print(f"report:   {path}")
-    return Ended("reported", 0, result={"report": str(path)})
-
-
-def _print_explained(explained: api.Explained) -> Ended:
-    print("\n".join(explained.lines))
-    print(f"in full:  {explained.path}")
-    result = {"cause": explained.explanation.cause, "folder": str(explained.folder)}
-    return Ended("explained", 0, result=result)
-
-
-def _print_confirmed(confirmed: api.Confirmed) -> Ended:
-    if confirmed.expected:
-        print(f"expected: {confirmed.expected}".removesuffix(": "))
-    print(f"seen:     {confirmed.seen}")
-    said = " as its header states" if confirmed.expected else ""
-    print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}")
-    result: dict[str, Any] = {
-        "expected": str(confirmed.expected or ""),
-        "seen": confirmed.seen,
-    }
-    if confirmed.across:
-        print("across versions:")
-        does = "fails" if confirmed.fails else "does not fail"
-        print(f"  torch {confirmed.torch}: {does} (this interpreter)")
-    for one in confirmed.across:
-        print(f"  {one}")
-        result.setdefault("across", []).append(vars(one))
-    if confirmed.fails:
-        return Ended("fails", 0, result=result)
-    return Ended("passes", 3, result=result)
+        return partial(printed.swept, came)
+    return partial(printed.result, came, everything=arguments.verbose)
 
 
 def _sum_up(shown: Quiet, swept: api.Swept) -> None:
     """Print a sweep that a reduction follows, below the bar of its examples."""
     shown.close()
-    _print_swept(swept)
-
-
-def _print_swept(swept: api.Swept) -> Ended:
-    counts = swept.report["examples"]["inside"]
-    print(
-        f"{counts['run']} sizes run: {counts['passes']} pass, {counts['fails']} fail, "
-        f"{counts['invalid']} are invalid, {counts['unresolved']} gave no answer"
-    )
-    print(swept.table or "no size was found at which the program fails")
-    if swept.target:
-        print(f"inputs:   {swept.target.failing}")
-    print(f"folder:   {swept.folder}")
-    result = {
-        "examples": counts,
-        "findings": swept.report["findings"],
-        "folder": str(swept.folder),
-    }
-    return Ended(swept.status, swept.exit_code, result=result)
-
-
-def _print_result(
-    reduction: api.Reduction, *, everything: bool, until: str | None = None
-) -> Ended:
-    for line in ending.lines(reduction, everything=everything, until=until):
-        print(line)
-    runs, failed = reduction.verified
-    before, after = reduction.operators
-    result = {
-        "operators": [before, after],
-        "minimal": reduction.minimal,
-        "failure": str(reduction.seen),
-        "verified": {"runs": runs, "failed": failed},
-        "checks": reduction.checks,
-        "seconds": round(reduction.seconds, 1),
-        "repro": str(reduction.repro),
-        "report": str(reduction.report) if reduction.report else None,
-        "cause": reduction.summary["cause"],
-        "issue": str(reduction.issue or ""),
-    }
-    return Ended(reduction.status, reduction.exit_code, result=result)
+    printed.swept(swept)
 
 
 def _listener(options: argparse.Namespace) -> Quiet:

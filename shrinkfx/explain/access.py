@@ -136,9 +136,18 @@ def _said_of(
     where = f"{stray.argument} ({stands}{argument or stray.role})"
     return (
         f"In {whose} {names}, {stray.kernel}, a {stray.fault} through {where} goes "
-        f"to element {stray.offset} of {stray.elements}, in {stray.lanes} lanes of "
-        f"program {stray.program} of grid {stray.grid}."
+        f"to element {stray.offset}, {_beyond(stray)}, in {stray.lanes} "
+        f"{'lane' if stray.lanes == 1 else 'lanes'} of program {stray.program} of grid "
+        f"{stray.grid}."
     )
+
+
+def _beyond(stray: StrayAccess) -> str:
+    """Say where an element lies that is none of an argument's."""
+    elements = f"{stray.elements} element{'' if stray.elements == 1 else 's'}"
+    if 0 <= stray.offset < stray.elements:
+        return f"one of its {elements}"
+    return f"{'before' if stray.offset < 0 else 'beyond'} its {elements}"
 
 
 def _with_liar(known: Known, chain: Chain) -> Chain:

@@ -17,7 +17,7 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut
-from shrinkfx.report.explanation.decisions import PARTS, LeftOut
+from shrinkfx.report.explanation.decisions import PARTS, LeftOut, NotNeeded
 
 _PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
 
@@ -28,27 +28,38 @@ _MANY = 32
 """Of these where to leave out all is another failure."""
 
 
-def needed_applications(
-    *ways: Variants,
-) -> tuple[tuple[LeftOut, ...], tuple[str, ...]]:
+@dataclass(frozen=True)
+class Bisected:
+    """What leaving out passes and lowerings has told.
+
+    Attributes:
+        left_out: those without which it passes.
+        not_needed: parts of the compiler without any of which it fails alike.
+        unknown: what could not be told.
+    """
+
+    left_out: tuple[LeftOut, ...]
+    not_needed: tuple[NotNeeded, ...]
+    unknown: tuple[str, ...]
+
+
+def needed_applications(*ways: Variants) -> Bisected:
     """Find the passes and lowerings without which it passes.
 
     Args:
         ways: to compile it; the first one is asked about in which it fails.
-
-    Returns:
-        Them, and what could not be told.
     """
     found: list[LeftOut] = []
+    not_needed: list[NotNeeded] = []
     unknown: list[str] = []
     with scratch.folder("applications") as folder:
         path = Path(folder) / "applications.jsonl"
         try:
-            for one in _all([_Numbers(way, path, unknown) for way in ways]):
+            for one in _all([_Numbers(w, path, unknown, not_needed) for w in ways]):
                 found.append(one)  # counts, whatever comes then
         except BudgetExhausted as short:
             unknown.append(str(short))
-    return tuple(found), tuple(unknown)
+    return Bisected(tuple(found), tuple(not_needed), tuple(unknown))
 
 
 def _all(ways: Sequence[_Numbers]) -> Iterator[LeftOut]:
@@ -69,11 +80,13 @@ class _Numbers:
     Attributes:
         path: of the file that lists them.
         unknown: what could not be told.
+        not_needed: parts without any of which it fails alike.
     """
 
     variants: Variants
     path: Path
     unknown: list[str]
+    not_needed: list[NotNeeded]
     _known: dict[LeaveOut, list[Outcome]] = field(default_factory=dict)
     _required: set[LeaveOut] = field(default_factory=set)
 
@@ -125,6 +138,8 @@ class _Numbers:
         there = [part for part in Subsystem if applications[part]]
         passes = tuple(part for part in there if part in _PASSES)
         if len(passes) > 1 and self.ask(passes) is Outcome.REPRODUCED:
+            counts = ((part, len(applications[part])) for part in passes)
+            self.not_needed += [NotNeeded(part, count) for part, count in counts]
             return [part for part in there if part not in passes]
         return there
 
@@ -136,6 +151,7 @@ def _in(
     outcome = numbers.ask((subsystem,))
     match outcome:
         case Outcome.REPRODUCED:
+            numbers.not_needed.append(NotNeeded(subsystem, len(applications)))
             return
         case Outcome.PASSED:
             last = _last_needed(numbers, subsystem, len(applications))

@@ -22,9 +22,9 @@ from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
-from shrinkfx.report.explanation.decisions import beside, lines
+from shrinkfx.report.explanation.decisions import avoiding, beside
 from shrinkfx.report.explanation.lies import NOT_AS_DECLARED, Lie
-from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.operators import Operator, shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 
@@ -186,7 +186,7 @@ def _beside_the_lie(found: Explanation, lie: Lie) -> tuple[str, ...]:
     return (f"{_READ}; the first wrong values are those of {named}.",)
 
 
-_READ = "Compiled code reads it as it is declared"
+_READ = "Compiled code reads that result as it is declared, not as it is"
 
 
 def _without_knowing(
@@ -195,12 +195,10 @@ def _without_knowing(
     """Say what the search alone has shown, and who is guilty by that."""
     if not shown.fails:
         return (), ()
-    if len(left) == 1:
-        return (f"{left[0]}: it fails alone.",), left
-    if not shown.minimal:
+    alone = len(left) == 1
+    if not alone and not shown.minimal:
         return (), ()
-    named = ", ".join(dict.fromkeys(operator.operator for operator in left))
-    return (f"It takes all {len(left)} operators that are left: {named}.",), ()
+    return (shown_by_the_search(left),), left if alone else ()
 
 
 def _with_more(
@@ -226,7 +224,7 @@ def _with_more(
         found = replace(found, guide=guided)
     except KeyboardInterrupt:
         asking.unknown.append("what was asked last: interrupted")
-    told = lines(found.decisions, minimum.target) if found.decisions else []
+    told = avoiding(found.decisions, minimum.target) if found.decisions else []
     if not told or not minimum.client.options.reference:
         return found
     first, *others = found.cause or told

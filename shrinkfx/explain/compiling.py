@@ -54,9 +54,7 @@ PHASES = (
         r"torch/_inductor/graph\.py:(codegen|_update_scheduler)|torch/_inductor/scheduler\.py:.*",
         "scheduling",
     ),
-    Phase(
-        r"torch/_inductor/codegen/(cpp_)?wrapper.*", "code generation for the wrapper"
-    ),
+    Phase(r"torch/_inductor/codegen/(cpp_)?wrapper.*", "wrapper code generation"),
     Phase(
         r".*:generate_and_run_autotune_block"
         r"|shrinkfx/worker/interpreter/codegen/cuda_source\.py:_compile_kernels",

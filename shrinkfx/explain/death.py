@@ -183,9 +183,13 @@ def _said(chain: Chain, address: str, is_exact: bool) -> str:
     if access is None or not address:
         return f"{where}, the process dies."
     if access.argument is None:
-        return f"{where}, address {address} is touched, which is near no argument."
-    declared = "" if access.argument.real_shape else " as declared"
+        return f"{where}, address {address} is accessed, near none of its arguments."
+    has = ""
+    if access.elements is not None:
+        declared = "" if access.argument.real_shape else "is declared to have "
+        number = "1 element" if access.elements == 1 else f"{access.elements} elements"
+        has = f", which {declared or 'has '}{number}"
     return (
-        f"{where}, the process dies at element {access.offset} of {access.parameter}, "
-        f"{access.argument}, {access.elements} elements{declared}."
+        f"{where}, the process dies at element {access.offset} of {access.parameter}"
+        f"{has}: {access.argument}."
     )

@@ -34,11 +34,12 @@ def _by_number(variants: Variants, found: Decisions) -> Decisions:
     # What its repro compiles: there a user's own commands have the same numbers. It
     # holds the program itself where what is printed of it does not fail.
     source = variants.with_options(form=CandidateForm.SOURCE)
-    left_out, unknown = needed_applications(source, variants)
-    told = (f"passes and lowerings by their number: {why}" for why in unknown)
+    known = needed_applications(source, variants)
+    told = (f"passes and lowerings by their number: {why}" for why in known.unknown)
     return replace(
         found,
-        left_out=left_out,
+        left_out=known.left_out,
+        not_needed=known.not_needed,
         interpreted=variants.interpreted,
         unknown=(*found.unknown, *told),
     )

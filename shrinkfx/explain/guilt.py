@@ -36,13 +36,13 @@ def guilty(
     loads = [step for step in chain.steps if step.reads is not None]
     if not loads and by:
         return (by, *_readers(known, chain, by)), (
-            f"The index is {_formula(chain)}: no data, only places and sizes, in the "
-            f"code that {by.operator} was lowered to."
+            f"The index is {_formula(chain)}, which depends on no data: it comes from "
+            f"the lowering of {by.operator}."
         )
     if loads and by and _all_as_in_eager(known, chain, by):
         return checked_by, (
-            "All that it is made of lies where eager's values do: it is "
-            f"{by.operator}'s own arithmetic or limit that is wrong."
+            "All values that the index is computed from lie where eager's do: it is "
+            f"{by.operator}'s own arithmetic or bound that is wrong."
         )
     read = [step.reads for step in loads if step.reads is not None]
     makers = [o for r in read for o in (*known.computed(r.name), *r.made_by)]

@@ -183,7 +183,8 @@ def _said(
     by = checked_by or chain.fused[:1]
     where = f" in {', '.join(map(str, by))}" if checked_by else ""
     of = f" of {indexed.role} {indexed.name}" if indexed else ""
-    first = f"Index {value} of size {size}{where}{of}, in kernel {chain.kernel}."
+    bounds = f"Index {value} is out of bounds for size {size}"
+    first = f"{bounds}{where}{of}, in kernel {chain.kernel}."
     made = [
         f"{step.reads}" + ("" if step.value is None else f", which holds {step.value}")
         for step in chain.steps

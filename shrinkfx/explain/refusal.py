@@ -90,10 +90,10 @@ def _said(refusal: Refusal, layout: Layout | None) -> tuple[str, ...]:
     what = f"{role} {name}".strip()
     where = "" if refusal.dim is None else f", dim {refusal.dim}"
     first = (
-        f"The program refuses {what}{where}: {refusal.what}, expected "
+        f"The compiled program refuses {what}{where}: {refusal.what}, expected "
         f"{refusal.expected}, given {refusal.given}."
     )
     declared = [str(symbol) for symbol in refusal.symbols]
     if declared:
-        return (first, f"That is {'; '.join(declared)}: the program's own declaration.")
+        return (first, f"The exported program declares it so: {'; '.join(declared)}.")
     return (first, "The program was exported for that alone.")

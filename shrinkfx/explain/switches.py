@@ -61,7 +61,7 @@ SWITCHES = (
     Switch("force_pointwise_cat", False, "concatenation as a pointwise operator"),
     # Which memory they share.
     Switch("inplace_padding", False, "padding in place"),
-    Switch("inplace_buffers", False, "results in the place of operands"),
+    Switch("inplace_buffers", False, "results written over operands"),
     Switch("allow_buffer_reuse", False, "reuse of buffers"),
     Switch("memory_planning", False, "planned memory"),
     Switch(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from shrinkfx.explain.switches import SWITCHES, On, Switch
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.protocol.answers import Settings
+from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.report.explanation.decisions import Setting, Switching
 from shrinkfx.search.bundles import Subset
 from shrinkfx.search.odds import Beliefs, Key
@@ -68,7 +68,7 @@ def _without(table: Sequence[Switch], known: Settings) -> Switching:
 
 def _search(variants: Variants, switches: list[Switch], found: Switching) -> Switching:
     """Ask about all of them, and then about ever fewer."""
-    found = replace(found, tried=len(switches))
+    found = replace(found, tried=len(switches), settings=_settings(switches))
     before = len(variants.answers)
     start, why = _part_that_passes(variants, switches)
     if start:
@@ -80,11 +80,14 @@ def _search(variants: Variants, switches: list[Switch], found: Switching) -> Swi
             kept, minimal = subset.kept, False
         # As AOTInductor builds it, and as a coincidence would not do twice.
         if variants.built_stock().with_settings(_careful(kept)) is Outcome.PASSED:
-            told = tuple(Setting(s.option, s.careful, s.what) for s in kept)
-            found = replace(found, passes_with=told, minimal=minimal)
+            found = replace(found, passes_with=_settings(kept), minimal=minimal)
         else:
             why = "the switches with which it passed do not make it pass each time"
     return replace(found, unknown=why, compilations=len(variants.answers) - before)
+
+
+def _settings(switches: Iterable[Switch]) -> tuple[Setting, ...]:
+    return tuple(Setting(s.option, s.careful, s.what) for s in switches)
 
 
 class _Enough(Exception):

@@ -10,11 +10,11 @@ from typing import Any
 from shrinkfx import scratch
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import operators_among
-from shrinkfx.failure.signature import Stage
+from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten, Wrong
-from shrinkfx.report.explanation.values import WrongValue
+from shrinkfx.report.explanation.values import WrongValue, place_of
 
 
 def values(minimum: Minimum) -> WrongValue | None:
@@ -36,10 +36,17 @@ def values(minimum: Minimum) -> WrongValue | None:
     if not names and _is_right_throughout(told):
         names = list(minimum.candidate.operators)
     if len(names) < 2 or found.rewritten:
-        return found
+        return _beside(minimum.target, found)
     minimum.note(f"explain: looking at the values of {len(names)} operators")
     again = _ask(minimum, taps=_values(minimum, names))
-    return told_apart(found, minimum.candidate, again, names)
+    found = told_apart(found, minimum.candidate, again, names)
+    return _beside(minimum.target, found)
+
+
+def _beside(failure: Signature, found: WrongValue) -> WrongValue:
+    """See whether the failure's own words name the first wrong value."""
+    is_named = found.wrong is not None and place_of(found.wrong) in failure.text
+    return replace(found, is_named=is_named)
 
 
 def _is_right_throughout(told: KernelValues) -> bool:
@@ -161,14 +168,13 @@ def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
         return _unknown("; ".join(dict.fromkeys(untold)))
     if told.graph_agrees is None:
         return _unknown(
-            "no value in memory differs from what eager makes of what it was made "
-            "from; whether the graph that Inductor lowers gives eager's results, in "
-            "this call, could not be compared"
+            f"{_ALL_RIGHT}; whether the graph that Inductor lowers gives eager's "
+            "results, in this call, could not be compared"
         )
-    return _unknown(
-        "no value in memory differs from what eager makes of what it was made from: "
-        "rounding that grows from one to the next may be why, or strides"
-    )
+    return _unknown(f"{_ALL_RIGHT}: rounding that adds up may be why, or strides")
+
+
+_ALL_RIGHT = "each value in memory is what eager computes from the same inputs"
 
 
 def told_apart(

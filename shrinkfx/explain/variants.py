@@ -10,8 +10,8 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.protocol.answers import Settings
 from shrinkfx.protocol.choices import Build, InductorOptions
+from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import ReadSettings

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from shrinkfx.failure.divergence import Accusation, divergence
-from shrinkfx.failure.launches import reached
+from shrinkfx.failure.launches import reached, strayed
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.skeleton import Role, Skeleton
-from shrinkfx.protocol.files import Launch, Traces
+from shrinkfx.protocol.files import Code, Launch, Traces
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Evidence:
         printed: what a run wrote that prints each launch before and after.
         stopped: the node at which eager itself fails, or ''.
         mismatched: operators whose results are not what their fake kernels say.
+        code: where the machine code of kernels lay.
         differing: values that are not eager's.
         agreeing: values that are.
     """
@@ -61,6 +62,7 @@ class Evidence:
     printed: str = ""
     stopped: str = ""
     mismatched: tuple[str, ...] = ()
+    code: tuple[Code, ...] = ()
     differing: tuple[str, ...] = ()
     agreeing: tuple[str, ...] = ()
 
@@ -68,7 +70,7 @@ class Evidence:
     def of(cls, traces: Traces) -> Self:
         """Take what the worker has left."""
         said = traces.message, traces.raised_at, traces.kernel, traces.launch
-        return cls(traces.launches, *said)
+        return cls(traces.launches, *said, code=traces.code)
 
 
 @dataclass(frozen=True)
@@ -148,9 +150,11 @@ def _accusations(
     if number := _named(evidence):
         sure = 1.0 if _USERS in evidence.text else 0.9
         yield from _of_kernel(evidence, number, skeleton, failure, sure)
+    elif failure.stage is Stage.RUN and (number := _strayed(evidence)):
+        yield from _of_kernel(evidence, number, skeleton, failure, _FAULTED)
     elif failure.stage is Stage.RUN and (number := _reached(evidence)):
         # A corrupt heap shows later than where it was corrupted.
-        sure = 0.4 if failure.kind is Kind.IMA else 0.8
+        sure = 0.4 if failure.kind is Kind.IMA else _FAULTED
         yield from _of_kernel(evidence, number, skeleton, failure, sure)
 
 
@@ -159,6 +163,9 @@ def _weight_of_mismatch(failure: Signature) -> float:
         return 1.0
     return 0.3 if failure.stage is Stage.COMPILE else 0.8
 
+
+_FAULTED = 0.8
+"""For what a kernel computes in which the process has died."""
 
 _AT_WORK = "is what the compiler was at work on"
 _RESULT_OF = re.compile(
@@ -215,6 +222,12 @@ _USERS = "(user kernel "
 
 def _reached(evidence: Evidence) -> list[int]:
     place = reached([x.kernel for x in evidence.launches], evidence.printed)
+    return [] if place is None else [place]
+
+
+def _strayed(evidence: Evidence) -> list[int]:
+    kernels = [launch.kernel for launch in evidence.launches]
+    place = strayed(kernels, evidence.code, evidence.text)
     return [] if place is None else [place]
 
 

@@ -65,7 +65,7 @@ _COMPILER = re.compile(r"^[^\n]*?(?:fatal )?error: ([^\n]+)", re.MULTILINE)
 _LINKER = re.compile(r"(undefined (?:reference|symbol)[^\n]*|cannot find -l[^\n]*)")
 _TRITON = re.compile(r"\bat \d+:\d+:\n.*?\n *\^\n(.+)", re.DOTALL)
 _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
-_KEPT_CHARACTERS = 16_000
+_KEPT_CHARACTERS, _FIRST_CHARACTERS = 16_000, 4_000
 # The C++ runner may raise no more than "API call failed" and print why before.
 _SAID = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE)
 # Where a Python operator that compiled code called has raised.
@@ -115,8 +115,21 @@ def observe(ending: Ending) -> Observation:
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,
         peak_rss_bytes=ending.peak_rss_bytes,
-        log=in_order(ending.log)[-_KEPT_CHARACTERS:],
+        log=_kept(in_order(ending.log)),
         waited_s=ending.waited_s,
+    )
+
+
+def _kept(log: str) -> str:
+    """Leave out the middle of what is too long.
+
+    Threads that meet a fault at once dump their frames one after the other, and what
+    was said before that tells more.
+    """
+    if len(log) <= _KEPT_CHARACTERS:
+        return log
+    return (
+        f"{log[:_FIRST_CHARACTERS]}\n...\n{log[_FIRST_CHARACTERS - _KEPT_CHARACTERS :]}"
     )
 
 

@@ -1,9 +1,11 @@
-"""How far a run came that prints each of its launches."""
+"""Which launch a run has come to: as it prints, or by the code that has faulted."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+
+from shrinkfx.protocol.files import Code
 
 _PRINTED = re.compile(r"\[ (before|after)_launch: (\S+) \]")
 
@@ -27,6 +29,25 @@ def reached(kernels: Sequence[str], printed: str) -> int | None:
     if when == "after":
         place += 1  # it ended on the way to the next one
     return place if is_known and place < len(names) else None
+
+
+_CODE = re.compile(r"guard pages: by the code at (\d+)\b")
+
+
+def strayed(kernels: Sequence[str], code: Sequence[Code], said: str) -> int | None:
+    """Find the launch of the kernel whose code has faulted, by its place.
+
+    Args:
+        code: where that of kernels lay.
+
+    Returns:
+        None where it is not known, or the kernel has several launches.
+    """
+    if (told := _CODE.search(said)) is None:
+        return None
+    found = (c.kernel for c in code if 0 <= int(told[1]) - c.start < c.size)
+    kernel = next(found, "")
+    return kernels.index(kernel) if kernels.count(kernel) == 1 else None
 
 
 def is_inside(printed: str) -> bool:

@@ -36,6 +36,7 @@ _TELLING = ("trace.", "aot_inductor.dump_aoti_minifier", "aot_inductor.repro_lev
 check would load and run the program while it compiles it."""
 
 _OF_EACH_RUN = (
+    "aot_inductor.metadata",
     "aot_inductor.package",
     "aot_inductor.output_path",
     "aot_inductor.serialized_in_spec",

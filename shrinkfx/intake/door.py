@@ -95,13 +95,6 @@ def _taken(script: Script, options: Options, folder: Path) -> Found:
     return minifier.take_program(script, options, folder)
 
 
-def taken_before(options: Options) -> Options:
-    """Name the program that a dump has become in the folder of an earlier run."""
-    if options.out is None or recognise(options.model) is None:
-        return options
-    return replace(options, model=options.out / INTAKE / PROGRAM)
-
-
 def with_torch_compile(error: NotReproducible, options: Options) -> NotReproducible:
     """Say whether a graph of torch.compile's that AOTInductor runs well fails there.
 

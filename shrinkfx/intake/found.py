@@ -40,6 +40,7 @@ class Found:
         new = [name for name in self.preload if name not in options.preload]
         return replace(
             options,
+            name=options.name or options.model.name,
             model=self.program,
             inputs=options.inputs or self.inputs,
             inductor={**self.inductor, **options.inductor},

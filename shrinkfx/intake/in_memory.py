@@ -85,7 +85,8 @@ def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Foun
             try:
                 found = _found(given, program, preloads, out)
                 command = options.command or _command(given)
-                asked = replace(found.asked_with(options), out=out, command=command)
+                options = replace(options, name=name, command=command)
+                asked = replace(found.asked_with(options), out=out)
                 yield asked, found
             finally:
                 _remove_what_came_to_nothing(out)

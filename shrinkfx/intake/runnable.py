@@ -16,7 +16,8 @@ from shrinkfx.intake.minifier import locate
 from shrinkfx.intake.script import Script
 from shrinkfx.intake.worker import bare_worker, settings_that_differ
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Ending, Exported, Unresolved
+from shrinkfx.protocol.answers import Ending, Unresolved
+from shrinkfx.protocol.descriptions import Exported
 from shrinkfx.protocol.tasks import ExportRunnable, RunRunnable
 
 CODE = "fx_graph_runnable.py"

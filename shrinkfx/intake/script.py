@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -79,7 +80,7 @@ def read_script(path: Path, text: str) -> Script:
     settings = _Settings.of(tree)
     kind, program = _kind(tree), _program(tree)
     if kind is None:
-        raise LoadError(str(path), _NEITHER, _KNOWN)
+        raise LoadError(str(path), _NEITHER, _to_run(path))
     call = _keywords(tree, "run_repro")
     return Script(
         path=path,
@@ -95,6 +96,15 @@ def read_script(path: Path, text: str) -> Script:
 
 
 _NEITHER = "is a Python file, and none that PyTorch writes of a failure"
+
+
+def _to_run(path: Path) -> str:
+    """Say what to type for a script of the user's own."""
+    by = "pytest" if path.name.startswith("test_") else "python"
+    command = f"shrinkfx --capture {by} {shlex.quote(str(path))}"
+    return f"to run it, and reduce the program that fails in it: {command}\n{_KNOWN}"
+
+
 _KNOWN = (
     "what can be reduced: a .pt2 that torch.export.save wrote; minifier_launcher.py, "
     "repro.py and fx_graph_runnable files as PyTorch wrote them"

@@ -9,8 +9,9 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.host_memory import available_bytes
 from shrinkfx.intake.script import Script
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Ending, Settings
+from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import ReadSettings, Task
 

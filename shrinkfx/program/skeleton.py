@@ -56,7 +56,8 @@ class Node:
 
     Attributes:
         value: the tensor it yields; None for tuples, sizes and nothing at all.
-        operators: call_function nodes other than getitem, inside ones too.
+        operators: it counts for so many, those inside of it too: 1 for most, 0 for a
+            size and a projection.
         scope: path of the module that called it, such as ``blocks.3.attn``.
         source: ``file.py:41`` of the user's code, or ''.
         storage: nodes with the same number share memory.
@@ -108,7 +109,6 @@ class Skeleton:
         outputs: Iterable[str],
         *,
         symbols: Mapping[str, str] | None = None,
-        original_operators: int | None = None,
         original_nodes: int | None = None,
         content: str = "",
         writes: Iterable[Sequence[str]] = (),
@@ -132,16 +132,9 @@ class Skeleton:
         self.symbols = dict(symbols or {})
         self.sizes = dict(sizes)
         self.content = content
-        # An operator counts for what is inside of it.
-        nodes = [
-            node for node in self._nodes.values() if node.role is not Role.SUBGRAPH_NODE
-        ]
-        total = sum(node.operators for node in nodes)
-        self.original_operators = (
-            total if original_operators is None else original_operators
-        )
+        outside = [n for n in self._nodes.values() if n.role is not Role.SUBGRAPH_NODE]
         self.original_nodes = (
-            len(nodes) + 1 if original_nodes is None else original_nodes
+            len(outside) + 1 if original_nodes is None else original_nodes
         )
 
     def node(self, name: str) -> Node:
@@ -225,7 +218,6 @@ class Skeleton:
             "outputs": list(self.outputs),
             "writes": [list(pair) for pair in self.writes],
             "symbols": self.symbols,
-            "original_operators": self.original_operators,
             "original_nodes": self.original_nodes,
             "content": self.content,
             **({"sizes": _sizes_to_json(self.sizes)} if self.sizes else {}),
@@ -234,6 +226,7 @@ class Skeleton:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Skeleton:
         fields = dict(data)
+        fields.pop("original_operators", None)  # an older version's
         nodes = [_node_from_json(entry) for entry in fields.pop("nodes")]
         sizes = {
             name: FreeSize(tuple(entry["symbols"]), entry["passing"], entry["failing"])

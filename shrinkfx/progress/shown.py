@@ -20,3 +20,9 @@ def shown(listener: Listener | None, *, quiet: bool = False) -> Iterator[Listene
     bar = Quiet() if quiet else make_bar() if in_notebook() else on_stream(sys.stderr)
     with contextlib.closing(bar):
         yield bar
+
+
+def sum_up(text: str) -> None:
+    """Say at the end what came of a run; a notebook shows the result by itself."""
+    if not in_notebook():
+        print(text, file=sys.stderr)

@@ -67,6 +67,15 @@ class Excerpt(Message):
 
 
 @dataclass(frozen=True)
+class Code(Message):
+    """Where a kernel's machine code lies in a process, by addresses."""
+
+    kernel: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
 class Traces(Message):
     """What points at the nodes that a failure comes from.
 
@@ -77,6 +86,7 @@ class Traces(Message):
         kernel: the one that it was at work on, or ''.
         launch: which of the launches of the kernel that is named, from 1; 0: unknown.
         excerpt: generated code that g++ refuses, or None.
+        code: of kernels, where the process was about to run them.
     """
 
     launches: tuple[Launch, ...] = ()
@@ -85,6 +95,7 @@ class Traces(Message):
     kernel: str = ""
     launch: int = 0
     excerpt: Excerpt | None = None
+    code: tuple[Code, ...] = ()
 
 
 @dataclass(frozen=True)

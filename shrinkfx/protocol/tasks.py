@@ -7,23 +7,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.protocol.answers import (
-    INSTEAD,
-    Answer,
-    Checked,
+from shrinkfx.protocol.answers import INSTEAD, Answer, Checked, Done
+from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.descriptions import (
     Collected,
     Description,
-    Done,
     Examined,
     Exported,
-    Fitted,
-    Listed,
     OpenSizes,
     Printed,
     Registered,
     Settings,
 )
-from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.listed import Fitted, Listed
 from shrinkfx.protocol.record import Named
 
 

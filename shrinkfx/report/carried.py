@@ -33,24 +33,31 @@ class Preload:
         return Path(self.name).stem if self.name.endswith(".py") else self.name
 
 
+Unit = tuple[str, int, int]
+"""File, line and column of a statement; of a preload without a file its name, 0, 0."""
+
+
 @dataclass(frozen=True)
 class Cut:
     """What of the preloads is known not to be needed.
 
     Attributes:
         whole: take whole files.
-        acts: preload and line of statements that change nothing.
-        preloads: those of which nothing is needed.
+        acts: statements that change nothing.
+        preloads: those of which nothing is needed, by their names.
         modules, files: what has been used, of what lies beside; None for all.
         elsewhere: what has been read, and does not lie beside.
+        joined: modules need not be modules; where texts say so, too, they are written
+            where they are imported.
     """
 
     whole: bool = False
-    acts: frozenset[tuple[int, int]] = frozenset()
-    preloads: frozenset[int] = frozenset()
+    acts: frozenset[Unit] = frozenset()
+    preloads: frozenset[str] = frozenset()
     modules: frozenset[str] | None = None
     files: frozenset[str] | None = None
     elsewhere: frozenset[str] = frozenset()
+    joined: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,7 @@ class Carried:
         files: what lies beside the script, by its name there.
         modules: what ``unpacking`` holds.
         kept: what has come of each preload.
-        units: what was kept for its effect alone: a preload, and the line of a
-            statement in it, or 0 for all of it.
+        units: what was kept for its effect alone.
         tied: files of this machine that are named by their paths, or read there.
         absent: what the preloads have used, and this does not carry.
     """
@@ -74,7 +80,7 @@ class Carried:
     files: Mapping[str, Path] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
-    units: tuple[tuple[int, int], ...] = ()
+    units: tuple[Unit, ...] = ()
     tied: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
 

@@ -8,19 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shrinkfx.program.beside import Beside
-from shrinkfx.report.carried import Carried, Cut, Preload
-from shrinkfx.report.definitions import Definitions, definitions, whole_file
+from shrinkfx.report.carried import Carried, Cut, Preload, Unit
+from shrinkfx.report.definitions import Definitions
+from shrinkfx.report.joining import CannotJoin, joined
 from shrinkfx.report.layout import (
     Layout,
     folders_of,
     imports_of,
     is_relative,
     package_of,
-    reachable,
     root_of,
     with_libraries,
 )
 from shrinkfx.report.paths import named, with_places
+from shrinkfx.report.slicing import Slicer
 from shrinkfx.report.statements import read_source
 from shrinkfx.report.unpacking import unpacking
 
@@ -56,6 +57,7 @@ class _Carrier:
         self._preloads, self._beside, self._cut = preloads, beside, cut
         self._operators = operators
         self._known = {**own, **{m: Path(f) for m, f in beside.modules.items()}}
+        self._texts: dict[Path, str] = {}
         roots = [root_of(name, file) for name, file in self._known.items()]
         self._layout = Layout.of(roots, [Path(each) for each in beside.libraries])
         known = (*beside.files, *beside.libraries, *map(str, self._known.values()))
@@ -66,9 +68,38 @@ class _Carrier:
         self._named: set[str] = set()
 
     def carried(self) -> Carried:
-        taken = [self._take(i, each) for i, each in enumerate(self._preloads)]
-        modules = self._modules(taken)
-        texts = {name: self._text(file) for name, file in modules.items()}
+        known = (self._preloads, self._beside, self._operators, self._cut, self._known)
+        slices = Slicer(*known, self._layout.roots, self._text).sliced()
+        modules, parts = dict(slices.modules), slices.parts
+        taken = [self._take(each, parts) for each in self._preloads]
+        places, files = self._files()
+        lines = None if places else self._joined(taken, modules, parts)
+        texts: dict[str, str] = {}
+        if lines is None:
+            texts = {name: self._module(file, parts) for name, file in modules.items()}
+            lines = self._apart(taken, modules, texts)
+        root = self._layout.folders()
+        at = {self._layout.place(modules[n]) or f"{n}.py": t for n, t in texts.items()}
+        return Carried(
+            definitions=tuple(lines),
+            unpacking=unpacking(at, places, root) if texts else "",
+            files=files,
+            modules=tuple(sorted(texts)),
+            kept={
+                p.name: _said(p, t) for p, t in zip(self._preloads, taken, strict=True)
+            },
+            units=tuple(self._units(taken, parts)),
+            tied=self._tied([*(each.text for each in taken), *texts.values()]),
+            absent=tuple(p for p in self._others() if Path(p) not in files.values()),
+        )
+
+    def _apart(
+        self,
+        taken: Sequence[Definitions],
+        modules: dict[str, Path],
+        texts: dict[str, str],
+    ) -> list[Definitions]:
+        """Add preloads that must be modules to these, and import them."""
         imported = {
             n: imports_of(t, package_of(n, modules[n])) for n, t in texts.items()
         }
@@ -76,9 +107,8 @@ class _Carrier:
             if preload.file:
                 package = package_of(preload.module, preload.file)
                 imported[preload.module] = imports_of(part.text, package)
-        lines, kept = [], {}
+        lines = []
         for preload, part in zip(self._preloads, taken, strict=True):
-            kept[preload.name] = _said(preload, part)
             others = (names for n, names in imported.items() if n != preload.module)
             apart = any(preload.module in names for names in others)
             if preload.file and part.text and (apart or _is_apart(preload, part)):
@@ -87,19 +117,32 @@ class _Carrier:
                 text = _import_line(preload.module)
                 part = dataclasses.replace(part, text=text, future=())
             lines.append(part)
-        places, files = self._files()
-        root = self._layout.folders()
-        at = {self._layout.place(modules[n]) or f"{n}.py": t for n, t in texts.items()}
-        return Carried(
-            definitions=tuple(lines),
-            unpacking=unpacking(at, places, root) if texts else "",
-            files=files,
-            modules=tuple(sorted(texts)),
-            kept=kept,
-            units=tuple(self._units(taken)),
-            tied=self._tied([*(each.text for each in taken), *texts.values()]),
-            absent=tuple(p for p in self._others() if Path(p) not in files.values()),
-        )
+        return lines
+
+    def _joined(
+        self,
+        taken: Sequence[Definitions],
+        modules: Mapping[str, Path],
+        parts: Mapping[Path, Definitions],
+    ) -> list[Definitions] | None:
+        """Write modules into the preloads that import them; None if that cannot be."""
+        own = {p.module: p.file for p in self._preloads if p.file}
+        files = {**modules, **own}
+        needed = [parts[file] for file in files.values()]
+        if not self._cut.joined or any(each.loads for each in needed):
+            return None
+        try:
+            read = {n: (parts[f].text, package_of(n, f)) for n, f in files.items()}
+            texts = joined(read, own)
+        except CannotJoin:
+            return None
+        future = tuple(sorted({each for part in needed for each in part.future}))
+        return [
+            dataclasses.replace(part, text=texts[preload.module], future=future)
+            if preload.file
+            else part
+            for preload, part in zip(self._preloads, taken, strict=True)
+        ]
 
     def _others(self) -> list[str]:
         """List what is found by a path: modules are by their names."""
@@ -112,37 +155,35 @@ class _Carrier:
         read = {f for f in tables if os.path.realpath(f) in self._cut.elsewhere}
         return tuple(f for f in files if f in {*named(texts, files), *read})
 
-    def _take(self, number: int, preload: Preload) -> Definitions:
+    def _take(self, preload: Preload, parts: Mapping[Path, Definitions]) -> Definitions:
         """Turn a preload into lines of the script; their order is kept."""
-        if number in self._cut.preloads:
+        if preload.name in self._cut.preloads:
             return Definitions("", False, "", ())
         if preload.is_library:
             path = f"""__file__.rpartition("/")[0] + "/{Path(preload.name).name}\""""
             return Definitions(f"torch.ops.load_library({path})", True, "", ())
         if preload.file is None:
             return Definitions(_import_line(preload.name), True, "", ())
-        text = self._text(preload.file)
-        if self._cut.whole:
-            return whole_file(preload.file, text)
-        callers = self._beside.callers
-        return definitions(
-            preload.file,
-            self._operators,
-            without=[line for i, line in self._cut.acts if i == number],
-            acting=[line for file, line in callers if Path(file) == preload.file],
-            local={name.partition(".")[0] for name in self._known},
-            text=text,
-        )
+        return parts[preload.file]
 
-    def _units(self, taken: Sequence[Definitions]) -> Iterator[tuple[int, int]]:
-        for number, (preload, part) in enumerate(
-            zip(self._preloads, taken, strict=True)
-        ):
+    def _module(self, file: Path, parts: Mapping[Path, Definitions]) -> str:
+        return self._text(file) if self._cut.whole else _with_future(parts[file])
+
+    def _units(
+        self, taken: Sequence[Definitions], parts: Mapping[Path, Definitions]
+    ) -> Iterator[Unit]:
+        for preload, part in zip(self._preloads, taken, strict=True):
             if part.text and preload.file is None:
-                yield number, 0
-            yield from ((number, line) for line in part.acts)
+                yield preload.name, 0, 0
+        for file, part in parts.items():
+            yield from ((str(file), *place) for place in part.acts)
 
     def _text(self, file: Path) -> str:
+        if file not in self._texts:
+            self._texts[file] = self._read(file)
+        return self._texts[file]
+
+    def _read(self, file: Path) -> str:
         """Read a module, with its libraries where they will be."""
         own = [each for each in self._beside.loadings if Path(each.file) == file]
         home, moved = self._layout.place(file.parent) or ".", {}
@@ -173,22 +214,6 @@ class _Carrier:
             if path.is_relative_to(folder):
                 return f"elsewhere/{number}/{path.relative_to(folder)}"
         return None
-
-    def _modules(self, taken: Sequence[Definitions]) -> dict[str, Path]:
-        """Choose what must be importable: what is named, and what was seen to be."""
-        texts = {
-            p.module: (part.text, package_of(p.module, p.file))
-            for p, part in zip(self._preloads, taken, strict=True)
-            if p.file and part.text
-        }
-        parents = {f"{name}.": (f"import {_parent(name)}", "") for name in texts}
-        begin = texts | {k: v for k, v in parents.items() if v[0] != "import "}
-        found = reachable(begin, self._known, self._layout.roots)
-        seen = self._known if self._cut.modules is None else self._cut.modules
-        own = {preload.module for preload in self._preloads}
-        used = {n: self._known[n] for n in seen if n in self._known and n not in own}
-        chosen = {**(used if texts else {}), **found}
-        return {name: chosen[name] for name in sorted(chosen)}
 
     def _is_near(self, library: str) -> bool:
         return self._layout.place(Path(library)) is not None
@@ -227,8 +252,8 @@ class _Carrier:
             files[name] = file
             if place is not None:
                 places[place] = name
-        for number, preload in enumerate(self._preloads):
-            if preload.is_library and number not in self._cut.preloads:
+        for preload in self._preloads:
+            if preload.is_library and preload.name not in self._cut.preloads:
                 files.setdefault(Path(preload.name).name, Path(preload.name))
         return places, files
 
@@ -250,10 +275,6 @@ def _free_name(file: Path, others: Mapping[str, Path]) -> str:
         number += 1
         name = f"{number}-{file.name}"
     return name
-
-
-def _parent(module: str) -> str:
-    return module.rpartition(".")[0]
 
 
 def _said(preload: Preload, part: Definitions) -> str:

@@ -16,15 +16,17 @@ harmless, one too few is another failure.
 """
 
 import ast
+import functools
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from shrinkfx.report.statements import (
+    Place,
     Statement,
     aliases_of,
     at_import,
@@ -33,6 +35,7 @@ from shrinkfx.report.statements import (
     read_source,
     statements_of,
     strings_of,
+    text_of,
 )
 
 # Patterns for the last part of a dotted name: ``torch.library.define`` and, after
@@ -63,14 +66,14 @@ class Definitions:
 
     ``text`` never holds a ``from __future__`` import, which is legal only at the
     top of the repro: ``future`` has the features to switch on there. ``acts`` are the
-    first lines of what was kept for its effect alone; ``loads``: a library, too.
+    places of what was kept for its effect alone; ``loads``: a library, too.
     """
 
     text: str
     whole: bool
     reason: str
     future: tuple[str, ...]
-    acts: tuple[int, ...] = ()
+    acts: tuple[Place, ...] = ()
     loads: bool = False
 
 
@@ -78,9 +81,10 @@ def definitions(
     path: Path,
     operators: Collection[str],
     *,
-    without: Collection[int] = (),
+    without: Collection[Place] = (),
     acting: Collection[int] = (),
     local: Collection[str] = (),
+    named: Collection[str] = (),
     text: str | None = None,
 ) -> Definitions:
     """Slice ``path`` down to what registers ``operators``, or take all of it.
@@ -88,9 +92,10 @@ def definitions(
     The file is read, never run. ``mylib::mix.out`` means all of ``mylib::mix``.
 
     Args:
-        without: first lines of statements that are known to have no effect.
+        without: statements that are known to have no effect.
         acting: lines that are known to have one.
         local: modules that may have one when they are imported.
+        named: names that other modules may read of this one.
         text: what the file holds, if that is known already.
 
     Raises:
@@ -99,7 +104,7 @@ def definitions(
     statements = _statements(path, text)
     body = [each for each in statements if not each.is_future and not each.is_main]
     vocabulary = Vocabulary(body)
-    wanted = {operator.partition(".")[0] for operator in operators}
+    wanted = {*(operator.partition(".")[0] for operator in operators), *named}
     kept = _slice(body, vocabulary, wanted, ())
     silent = _imported_but_never_read(statements)
     rest = [each for each in body if each not in kept]
@@ -111,7 +116,7 @@ def definitions(
         or set(acting) & set(each.lines)
         or set(local) & set(imported_by(at_import(each.node)))
     ]
-    acts = [each for each in acts if each.node.lineno not in without]
+    acts = [each for each in acts if each.place not in without]
     effect = next((e for each in acts for e in vocabulary.effects(each.node)), None)
     reason = ""
     if effect:
@@ -122,7 +127,7 @@ def definitions(
     if any(REFLECTION.search(ast.unparse(each.node)) for each in acts):
         reason, kept, acts = reason or "it looks names up", body, []
     taken = _taken(kept, statements, reason, whole=kept is body)
-    return replace(taken, acts=tuple(s.node.lineno for s in acts), loads=loads)
+    return replace(taken, acts=tuple(s.place for s in acts), loads=loads)
 
 
 def whole_file(path: Path, text: str | None = None) -> Definitions:
@@ -136,8 +141,14 @@ def whole_file(path: Path, text: str | None = None) -> Definitions:
     return _taken(kept, statements, "its slice does not fail", whole=True)
 
 
-def _statements(path: Path, text: str | None) -> list[Statement]:
-    return statements_of(read_source(path) if text is None else text, str(path))
+def _statements(path: Path, text: str | None) -> Sequence[Statement]:
+    return _cut_up(read_source(path) if text is None else text, str(path))
+
+
+@functools.lru_cache(maxsize=256)
+def _cut_up(text: str, name: str) -> tuple[Statement, ...]:
+    """Remember the last ones: a search asks for the same files over and over."""
+    return tuple(statements_of(text, name))
 
 
 def _taken(
@@ -147,7 +158,7 @@ def _taken(
     *,
     whole: bool,
 ) -> Definitions:
-    text = "\n".join(each.text for each in kept).lstrip("\n")
+    text = text_of(kept).lstrip("\n")
     futures = [each.node for each in statements if each.is_future and text]
     return Definitions(
         text=text + "\n" * bool(text),

@@ -11,6 +11,7 @@ from shrinkfx.failure.readers.script import CANNOT_TELL
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.record import RunRecord
+from shrinkfx.report.warned import without_advice
 
 _INTERPRETED = (
     "Verified on Triton's interpreter only, with kernels for {} and no GPU:\n"
@@ -109,7 +110,7 @@ def with_cause(script: str, cause: Sequence[str]) -> str:
 
 
 _FAILURE = re.compile(
-    rf"^# Failure: (\S+) \| (\S+) \| ?(.*?)(?:(?:{_ANY_GUARD})(\w+))?$",
+    rf"^# Failure: (\S+) \| (\S+)(?: \| ?(.*?))??(?:(?:{_ANY_GUARD})(\w+))?$",
     re.MULTILINE,
 )
 
@@ -120,7 +121,8 @@ def _failure_line(record: RunRecord) -> str:
     side = record.memory.guard
     how = _UNDER if side.is_sanitizer else _GUARDED
     guarded = f"{how}{side}" if record.guarded else ""
-    return f"{failure.kind} | {failure.stage} | {failure.detail}{guarded}"
+    named = filter(None, (failure.kind, failure.stage, failure.detail))
+    return f"{' | '.join(named)}{guarded}"
 
 
 def is_repro(script: str) -> bool:
@@ -138,7 +140,8 @@ def read_failure(script: str) -> tuple[Signature | None, Guard]:
     if found is None:
         return None, Guard.OFF
     try:
-        failure = Signature(Kind(found[1]), Stage(found[2]), found[3], found[3])
+        detail = found[3] or ""
+        failure = Signature(Kind(found[1]), Stage(found[2]), detail, detail)
         return failure, Guard(found[4] or Guard.OFF)
     except ValueError:
         return None, Guard.OFF
@@ -172,7 +175,8 @@ def _careful(record: RunRecord) -> list[str]:
         ("eager launches this kernel, too: the fault may be its own",) if own else ()
     )
     # What is made smaller has other sizes than these tell of.
-    warnings = [f"Careful, of the original: {text}" for text in record.warnings]
+    told = [without_advice(text) for text in record.warnings]
+    warnings = [f"Careful, of the original: {text}" for text in told]
     for warning in (*warnings, *(f"Careful: {text}" for text in eager)):
         text = _without_folders(warning)
         lines += textwrap.wrap(text, 84, subsequent_indent=" " * 9)

@@ -103,12 +103,19 @@ def imports_of(text: str, package: str) -> set[str]:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = (
-                package.split(".")[: -(node.level - 1) or None] if node.level else []
-            )
-            home = ".".join(filter(None, [*above, node.module]))
+            home = home_of(node, package)
             found |= {home, *(f"{home}.{alias.name}" for alias in node.names)}
-    return {each for name in found for each in _with_packages(name)}
+    return {each for name in found for each in with_packages(name)}
+
+
+def home_of(node: ast.ImportFrom, package: str) -> str:
+    """Name the module that names are imported from.
+
+    Args:
+        package: what relative imports start from.
+    """
+    above = package.split(".")[: -(node.level - 1) or None] if node.level else []
+    return ".".join(filter(None, [*above, node.module]))
 
 
 def is_relative(text: str) -> bool:
@@ -117,7 +124,8 @@ def is_relative(text: str) -> bool:
     return any(isinstance(node, ast.ImportFrom) and node.level for node in nodes)
 
 
-def _with_packages(name: str) -> Iterator[str]:
+def with_packages(name: str) -> Iterator[str]:
+    """Yield a module's name after those of the packages that it is in."""
     parts = name.split(".")
     for end in range(1, len(parts) + 1):
         if parts[end - 1]:
@@ -129,29 +137,24 @@ def package_of(name: str, file: Path) -> str:
     return name if file.name == "__init__.py" else name.rpartition(".")[0]
 
 
-def reachable(
+def imported(
     texts: Mapping[str, tuple[str, str]],
     known: Mapping[str, Path],
     roots: Sequence[Path],
 ) -> dict[str, Path]:
-    """Follow imports, from module to module, as far as files lie in ``roots``.
+    """List the modules that texts import, as far as files lie in ``roots``.
 
     Args:
-        texts: what to begin with: text and package of a module, by its name.
+        texts: text and package of a module, by its name.
         known: files of modules that have been seen. Others are left out where they
             cannot be parsed.
     """
     found: dict[str, Path] = {}
-    to_read = list(texts.values())
-    while to_read:
-        for name in sorted(imports_of(*to_read.pop())):
-            file = known.get(name) or _file_of(name, roots)
-            if file is None or name in found or name in texts:
-                continue
-            if name not in known and not _is_readable(file):
-                continue  # an import that is tried only, perhaps, and never was
+    for name in sorted({n for each in texts.values() for n in imports_of(*each)}):
+        file = known.get(name) or _file_of(name, roots)
+        # What was not seen and is no Python is tried only, perhaps, and never was.
+        if file is not None and (name in known or _is_readable(file)):
             found[name] = file
-            to_read.append((read_source(file), package_of(name, file)))
     return found
 
 

@@ -13,11 +13,12 @@ from typing import Protocol
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
-from shrinkfx.protocol.answers import Printed
+from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.record import RunRecord
-from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
+from shrinkfx.report.repro import write_embedded, write_repro
+from shrinkfx.report.tensors import DATA, Data
 from shrinkfx.report.written import EMBEDDED, Written
 
 INTAKE = "intake"

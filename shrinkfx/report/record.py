@@ -12,6 +12,7 @@ from shrinkfx.failure.readers.interpreter import what_need_not_show
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.protocol.choices import Guard, InductorOptions
 from shrinkfx.report.issue.from_model import FromModel
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.report.written import Verified
 
 
@@ -126,45 +127,6 @@ class Conditions:
 
 
 @dataclass(frozen=True)
-class OtherCauses:
-    """What else than the compiler may be the cause of a failure.
-
-    Attributes:
-        mismatches: operators whose results are not what their fake kernels say, in the
-            form of the program that is cut.
-        examined: custom operators that do what their schemas and fake kernels do not
-            say, seen in a run of their own.
-        warnings: of anything but an operator.
-    """
-
-    mismatches: tuple[str, ...] = ()
-    examined: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    def with_warning(self, text: str) -> Self:
-        """Add a warning, unless it is ''."""
-        return replace(self, warnings=(*self.warnings, text)) if text else self
-
-    def of_operators(self) -> tuple[str, ...]:
-        """List those that are about an operator."""
-        lying = (f"lying operator: {told}" for told in self.mismatches)
-        return (*lying, *self.examined)
-
-    def all(self) -> tuple[str, ...]:
-        """List all, those about an operator first."""
-        return (*self.of_operators(), *self.warnings)
-
-    def left_in(self, targets: Sequence[str]) -> tuple[str, ...]:
-        """List those that concern a program which calls no more than ``targets``."""
-        left = (
-            text
-            for text in self.of_operators()
-            if any(f"({target})" in text for target in targets)
-        )
-        return (*left, *self.warnings)
-
-
-@dataclass(frozen=True)
 class Memory:
     """What is known of the memory error that a result shows.
 
@@ -208,8 +170,9 @@ class Search:
     Attributes:
         stopped: what ended it early, or ''.
         minimal: no single operator of the result can be dropped.
-        without_it: what the original does without the result's operators, or '' where
-            the failure's own words tell it apart.
+        without_it: what the original does without the result's operators, and without
+            any call of those that are not what they declare; or '' where the failure's
+            own words tell it apart.
         by_catch: failures other than the target, each once.
         kinds: by what could be made smaller or plainer, whether it is 1-minimal.
     """

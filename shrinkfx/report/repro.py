@@ -7,24 +7,13 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.header import header
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.running import run_program
-
-DATA = "repro_inputs.pt"
-
-
-class Data(StrEnum):
-    """Where the values of weights and inputs come from, simplest first."""
-
-    SEEDED = "seeded"
-    EXACT_INPUTS = "exact inputs"
-    EXACT_WEIGHTS = "exact weights"
-    EXACT = "exact"
+from shrinkfx.report.tensors import Data, Values
 
 
 @dataclass(frozen=True)
@@ -52,7 +41,7 @@ def write_repro(
         unpacking: what makes modules importable that they need.
         remarks: lines for the header.
     """
-    values = _Values(data)
+    values = Values(data)
     module = _module(printed, values)
     inputs = _inputs(printed, values, record)
     parts = [
@@ -126,9 +115,19 @@ def _join(parts: Sequence[str]) -> str:
     previous = ""
     for part in (p.strip("\n") for p in parts if p.strip("\n")):
         defines = any(p.startswith(("class ", "def ", "@")) for p in (part, previous))
-        text += part if not text else ("\n\n\n" if defines else "\n\n") + part
+        between = "\n\n\n" if defines else "\n\n"
+        if _imports_last(previous) and _IMPORT.match(part):
+            between = "\n"
+        text += part if not text else between + part
         previous = part
     return text + "\n"
+
+
+_IMPORT = re.compile(r"import |from ")
+
+
+def _imports_last(part: str) -> bool:
+    return _IMPORT.match(part.rpartition("\n")[2]) is not None
 
 
 def _imports(
@@ -167,68 +166,7 @@ def _as_part(text: str) -> str:
     return text
 
 
-class _Values:
-    """Choose the text of each tensor, and remember what that text needs."""
-
-    def __init__(self, data: Data) -> None:
-        self._data = data
-        self._texts: list[str] = []
-        self.needs_data = False
-
-    def weight(self, name: str, written: Expression) -> str:
-        exact = self._data in (Data.EXACT_WEIGHTS, Data.EXACT)
-        return self._choose(name, written, exact)
-
-    def example(self, name: str, written: Expression) -> str:
-        """Only export sees it: any values do."""
-        return self._choose(name, written, exact=False)
-
-    def input(self, name: str, written: Expression) -> str:
-        exact = self._data in (Data.EXACT_INPUTS, Data.EXACT)
-        return self._choose(name, written, exact)
-
-    def _choose(self, name: str, written: Expression, exact: bool) -> str:
-        text = written.exact if exact else written.seeded
-        if not text:
-            self.needs_data = True
-            text = f'data["{name}"]'
-        self._texts.append(text)
-        return text
-
-    def helpers(self) -> list[str]:
-        helpers = []
-        if any(text.startswith("script_object(") for text in self._texts):
-            helpers.append(SCRIPT_OBJECT)
-        if any("unpack(" in text for text in self._texts):
-            helpers.append(_UNPACK)
-        if self.needs_data:
-            helpers.append(f'data = torch.load("{DATA}", weights_only=True)')
-        if any("torch.rand" in text for text in self._texts):
-            helpers.append("torch.manual_seed(0)")
-        return helpers
-
-
-_UNPACK = '''
-def unpack(text, dtype, shape):
-    """Exact values, compressed."""
-    import base64
-    import zlib
-
-    raw = bytearray(zlib.decompress(base64.b85decode(text)))
-    return torch.frombuffer(raw, dtype=dtype).reshape(shape)
-'''
-
-
-SCRIPT_OBJECT = '''
-def script_object(state, name):
-    """An object of a class in C++, as it was saved."""
-    made = torch.ScriptObject.__new__(torch.ScriptObject)
-    made.__setstate__((state, name))
-    return made
-'''
-
-
-def _module(printed: Source, values: _Values) -> str:
+def _module(printed: Source, values: Values) -> str:
     setup = [_weight_line(w, values) for w in printed.weights]
     setup += [f"self.{name} = {kind}()" for name, kind in printed.members.items()]
     lines = ["class Repro(torch.nn.Module):"]
@@ -241,7 +179,7 @@ def _module(printed: Source, values: _Values) -> str:
     return "\n\n\n".join([*printed.branches, "\n".join(lines)])
 
 
-def _weight_line(weight: Weight, values: _Values) -> str:
+def _weight_line(weight: Weight, values: Values) -> str:
     name, kind = weight.attribute, weight.kind
     text = values.weight(f"weight_{name}", weight.text)
     match kind:
@@ -256,7 +194,7 @@ def _weight_line(weight: Weight, values: _Values) -> str:
     return f"self.{name} = {text}"
 
 
-def _inputs(printed: Source, values: _Values, record: RunRecord) -> str:
+def _inputs(printed: Source, values: Values, record: RunRecord) -> str:
     inputs, example = printed.inputs, _example(printed, record)
     only_exports = example == "args" and any(_has(printed, run) for run in _RUNS)
     take = values.example if only_exports else values.input

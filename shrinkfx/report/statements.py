@@ -8,20 +8,33 @@ import re
 import symtable
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+
+Place = tuple[int, int]
+"""Line and column of a statement, or of one of the names that an import binds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Statement:
     """Say what one top-level statement binds in the module and reads from it.
 
-    A star import may bind any name: it binds ``*``, which every statement reads.
+    A star import may bind any name: it binds ``*``, which every statement reads. Of an
+    import of several names each is a statement, with the ``text`` of all.
+
+    Attributes:
+        origin: what it is a part of, or ``node`` itself.
     """
 
     node: ast.stmt
     text: str
     binds: frozenset[str]
     reads: frozenset[str]
+    origin: ast.stmt
+
+    @property
+    def place(self) -> Place:
+        return self.node.lineno, self.node.col_offset
 
     @property
     def is_future(self) -> bool:
@@ -29,7 +42,7 @@ class Statement:
 
     @property
     def lines(self) -> range:
-        return range(self.node.lineno, (self.node.end_lineno or 0) + 1)
+        return range(self.origin.lineno, (self.origin.end_lineno or 0) + 1)
 
     @property
     def is_main(self) -> bool:
@@ -51,7 +64,7 @@ def statements_of(text: str, name: str) -> list[Statement]:
     """Cut a file after each top-level statement: comments go with what follows."""
     tree = ast.parse(text, name)
     lines = text.split("\n")
-    statements = []
+    statements: list[Statement] = []
     end = 0
     for node in tree.body:
         start, end = end, node.end_lineno or end
@@ -59,8 +72,36 @@ def statements_of(text: str, name: str) -> list[Statement]:
         after = lines[end - 1].encode()[node.end_col_offset :].lstrip()
         if node.lineno <= start or after.startswith(b";"):
             text = ast.unparse(node)  # "a = 1; b = 2": lines cannot tell them apart
-        statements.append(Statement(node, text, *names_of(node)))
+        statements += (Statement(n, text, *names_of(n), node) for n in _parts(node))
     return statements
+
+
+def text_of(statements: Iterable[Statement]) -> str:
+    """Write statements down as they are, and of imports what is left of them."""
+    texts = []
+    for _, parts in groupby(statements, lambda each: id(each.origin)):
+        first, *others = parts
+        text, node = first.text, first.origin
+        names = [alias for each in (first, *others) for alias in aliases_of(each.node)]
+        if len(names) < len(aliases_of(node)):
+            above = len(text) - len(text.lstrip("\n"))
+            text = "\n" * above + ast.unparse(_importing(node, names))
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _parts(node: ast.stmt) -> list[ast.stmt]:
+    """Take an import of several names apart."""
+    aliases = aliases_of(node)
+    if len(aliases) < 2 or getattr(node, "module", "") == "__future__":
+        return [node]
+    return [ast.copy_location(_importing(node, [each]), each) for each in aliases]
+
+
+def _importing(node: ast.stmt, names: list[ast.alias]) -> ast.stmt:
+    if isinstance(node, ast.ImportFrom):
+        return ast.ImportFrom(node.module, names, node.level)
+    return ast.Import(names)
 
 
 def names_of(node: ast.stmt) -> tuple[frozenset[str], frozenset[str]]:

@@ -5,34 +5,50 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-_UNPACKING = '''\
-def lay_out(modules, files, folders):
-    """Make what the operators import and load be where they look for it."""
-    import pathlib
-    import sys
-    import tempfile
+_BEGIN = """\
+import pathlib
+import sys
+import tempfile
 
-    here = pathlib.Path(__file__).resolve().parent
-    home = tempfile.TemporaryDirectory()
-    for place in (*modules, *files):
-        path = pathlib.Path(home.name, place)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if place in files:
-            path.symlink_to(here / files[place])
-        else:
-            path.write_text(modules[place], encoding="utf-8")
-    sys.path[:0] = [str(pathlib.Path(home.name, folder)) for folder in folders]
-    return home  # it goes when nobody holds it
-'''
+# What the operators import and load lies where they look for it.
+HOME = tempfile.TemporaryDirectory()
+"""
+
+_WRITE = 'path.write_text(text, encoding="utf-8")'
+_LINK = "path.symlink_to(pathlib.Path(__file__).resolve().parent / file)"
 
 
 def unpacking(
     modules: Mapping[str, str], files: Mapping[str, str], folders: Sequence[str]
 ) -> str:
-    """Write what lays out modules and files as they lay with the maker."""
-    rows = "".join(f"    {at!r}: {_literal(text)},\n" for at, text in modules.items())
-    call = f"LAID_OUT = lay_out(MODULES, {dict(files)!r}, {list(folders)!r})"
-    return f"{_UNPACKING}\n\nMODULES = {{\n{rows}}}\n{call}\n"
+    """Write what lays out modules and files as they lay with the maker.
+
+    Args:
+        modules: texts by their places.
+        files: names of what lies beside the script, by their places.
+        folders: those of the places that modules are imported from.
+    """
+    texts = {at: _literal(text) for at, text in modules.items()}
+    parts = [_BEGIN, _each("text", texts, _WRITE)]
+    if files:
+        names = {at: repr(name) for at, name in files.items()}
+        parts.append(_each("file", names, _LINK))
+    return "".join([*parts, _searched(folders), "\n"])
+
+
+def _each(what: str, literals: Mapping[str, str], act: str) -> str:
+    rows = "".join(f"    {at!r}: {literal},\n" for at, literal in literals.items())
+    return (
+        f"for place, {what} in {{\n{rows}}}.items():\n"
+        "    path = pathlib.Path(HOME.name, place)\n"
+        "    path.parent.mkdir(parents=True, exist_ok=True)\n"
+        f"    {act}\n"
+    )
+
+
+def _searched(folders: Sequence[str]) -> str:
+    below = (f" + {f'/{each}'!r}" if each != "." else "" for each in folders)
+    return f"sys.path[:0] = [{', '.join(f'HOME.name{each}' for each in below)}]"
 
 
 def _literal(text: str) -> str:

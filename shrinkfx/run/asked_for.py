@@ -9,8 +9,8 @@ from typing import Any
 
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.flags import options_in
-from shrinkfx.options.groups import BudgetOptions, ExplainOptions
 from shrinkfx.options.options import Options
+from shrinkfx.options.running import BudgetOptions, ExplainOptions
 from shrinkfx.run.settings import inherited
 
 BUDGET = tuple(option.name for option in options_in(BudgetOptions))
@@ -50,6 +50,10 @@ def content_of(options: Options) -> str:
     return digest.hexdigest()
 
 
+_TAKES_THE_PROGRAM = ("--resume", "--candidate")
+"""Tasks for a run's folder that are told where its program has been moved to."""
+
+
 def require_unchanged(asked: str, run: dict[str, Any], options: Options) -> None:
     """See that a run would be asked the same today.
 
@@ -69,7 +73,7 @@ def require_unchanged(asked: str, run: dict[str, Any], options: Options) -> None
     for path in options.files:
         if not path.is_file():
             advice = "put it back there, or run anew with another --out"
-            if path == options.model and asked.startswith("--resume"):
+            if path == options.model and asked.startswith(_TAKES_THE_PROGRAM):
                 advice = f"if it has moved: shrinkfx NEW.pt2 {asked}"
             raise LoadError(str(path), "no such file any more", advice)
     if content_of(options) != run["content"]:

@@ -13,8 +13,8 @@ from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature
-from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Backend, CandidateForm
+from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.tasks import RunScript, SaveCandidate
 from shrinkfx.report.output import write_smallest_repro
 from shrinkfx.report.record import RunRecord

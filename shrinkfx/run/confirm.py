@@ -19,6 +19,7 @@ from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.judging import confirm_plainly
 from shrinkfx.run.kept import Kept, moved
 from shrinkfx.run.making import Maker, must_be_there
 from shrinkfx.run.reduction import (
@@ -59,7 +60,8 @@ class Verification:
     def run(self) -> Kept:
         """Write and verify the result, or an earlier step where that cannot be."""
         must_be_there(self._context.budget)
-        if self._found.search.is_open and not self._found.stopped:
+        is_open = self._found.search.is_open or self._found.without_guard_pages
+        if is_open and not self._found.stopped:
             self._ask_stages_unless_shown()
         confirmed = self._confirm()
         if not confirmed and self._found.without_guard_pages:
@@ -79,21 +81,37 @@ class Verification:
         return kept
 
     def _ask_stages_unless_shown(self) -> None:
-        """Ask the stages of the search, unless the result's repro answers for them."""
+        """Ask the stages of the search, unless the result's repro answers for them.
+
+        And how each step fails without guard pages, where it must: the repro has none.
+        """
         context, found, before = self._context, self._found, self._found.reducer
+        best = before.best
         is_shown = False
         with self._out_of_budget():
-            is_shown = self._shows_all(before.best)
+            is_shown = self._shows_all(best)
         if is_shown or found.stopped:
             return
-        context.note(_APART)
+        if found.search.is_open:
+            context.note(_APART)
         context.budget.reserve_s, context.budget.overtime_s = self._reserve_s, 0.0
         with stopping(context, found):
             ask_stages(context, self._subject, found)
-        if found.reducer is not before:
+            if found.without_guard_pages:
+                self._confirm_plainly()
+        if found.reducer is not before or found.reducer.best is not best:
             (context.out / "repro.py").unlink(missing_ok=True)  # of another result
             self._first, self._kept = found.reducer.best, None
         must_be_there(context.budget)
+
+    def _confirm_plainly(self) -> None:
+        """Go by what of the result fails without guard pages."""
+        context, subject, found = self._context, self._subject, self._found
+        best = found.reducer.best
+        found.without_guard_pages = confirm_plainly(context, subject, found.search)
+        if found.reducer.best is not best:
+            found.forget(subject)
+            measure_result(context, subject, found)
 
     def _shows_all(self, best: Candidate) -> bool:
         """Tell whether the result's repro fails, in the form and build of each stage.

@@ -12,9 +12,10 @@ from shrinkfx.errors import LoadError
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.readers.script import frames_of_death
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Description, Ending
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.tasks import Describe
-from shrinkfx.report.record import OtherCauses
+from shrinkfx.report.warned import OtherCauses, in_one
 from shrinkfx.run.context import RunContext
 
 
@@ -60,19 +61,19 @@ def describe_program(
     said = ending.answer
     if not isinstance(said, Description):
         subject = context.options.inputs or context.options.model
-        raise LoadError(str(subject), *_why_undescribed(ending))
+        why = _why_undescribed(ending, client.limits.timeout_s)
+        raise LoadError(str(subject), *why)
     with open(said.skeleton, encoding="utf-8") as file:
         described = Described(Skeleton.from_json(json.load(file)), said)
-    for mismatch in said.mismatches:
-        if mismatch not in told:
-            context.note(f"lying operator: {mismatch}")
+    for lie in in_one([each for each in said.mismatches if each not in told]):
+        context.note(f"lying operator: {lie}")
     if line := described.eager_error:
         context.note(f"eager fails too ({line}): going on without comparing")
         client = client.with_options(reference=False)
     return client, described
 
 
-def _why_undescribed(ending: Ending) -> tuple[str, str]:
+def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, str]:
     """Say why there is no graph, and what to look at."""
     error = ending.raised
     if error and error.type == LoadError.__name__:
@@ -81,11 +82,22 @@ def _why_undescribed(ending: Ending) -> tuple[str, str]:
         reason = f"eager could not be run ({first_line(error.message)})"
         return reason, "do the inputs fit the program's signature and ranges?"
     place = f" in {ending.operator}" if ending.operator else ""
-    if ending.how != "signal":
+    if ending.how not in ("signal", "timeout"):
         reason = f"eager ended with {ending.how} {ending.code}{place}"
         return reason, f"its last lines:\n{ending.log[-1500:]}"
-    name = signal.Signals(ending.code).name
-    reason = f"eager died of {name}{place}, before anything was compiled"
     frames = "\n  ".join(frames_of_death(ending.log))
     where = f"its innermost frames:\n  {frames}\n" if frames else ""
-    return reason, f"{where}does it run without shrinkfx, in eager?"
+    if ending.how == "timeout":
+        did = f"eager did not end in {timeout_s:.0f} s"
+        does, else_ = "hangs", "if it only takes long: --timeout SECONDS"
+    else:
+        did = f"eager died of {signal.Signals(ending.code).name}"
+        does, else_ = "dies", "does the script run without AOTInductor?"
+    told = _NOT_COMPILED.format(does=does, what=ending.operator or "the program")
+    return f"{did}{place}, before anything was compiled", f"{where}{told}; {else_}"
+
+
+_NOT_COMPILED = (
+    "it {does} without AOTInductor, too: there is nothing to reduce, and what is to be "
+    "mended is {what}, or what that is given"
+)

@@ -10,7 +10,8 @@ from shrinkfx import scratch
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.failure.classify import first_line
 from shrinkfx.program.words import printable
-from shrinkfx.protocol.answers import Ending, Examined
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.descriptions import Examined
 from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.tasks import Examine
 from shrinkfx.run.context import RunContext

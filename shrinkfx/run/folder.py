@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.client.orphans import clear_orphans
-from shrinkfx.check.client.server import REMOVED
 from shrinkfx.errors import (
     BudgetExhausted,
     Finished,
@@ -20,7 +17,6 @@ from shrinkfx.errors import (
     LoadError,
     NotReproducible,
     ShrinkfxError,
-    StorageError,
     UsageError,
 )
 from shrinkfx.events import Listener
@@ -36,10 +32,9 @@ from shrinkfx.run.asked_for import (
     require_unchanged,
 )
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.storage import storage_told
 
 JOURNAL = "journal.sqlite"
-
-_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -132,7 +127,7 @@ def resumed(out: Path, given: Options) -> Options:
         Finished: there is nothing left to do.
         BudgetExhausted: it was stopped by its budget, and there is no other.
     """
-    _require_journal(out, "--resume")
+    require_journal(out, "--resume")
     with _told(out), taken(out), closing(Journal(out / JOURNAL)) as journal:
         run = journal.fact("run")
         if run is None:
@@ -168,7 +163,7 @@ def over(out: Path) -> Options:
     Raises:
         UsageError: there is none, it has no result yet, or its files have changed.
     """
-    _require_journal(out, "--explain")
+    require_journal(out, "--explain")
     with (
         _told(out, "--explain"),
         taken(out),
@@ -191,7 +186,7 @@ def looked_back_at(out: Path) -> Iterator[Journal]:
     Raises:
         UsageError: there is none, or another process is at work there.
     """
-    _require_journal(out, "--report")
+    require_journal(out, "--report")
     with (
         _told(out, "--report"),
         taken(out),
@@ -202,8 +197,13 @@ def looked_back_at(out: Path) -> Iterator[Journal]:
         yield journal
 
 
-def unchanged(out: Path, journal: Journal, asked: str = "--report") -> Options:
+def unchanged(
+    out: Path, journal: Journal, asked: str = "--report", moved: Path | None = None
+) -> Options:
     """Read what a run was asked for, whose files are as they were.
+
+    Args:
+        moved: where the program is now, if that is elsewhere.
 
     Raises:
         UsageError: one has changed.
@@ -213,6 +213,8 @@ def unchanged(out: Path, journal: Journal, asked: str = "--report") -> Options:
     with journal.db.trusted():
         options = Options.from_json(run["options"]).with_files(own_file(out))
         options = replace(options, out=out)
+    if moved is not None:
+        options = replace(options, model=moved.resolve())
     require_unchanged(f"{asked} {out}", run, options)
     if result is None:
         return options
@@ -222,7 +224,12 @@ def unchanged(out: Path, journal: Journal, asked: str = "--report") -> Options:
     return replace(options, sweeping=None, **with_result).with_files(own_file(out))
 
 
-def _require_journal(out: Path, option: str) -> None:
+def require_journal(out: Path, option: str) -> None:
+    """See that a folder is that of a run.
+
+    Raises:
+        UsageError: it is not.
+    """
     if not _holds_journal(out, option):
         what = "this folder holds no run" if out.exists() else "there is no such folder"
         where = "a run's is its --out, or shrinkfx-out/<model>-<number>"
@@ -254,17 +261,8 @@ def _more(out: Path) -> str:
 def _told(out: Path, again: str = "--resume") -> Iterator[None]:
     """Say how to go on, whatever has ended the run before its time."""
     try:
-        try:
+        with storage_told(out):
             yield
-        except OSError as error:
-            if error.errno == errno.ENOENT and scratch.is_removed():
-                raise StorageError(str(scratch.root()), *REMOVED) from error
-            if error.errno not in _STORAGE:
-                raise
-            where = str(error.filename or out)
-            raise StorageError(
-                where, error.strerror or "", "free some space"
-            ) from error
     except (Finished, UsageError, LoadError, NotReproducible, JournalError):
         raise
     except BudgetExhausted as error:

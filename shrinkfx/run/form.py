@@ -98,5 +98,8 @@ def _in_form(
     warnings = [*here.warnings, *kept]
     causes = replace(here, examined=known.examined, warnings=tuple(warnings))
     whole = Candidate.whole(described.skeleton)
-    taken = replace(subject, client=client, whole=whole, other_causes=causes)
+    before = replace(subject.before, operators=whole.cost[0])  # all tell of one form
+    taken = replace(
+        subject, client=client, whole=whole, before=before, other_causes=causes
+    )
     return taken, described

@@ -11,7 +11,7 @@ from typing import Any
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.failure.signature import Kind, Signature
-from shrinkfx.protocol.answers import Collected
+from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.tasks import CollectVersions
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.explanation.record import Explanation

@@ -10,10 +10,11 @@ from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Verdict, judge
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import Build, CandidateForm
+from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker, Confirmation
+from shrinkfx.search.staged import StagedSearch
 
 
 def must_fail_without_guard_pages(subject: Subject) -> bool:
@@ -22,18 +23,50 @@ def must_fail_without_guard_pages(subject: Subject) -> bool:
     return bool(subject.guarding.name) and subject.guarding.steady and at_run_time
 
 
+def fails_plainly(context: RunContext, subject: Subject, search: StagedSearch) -> bool:
+    """Ask whether a search's result fails without guard pages in every run."""
+    judge = without_guard_pages(context, subject, search.reducer.asker)
+    return judge.confirms(search.reducer.best)
+
+
+def confirm_plainly(
+    context: RunContext, subject: Subject, search: StagedSearch
+) -> bool:
+    """Have the result, and each later one, fail without guard pages too.
+
+    Returns:
+        Whether any step does; where none does, the result stays.
+    """
+    best = search.reducer.best
+    judge = without_guard_pages(context, subject, search.reducer.asker)
+    if not search.confirm(judge):
+        context.note("without guard pages not even the original fails so for sure")
+        return False
+    if search.reducer.best is not best:
+        context.note(_SILENT)
+    search.run_on()
+    return True
+
+
+_SILENT = (
+    "without guard pages the result does not fail so in every run: going on from a "
+    "step that does"
+)
+
+
 def without_guard_pages(
     context: RunContext, subject: Subject, asker: Asker
 ) -> Confirmation:
-    """Confirm what fails without guard pages in every run, in the stock build.
+    """Confirm what fails without guard pages in every run, in the build searched in.
 
     Args:
         asker: whose answers are confirmed.
     """
     form = asker.form
-    client = subject.client.built_stock().with_options(form=CandidateForm(form))
+    client = subject.built_as(asker.build).client
+    client = client.with_options(form=CandidateForm(form))
     oracle = _PlainRuns(context.journal, client, subject.target, form)
-    build = f"{Build.STOCK}, no guard pages"
+    build = f"{asker.build}, no guard pages"
     plain = Asker(oracle, journal=context.journal, form=form, build=build, again=True)
     refusal = "without guard pages it does not fail so in every run"
     return Confirmation("plain runs", plain, refusal)

@@ -16,6 +16,7 @@ from shrinkfx.check.listing import FakeTensors, list_candidate
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.classify import first_line
+from shrinkfx.journal.ahead import Ahead
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
@@ -23,16 +24,12 @@ from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.order import in_order_of_use
 from shrinkfx.program.listing.types import Kind
-from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.protocol.listed import Listed
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.oracles import oracle_for
-from shrinkfx.run.reduction import (
-    SearchResult,
-    confirm_without_guard_pages,
-    measure_result,
-    stopping,
-)
+from shrinkfx.run.judging import confirm_plainly, fails_plainly
+from shrinkfx.run.oracles import asking_ahead, oracle_for
+from shrinkfx.run.reduction import SearchResult, measure_result, stopping
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
@@ -109,8 +106,7 @@ def _searched(
     strategies: Sequence[Rewriter],
 ) -> SearchResult:
     """Search among the listings of a result, from the first one that fails."""
-    if found.reducer.asker.build != subject.build:
-        subject = subject.built_stock()
+    subject = subject.built_as(found.reducer.asker.build)
     subject = subject.with_options(form=CandidateForm.SOURCE, calls=found.calls)
     data = context.out / VALUES
     told, why = list_candidate(subject.client, found.reducer.best, data.resolve())
@@ -144,8 +140,9 @@ def _begun(
     strategies: Sequence[Rewriter],
 ) -> SearchResult:
     """Make the search of listings, in the form of source and in the result's build."""
+    ahead = Ahead(context.journal, CandidateForm.SOURCE, subject.build)
     asker = Asker(
-        oracle_for(subject),
+        asking_ahead(oracle_for(subject), found.forks, ahead),
         budget=context.budget,
         journal=context.journal,
         form=CandidateForm.SOURCE,
@@ -196,10 +193,10 @@ def _confirmed(
     if listed.stopped:
         return listed
     with stopping(context, listed):
-        if listed.without_guard_pages:
-            confirm_without_guard_pages(context, subject, listed)
-            if not listed.without_guard_pages:
-                return without_listing(listed, "no listing fails without guard pages")
+        asked = context, subject, listed.search
+        refused = listed.without_guard_pages and not fails_plainly(*asked)
+        if refused and not confirm_plainly(*asked):
+            return without_listing(listed, "no listing fails without guard pages")
         measure_result(context, subject, listed)
     return listed
 

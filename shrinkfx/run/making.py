@@ -8,8 +8,8 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.core_dump import leave_core_dump
@@ -59,7 +59,8 @@ class Maker:
         known = seen_to_fail_without_guard_pages(context, candidate, result.form)
         about = subject.target, candidate, result.form, known
         on_gpu = is_on_gpu(self.server.ready)
-        memory = examine(context, subject.client, *about, on_gpu=on_gpu)
+        client = subject.built_as(found.reducer.asker.build).client
+        memory = examine(context, client, *about, on_gpu=on_gpu)
         at_run_time = subject.target.stage is Stage.RUN and not subject.command
         if context.options.cuda_coredump and on_gpu and at_run_time:
             leave_core_dump(context, subject.client, candidate, result.form)

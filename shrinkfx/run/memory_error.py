@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shrinkfx.check.baseline.stock import describe
@@ -9,12 +10,10 @@ from shrinkfx.check.baseline.with_guard_pages import (
     ON_CPU,
     ON_GPU,
     Guarding,
-    find_guarding,
     in_words,
     seen_without_guard_pages,
     under,
 )
-from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.classify import observe
@@ -25,7 +24,7 @@ from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import NotSanitized, Ready
-from shrinkfx.protocol.choices import Backend, CandidateForm, Guard
+from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Weights
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.record import Memory
 from shrinkfx.run.context import RunContext
@@ -50,22 +49,21 @@ def is_on_gpu(ready: Ready) -> bool:
     return ready.for_cuda and ready.backend == Backend.AOTI
 
 
-def guard(context: RunContext, server: Server, client: CheckClient) -> Guarding:
-    """Choose the guard pages that show the failure which was asked for, if any do."""
-    options, ready = context.options, server.ready
-    asked = options.until, options.match, context.note, context.budget
+def settings_of(context: RunContext, ready: Ready) -> Sequence[Guarding]:
+    """List the guard pages that are tried to show the failure; none where none are."""
+    options = context.options
     if ready.backend == Backend.INTERPRETER:  # it checks each access
-        return Guarding()
+        return ()
     if options.sanitizer and ready.for_cuda:
-        return find_guarding(client, *asked, under(Guard(options.sanitizer)))
+        return under(Guard(options.sanitizer))
     if options.sanitizer:
         context.note("--sanitizer looks at what runs on a GPU: going on without")
     if not wants_guard_pages(options):
-        return Guarding()
+        return ()
     if ready.no_guard_pages:
         context.note(f"no guard pages: {ready.no_guard_pages}")
-        return Guarding()
-    return find_guarding(client, *asked, ON_GPU if ready.for_cuda else ON_CPU)
+        return ()
+    return ON_GPU if ready.for_cuda else ON_CPU
 
 
 def examine(
@@ -130,7 +128,7 @@ def _is_of_the_run(target: Signature) -> bool:
 
 
 def _for_verifying(context: RunContext, client: CheckClient, form: str) -> CheckClient:
-    client = client.built_stock().with_options(form=CandidateForm(form))
+    client = client.with_options(form=CandidateForm(form))
     return client.with_limits(client.limits, context.meters["verify"])
 
 
@@ -139,7 +137,8 @@ def _sanitized(
 ) -> tuple[MemoryReport | None, str]:
     """Run it once under a sanitizer; on a GPU under the tool that was asked for."""
     patient = replace(client.limits, timeout_s=_SANITIZE_TIMEOUT_S)
-    client = client.with_limits(patient, client.meter)
+    client = replace(client, patience=None).with_limits(patient, client.meter)
+    client = client.with_options(only=None, weights=Weights.INSIDE)
     asked = client.options.guard_pages
     tool = asked if asked.is_sanitizer else Guard.MEMCHECK
     pages = tool if on_gpu else Guard.OFF

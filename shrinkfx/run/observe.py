@@ -16,7 +16,8 @@ from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
-from shrinkfx.report.record import OtherCauses, ProgramSize
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run.build import can_build_fast, place_of_weights
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
@@ -91,10 +92,11 @@ def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> S
     if original.build is Build.FAST:
         client = client.with_options(build=original.build)
     skeleton = described.skeleton
+    whole = Candidate.whole(skeleton)
     return Subject(
-        whole=Candidate.whole(skeleton),
+        whole=whole,
         before=ProgramSize(
-            operators=skeleton.original_operators,
+            operators=whole.cost[0],
             nodes=skeleton.original_nodes,
             inputs=described.said.inputs,
             dynamic_dims=described.said.dynamic_dims,

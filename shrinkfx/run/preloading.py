@@ -19,10 +19,11 @@ from shrinkfx import scratch
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Asks, Limits, Meter
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.protocol.answers import Answer, Printed, Registered
+from shrinkfx.protocol.answers import Answer
+from shrinkfx.protocol.descriptions import Printed, Registered
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunPreload
-from shrinkfx.report.carried import Carried, Cut, Preload
+from shrinkfx.report.carried import Carried, Cut, Preload, Unit
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.definitions import BUILT_IN
 from shrinkfx.report.record import RunRecord
@@ -38,9 +39,6 @@ PART_OF_THE_REST = 3
 _CUTS: WeakKeyDictionary[Server, dict[frozenset[str], list[Cut]]] = WeakKeyDictionary()
 """What is known for the program that a server holds, by the operators of preloads that
 are left: an earlier step of the search often has the same ones."""
-
-Unit = tuple[int, int]
-"""A preload and the line of a statement in it, or 0 for all of it."""
 
 
 @dataclass(frozen=True)
@@ -198,14 +196,28 @@ def smallest_first(
         if of_whole is None:
             return [Cut(), whole]
         return [replace(whole, elsewhere=of_whole.elsewhere)]
+    if sliced.modules and not _does_as(made(whole), before, judge, operators):
+        return [Cut(), whole]
     trials = _Trials(made, judge, operators, before, last=before)
     gone = droppable(sliced.units, lambda some: trials.suffice(without(some)), judge)
     cut = without(gone)
     used = replace(cut, modules=trials.last.modules, files=trials.last.files)
     if made(used) != made(cut) and trials.suffice(used):
         cut = used
+    apart, in_one = cut, replace(cut, joined=True)
+    if made(in_one).modules != made(cut).modules and trials.suffice(in_one):
+        cut = in_one
     surer = (replace(each, elsewhere=before.elsewhere) for each in (Cut(), whole))
-    return [replace(cut, elsewhere=trials.last.elsewhere), *surer]
+    least = dict.fromkeys((cut, apart))
+    return [*(replace(c, elsewhere=trials.last.elsewhere) for c in least), *surer]
+
+
+def _does_as(
+    uncut: Carried, sliced: Effect, judge: PreloadOracle, operators: Sequence[str]
+) -> bool:
+    """Tell whether slices of modules do what these do: texts do not tell all."""
+    effect = None if judge.is_tired else judge.effect(uncut)
+    return effect is not None and effect.is_kept_by(sliced, operators)
 
 
 @dataclass
@@ -252,7 +264,7 @@ def droppable(
 
 def without(units: Sequence[Unit]) -> Cut:
     """Leave out what has been shown to have no effect."""
-    preloads = frozenset(i for i, line in units if not line)
+    preloads = frozenset(name for name, line, _ in units if not line)
     return Cut(acts=frozenset(unit for unit in units if unit[1]), preloads=preloads)
 
 

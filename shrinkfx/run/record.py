@@ -10,10 +10,10 @@ from shrinkfx.check.oracle import runs_to_be_sure
 from shrinkfx.failure.signature import ANY, Signature
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.issue.from_model import NOBODYS
+from shrinkfx.report.issue.plain import without_values
 from shrinkfx.report.record import (
     BuildCounts,
     Conditions,
@@ -94,9 +94,8 @@ def _environment(
 
 def _command(options: Options) -> str:
     """Say how the run was started, without names where none are to be said."""
-    if options.anonymous:
-        return f"shrinkfx {NOBODYS} --anonymous"
-    return options.command or f"shrinkfx.minify({options.model.name!r})"
+    command = options.command or f"shrinkfx.minify({options.model.name!r})"
+    return without_values(command) if options.anonymous else command
 
 
 def with_result(record: RunRecord, result: Result) -> RunRecord:

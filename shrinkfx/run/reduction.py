@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shrinkfx.check.lanes import Forks
 from shrinkfx.check.listing import FakeTensors
 from shrinkfx.errors import (
     BudgetExhausted,
@@ -25,7 +26,11 @@ from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.record import ByCatch
 from shrinkfx.report.summary import DIGITS, gather
 from shrinkfx.run.context import INTERRUPTED, RunContext
-from shrinkfx.run.judging import must_fail_without_guard_pages, without_guard_pages
+from shrinkfx.run.judging import (
+    confirm_plainly,
+    fails_plainly,
+    must_fail_without_guard_pages,
+)
 from shrinkfx.run.oracles import asking_ahead, forks_for, oracle_for, rate_of
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
@@ -41,8 +46,9 @@ class SearchResult:
     Attributes:
         rate: the part of the result's runs that fail.
         calls: how often a run must call the result before it fails.
-        rest: what the original does without the result's operators, or '' where
-            the failure's own words tell it apart.
+        rest: what the original does without the result's operators, and without any
+            call of those that are not what they declare; or '' where the failure's own
+            words tell it apart.
         second: the rest, if it fails alike.
         known: by candidate and form, how often it must be called, and its rate.
         without_guard_pages: it must fail without guard pages, too.
@@ -53,6 +59,7 @@ class SearchResult:
         fitter: of a listing, what fits rewrites of it.
         short_of: why not all was asked of a listing, or ''.
         kinds: of what is minimal, and why of the rest it is not known.
+        forks: what several questions at once are put to, or None.
     """
 
     search: StagedSearch
@@ -69,6 +76,7 @@ class SearchResult:
     fitter: FakeTensors | None = None
     short_of: str = ""
     kinds: Mapping[str, str] = field(default_factory=dict)
+    forks: Forks | None = None
 
     @property
     def reducer(self) -> Reducer:
@@ -107,14 +115,16 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
     """Reduce until nothing more can go, or something ends it before that.
 
     Whether the result fails as source and in the stock build is left to its repro,
-    which does both, unless it is to fail without guard pages first.
+    which does both; unless it is to fail without guard pages, and does not.
     """
-    search = staged(context, subject, choose(context.options.strategies))
+    forks = forks_for(context, subject)
+    search = staged(context, subject, choose(context.options.strategies), forks)
     found = SearchResult(
         search,
         subject.rate,
         subject.calls,
         without_guard_pages=must_fail_without_guard_pages(subject),
+        forks=forks,
     )
     before, cut = subject.before.operators, subject.whole.cost[0]
     if before != cut:
@@ -126,19 +136,21 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
         if subject.unasked:
             raise BudgetExhausted(subject.unasked)
         found.search.find()
-        if found.without_guard_pages:
-            found.search.ask_stages()
-            confirm_without_guard_pages(context, subject, found)
+        if found.without_guard_pages and not fails_plainly(context, subject, search):
+            search.ask_stages()
+            found.without_guard_pages = confirm_plainly(context, subject, search)
         measure_result(context, subject, found)
     return found
 
 
 def staged(
-    context: RunContext, subject: Subject, strategies: Sequence[Strategy]
+    context: RunContext,
+    subject: Subject,
+    strategies: Sequence[Strategy],
+    forks: Forks | None,
 ) -> StagedSearch:
     """Make the search in all its stages: by form, and by build."""
     suspects = {s.node: s.weight for s in subject.suspects}
-    forks = forks_for(context, subject)
 
     def reducer(asked: Subject, form: CandidateForm, oracle: Oracle) -> Reducer:
         ahead = Ahead(context.journal, form, asked.build)
@@ -191,27 +203,6 @@ def stopping(context: RunContext, found: SearchResult) -> Iterator[None]:
         context.budget.reserve_s = 0.0
 
 
-def confirm_without_guard_pages(
-    context: RunContext, subject: Subject, found: SearchResult
-) -> None:
-    """Have the result fail without guard pages, as the original does."""
-    best = found.reducer.best
-    found.without_guard_pages = found.search.confirm(
-        without_guard_pages(context, subject, found.reducer.asker)
-    )
-    if not found.without_guard_pages:
-        context.note("without guard pages not even the original fails so for sure")
-    elif found.reducer.best is not best:
-        context.note(_SILENT)
-    found.search.run_on()
-
-
-_SILENT = (
-    "without guard pages the result does not fail so in every run: going on from a "
-    "step that does"
-)
-
-
 def ask_stages(context: RunContext, subject: Subject, found: SearchResult) -> None:
     """Ask about the result as source and in the stock build, and go on by that."""
     best = found.reducer.best
@@ -249,8 +240,7 @@ def calls_and_rate(
         return found.known[name]
     if found.stopped:
         return subject.calls, subject.rate
-    if found.reducer.asker.build != subject.build:
-        subject = subject.built_stock()
+    subject = subject.built_as(found.reducer.asker.build)
     calls = _fewest_calls(context, subject, candidate, form)
     subject = subject.with_options(calls=calls, form=CandidateForm(form))
     rate = context.journal.once(name, lambda: rate_of(subject, candidate))
@@ -278,10 +268,16 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
     """Run the original without the result's operators.
 
     Where a failure has no words of its own, this tells whether the result is what
-    makes the original fail: then the rest does not.
+    makes the original fail: then the rest does not. Of an operator that is not what it
+    declares any call may fail so: all its calls go.
     """
+    best = found.reducer.best
+    targets = {best.target(name) for name in best.operators}
+    wrong = subject.other_causes.wrong_among(targets)
+    whole = subject.whole
+    also = {name for name in whole.operators if whole.target(name) in wrong}
     try:
-        rest = apply(subject.whole, [Drop(found.reducer.best.keep)])
+        rest = apply(whole, [Drop(best.keep | also)])
     except InvalidEdit:
         return
     if context.budget.check_s > context.budget.share():
@@ -296,7 +292,9 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
     found.rest = verdict.outcome.value
     if verdict.outcome is Outcome.REPRODUCED:
         found.second = [(rest, verdict)]
+        more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
         context.note(
-            "careful: without these operators the program fails alike. There is a "
-            f"second such failure: --candidate {rest.digest[:DIGITS]} writes the rest"
+            f"careful: without these operators{more} the program fails alike, by "
+            "the same bug or by another: "
+            f"--candidate {rest.digest[:DIGITS]} --out {context.out} writes the rest"
         )

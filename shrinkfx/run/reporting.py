@@ -10,6 +10,7 @@ import logging
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,9 +30,11 @@ from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
+from shrinkfx.report.page.anonymous import anonymous
 from shrinkfx.report.page.kernel import guilty_source
 from shrinkfx.report.page.record import Check, Run, SizesTold, Summary, Swept
 from shrinkfx.report.summary import SUMMARY
+from shrinkfx.report.written import EMBEDDED
 from shrinkfx.run.context import RunContext, server_for
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.explaining import FOLDER
@@ -114,10 +117,10 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
     summary = _read(out / SUMMARY)
     explanation, why = _explanation(out)
     swept = _read(out / "sweep.json")
-    return Run(
-        model=Path(asked.get("model", "")).name,
+    run = Run(
+        model=asked.get("name") or Path(asked.get("model", "")).name,
         command=asked.get("command", ""),
-        again=_again(out, asked, result),
+        folder=_named(out) if asked else "",
         summary=Summary.from_json(summary) if summary else Summary(),
         checks=tuple(map(_check, history(journal))),
         program=program,
@@ -130,6 +133,18 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
         source=guilty_source(explanation, _sources(out)) if explanation else None,
         swept=_swept(swept) if swept else None,
     )
+    if not asked.get("anonymous"):
+        return run
+    if (summary or {}).get("repro_form") == EMBEDDED:
+        run = replace(run, repro="")  # it holds the program itself, with all its names
+    return anonymous(run, result.get("renamed", {}), _files(asked))
+
+
+def _files(asked: Mapping[str, Any]) -> set[str]:
+    """Name the files and modules that a run was told of."""
+    told = (asked.get("model"), asked.get("inputs"), asked.get("name"))
+    names = filter(None, (*told, *asked.get("preload", ())))
+    return {Path(name).name for name in names}
 
 
 def _check(asked: Question) -> Check:
@@ -171,16 +186,11 @@ def _note_program(out: Path, journal: Journal, listener: Listener) -> str:
     return ""
 
 
-def _again(out: Path, asked: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    """Say how to have a candidate written out, without folders of this machine."""
-    if not asked:
-        return ""
-    inputs = result.get("inputs") or asked.get("inputs")
-    words = ["shrinkfx", Path(asked["model"]).name]
-    words += ["--inputs", Path(inputs).name] if inputs else []
-    for name in asked.get("preload", ()):
-        words += ["--preload", Path(name).name]
-    return shlex.join([*words, "--out", out.resolve().name])
+def _named(out: Path) -> str:
+    """Name a run's folder for a command typed here, without others of this machine."""
+    place, here = out.resolve(), Path.cwd().resolve()
+    is_below = place.is_relative_to(here)
+    return shlex.quote(str(place.relative_to(here) if is_below else place.name))
 
 
 def _explanation(out: Path) -> tuple[Explanation | None, str]:
@@ -190,7 +200,7 @@ def _explanation(out: Path) -> tuple[Explanation | None, str]:
             return read_older(Explanation, told), ""
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         return None, f"{EXPLAIN} cannot be read: {error}"
-    return None, f"Nobody has asked: shrinkfx --explain {out.resolve().name} does."
+    return None, f"Nobody has asked: shrinkfx --explain {_named(out)} does."
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -12,13 +12,13 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import renamed, short_names
-from shrinkfx.protocol.answers import Printed
 from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
+from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.tasks import WriteCandidate
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.output import write_smallest_repro
 from shrinkfx.report.record import RunRecord
-from shrinkfx.report.repro import DATA
+from shrinkfx.report.tensors import DATA
 from shrinkfx.report.written import Verified
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.preloading import ways_to_carry

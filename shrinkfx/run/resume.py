@@ -17,7 +17,8 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.record import OtherCauses, ProgramSize
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.folder import PROGRAM

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,20 +16,18 @@ from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.flags import options_in
 from shrinkfx.journal.journal import Asked, Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm, Guard
-from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.summary import DIGITS
 from shrinkfx.report.written import Verified
 from shrinkfx.run.context import RunContext, server_for
 from shrinkfx.run.describing import Described, describe_program
-from shrinkfx.run.folder import JOURNAL
+from shrinkfx.run.folder import JOURNAL, require_journal, unchanged
 from shrinkfx.run.listing import with_values
 from shrinkfx.run.memory_error import examine, is_on_gpu
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
@@ -36,12 +35,6 @@ from shrinkfx.run.record import Result
 from shrinkfx.run.result import verify, write
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import require_schema
-
-_SETTINGS = (
-    *("inductor", "environment", "device", "backend", "arch"),
-    *(option.name for option in options_in(ComparisonOptions)),
-)
-"""Options that are taken from the run that met the candidate."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +53,28 @@ class Retrieved:
     verified: Verified | None
 
 
-def retrieve(
-    options: Options, digest: str, folder: Path, listener: Listener
-) -> Retrieved:
+@dataclass(frozen=True)
+class Met:
+    """A candidate that a run has met.
+
+    Attributes:
+        asked: what the run asked about it.
+        options: what the run was asked for, without an end by time or checks.
+        baseline: what the journal has of the unchanged program.
+    """
+
+    asked: Asked
+    options: Options
+    baseline: Mapping[str, Any]
+
+
+def retrieve(met: Met, folder: Path, listener: Listener) -> Retrieved:
     """Write a candidate of the run in ``folder``, and run it as that run did.
 
     Raises:
-        UsageError: the run met no such candidate, or was of another program.
+        UsageError: the program is read as another one than it was then.
     """
-    asked, asked_then, settings = _find(folder, digest)
-    as_then = {name: asked_then[name] for name in _SETTINGS if name in asked_then}
-    options = dataclasses.replace(options, **as_then)
+    asked, options, settings = met.asked, met.options, met.baseline
     out = folder / f"candidate-{asked.digest[:DIGITS]}"
     context = RunContext(options, out, listener)
     checked = CheckOptions.from_json(settings["options"])
@@ -95,9 +99,10 @@ def _subject(
 ) -> Subject:
     """Take the original for a program that fails as a candidate of it does."""
     skeleton = described.skeleton
+    whole = Candidate.whole(skeleton)
     return Subject(
-        whole=Candidate.whole(skeleton),
-        before=ProgramSize(skeleton.original_operators, skeleton.original_nodes, 0, 0),
+        whole=whole,
+        before=ProgramSize(whole.cost[0], skeleton.original_nodes, 0, 0),
         client=client,
         target=target,
         rate=rate,
@@ -111,8 +116,9 @@ def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
         candidate.digest != asked.digest
     ):
         raise UsageError(
-            f"--candidate {asked.digest[:DIGITS]}: the run in {folder} was of another "
-            "program, or with other inputs or preloads: give the same ones"
+            f"--candidate {asked.digest[:DIGITS]}: the program of {folder} is read as "
+            "another one than it was then; is PyTorch, or a module of its preloads, "
+            "another one now?"
         )
     return candidate
 
@@ -157,13 +163,22 @@ def _write(
     return Retrieved(describe(seen), printed.operators, program, verified)
 
 
-def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, Any]]:
-    """Find a question, the options of its run, and what its baseline has found."""
+def find(folder: Path, digest: str, moved: Path | None = None) -> Met:
+    """Find a candidate in the folder of a run, which has all that it was made from.
+
+    Args:
+        digest: the candidate's, or a unique beginning of it.
+        moved: where the run's program is now, if that is elsewhere.
+
+    Raises:
+        UsageError: there is no run, or it met no such candidate, or one of its files
+            has changed since.
+        LoadError: one of them is gone.
+    """
+    require_journal(folder, "--out")
     path = folder / JOURNAL
-    if not path.is_file():
-        raise UsageError(f"--out {folder} holds no run: name the folder of the one")
-    with closing(Journal(path)) as journal:
-        run, baseline = journal.fact("run"), journal.fact("baseline")
+    with closing(Journal(path, only_read=True)) as journal:
+        baseline = journal.fact("baseline")
         for known in (journal.fact("unchanged"), baseline):
             if known is not None:
                 require_schema(f"--candidate {digest}", known)
@@ -172,16 +187,23 @@ def _find(folder: Path, digest: str) -> tuple[Asked, dict[str, Any], dict[str, A
         if not digests:
             there = _by_catch(journal, baseline)
             raise UsageError(f"--candidate {digest}: none begins so in {path}; {there}")
-    if baseline is None:
-        why = "the minutes of that run were spent before its search"
-        raise UsageError(f"--candidate {digest}: {why}: --resume {folder}")
-    if len(digests) > 1:
-        what = f"{len(digests)} candidates begin so in {path}: give more digits"
-        raise UsageError(f"--candidate {digest}: {what}")
-    return found[-1], run["options"], baseline
+        if baseline is None:
+            why = "the minutes of that run were spent before its search"
+            raise UsageError(f"--candidate {digest}: {why}: --resume {folder}")
+        if len(digests) > 1:
+            what = f"{len(digests)} candidates begin so in {path}: give more digits"
+            raise UsageError(f"--candidate {digest}: {what}")
+        asked = f"--candidate {digest} --out"
+        options = unchanged(folder, journal, asked, moved)
+        if options.sweeping:
+            why = "what the sweep has found is not reduced to its end"
+            raise UsageError(f"{asked} {folder}: {why}: --resume {folder}")
+    # AOTInductor judges here, also where a command of the user's did.
+    free = dataclasses.replace(options, check=None, max_checks=None, max_minutes=None)
+    return Met(found[-1], free, baseline)
 
 
-def _by_catch(journal: Journal, baseline: dict[str, Any] | None) -> str:
+def _by_catch(journal: Journal, baseline: Mapping[str, Any] | None) -> str:
     """Say what a user may have meant: the last candidates that failed otherwise."""
     others: dict[str, str] = {}
     if baseline is not None:
@@ -192,7 +214,7 @@ def _by_catch(journal: Journal, baseline: dict[str, Any] | None) -> str:
             if asked.failure and not target.admits(asked.failure)
         }
     if not others:
-        return "that run has met no other failure"
+        return "that run has met no other failure; report.html has all that was asked"
     return f"other failures that it met: {', '.join([*others.values()][-_SHOWN:])}"
 
 

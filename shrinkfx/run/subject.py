@@ -14,7 +14,8 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.record import OtherCauses, ProgramSize
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.warned import OtherCauses
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ class Subject:
     def built_stock(self) -> Subject:
         """Build candidates as AOTInductor does."""
         return replace(self, client=self.client.built_stock())
+
+    def built_as(self, build: str) -> Subject:
+        """Build candidates as a result was built: as ever, or as AOTInductor does."""
+        return self if build == self.build else self.built_stock()
 
     @with_fields_of(CheckOptions)
     def with_options(self, **changes: Any) -> Subject:  # noqa: ANN401 - its fields

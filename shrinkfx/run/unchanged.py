@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from shrinkfx import scratch
+from shrinkfx.check.baseline.guarded_in_one import guarded_in_one
 from shrinkfx.check.baseline.in_one import InOne, baseline_in_one
 from shrinkfx.check.baseline.on_interpreter import probe_baseline
+from shrinkfx.check.baseline.runs import Packages
 from shrinkfx.check.baseline.stock import Baseline, baseline, describe
 from shrinkfx.check.baseline.with_caching import baseline_with_either, is_chosen
-from shrinkfx.check.baseline.with_guard_pages import Guarding
+from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarding
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import RUNS, Command, see_it_fail
 from shrinkfx.check.oracle import CheckClient
@@ -25,7 +28,7 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import SaveCandidate
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
-from shrinkfx.run.memory_error import guard
+from shrinkfx.run.memory_error import settings_of
 
 SCHEMA = 6
 """Of what the journal says of the unchanged program; no other one is read."""
@@ -155,12 +158,27 @@ def require_same_versions(
 
 
 def _seen(original: Original) -> Unchanged:
-    options, guarding = original.context.options, Guarding()
-    if original.command is None:
-        guarding = guard(original.context, original.server, original.client)
-    checks = options.compared(guarding.around(original.client.options))
+    context, options = original.context, original.context.options
+    settings: Sequence[Guarding] = ()
+    checks = options.compared(original.client.options)
     original = original.with_options(replace(checks, sought=options.until or ""))
-    return Unchanged(_run_unchanged(original), guarding)
+    if original.command is None:
+        settings = settings_of(context, original.server.ready)
+    if not settings:
+        return Unchanged(_run_unchanged(original), Guarding())
+    asked = original.client, options.until, options.match
+    if original.in_one is not None:
+        bounds = options.baseline_runs, context.note, context.budget
+        found = guarded_in_one(original.in_one, *asked, *bounds, settings)
+        if found is not None:
+            return Unchanged(*found)
+        original = replace(original, in_one=None)
+    with scratch.folder("package") as folder:
+        packages = Packages(folder)
+        how = context.note, context.budget
+        guarding = find_guarding(*asked, *how, settings, packages)
+        original = original.with_options(guarding.around(original.client.options))
+        return Unchanged(_run_unchanged(original, packages), guarding)
 
 
 _INTERPRETED = (
@@ -169,8 +187,12 @@ _INTERPRETED = (
 )
 
 
-def _run_unchanged(original: Original) -> Baseline:
-    """See the failure of the program as the file holds it."""
+def _run_unchanged(original: Original, packages: Packages | None = None) -> Baseline:
+    """See the failure of the program as the file holds it.
+
+    Args:
+        packages: what was compiled of it already, with and without guard pages.
+    """
     context, client, command = original.context, original.client, original.command
     options = context.options
     max_calls = MAX_CALLS if original.described.said.keeps_state else 1
@@ -188,7 +210,7 @@ def _run_unchanged(original: Original) -> Baseline:
             budget=context.budget,
         )
     if command is None:
-        return _run_compiled(original)
+        return _run_compiled(original, packages)
     context.note(f"baseline: running --check on the program as it is, {RUNS} times")
     if command.takes_inputs:
         seconds = _see_it_fail_flat(original, command)
@@ -198,23 +220,24 @@ def _run_unchanged(original: Original) -> Baseline:
     return Baseline(command.target, 1.0, False, seconds)
 
 
-def _run_compiled(original: Original) -> Baseline:
+def _run_compiled(original: Original, packages: Packages | None) -> Baseline:
     """See it fail through AOTInductor; on a GPU, with the allocator that shows it."""
     context, options = original.context, original.context.options
     max_calls = MAX_CALLS if original.described.said.keeps_state else 1
     asked = options.until, options.match, options.baseline_runs, context.note
 
-    def see(client: CheckClient) -> Baseline:
+    def see(client: CheckClient, packages: Packages | None = None) -> Baseline:
         if original.in_one is not None:
             found = baseline_in_one(original.in_one, client, *asked, context.budget)
             if found is not None:
                 return found
-        return baseline(client, *asked, max_calls, original.build, context.budget)
+        how = max_calls, original.build, context.budget, packages
+        return baseline(client, *asked, *how)
 
     chosen = is_chosen(options.environment, os.environ)
     between_zones = original.client.options.guard_pages in (Guard.AFTER, Guard.BEFORE)
     if chosen or between_zones or not original.server.ready.for_cuda:
-        return see(original.client)
+        return see(original.client, packages)
     return baseline_with_either(see, original.client, context.note, context.budget)
 
 

@@ -39,9 +39,13 @@ _SHOWS = 0.75
 """The probability that a program shows the failure if all is there that it needs."""
 
 _LEAST_OF_BUNDLES, _LEAST_OF_ALTERNATIVES = 0.15, 0.3
-"""The least probability that an edit is accepted, of each kind of strategy.
+"""The least probability that an edit is accepted, of each kind of strategy."""
 
-Only what is asked ahead goes by these three (``benchmarks/foreseeing.py``)."""
+_EVEN, _AGAIN = 0.5, 0.1
+"""The probability that rewrites of a listing are accepted: halves are made so that
+either answer is as likely. And where each was rejected alone in an earlier round.
+
+Only what is asked ahead goes by these five (``benchmarks/foreseeing.py``)."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,12 @@ class Course:
         twin._turn = self._turn and self._turn.copy(twin.odds)
         return twin
 
+    def foreseen(self) -> Course:
+        """Copy it, to be told answers that nobody has given."""
+        twin = self.copy()
+        twin._fitter = self._fitter.ahead()
+        return twin
+
     # --- questions and answers
 
     def question(self) -> Question | None:
@@ -209,6 +219,8 @@ class Course:
         assert question is not None
         if not question.edits:
             return _SHOWS
+        if self.best.listing is not None:
+            return _AGAIN if self._refused.issuperset(question.edits) else _EVEN
         combines = isinstance(self._turn, _Combined)
         least = _LEAST_OF_BUNDLES if combines else _LEAST_OF_ALTERNATIVES
         return max(least, _SHOWS * self.odds.chance(question.edits))

@@ -37,6 +37,13 @@ class Fitter(Protocol):
         """Add to each what follows from it; None where it makes no valid program."""
         ...
 
+    def ahead(self) -> Fitter:
+        """Make one for searches that are foreseen and may never be.
+
+        Nobody hears of what it has no answer to: it raises ``Unforeseen``.
+        """
+        ...
+
 
 class Unfitted:
     """Fits all rewrites as they are, for what is no listing: nobody knows better."""
@@ -48,6 +55,9 @@ class Unfitted:
         self, candidate: Candidate, rewrites: Sequence[Rewrite]
     ) -> Sequence[Rewrite | None]:
         return rewrites
+
+    def ahead(self) -> Unfitted:
+        return self
 
 
 def fitting_proposals(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import count
 
-from shrinkfx.errors import StrategyError
+from shrinkfx.errors import StrategyError, Unforeseen
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.course import Course, Question
@@ -37,7 +37,7 @@ class Place:
         """What is asked here; None where the search is over, or cannot be foreseen."""
         try:
             return self._course.question()
-        except StrategyError:  # the search itself will say so, if it gets there
+        except (StrategyError, Unforeseen):  # it is told if the search gets there
             return None
 
     def after(self, outcome: Outcome) -> Place:

@@ -231,10 +231,12 @@ class Foreseeing:
         question = self._course.question()
         if question is None or question.candidate.digest != candidate.digest:
             return None
-        return Place(self._course.copy())
+        return Place(self._course.foreseen())
 
     def _look_ahead(self, candidate: Candidate) -> None:
         """Begin what the search asks, and what it is likely to; end what it cannot."""
+        if self._can_begin(candidate):  # before it is asked what fits further ahead
+            self._begin(candidate, early=False)
         likely, possible = self._likely()
         wanted = {c.digest: c for c in (candidate, *likely)}
         for digest, asked in list(self._under_way.items()):
@@ -249,6 +251,10 @@ class Foreseeing:
                 least = min(self._under_way, key=wanted.__contains__)
                 self._end(self._under_way[least])
             self._begin(each, early=digest != candidate.digest)
+
+    def _can_begin(self, candidate: Candidate) -> bool:
+        asked = self._under_way
+        return candidate.digest not in asked and len(asked) < self._lanes.count
 
     def _likely(self) -> tuple[list[Candidate], set[str]]:
         """Choose the most probable questions, and collect all that are possible."""

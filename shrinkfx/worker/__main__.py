@@ -12,7 +12,6 @@ import functools
 import gc
 import importlib
 import os
-import platform
 import sys
 import tempfile
 import traceback
@@ -27,15 +26,12 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Job, Request, Setup
 from shrinkfx.protocol.tasks import ForkServer
 from shrinkfx.worker.becoming import JOB, AnyWorker, work_of
-from shrinkfx.worker.cpu_memory import guard_pages
-from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.serve import (
     Line,
     ParentGone,
     serve,
     take_line,
-    used_cpu_s,
 )
 from shrinkfx.worker.forkserver.stem import split
 from shrinkfx.worker.forkserver.supervise import (
@@ -47,12 +43,6 @@ from shrinkfx.worker.loading.missing import advice_on
 
 if TYPE_CHECKING:  # it imports torch
     from shrinkfx.worker.cuda_memory.contexts import Contexts
-
-CUDA_ENVIRONMENT = {
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
-    "CUDA_LAUNCH_BLOCKING": "1",
-}
-"""What makes a CUDA failure deterministic, and shows it where it happens."""
 
 
 def main() -> None:
@@ -160,7 +150,7 @@ def _refusal(setup: Setup, error: Exception) -> Ready:
         return Ready(error.reason, error.subject, error.advice)
     text = str(error).strip().partition("\n")[0]
     said = f"{type(error).__name__}: {text:.300}"
-    if "torch" not in sys.modules or "shrinkfx.worker.tasks" not in sys.modules:
+    if "torch" not in sys.modules or "shrinkfx.worker.starting" not in sys.modules:
         advice = advice_on(error) or f"does {sys.executable} -c 'import torch' work?"
         return Ready(f"PyTorch cannot be imported: {said}", "the worker", advice)
     advice = advice_on(error) or "does torch.export.load read it?"
@@ -173,108 +163,14 @@ def _import_torch() -> int:
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    importlib.import_module("shrinkfx.worker.tasks")  # it imports all the others
+    importlib.import_module("shrinkfx.worker.starting")  # it imports all the others
     return threads
 
 
 def _start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
-    """Load what can be loaded before a fork, and warm up.
+    from shrinkfx.worker.starting import start
 
-    Args:
-        threads: of torch in a child; the server itself runs with one.
-    """
-    import torch
-
-    from shrinkfx.worker.aoti import backend as aoti
-    from shrinkfx.worker.disk_space import allow
-    from shrinkfx.worker.interpreter import backend as interpreter
-    from shrinkfx.worker.loading import gpus
-    from shrinkfx.worker.loading.devices import (
-        choose_backend,
-        is_for_cuda,
-        is_on_gpu,
-        wanted_gpu,
-    )
-    from shrinkfx.worker.loading.load import load, preload
-    from shrinkfx.worker.loading.wall import limited_to
-    from shrinkfx.worker.preloads.files_used import Witness
-    from shrinkfx.worker.tasks import Worker
-
-    # So that what a compiler leaves, and a preload, when it is killed goes with that.
-    os.environ.update(aoti.temporary_below(Path(setup.directory)))
-    tempfile.tempdir = None
-    with Witness() as witness:
-        files = preload(setup.preloads)
-    beside = witness.beside()
-    wait_for_children()  # a compiler is asked what it can
-    if setup.gpus and (setup.model is None or is_for_cuda(setup)):
-        setup = replace(setup, gpus=gpus.settle_on(setup.gpus))
-    setup = replace(setup, backend=choose_backend(setup))
-    worker = Worker(setup, threads)
-    allow(Path(setup.directory), setup.max_disk_bytes)
-    for_cuda = is_for_cuda(setup)
-    environment = _for_cuda(setup) if for_cuda else {}
-    for name, value in environment.items():
-        os.environ.setdefault(name, value)  # read when CUDA starts
-    aoti.warm_up()
-    last_words.keep()
-    ignored: list[str] = []
-    if setup.backend == Backend.INTERPRETER:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no context before children fork
-        interpreter.warm_up()
-        ignored = interpreter.overridden(setup.inductor)
-    gc.freeze()
-    # A process that has touched a GPU cannot fork children that do.
-    if setup.model and not (for_cuda and setup.backend == Backend.AOTI):
-        with limited_to(setup.reading_cpu_s):
-            worker.program = load(setup)
-    versions = {"torch": torch.__version__, "Python": platform.python_version()}
-    gpu = ""
-    if for_cuda:
-        cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}
-        versions |= {**cuda, "triton": _version("triton")}
-        if setup.backend == Backend.AOTI:
-            index = wanted_gpu(setup)
-            known = gpus.facts(index)
-            versions, gpu = versions | known, gpus.in_words(index, known)
-    versions |= {
-        "g++": aoti.compiler_version(),
-        "on": f"{platform.system()} {platform.machine()}",
-    }
-    return worker, Ready(
-        versions=versions,
-        preload_files=files,
-        beside=beside,
-        environment=environment,
-        backend=setup.backend,
-        for_cuda=for_cuda,
-        gpu=gpu,
-        ignored_options=tuple(ignored),
-        no_guard_pages=_no_guard_pages(is_on_gpu(setup)),
-        cpu_seconds=used_cpu_s(),
-    )
-
-
-def _no_guard_pages(on_gpu: bool) -> str:
-    """Say why there are none although they were asked for, or ''."""
-    if on_gpu and guard_pages.are_asked_for():
-        return red_zones.prepare()
-    return guard_pages.why_not()
-
-
-def _for_cuda(setup: Setup) -> dict[str, str]:
-    """Choose the variables for CUDA that are set unless a user has said not to."""
-    wanted = CUDA_ENVIRONMENT.items()
-    return {name: value for name, value in wanted if name not in setup.unset}
-
-
-def _version(package: str) -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
+    return start(setup, threads)
 
 
 def _once(folder: Path) -> None:
@@ -297,7 +193,11 @@ def _once(folder: Path) -> None:
         from shrinkfx.worker.tasks import Worker
 
         faulthandler.enable(2)
-        aoti.warm_up()  # before a cache of its own, where all probes are asked again
+        package = request.options.package
+        if package and Path(package).exists():
+            aoti.import_inductor()  # under a sanitizer, each probe takes a second
+        else:
+            aoti.warm_up()  # before a cache of its own, where all probes are new
         if not request.options.sanitize:  # that has a compiler of its own
             last_words.keep()
         gc.freeze()

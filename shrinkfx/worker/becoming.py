@@ -47,6 +47,8 @@ class AnyWorker(Protocol):
 
     def perform(self, request: Request, note: Note, folder: Path) -> Answer: ...
 
+    def instrument(self, request: Request, note: Note, folder: Path) -> Request: ...
+
 
 def work_of(worker: AnyWorker, request: Request) -> Work:
     """Choose what the forked child does: answer here, or in a fresh interpreter."""
@@ -58,16 +60,17 @@ def work_of(worker: AnyWorker, request: Request) -> Work:
     tool = _tool_for(worker, request)
 
     def fresh(note: Note, folder: Path) -> Answer:
-        environment = dict(os.environ)
+        environment, told = dict(os.environ), request
         environment.pop(guard_pages.LIBRARY, None)
         if request.options.sanitize:
             try:
                 environment = asan.environment_with(environment, folder)
             except asan.CannotSanitize as error:
                 return NotSanitized(str(error))
+            told = worker.instrument(request, note, folder)
         elif library:
             environment = guard_pages.environment_with(environment, library)
-        (folder / JOB).write_text(Job(worker.setup, request).to_line())
+        (folder / JOB).write_text(Job(worker.setup, told).to_line())
         once = "-P", "-m", "shrinkfx.worker", "--once", str(folder)
         return _exec_under(tool, environment, *once)
 

@@ -14,8 +14,8 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.listing import Listing, Run
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.choices import Backend, CandidateForm, GraphForm
+from shrinkfx.protocol.listed import Listed
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.protocol.tasks import (
     CheckCandidate,

@@ -8,6 +8,7 @@ import platform
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,19 +16,17 @@ from torch.utils import collect_env
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.listing.listing import Listing
-from shrinkfx.protocol.answers import (
-    Answer,
+from shrinkfx.protocol.answers import Answer, Done, Invalid
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.descriptions import (
     Collected,
     Description,
-    Done,
     Examined,
-    Fitted,
-    Invalid,
     OpenSizes,
     Printed,
     Registered,
 )
-from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.listed import Fitted
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import (
     CheckAtSizes,
@@ -59,7 +58,7 @@ from shrinkfx.worker.checking.printed import (
     text_of_listing,
 )
 from shrinkfx.worker.checking.reference import Reference
-from shrinkfx.worker.checking.with_aoti import check_outside
+from shrinkfx.worker.checking.with_aoti import check_outside, instrumented
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.eager.intermediates import Values
@@ -100,6 +99,16 @@ class Worker(Held):
         else:
             guard_pages.switch(side)
         _set(request.options.environment)
+
+    def instrument(self, request: Request, note: Note, folder: Path) -> Request:
+        """Compile what a new interpreter is to run under AddressSanitizer."""
+        match request.task:
+            case CheckOriginal():
+                return instrumented(self.setup, self._as_it_is, request, note, folder)
+            case CheckCandidate() as task:
+                build = partial(self.built, task, request.options)
+                return instrumented(self.setup, build, request, note, folder)
+        return request
 
     def _answer(self, request: Request, note: Note, folder: Path) -> Answer:
         torch.set_num_threads(self.threads)
@@ -196,11 +205,14 @@ class Worker(Held):
         return examine_runs(built.exported, runs, task, folder / OPERATOR)
 
     def _original(self, options: CheckOptions, note: Note, folder: Path) -> Answer:
+        return check(self.setup, self._as_it_is(), options, note, folder)
+
+    def _as_it_is(self) -> Rebuilt:
+        """Take the program as its file holds it."""
         program = self.loaded()
         inputs = program.example, program.failing
         original = program.original
-        run = Rebuilt(original, *inputs, passing=program.passing, original=original)
-        return check(self.setup, run, options, note, folder)
+        return Rebuilt(original, *inputs, passing=program.passing, original=original)
 
     def _candidate(
         self,

@@ -187,6 +187,8 @@ def test_flaky_failure_has_its_inputs_checked_too() -> None:
 def test_other_failure_under_the_guards_is_told(ending: Ending, told: int) -> None:
     _, notes = found(FakeServer(*[CRASHES] * ENOUGH, ending))
     assert sum("fails otherwise: mismatch" in note for note in notes) == told
+    again = "--until mismatch --env AOTI_RUNTIME_CHECK_INPUTS=1"
+    assert sum(note.endswith(again) for note in notes) == told
     assert sum("careful" in note for note in notes) == told
 
 

@@ -143,6 +143,11 @@ if torch._inductor.config.max_autotune:
 print("no longer fails")
 """
 
+READ_LATE = """
+import os
+os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+"""
+
 
 @pytest.mark.torch
 def test_variable_that_is_read_at_import_matters_in_every_run(
@@ -350,6 +355,7 @@ def test_script_that_has_failed_in_a_new_interpreter_is_run_in_forks(
         (failing, SCRIPT, [True, False, False]),
         (passing, SCRIPT, [True, True, False]),  # another script comes to be failing
         (failing, SETS, [True, True, True]),
+        (failing, READ_LATE + SCRIPT, [True, False, False]),
     ):
         script.write_text(text)
         server = FakeServer(first, failing)
@@ -357,3 +363,54 @@ def test_script_that_has_failed_in_a_new_interpreter_is_run_in_forks(
         runner.fails([script], ASSERTION)
         runner.again([script], ASSERTION)
         assert [request.fresh for request in server.asked] == ways
+
+
+COMPILES = """
+program = torch.export.export(model, args)
+package = torch._inductor.aoti_compile_and_package(program)
+actual = compiled(*args)
+"""
+
+
+def _ended_in_line(line: int) -> Ending:
+    frame = f'  File "repro.py", line {line} in <module>'
+    return Ending("timeout", log=f"Thread 1 (most recent call first):\n{frame}\n")
+
+
+IN_COMPILE, IN_RUN = _ended_in_line(3), _ended_in_line(4)
+HANG = Signature(Kind.HANG, Stage.RUN)
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "endings", "target", "limits"),
+    [
+        (10.0, [IN_COMPILE, IN_RUN], HANG, [10.0, 60.0, 60.0, 60.0]),
+        (10.0, [IN_COMPILE], replace(HANG, stage=Stage.COMPILE), [10.0] * 3),
+        (100.0, [IN_RUN], HANG, [100.0] * 3),
+    ],
+)
+def test_script_that_is_ended_while_it_compiles_has_more_time(
+    tmp_path: Path,
+    timeout_s: float,
+    endings: list[Ending],
+    target: Signature,
+    limits: list[float],
+) -> None:
+    script = tmp_path / "repro.py"
+    script.write_text(COMPILES)
+    server, notes = FakeServer(*endings), list[str]()
+    limited = Limits(timeout_s, 1 << 30)
+    runner = ScriptRunner(server, limited, Meter(), note=notes.append)
+    assert runner.fails([script], target)
+    assert runner.again([script], target) == [True, True]
+    assert [request.timeout_s for request in server.asked] == limits
+    assert len([note for note in notes if "with 60 s" in note]) == len(limits) - 3
+
+
+def test_script_that_compiles_for_longer_still_has_not_failed(tmp_path: Path) -> None:
+    script = tmp_path / "repro.py"
+    script.write_text(COMPILES)
+    server = FakeServer(IN_COMPILE)
+    runner = ScriptRunner(server, Limits(10.0, 1 << 30), Meter())
+    assert runner.fails([script], HANG) is False
+    assert [request.timeout_s for request in server.asked] == [10.0, 60.0]

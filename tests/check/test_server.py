@@ -181,11 +181,14 @@ def test_server_survives_a_wrong_answer(shared: Server) -> None:
     assert echo(shared) == "still here"
 
 
-def test_server_keeps_the_end_of_what_a_child_prints(shared: Server) -> None:
+def test_server_keeps_both_ends_of_what_a_child_prints(shared: Server) -> None:
     ending = shared.ask(request("babble"))
     assert told(ending) == {"babble": True}
-    assert ending.log.endswith("the last words\n")
-    assert len(ending.log) <= 512_000
+    first, gap, last = ending.log.partition("\n...\n")
+    assert gap
+    assert first == "\ufffd\\x00\ufffd{" * 4_000
+    assert last.endswith("the last words\n")
+    assert len(last) == 512_000 - 16_000 - len(gap)
     ending = shared.ask(request("segfault"))
     assert "Segmentation fault" in ending.log
     assert "the last words" not in ending.log

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +15,11 @@ import pytest
 from shrinkfx.cli.captured import is_run
 from shrinkfx.cli.command import apart, as_shown
 from shrinkfx.cli.main import main
-from shrinkfx.cli.parser import make_parser
+from shrinkfx.cli.parser import make_parser, with_values
+from shrinkfx.errors import NothingToReduce
+from shrinkfx.folder_lock import is_taken
 from shrinkfx.journal.journal import Journal
+from shrinkfx.options.options import Options
 
 
 @pytest.mark.parametrize(
@@ -27,10 +34,45 @@ from shrinkfx.journal.journal import Journal
         ("model.pt2 --jobs 1", "model.pt2 --jobs 1", ""),
         ("-- --capture", "-- --capture", ""),
         ("--capture --", "--capture", ""),
+        ("--capture python a.py --json", "--capture", "python a.py --json"),
+        ("--capture pytest -k x -- -x", "--capture", "pytest -k x -- -x"),
+        (
+            "--jobs 1 --capture --until ima --timeout=9 -q python a.py --until nan",
+            "--jobs 1 --capture --until ima --timeout=9 -q",
+            "python a.py --until nan",
+        ),
+        ("--capture --until ima", "--capture --until ima", ""),
+        ("--capture --list python a.py", "--capture --list", "python a.py"),
+        ("model.pt2 -- --capture", "model.pt2 -- --capture", ""),
     ],
 )
 def test_command_is_told_from_options(typed: str, ours: str, theirs: str) -> None:
-    assert apart(typed.split()) == (ours.split(), theirs.split())
+    assert apart(typed.split(), with_values()) == (ours.split(), theirs.split())
+
+
+def test_options_behind_the_command_are_told_where_they_go(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "serve.py").write_text("raise SystemExit('what is --max-minutes?')")
+    words = ["--capture", sys.executable, "serve.py", "--max-minutes", "5", "--out=x"]
+    assert main(words) == 3
+    said = capfd.readouterr().err.splitlines()
+    assert said[-1] == (
+        "the script was given --max-minutes, --out=x: options of shrinkfx go between "
+        "--capture and the command"
+    )
+
+
+def test_script_in_the_place_of_a_program_is_told_what_to_type(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, by in (("my serve.py", "python"), ("test_it.py", "pytest")):
+        (tmp_path / name).write_text("import torch")
+        assert main([name]) == 2
+        wanted = f"shrinkfx --capture {by} {shlex.quote(name)}"
+        assert wanted in capsys.readouterr().err
 
 
 def test_capture_that_is_interrupted_says_how_to_run_again(
@@ -47,6 +89,26 @@ def test_capture_that_is_interrupted_says_how_to_run_again(
     said = capsys.readouterr().err.splitlines()
     again = "shrinkfx --capture --until ima -- python 'a b/serve.py'"
     assert said[-1] == f"to run it again: {again}"
+
+
+def test_full_disk_is_told_as_one_with_how_to_run_again(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _: object) -> None:
+        (path.parent / "call-1-7-0.pt.140").touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shrinkfx.intake.capture.door.write_json", full)
+    assert main(["--capture", "--out", "out", "true"]) == 2
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert "free some space" in said
+    assert said.splitlines()[-1] == (
+        "to run it again: shrinkfx --capture --out out true"
+    )
+    assert "Traceback" not in said
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -83,14 +145,18 @@ def test_what_a_script_was_told_is_not_shown() -> None:
     [
         (
             "--capture",
-            "--capture takes a command behind --: shrinkfx --capture -- pyth",
+            "--capture takes a command: shrinkfx --capture python serve.py",
         ),
-        ("--capture x.pt2 -- true", "leave x.pt2 out"),
+        ("x.pt2 --capture -- true", "leave x.pt2 out"),
+        ("--capture x.pt2 -- true", "--capture x.pt2: No such file or directory"),
         ("--capture --verify -- true", "--capture runs a script: leave --verify out"),
         ("--capture --resume out -- true", "leave --resume out"),
         ("--capture --program 0 -- true", "--program must be above 0, not 0"),
         ("--capture --until hang -- true", "--until hang needs --timeout"),
         ("--capture -- ./not-there.py", "No such file or directory"),
+        ("--capture a.py", "type it: shrinkfx --capture python a.py"),
+        ("--explain nowhere", "--explain nowhere: there is no such folder"),
+        ("--candidate 3f nowhere", "--out nowhere: there is no such folder"),
         ("x.pt2 --program 2", "x.pt2 is no folder of such a run"),
     ],
 )
@@ -102,6 +168,7 @@ def test_what_makes_no_sense_is_refused(
     said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").touch()
     assert main(typed.split()) == 2
     assert said in capfd.readouterr().err
     assert not list(tmp_path.glob("shrinkfx-out/*"))
@@ -122,14 +189,33 @@ def test_stdout_is_for_events_alone(
         ("end", None),
     ]
     assert "hello" in err
-    assert "it ended with exit code 7" in events[-1]["error"]
+    assert "the script has left with exit code 7" in events[-1]["error"]
 
 
-def test_a_command_without_its_dashes_is_told_where_they_go(
+def test_script_without_capture_is_told_of_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["shrinkfx", "--capture", "python", "serve.py"])
+    monkeypatch.setattr("sys.argv", ["shrinkfx", "python", "serve.py"])
     with pytest.raises(SystemExit):
         main()
     said = capsys.readouterr().err
-    assert "goes behind --: shrinkfx --capture -- python serve.py" in said
+    assert "to run a script that fails: shrinkfx --capture python serve.py" in said
+    assert "did you mean" not in said
+
+
+def test_folder_is_kept_until_the_run_in_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def captured(options: Options, *_: object) -> Options:
+        assert options.out is not None
+        return replace(options, model=options.out / "capture" / "program-1.pt2")
+
+    def reduce(options: Options, _: object) -> None:
+        assert options.model.name == "program-1.pt2"
+        assert is_taken(tmp_path / "out")
+        raise NothingToReduce("it was taken")
+
+    monkeypatch.setattr("shrinkfx.intake.capture.door.capture", captured)
+    monkeypatch.setattr("shrinkfx.api.reduce", reduce)
+    assert main(["--capture", "--out", str(tmp_path / "out"), "true"]) == 3
+    assert not is_taken(tmp_path / "out")

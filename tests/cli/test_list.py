@@ -85,7 +85,7 @@ def test_folder_without_runs_says_what_to_do(
         ("--list --until ima", "leave --until out"),
         ("model.pt2 --list", "leave model.pt2 out"),
         ("--list --resume out", "leave --resume out"),
-        ("--list --capture -- python serve.py", "leave -- and what follows out"),
+        ("--list --capture -- python serve.py", "leave the command out"),
         ("--list --explain", "leave --explain out"),
     ],
 )

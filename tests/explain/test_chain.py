@@ -186,7 +186,9 @@ def test_liar_is_guilty_of_an_index_too_large_for_what_it_declares() -> None:
     chain = index_chain(known, said, False)
     assert guilty(chain) == ["aten.cumsum.default"]
     assert chain.cause[0].endswith("cumsum is [4, 7], its metadata says [4, 6].")
-    assert chain.cause[1].startswith("Index 10 of size 10 in aten.embedding.default")
+    assert chain.cause[1].startswith(
+        "Index 10 is out of bounds for size 10 in aten.embed"
+    )
     # What another has declared is no reason.
     lie = replace(lie, node="ids")
     known = replace(known, anatomy=replace(known.anatomy, untrue=(lie,)))
@@ -275,10 +277,29 @@ def test_line_is_not_guessed_where_several_say_the_same() -> None:
     chain = index_chain(known, once, False)
     assert "(tmp9 < ks0)" in at_fault(chain)
     assert chain.unknown == ("the index: the run did not tell",)
-    assert chain.cause[0].startswith("Index tmp9 of size ks0")
+    assert chain.cause[0].startswith("Index tmp9 is out of bounds for size ks0")
     none = index_chain(known, "index out of bounds: 0 <= tmp4 < 7L", False)
     assert none.unknown
     assert not none.cause
+
+
+@pytest.mark.parametrize(
+    ("offset", "elements", "lanes", "said"),
+    [
+        (12, 12, 4, "element 12, beyond its 12 elements, in 4 lanes"),
+        (1, 1, 1, "element 1, beyond its 1 element, in 1 lane of"),
+        (-3, 12, 4, "element -3, before its 12 elements, in 4 lanes"),
+        (5, 12, 4, "element 5, one of its 12 elements, in 4 lanes"),
+    ],
+)
+def test_element_is_told_beside_those_that_there_are(
+    offset: int, elements: int, lanes: int, said: str
+) -> None:
+    known, _ = recorded("hashf")
+    assert known.anatomy.stray is not None
+    stray = replace(known.anatomy.stray, offset=offset, elements=elements, lanes=lanes)
+    known = replace(known, anatomy=replace(known.anatomy, stray=stray))
+    assert any(said in text for text in access_chain(known, None, False).cause)
 
 
 def test_lying_operator_is_guilty_and_not_the_kernel_that_dies_of_it() -> None:
@@ -286,7 +307,7 @@ def test_lying_operator_is_guilty_and_not_the_kernel_that_dies_of_it() -> None:
     chain = access_chain(known, None, False)
     assert guilty(chain) == ["planted.hash_features.default"]
     assert "float32[4, 3]" in chain.cause[0]
-    assert "element 12 of 12" in chain.cause[1]
+    assert "element 12, beyond its 12 elements, in 12 lanes" in chain.cause[1]
     assert chain.access is not None
     assert (chain.access.offset, chain.access.elements) == (12, 12)
     assert chain.access.argument is not None
@@ -304,8 +325,8 @@ def test_what_is_written_over_a_liars_result_is_the_liars_memory() -> None:
     assert guilty(chain) == ["planted.keep_loudest.default"]
     assert "torch.float32[4, 2, 64] on cpu, its metadata says" in chain.cause[0]
     assert (
-        "element 512 of in_out_ptr0, buffer buf1 float32[4, 8, 64], made by "
-        in (chain.cause[1])
+        "element 512 of in_out_ptr0, which is declared to have 2048 elements: buffer "
+        "buf1 float32[4, 8, 64], made by planted.keep_loudest" in chain.cause[1]
     )
     assert "loadu(in_out_ptr0" in at_fault(chain)
 
@@ -454,7 +475,7 @@ def test_death_in_a_kernel_tells_the_address_and_who_is_in_it() -> None:
     chain = access_chain(known, None, False)
     assert chain.access is not None
     assert chain.access.argument is None
-    assert "address 0x8 is touched, which is near no argument" in chain.cause[0]
+    assert "address 0x8 is accessed, near none of its arguments" in chain.cause[0]
     assert "aten.copysign.Tensor" in guilty(chain)
     assert chain.unknown
 

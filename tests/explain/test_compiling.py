@@ -94,7 +94,7 @@ def test_frames_tell_what_was_done(name: str, doing: str, place: str) -> None:
         ("torch/_inductor/codegen/triton.py:load", "Triton code generation"),
         (
             "torch/_inductor/codegen/cpp_wrapper_cpu.py:generate",
-            "code generation for the wrapper",
+            "wrapper code generation",
         ),
         ("torch/_decomp/decompositions.py:gelu", "a decomposition"),
         ("torch/nn/modules/module.py:_call_impl", ""),

@@ -21,7 +21,7 @@ from shrinkfx.explain.switches import SWITCHES, On, Switch
 from shrinkfx.explain.switching import MOST, needed_switches
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised, Settings
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import (
     Build,
     CandidateForm,
@@ -29,6 +29,7 @@ from shrinkfx.protocol.choices import (
     Probe,
     Subsystem,
 )
+from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import CheckOptions, LeaveOut, Request
 from shrinkfx.protocol.tasks import ReadSettings
@@ -37,6 +38,7 @@ from shrinkfx.report.explanation.decisions import (
     LeftOut,
     Setting,
     Switching,
+    avoiding,
     beside,
     by_hand,
     lines,
@@ -165,7 +167,10 @@ def test_what_fails_all_the_same_takes_one_compilation() -> None:
     assert (found.passes_with, found.compilations, found.unknown) == ((), 1, "")
     assert found.tried == len(ON_CPU)
     (told,) = lines(Decisions(found), TARGET)
-    assert told.startswith(f"Fails with all of {len(ON_CPU)} options of Inductor")
+    count = f"{len(ON_CPU)} options of Inductor"
+    assert told == f"Fails alike with {count} at careful values (all at once)."
+    assert [setting.option for setting in found.settings] == [s.option for s in ON_CPU]
+    assert avoiding(Decisions(found), TARGET) == []
     (asked,) = compiler.asked
     assert asked.inductor == {
         **OF_THE_USER,
@@ -268,8 +273,7 @@ def test_kernels_on_the_interpreter_have_switches_of_their_own() -> None:
         (
             ["inplace_buffers"],
             Signature(Kind.CRASH, Stage.RUN, MEMORY),
-            "inplace_buffers=False: it shows only with results in the place of "
-            "operands.",
+            "inplace_buffers=False: it shows only with results written over operands.",
         ),
         (
             ["joint_graph_constant_folding"],
@@ -305,8 +309,9 @@ def needs(part: Subsystem, *numbers: int) -> Callable[[LeaveOut], Ending]:
 def test_needed_application_is_found_by_its_number(part: Subsystem) -> None:
     for number in range(COUNTS[part]):
         compiler = Compiler(does_without=needs(part, number))
-        (one,), why = needed_applications(Variants(minimum(compiler)))
-        assert (one.subsystem, one.number, one.of, why) == (
+        found = needed_applications(Variants(minimum(compiler)))
+        (one,) = found.left_out
+        assert (one.subsystem, one.number, one.of, found.unknown) == (
             part,
             number,
             COUNTS[part],
@@ -314,6 +319,8 @@ def test_needed_application_is_found_by_its_number(part: Subsystem) -> None:
         )
         assert one.alone
         assert one.onwards
+        others = {(other, COUNTS[other]) for other in COUNTS if other != part}
+        assert {(each.subsystem, each.of) for each in found.not_needed} == others
         assert len(compiler.asked) <= 13 + number
 
 
@@ -334,7 +341,7 @@ def test_numbers_are_those_of_the_program_where_its_source_does_not_fail() -> No
 
 def test_all_that_are_needed_are_told_the_last_first() -> None:
     compiler = Compiler(does_without=needs(Subsystem.LOWERINGS, 1, 4))
-    found, _ = needed_applications(Variants(minimum(compiler)))
+    found = needed_applications(Variants(minimum(compiler))).left_out
     told = [(one.number, one.alone, one.onwards) for one in found]
     assert told == [(4, True, True), (1, True, False)]
     assert len(by_hand(Decisions(left_out=found))) == 2
@@ -343,8 +350,14 @@ def test_all_that_are_needed_are_told_the_last_first() -> None:
 def test_lowering_in_words_and_as_commands() -> None:
     compiler = Compiler(does_without=needs(Subsystem.LOWERINGS, 2))
     found = decisions(minimum(compiler))
-    first, *_ = lines(found, TARGET)
-    assert first == "Goes away when lowering 2, pass_2, falls back."
+    first, in_vain = lines(found, TARGET)
+    assert first == "Goes away when lowering 2 (pass_2) falls back to eager."
+    count = f"{len(ON_CPU)} options of Inductor"
+    assert in_vain == (
+        "Fails alike without 4 joint passes and 9 post-grad passes and with "
+        f"{count} at careful values (all at once)."
+    )
+    assert avoiding(found, TARGET) == [first]
     variables = "TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM=lowerings"
     assert by_hand(found) == [
         f"fails: {variables} TORCH_BISECT_MAX=2 python repro.py",
@@ -367,17 +380,39 @@ def test_lowering_of_an_innocent_is_only_said_to_show_it() -> None:
     found = Decisions(Switching(tried=3), tuple(left_out))
     told = beside(found, (guilty,), (guilty, reader, other))
     assert [one.only_shows for one in told.left_out] == [True, False, False]
-    assert lines(told, TARGET)[-1] == (
-        "It shows only where lowering 1, aten.tanh.default, does not fall back."
-    )
+    assert lines(told, TARGET)[2:] == [
+        "It does not show when lowering 1 (aten.tanh.default) falls back to eager; the "
+        "fault lies elsewhere.",
+        "Fails alike with 3 options of Inductor at careful values (all at once).",
+    ]
     unknown = beside(found, (), (guilty, reader, other))
     assert not any(one.only_shows for one in unknown.left_out)
+
+
+def test_no_decision_is_at_fault_where_an_operator_of_the_users_is() -> None:
+    mine, other = Operator("mix", "mine.mix.default"), Operator("n", "aten.n.default")
+    setting = Setting("inplace_buffers", value=False, what="results in place")
+    left = LeftOut(Subsystem.POST_GRAD, 10, 16, "reinplace", alone=True)
+    only_left = beside(Decisions(left_out=(left,)), (mine,), (mine, other))
+    assert avoiding(only_left, TARGET) == []
+    assert lines(only_left, TARGET) == [
+        "It does not show when post-grad pass 10 (reinplace) is skipped; the fault "
+        "lies elsewhere."
+    ]
+    found = Decisions(Switching(3, (setting,), minimal=True))
+    (told,) = lines(beside(found, (mine,), (mine, other)), TARGET)
+    assert (
+        told
+        == "Passes with inplace_buffers=False: it shows only with results in place."
+    )
+    (told,) = lines(beside(found, (other,), (mine, other)), TARGET)
+    assert told.endswith("are at fault.")
 
 
 def test_pass_in_words() -> None:
     compiler = Compiler(does_without=needs(Subsystem.POST_GRAD, 7))
     first, *_ = lines(decisions(minimum(compiler)), TARGET)
-    assert first == "Goes away when post-grad pass 7, pass_7, is skipped."
+    assert first == "Goes away when post-grad pass 7 (pass_7) is skipped."
 
 
 def test_what_only_goes_away_with_what_comes_after_is_told_so() -> None:
@@ -385,12 +420,17 @@ def test_what_only_goes_away_with_what_comes_after_is_told_so() -> None:
         both = [leaves_out(asked, Subsystem.LOWERINGS, n) for n in (2, 4)]
         return PASSES if all(both) else FAILS
 
-    (one,), _ = needed_applications(Variants(minimum(Compiler(does_without=without))))
+    compiler = Compiler(does_without=without)
+    (one,) = needed_applications(Variants(minimum(compiler))).left_out
     assert (one.number, one.alone, one.onwards) == (2, False, True)
     (told,) = lines(Decisions(left_out=(one,)), TARGET)
     assert told == (
-        "Goes away when lowering 2, pass_2, and those after it fall back; alone it "
-        "does not do."
+        "Goes away when lowering 2 (pass_2) and all after it fall back to eager; "
+        "lowering 2 (pass_2) alone is not enough."
+    )
+    (told,) = lines(Decisions(left_out=(replace(one, number=0),)), TARGET)
+    assert told.startswith(
+        "Goes away when all 6 lowerings fall back to eager; lowering"
     )
 
 
@@ -400,7 +440,8 @@ def test_each_is_tried_alone_where_leaving_all_out_fails_otherwise() -> None:
             return REFUSES
         return needs(Subsystem.LOWERINGS, 3)(asked)
 
-    (one,), _ = needed_applications(Variants(minimum(Compiler(does_without=without))))
+    compiler = Compiler(does_without=without)
+    (one,) = needed_applications(Variants(minimum(compiler))).left_out
     assert (one.subsystem, one.number) == (Subsystem.LOWERINGS, 3)
     assert (one.alone, one.onwards) == (True, False)
     assert by_hand(Decisions(left_out=(one,))) == []
@@ -413,8 +454,9 @@ def test_what_nothing_compiles_without_is_no_decision(alone: Ending) -> None:
     def without(asked: LeaveOut) -> Ending:
         return alone if leaves_out(asked, Subsystem.POST_GRAD, 2) else FAILS
 
-    found, why = needed_applications(Variants(minimum(Compiler(does_without=without))))
-    assert found == ()
+    found = needed_applications(Variants(minimum(Compiler(does_without=without))))
+    assert found.left_out == ()
+    why = found.unknown
     unknown = "without any of the 9 post-grad passes it does not fail so, and without"
     assert (not why) if alone is REFUSES else why[0].startswith(unknown)
 
@@ -431,16 +473,16 @@ def test_what_does_not_hold_twice_is_not_told() -> None:
             return ending
 
     fast = Variants(minimum(Moody())).built_fast()
-    found, (why,) = needed_applications(fast)
-    assert found == ()
-    assert why == (
+    found = needed_applications(fast)
+    assert found.left_out == ()
+    assert found.unknown == (
         "without any of the 4 joint passes it passes, and without one of them it does "
-        "not pass each time (2 tried)"
+        "not pass each time (2 tried)",
     )
     passes = Compiler(lambda _: PASSES, lambda _: PASSES)
-    found, (why,) = needed_applications(Variants(minimum(passes)))
-    assert found == ()
-    assert why == "what its repro compiles does not fail each time"
+    found = needed_applications(Variants(minimum(passes)))
+    assert found.left_out == ()
+    assert found.unknown == ("what its repro compiles does not fail each time",)
 
 
 @dataclass

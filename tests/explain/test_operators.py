@@ -90,7 +90,7 @@ def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
     assert [one.name for one in told.guilty] == ["shift"]
     assert told.cause == (
         "aten.shift.default lies about its result: in the original it has strides [1].",
-        "Compiled code reads it as it is declared.",
+        "Compiled code reads that result as it is declared, not as it is.",
     )
     assert told.liar is not None
     while_compiled = replace(minimum, target=Signature(Kind.CRASH, Stage.COMPILE, "x"))

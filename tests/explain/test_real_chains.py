@@ -16,8 +16,8 @@ from shrinkfx.explain.chain import chain
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Description
 from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import Describe
 from shrinkfx.report.explanation.chain import Chain

@@ -24,8 +24,8 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Description
 from shrinkfx.protocol.choices import Backend, Build, Probe
+from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import Describe
 from shrinkfx.report.explanation.values import WrongValue

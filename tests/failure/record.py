@@ -37,13 +37,8 @@ from shrinkfx.failure.readers.script import as_check  # noqa: E402
 from shrinkfx.failure.signature import Signature  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
-from shrinkfx.protocol.answers import (  # noqa: E402
-    Answer,
-    Description,
-    Ending,
-    Printed,
-    Ready,
-)
+from shrinkfx.protocol.answers import Answer, Ending, Ready  # noqa: E402
+from shrinkfx.protocol.descriptions import Description, Printed  # noqa: E402
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup  # noqa: E402
 from shrinkfx.protocol.tasks import Describe, RunScript, WriteCandidate  # noqa: E402
 from shrinkfx.report.definitions import Definitions  # noqa: E402
@@ -54,7 +49,8 @@ from shrinkfx.report.record import (  # noqa: E402
     ProgramSize,
     RunRecord,
 )
-from shrinkfx.report.repro import DATA, Data, write_repro  # noqa: E402
+from shrinkfx.report.repro import write_repro  # noqa: E402
+from shrinkfx.report.tensors import DATA, Data  # noqa: E402
 from shrinkfx.worker.aoti import backend as aoti  # noqa: E402
 from shrinkfx.worker.forkserver.serve import serve, take_line  # noqa: E402
 from shrinkfx.worker.forkserver.supervise import Note, Work  # noqa: E402

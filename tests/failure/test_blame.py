@@ -10,7 +10,7 @@ import pytest
 from shrinkfx.failure.blame import Evidence, Suspect, suspects, ties
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.skeleton import Node, Role, Skeleton
-from shrinkfx.protocol.files import Launch, Traces
+from shrinkfx.protocol.files import Code, Launch, Traces
 from shrinkfx.testing import feed, operator, projection, size, skeleton
 
 BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
@@ -121,6 +121,19 @@ def test_crash_is_blamed_on_the_kernel_that_was_launched_last() -> None:
     assert set(weights) == {"gelu", "linear"}
     # Its matrix product is done by another kernel, before.
     assert surest(weights) == {"gelu"}
+
+
+def test_fault_is_blamed_on_the_kernel_whose_code_it_is() -> None:
+    """If that is launched once: the address does not tell which launch it was."""
+    code = Code(FUSED, 4096, 300), Code("cpp_fused_gelu_0", 8192, 100)
+
+    def at(address: int) -> dict[str, float]:
+        # Another thread, which faults as well, may be at its own line.
+        text = f"Fatal Python error: guard pages: by the code at {address}\n"
+        return blamed(Evidence(LAUNCHES, text, code=code), FAULT)
+
+    assert surest(at(4096)) == surest(at(4395)) >= {"flip", "roll", "tanh"}
+    assert at(4396) == at(4095) == at(8200) == {}
 
 
 def test_second_launch_of_a_kernel_is_told_from_the_first() -> None:

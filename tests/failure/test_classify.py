@@ -368,3 +368,13 @@ def test_wrong_values_know_of_nan_in_other_outputs(
     seen = observe(Ending("exit", stage="done", answer=answer))
     assert seen.signature is not None
     assert seen.signature.beside_nan is beside_nan
+
+
+def test_what_was_said_before_a_fault_of_many_threads_is_kept() -> None:
+    frames = '  File "/torch/_inductor/model.py", line 1 in load\n' * 40
+    dump = f"Fatal Python error: Segmentation fault\n\n{frames}"
+    ending = Ending("signal", signal.SIGSEGV, "run", log="code at 5\n" + dump * 9)
+    log = observe(ending).log
+    assert log.startswith(f"code at 5\n{dump}")
+    assert log.endswith(dump)
+    assert len(log) == 16_005

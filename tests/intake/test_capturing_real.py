@@ -92,7 +92,8 @@ def listener(said: list[str]) -> Callable[[object], None]:
 def segfaulting(tmp_path: Path, said: list[str]) -> Options:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
     options = Options(model=Path(), out=tmp_path / "out")
-    return api.capture(options, command, listener(said))
+    with api.capture(options, command, listener(said)) as asked:
+        return asked
 
 
 @pytest.mark.every_run
@@ -109,7 +110,8 @@ def test_segfault_under_pytest_is_captured(tmp_path: Path, said: list[str]) -> N
 @pytest.mark.every_run
 def test_hang_is_captured(tmp_path: Path, said: list[str]) -> None:
     options = Options(model=Path(), out=tmp_path / "out", timeout_s=25.0)
-    asked = api.capture(options, [sys.executable, "serve.py"], listener(said))
+    with api.capture(options, [sys.executable, "serve.py"], listener(said)) as asked:
+        pass
     assert asked.preload == ("kernels.waiting",)
     assert asked.inputs
     assert any("call 2 of program 1 (serve.py:14) did not end in" in s for s in said)

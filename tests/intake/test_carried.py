@@ -59,7 +59,10 @@ def test_compiler_is_carried_from_a_script_of_ones_own_alone() -> None:
 
 
 def test_where_files_go_is_no_setting_of_a_run() -> None:
-    left_out = ("aot_inductor.output_path", "trace.enabled", "aot_inductor.repro_level")
+    left_out = (
+        *("aot_inductor.output_path", "aot_inductor.metadata", "trace.enabled"),
+        "aot_inductor.repro_level",
+    )
     assert not any(map(is_setting, left_out))
     assert is_setting("aot_inductor.use_runtime_constant_folding")
 

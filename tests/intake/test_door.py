@@ -25,20 +25,13 @@ from shrinkfx.errors import (
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.folder_lock import is_taken
 from shrinkfx.intake import minifier, runnable
-from shrinkfx.intake.door import take_in, taken_before, with_torch_compile
+from shrinkfx.intake.door import take_in, with_torch_compile
 from shrinkfx.intake.minifier import locate
 from shrinkfx.intake.script import read_script
 from shrinkfx.intake.worker import Asks, settings_that_differ
 from shrinkfx.options.options import Options, Sweeping
-from shrinkfx.protocol.answers import (
-    Answer,
-    Done,
-    Ending,
-    Exported,
-    Raised,
-    Settings,
-    Unresolved,
-)
+from shrinkfx.protocol.answers import Answer, Done, Ending, Raised, Unresolved
+from shrinkfx.protocol.descriptions import Exported, Settings
 from shrinkfx.protocol.tasks import ExportRunnable, ReadSettings, RunRunnable, Task
 from shrinkfx.run.sweep.conclude import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
@@ -185,7 +178,8 @@ def test_graph_is_exported_into_the_folder_of_the_run(graph: Path, told: Told) -
     code = there / "fx_graph_runnable.py"
     assert told.asked[0] == ExportRunnable(str(code), "", str(there / "program.pt2"))
     assert code.read_text() == RUNNABLE
-    assert options == replace(asked, model=out / "intake" / "program.pt2")
+    program = out / "intake" / "program.pt2"
+    assert options == replace(asked, name=graph.name, model=program)
     said = "\n".join(told.said)
     assert "1 of 2 inputs have values of a generator" in said
     assert "kept as they were: s1" in said
@@ -246,14 +240,6 @@ def test_folder_where_another_is_at_work_is_left_as_it_is(
         assert theirs.read_text() == "theirs"
     assert not (out / ".lock").exists()
     assert told.said == []
-
-
-def test_candidate_of_a_dumps_run_is_of_the_program_there(dump: Path) -> None:
-    out = dump.parent / "out"
-    asked = Options(dump, out=out)
-    assert taken_before(asked).model == out / "intake" / "program.pt2"
-    other = Options(dump / "checkpoints" / "e.pt2", out=out)
-    assert taken_before(other) is other
 
 
 # --- a graph that AOTInductor compiles and runs well

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.intake.found import Found
@@ -24,6 +25,8 @@ def test_what_was_found_is_asked_about() -> None:
     assert asked.environment == FOUND.environment
     assert (asked.preload, asked.device) == (FOUND.preload, "cpu")
     assert asked.until == "assert"
+    assert asked.called == "script.py"  # a door's own file is called program.pt2
+    assert FOUND.asked_with(replace(asked, name="serve.py")).called == "serve.py"
 
 
 def test_what_the_user_says_goes_before() -> None:

@@ -90,6 +90,7 @@ def test_module_is_exported_and_saved_once_in_the_folder_of_its_run(
     assert options.out == Path("shrinkfx-out/Small-1")
     assert (options.until, options.inputs, options.preload) == ("nan", None, ())
     assert options.command == "shrinkfx.minify(module, args=..., kwargs=...)"
+    assert options.called == "Small"
     with zipfile.ZipFile(options.model) as archive:
         weights = [n for n in archive.namelist() if "/weights/weight_" in n]
     assert len(weights) == 1

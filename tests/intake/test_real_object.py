@@ -45,7 +45,9 @@ def test_module_in_memory_becomes_an_anonymous_issue(tmp_path: Path) -> None:
     assert reduction.verified == (3, 3)
     script, issue = reduction.repro.read_text(), (out / "ISSUE.md").read_text()
     assert reduction.issue == out / "ISSUE.md"
-    for text in (script, issue):
+    page = (out / "report.html").read_text()
+    assert "# Made by: shrinkfx.minify(module, args=...)\n" in script
+    for text in (script, issue, page, api.report(out).read_text()):
         for word in ("gate_scale", "token_states", "Gated", "test_real_object"):
             assert word not in text
         assert "self.weight" in text

@@ -11,7 +11,7 @@ import pytest
 
 from shrinkfx import minify
 from shrinkfx.api import minifying
-from shrinkfx.events import Checked, Listener, Noted, Started, Stepped
+from shrinkfx.events import Checked, Event, Listener, Noted, Started, Stepped
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.options.options import Options, Reduction
@@ -84,14 +84,34 @@ def test_bar_is_shown_in_a_notebook_where_nobody_else_listens(
 def test_run_of_a_script_is_told_on_stderr_unless_it_is_to_be_quiet(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def reduce(_: Options, listener: Listener) -> None:
+    came = reduction_of(Path("out/repro.py"))
+
+    def reduce(_: Options, listener: Listener) -> Reduction:
         listener(Noted("baseline: it fails"))
+        return came
 
     monkeypatch.setattr(minifying, "reduce", reduce)
     minify("model.pt2")
-    assert capsys.readouterr() == ("", "baseline: it fails\n")
+    assert capsys.readouterr() == ("", f"baseline: it fails\n{came}\n")
     minify("model.pt2", quiet=True)
     assert capsys.readouterr() == ("", "")
+    told: list[Event] = []
+    minify("model.pt2", listener=told.append)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("shrinkfx.progress.shown.in_notebook", lambda: True)
+    monkeypatch.setattr("shrinkfx.progress.shown.make_bar", Quiet)
+    minify("model.pt2")  # the cell shows what it returns
+    assert capsys.readouterr() == ("", "")
+
+
+def test_result_is_told_in_a_line_or_as_the_command_line_does() -> None:
+    came = reduction_of(Path("out/repro.py"))
+    assert repr(came) == (
+        "<Reduction: reduced, 12 -> 1 operators, exception in run, out/repro.py>"
+    )
+    first, *_, last = str(came).splitlines()
+    assert first == "reduced: 12 -> 1 operators, 1-minimal; 3 checks, 4 s"
+    assert last == "next:     shrinkfx --explain out"
 
 
 def test_terminal_gets_a_live_line_and_a_pipe_plain_ones() -> None:
@@ -116,7 +136,7 @@ def reduction_of(repro: Path) -> Reduction:
         seconds=4.0,
         verified=(3, 3),
         repro=repro,
-        summary={},
+        summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
     )
 
 

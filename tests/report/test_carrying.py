@@ -122,6 +122,73 @@ def test_module_that_was_seen_comes_along_whoever_names_it(tmp_path: Path) -> No
     assert unused.modules == ()
 
 
+PACKAGE = {
+    "pkg/__init__.py": "from . import mix, gone\n__all__ = ['mix', 'gone']\n",
+    "pkg/mix.py": f"import torch\nfrom .scale import by, ONE{MIX.format('by(x)')}",
+    "pkg/gone.py": "import torch\nfrom .scale import ONE\n"
+    + MIX.format("x * ONE").replace("mix", "gone"),
+    "pkg/scale.py": "import logging\nimport os\nONE = 1\nTWO = 2\n"
+    "logger = logging.getLogger(__name__)\ndef by(x): return x * TWO\n",
+}
+"""A package that registers two operators, each from a module of its own."""
+
+
+@pytest.mark.parametrize("preload", ["pkg", "pkg.mix", "all_ops.py"])
+def test_modules_are_cut_as_preloads_are(tmp_path: Path, preload: str) -> None:
+    home = tmp_path / "code"
+    files = PACKAGE | {"all_ops.py": "import pkg\n"}
+    for name, text in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    beside = seen(home, *PACKAGE)
+    file = {"pkg": home / "pkg/__init__.py", "pkg.mix": home / "pkg/mix.py"}.get(
+        preload, home / preload
+    )
+    sliced = cut_of(preload, file, beside)
+    assert "logg" not in sliced.unpacking
+    assert "mylib::gone" not in sliced.unpacking
+    gone = [
+        (str(home / "pkg/__init__.py"), 1, 19),
+        (str(home / "pkg/mix.py"), 2, 23),
+    ]
+    assert set(gone) <= set(sliced.units)
+    least = cut_of(preload, file, beside, Cut(acts=frozenset(gone), modules=SEEN))
+    assert least.modules == ("pkg", "pkg.mix", "pkg.scale")
+    assert "from .scale import by\n" in least.unpacking
+    assert "ONE" not in least.unpacking
+    assert registered(least, tmp_path) == "[('mylib::mix', 4)]"
+    cut = Cut(acts=frozenset(gone), modules=SEEN, joined=True)
+    in_one = cut_of(preload, file, beside, cut)
+    assert (in_one.modules, in_one.unpacking) == ((), "")
+    assert in_one.definitions[0].text.count("import") == 1
+    (tmp_path / "again").mkdir()
+    assert registered(in_one, tmp_path / "again") == "[('mylib::mix', 4)]"
+
+
+SEEN = frozenset({"pkg", "pkg.mix", "pkg.scale"})
+
+
+def test_name_that_a_module_reads_of_another_stays_there(tmp_path: Path) -> None:
+    home = tmp_path / "code"
+    home.mkdir()
+    texts = {
+        "ops.py": "import torch, a, b\nfrom c import *\nimport d"
+        + MIX.format("a.ONE + b.ONE + C + getattr(d, 'D') - x"),
+        "a.py": "from z import ONE\n",
+        "b.py": "ONE = 1\nTWO = 2\n",
+        "c.py": "C = 1\nTWO = 2\n",
+        "d.py": "D = 1\nTWO = 2\n",
+        "z.py": "ONE = 1\nTWO = 2\n",
+    }
+    for name, text in texts.items():
+        (home / name).write_text(text)
+    file = home / "ops.py"
+    carried = cut_of(file, file, seen(home, *(set(texts) - {"ops.py"})))
+    assert carried.modules == ("a", "b", "c", "d", "z")
+    assert "TWO = 2" not in carried.unpacking
+    assert registered(carried, tmp_path) == "[('mylib::mix', 2)]"
+
+
 def test_preload_that_another_module_imports_is_one(tmp_path: Path) -> None:
     home = tmp_path / "code"
     home.mkdir()
@@ -143,7 +210,7 @@ def test_preload_that_another_preload_imports_is_there_for_it(
     first.write_text("TWO = 2\n" + other)
     second.write_text("import first" + MIX.format("x * first.TWO"))
     preloads = [Preload(str(file), file) for file in (first, second)]
-    cut = Cut(whole=registers)  # a slice would have no TWO
+    cut = Cut(whole=registers)
     carried = carry(preloads, Beside(), ["mylib::mix"], cut)
     assert carried.modules == ("first",)
     assert "('mylib::mix', 4)" in registered(carried, tmp_path)
@@ -257,8 +324,9 @@ def test_preload_of_which_nothing_is_left_goes(tmp_path: Path) -> None:
     preloads += [Preload(str(tmp_path / "lib.so")), Preload("installed")]
     sliced = carry(preloads, Beside(), ["mylib::mix"], Cut())
     assert list(sliced.kept.values()) == ["cut", "not needed", "library", "imported"]
-    assert sliced.units == ((2, 0), (3, 0))
-    least = Cut(preloads=frozenset([2, 3]))
+    library = str(tmp_path / "lib.so")
+    assert sliced.units == ((library, 0, 0), ("installed", 0, 0))
+    least = Cut(preloads=frozenset([library, "installed"]))
     carried = carry(preloads, Beside(), ["mylib::mix"], least)
     assert list(carried.kept.values()) == ["cut", *3 * ["not needed"]]
     assert (carried.files, carried.modules, carried.unpacking) == ({}, (), "")

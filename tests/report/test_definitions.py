@@ -303,7 +303,7 @@ def test_definitions_keep_an_import_of_what_may_register_operators(
     path.write_text(f"{imported}\nimport json\n{MIX}def rest(): return f, helpers\n")
     taken = definitions(path, ["mylib::mix"], local={"helpers"})
     assert lines(taken)[0] == imported
-    assert taken.acts == (1,)
+    assert taken.acts == ((1, 0),)
     assert "import" not in definitions(path, ["mylib::mix"]).text
 
 
@@ -312,8 +312,10 @@ def test_definitions_keep_what_is_known_to_act(tmp_path: Path) -> None:
     path.write_text(f"unused = 1\nlib = build(\n    1)\n{MIX}")
     taken = definitions(path, ["mylib::mix"], acting=[3])
     assert taken.text == f"lib = build(\n    1)\n{MIX}"
-    assert taken.acts == (2,)
-    assert definitions(path, ["mylib::mix"], acting=[3], without=[2]).text == MIX[1:]
+    assert taken.acts == ((2, 0),)
+    assert (
+        definitions(path, ["mylib::mix"], acting=[3], without=[(2, 0)]).text == MIX[1:]
+    )
 
 
 # --- what acts stays, with what it needs
@@ -352,7 +354,7 @@ def test_definitions_keep_what_else_happens(
     assert not taken.whole
     assert taken.text.strip() == f"{effect}\n{registration}".strip()
     assert taken.reason.startswith("line ")
-    assert taken.acts[0] == 2
+    assert taken.acts[0] == (2, 0)
 
 
 def test_definitions_keep_what_that_reads_and_leave_out_the_rest(
@@ -363,12 +365,31 @@ def test_definitions_keep_what_that_reads_and_leave_out_the_rest(
     assert cut(tmp_path, source).text == f"{acts}\n{MIX}"
 
 
+def test_definitions_take_of_an_import_what_is_needed(tmp_path: Path) -> None:
+    path = tmp_path / "ops.py"
+    use = MIX.replace("return x", "return a(x, c.d)")
+    path.write_text(f"from h import (  # why\n    a,\n    b,\n)\nimport c, e{use}")
+    taken = definitions(path, ["mylib::mix"], without=[(3, 4), (5, 10)])
+    assert taken.text == f"from h import a\nimport c{use}"
+    both = definitions(path, ["mylib::mix"])
+    assert both.text == path.read_text()
+    assert both.acts == ((3, 4), (5, 10))
+
+
+def test_definitions_keep_what_others_name(tmp_path: Path) -> None:
+    path = tmp_path / "ops.py"
+    path.write_text("import os\nONE = 1\nTWO = ONE + 1\nTHREE = 3\n")
+    assert definitions(path, [], named=["TWO", "x"]).text == "ONE = 1\nTWO = ONE + 1\n"
+
+
 def test_definitions_leave_out_what_is_known_to_change_nothing(tmp_path: Path) -> None:
     path = tmp_path / "ops.py"
     path.write_text(f"import random\nS = 1\nrandom.seed(S)\nprint(S)\n{MIX}")
-    taken = definitions(path, ["mylib::mix"], without=[3])
+    taken = definitions(path, ["mylib::mix"], without=[(3, 0)])
     assert taken.text == f"S = 1\nprint(S)\n{MIX}"
-    assert definitions(path, ["mylib::mix"], without=[3, 4]).text == MIX.lstrip()
+    assert (
+        definitions(path, ["mylib::mix"], without=[(3, 0), (4, 0)]).text == MIX.lstrip()
+    )
 
 
 @pytest.mark.parametrize(

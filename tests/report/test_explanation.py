@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import takewhile
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
@@ -10,10 +11,14 @@ from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.decisions import Decisions, LeftOut
 from shrinkfx.report.explanation.guide import Guide, LeftFile, Outcome, Row
+from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.report.explanation.words import LINES, in_lines
 from shrinkfx.report.header import read_failure, with_cause
+from shrinkfx.report.page.page import page
+from shrinkfx.report.page.record import Run
 
 FAILURE = Signature(Kind.MISMATCH, Stage.COMPARE, "")
 
@@ -57,7 +62,7 @@ def test_cause_names_no_folder() -> None:
 
 
 def test_lines_are_few_whatever_is_known() -> None:
-    left = tuple(Operator(f"n{i}", "aten.relu.default", "m.py:1") for i in range(40))
+    left = tuple(Operator(f"n{i}", "aten.relu.default", f"m.py:{i}") for i in range(40))
     unknown = tuple(f"why {i}" for i in range(40))
     known = Explanation(cause=("It is so.",) * 8, operators=left, unknown=unknown)
     lines = in_lines(known, FAILURE)
@@ -67,7 +72,7 @@ def test_lines_are_few_whatever_is_known() -> None:
 
 
 def test_what_is_not_known_is_told_whatever_is() -> None:
-    left = tuple(Operator(f"n{i}", "aten.relu.default", "m.py:1") for i in range(40))
+    left = tuple(Operator(f"n{i}", "aten.relu.default", f"m.py:{i}") for i in range(40))
     decided = Decisions(
         left_out=tuple(
             LeftOut(Subsystem.LOWERINGS, n, 9, f"aten.{n}", alone=True, onwards=True)
@@ -86,6 +91,33 @@ def test_what_is_not_known_is_told_whatever_is() -> None:
     assert (len(lines), lines[-1]) == (LINES, "unknown:  why")
 
 
+def test_what_a_probe_could_not_tell_does_not_read_as_if_the_cause_were_unknown() -> (
+    None
+):
+    mix = Operator("mix", "my.mix.default")
+    crashed = "which kernel is wrong: crash in run: SIGSEGV"
+    lie = Lie(mix, "it has a fake kernel that promises less")
+    open_yet = Explanation(cause=("It fails alone.",), unknown=(crashed,))
+    assert in_lines(open_yet, FAILURE)[-1] == f"unknown:  {crashed}"
+    settled = replace(open_yet, guilty=(mix,), lies=(lie,))
+    last = in_lines(settled, FAILURE)[-1]
+    assert last == f"untold:   {crashed}; the cause stands without that"
+    told = page(Run("m.pt2", explanation=settled))
+    assert "What is not known" not in told
+    assert "The cause stands without that." in told
+    assert "What is not known" in page(Run("m.pt2", explanation=open_yet))
+
+
+def test_cause_is_settled_where_one_operator_is_at_fault_and_it_is_known_why() -> None:
+    mix, add = Operator("mix", "my.mix.default"), Operator("add", "aten.add.Tensor")
+    chain = Chain(cause=("An index.",))
+    assert Explanation(guilty=(mix,), chain=chain).is_settled
+    assert not Explanation(guilty=(mix, add), chain=chain).is_settled
+    assert not Explanation(guilty=(mix,), chain=Chain()).is_settled
+    assert not Explanation(guilty=(mix,)).is_settled
+    assert Explanation(values=WrongValue(missized="s0 * 2")).is_settled
+
+
 def test_sentence_that_a_decision_stands_for_is_told_below() -> None:
     chain = Chain(cause=("An index.", "The size is dim 0 of ids.", "It is roll's."))
     cause = ("An index.", "It is roll's.", "Goes away.")
@@ -93,6 +125,48 @@ def test_sentence_that_a_decision_stands_for_is_told_below() -> None:
     assert lines[2:] == ("cause:    Goes away.", "more:     The size is dim 0 of ids.")
     blamed = Explanation(cause=("Another lies.",), chain=chain)
     assert in_lines(blamed, FAILURE) == ("cause:    Another lies.",)
+
+
+def test_line_at_fault_is_told_once() -> None:
+    chain = Chain(code=(CodeLine(7, "  x = no(y);", at_fault=True),))
+    assert in_lines(Explanation(cause=("It dies.",), chain=chain), FAILURE) == (
+        "cause:    It dies.",
+        "code:     line 7: x = no(y);",
+    )
+    known = Explanation(cause=("Line 7: `x = no(y);`.",), chain=chain)
+    assert len(in_lines(known, FAILURE)) == 1
+
+
+def test_each_flag_is_told_with_what_it_has_changed() -> None:
+    rows = (
+        Row("", "", Outcome.SAME),
+        Row("A=1", "", Outcome.SAME),
+        Row("B=1", "", Outcome.OTHER, failure="assert in run: no"),
+        Row("C=2 ONLY=kernel", "", Outcome.PASSES),
+        Row("D=1", "", Outcome.OPEN, why="minutes are short"),
+        Row("E=1", "", Outcome.SAME),
+        Row("F=1", "", Outcome.NOT_ASKED, why="it is for CUDA"),
+    )
+    assert in_lines(Explanation(guide=Guide(rows)), FAILURE) == (
+        "flags:    passes: C=2",
+        "flags:    another failure: B=1 (assert in run: no)",
+        "flags:    no answer: D=1 (minutes are short)",
+        "flags:    same failure: A=1, E=1",
+        "flags:    not asked: F=1 (it is for CUDA)",
+    )
+    more = Guide((*rows[-1:], Row("G=1", "", Outcome.NOT_ASKED, why="minutes")))
+    (told,) = in_lines(Explanation(guide=more), FAILURE)
+    assert told == "flags:    not asked: F=1, G=1 (explain.json says why)"
+    assert in_lines(Explanation(guide=Guide(rows[:1])), FAILURE) == ()
+
+
+def test_calls_from_one_line_are_told_once() -> None:
+    left = [Operator(name, "aten.relu.default", "m.py:1") for name in ("n", "n_1")]
+    left.insert(1, Operator("t", "aten.tanh.default", "m.py:2"))
+    assert in_lines(Explanation(operators=tuple(left)), FAILURE) == (
+        "where:    aten.relu.default (m.py:1): 2 calls",
+        "where:    aten.tanh.default (m.py:2)",
+    )
 
 
 def test_operator_without_a_known_place_has_no_line() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.protocol.answers import Collected
 from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.explanation.code import CodeLine
@@ -23,7 +23,7 @@ from shrinkfx.report.explanation.decisions import (
 )
 from shrinkfx.report.explanation.decisions import lines as decision_lines
 from shrinkfx.report.explanation.lies import Lie
-from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.operators import Operator, shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.report.issue.code import Traits, quoted, traits_of
@@ -31,7 +31,7 @@ from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.from_model import FromModel, from_model
 from shrinkfx.report.issue.log import error_log
-from shrinkfx.report.issue.plain import without_paths
+from shrinkfx.report.issue.plain import without_paths, without_values
 from shrinkfx.report.issue.sentences import title_of
 from shrinkfx.report.issue.text import issue_text
 from shrinkfx.report.record import Conditions, Failure, Programs, ProgramSize, RunRecord
@@ -85,7 +85,7 @@ batch = torch.export.Dim("batch", min=2, max=9)
 """
 GUILTY = Operator("bmm_1", "aten.bmm.default", "model.py:7", "decoder.attention")
 EXPLAINED = Explanation(
-    cause=(f"{GUILTY} in kernel cpp_fused_bmm_0 (launch 1 of 1) is wrong.",),
+    cause=(f"{GUILTY} in kernel cpp_fused_bmm_0 is wrong.",),
     operators=(GUILTY,),
     guilty=(GUILTY,),
 )
@@ -178,6 +178,27 @@ def test_cause_that_only_says_the_error_again_is_no_cause() -> None:
     assert "What it comes from." in text
 
 
+def test_cause_is_told_without_what_the_issue_says_anyway() -> None:
+    said = "'no_such' was not declared in this scope"
+    facts = replace(FACTS, kind=Kind.COMPILE_ERROR, stage=Stage.COMPILE, said=said)
+    code = (CodeLine(13, "x = no_such(y);", at_fault=True),)
+    halted = Halted((GUILTY,), "C++ compilation", said=said, kernel="cpp_0", code=code)
+    text = text_of(facts, Explanation(cause=halted.cause, halted=halted))
+    assert (
+        "known: C++ compilation of kernel cpp_0, which computes `aten.bmm`, fails.\n"
+        in text
+    )
+    assert text.count("no_such(y)") == 1
+
+
+def test_what_the_search_alone_has_shown_is_no_cause() -> None:
+    for left in ((GUILTY,), (GUILTY, Operator("n", "aten.relu.default"))):
+        told = Explanation(cause=(shown_by_the_search(left),), operators=left)
+        text = text_of(FACTS, told)
+        assert "**Cause**" not in text
+        assert "What it comes from." in text
+
+
 def test_generated_code_is_quoted_with_the_line_at_fault() -> None:
     code = (CodeLine(1, "    {"), CodeLine(2, "        check(i < n);", at_fault=True))
     halted = Halted((), "compiling", "cpp", code=code)
@@ -225,6 +246,14 @@ shrinkfx.worker.interpreter.findings.Report: {said}
     assert "It needs `X`, which" in text_of(replace(facts, interpreted=""))
 
 
+def test_check_of_inputs_is_said_once() -> None:
+    checks = "AOTI_RUNTIME_CHECK_INPUTS"
+    facts = replace(FACTS, kind=Kind.CHECK_INPUTS, environment=(checks,))
+    assert "It needs" not in text_of(facts)
+    both = replace(facts, environment=(checks, "X"))
+    assert "It needs `X`, which the script sets." in text_of(both)
+
+
 def test_decisions_of_the_compiler_are_told_once_in_other_words() -> None:
     left = LeftOut(Subsystem.LOWERINGS, 2, 9, "aten.bmm.default", alone=True)
     switching = Switching(tried=32)
@@ -233,7 +262,10 @@ def test_decisions_of_the_compiler_are_told_once_in_other_words() -> None:
     text = text_of(FACTS, replace(EXPLAINED, decisions=known, cause=(said,)))
     assert text.count("bmm` falls back to eager's kernel.") == 1
     assert "lowering 2" not in text
-    assert "None of 32 options of Inductor that were tried avoids it." in text
+    assert (
+        "It fails alike with 32 options of Inductor at careful values, all at once."
+        in text
+    )
     assert "Whether an option or a pass" not in text
     setting = Setting("epilogue_fusion", False, "fusing")
     left = LeftOut(Subsystem.POST_GRAD, 2, 9, "group_batch")
@@ -248,8 +280,11 @@ def test_warnings_are_told_without_options_of_the_tool() -> None:
         "with CHECK=1 the program refuses its inputs (size 25==22); the failure may be "
         "theirs. Other inputs: --inputs FILE; to reduce the refusal: --until x",
         "lying operator: mix (my.mix.default) has strides [1]",
+        "with CHECK=1 it fails otherwise: assert in run: expected size 4; what that "
+        "names may be the cause. To reduce that instead: --until assert",
     )
     text = text_of(replace(FACTS, careful=careful))
+    assert "expected size 4; what that names may be the cause.\n" in text
     said = "With CHECK=1 the program refuses its inputs (size 25==22), which may be"
     assert "Seen of the original program, at sizes of its own:\n- With" in text
     assert f"{said} what is wrong.\n" in text
@@ -479,6 +514,34 @@ def test_error_log_of_a_death_is_where_it_was_and_no_warnings() -> None:
     assert error_log("Fatal Python error: Bus error\n", "repro.py")
 
 
+WARNED_BY_GCC = """\
+In file included from /opt/torch/include/vec512.h:10,
+                 from /opt/torch/include/vec.h:7:
+/opt/torch/include/vec512_qint.h:243:19: warning: overflow in conversion
+  243 |       0xff, 0xff, 0xff, 0xff,
+      |                   ^~~~
+/opt/torch/include/vec512_qint.h: In instantiation of 'void f(T*) [with T = char]':
+/opt/torch/include/vec512_qint.h:714:31:   required from here
+/opt/torch/include/vec512_qint.h:1972:7: warning: overflow in conversion
+ 1972 |       0x80,
+      |       ^~~~
+/tmp/abc/model.kernel.cpp: In function 'void cpp_0(const float*)':
+/tmp/abc/model.kernel.cpp:13:25: error: 'no_such' was not declared in this scope
+   13 |             auto tmp1 = no_such(tmp0);
+      |                         ^~~~~~~
+"""
+
+
+def test_error_log_of_a_compiler_is_its_error_and_no_warnings() -> None:
+    log = error_log(WARNED_BY_GCC, "repro.py").splitlines()
+    assert log[0] == "model.kernel.cpp: In function 'void cpp_0(const float*)':"
+    assert log[1].startswith("model.kernel.cpp:13:25: error: 'no_such' was not")
+    assert len(log) == 4
+    warnings = WARNED_BY_GCC.partition("/tmp/abc")[0] * 200
+    verified = replace(RECORD.verified, log=warnings + WARNED_BY_GCC)
+    assert "'no_such'" in facts_of(replace(RECORD, verified=verified)).log
+
+
 @pytest.mark.parametrize("log", [WARNED, "", WARNED + DIED])
 def test_error_log_of_a_death_names_the_signal(log: str) -> None:
     crash = replace(FACTS, kind=Kind.CRASH, stage=Stage.RUN, said="SIGSEGV", log=log)
@@ -508,7 +571,7 @@ def test_what_is_left_of_a_model_is_found() -> None:
 
 def test_nothing_is_left_where_all_names_are_made_up() -> None:
     plain = (
-        "# Made by: shrinkfx MODEL.pt2 --anonymous\n\n"
+        "# Made by: shrinkfx MODEL.pt2 --preload ... --anonymous\n\n"
         "import torch\n\n\nclass Repro(torch.nn.Module):\n"
         "    def forward(self, x, arg0_1):\n"
         "        return torch.ops.aten.add.Tensor(x, 1)\nargs = (torch.zeros((2,)),)\n"
@@ -516,6 +579,33 @@ def test_nothing_is_left_where_all_names_are_made_up() -> None:
     left = from_model(plain, Carried())
     assert left == FromModel()
     assert left.in_words() == ""
+    captured = plain.replace("MODEL.pt2 --preload ...", "--capture -- python serve.py")
+    left = replace(from_model(captured, Carried()), places=("serve.py", "head"))
+    assert left.in_words() == "comments on serve.py, head"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("shrinkfx m.pt2 --anonymous", "shrinkfx MODEL.pt2 --anonymous"),
+        (
+            "shrinkfx secret.pt2 --inputs a.pt --match 'my secret' --explain",
+            "shrinkfx MODEL.pt2 --inputs ... --match ... --explain",
+        ),
+        (
+            "shrinkfx --capture --out=secret -- python secret.py ...",
+            "shrinkfx --capture --out -- ...",
+        ),
+        ("shrinkfx secret --program 2", "shrinkfx ... --program ..."),
+        ("shrinkfx.minify(module, args=...)", "shrinkfx.minify(module, args=...)"),
+        ("shrinkfx.minify('secret.pt2')", "shrinkfx.minify(...)"),
+        ("make secret", "shrinkfx.minify(...)"),
+    ],
+)
+def test_command_without_values_keeps_what_was_really_asked(
+    command: str, shown: str
+) -> None:
+    assert without_values(command) == shown
 
 
 # --- those that were written of failures in which nothing is planted

@@ -22,7 +22,7 @@ from shrinkfx.program.beside import Beside
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.output import output_folder, remove_if_empty, write_smallest_repro
-from shrinkfx.report.repro import DATA
+from shrinkfx.report.tensors import DATA
 from shrinkfx.report.written import Written
 
 SLICED = """

@@ -106,7 +106,7 @@ def test_one_check_that_confirms_is_told_from_those_of_the_search() -> None:
     made = Run("m.pt2", summary=Summary(checks=2), checks=(asked, asked, asked))
     assert checks_of(made) == (2, 1)
     assert checks_of(replace(made, summary=Summary())) == (3, 0)
-    assert ("checks", "2", "and 1 to confirm") in figures(made)
+    assert ("checks", "2", "1 more to confirm") in figures(made)
 
 
 @pytest.mark.parametrize("module", ["", "layers.0"])

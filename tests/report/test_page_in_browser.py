@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +14,7 @@ import pytest
 from support.pages import explained, searched, transformer
 
 from shrinkfx.events import ignore
+from shrinkfx.journal.journal import Journal
 from shrinkfx.run.reporting import report_folder
 
 if TYPE_CHECKING:
@@ -124,6 +126,26 @@ def test_a_thousand_nodes_open_in_two_seconds(
     assert errors == []
 
 
+@pytest.mark.parametrize("width", [1280, 400])
+def test_page_without_names_works_as_others_do(
+    browser: Browser, tmp_path: Path, errors: list[str], width: int
+) -> None:
+    out = explained(searched(tmp_path / "out", transformer(2)))
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        run = journal.fact("run")["options"]
+        journal.note("run", {"options": {**run, "anonymous": True}})
+    page = opened(browser, report_folder(out, ignore), errors, width)
+    assert page.title().startswith("The program: ")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.locator("button[data-check]").first.click()
+    assert page.locator("#card .digest").is_visible()
+    assert not page.locator("#again").is_visible()  # the folder of the run has a name
+    assert page.locator(".before .box.guilty").count() == 1
+    page.click("#show")
+    assert page.locator("#shown").is_visible()
+    assert errors == []
+
+
 def test_button_turns_light_into_dark_and_back(
     browser: Browser, report: Path, errors: list[str]
 ) -> None:
@@ -138,7 +160,7 @@ def test_button_turns_light_into_dark_and_back(
 
 
 def test_a_click_on_a_check_tells_of_it_and_lights_it_up(
-    browser: Browser, report: Path, errors: list[str]
+    browser: Browser, report: Path, errors: list[str], tmp_path: Path
 ) -> None:
     page = opened(browser, report, errors)
     lit = page.locator(".before .box.kept, .before .box.guilty")
@@ -148,8 +170,15 @@ def test_a_click_on_a_check_tells_of_it_and_lights_it_up(
     assert page.locator("#card .name").inner_text().startswith("Check 1: ")
     digest = page.locator("#card .digest").inner_text()
     again = page.locator("#again").inner_text()
-    assert again.startswith("shrinkfx model.pt2 --preload ops.py --preload mine --out ")
-    assert again.endswith(f" --candidate {digest[:12]}")
+    command = f"shrinkfx --candidate {digest[:12]} --out {report.parent}"
+    assert again == command  # works wherever it is typed
+    assert str(report.parent) not in report.read_text()
+    sent = tmp_path / "sent" / report.name  # to where no run is
+    sent.parent.mkdir()
+    shutil.copy(report, sent)
+    elsewhere = opened(browser, sent, errors)
+    elsewhere.click('.over-checks .dot[data-check="1"] >> nth=0')
+    assert elsewhere.locator("#again").inner_text().endswith("--out out")
     page.click("#show")
     assert lit.count() > before
     page.click("#unshow")

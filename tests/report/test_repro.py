@@ -26,13 +26,14 @@ from shrinkfx.report.record import (
     Conditions,
     Failure,
     Memory,
-    OtherCauses,
     Programs,
     ProgramSize,
     RunRecord,
     Search,
 )
-from shrinkfx.report.repro import Data, write_embedded, write_repro
+from shrinkfx.report.repro import write_embedded, write_repro
+from shrinkfx.report.tensors import Data
+from shrinkfx.report.warned import OtherCauses
 
 CORRUPT = Signature(Kind.IMA, Stage.RUN, MEMORY, "free(): invalid pointer")
 
@@ -419,6 +420,21 @@ def test_failure_on_a_gpu_is_run_under_compute_sanitizer(guard: Guard) -> None:
     assert "AddressSanitizer" not in text
     assert "libasan" not in text
     assert read_failure(text)[1] is guard
+
+
+@pytest.mark.parametrize("detail", ["", "index out of bounds", "a | b"])
+@pytest.mark.parametrize("guard", [Guard.OFF, Guard.AFTER])
+def test_failure_is_read_as_it_was_written_with_no_bar_too_many(
+    detail: str, guard: Guard
+) -> None:
+    failure = Signature(Kind.CRASH, Stage.RUN, detail, detail)
+    text = script(signature=failure, guard=guard)
+    (line,) = [row for row in text.splitlines() if row.startswith("# Failure: ")]
+    assert not line.endswith("|")
+    assert "|  |" not in line
+    assert read_failure(text) == (failure, guard)
+    older = f"# Failure: crash | run | {detail}".rstrip()
+    assert read_failure(text.replace(line, older)) == (failure, Guard.OFF)
 
 
 def test_failure_that_shows_by_itself_is_just_run() -> None:

@@ -24,7 +24,6 @@ from shrinkfx.report.record import (
     Failure,
     GuardPages,
     Memory,
-    OtherCauses,
     Programs,
     ProgramSize,
     RunRecord,
@@ -32,6 +31,7 @@ from shrinkfx.report.record import (
     Spent,
 )
 from shrinkfx.report.summary import gather, ranked, summarise
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.report.written import Verified, Written
 from shrinkfx.testing import chain, whole
 from shrinkfx.version import __version__

@@ -689,3 +689,35 @@ def test_stages_come_before_runs_without_guard_pages(world: World) -> None:
     assert kept.result.candidate.operators == ("n3", "n7")
     first = next(n for n, (_, _, build) in enumerate(world.ways) if build == "stock")
     assert world.compiled[first][1] is Guard.AFTER  # the confirmation
+
+
+def test_repro_that_fails_plainly_answers_for_the_stages(world: World) -> None:
+    """What is asked without guard pages before it is asked in the search's build."""
+    world.program = world.script = guarded(only("n3"))
+    verified, kept = world.verified(target=OVERRUN, guarding=STEADY, build=Build.FAST)
+    assert (verified.runs, verified.failed) == (3, 3)
+    assert kept.result.candidate.operators == ("n3",)
+    assert in_stock_builds(world) == []
+    assert kept.record.memory.guard is Guard.OFF
+    assert {side for _, side in world.scripts} == {Guard.OFF}
+    plain = [c.operators for c, side in world.compiled if side is Guard.OFF]
+    assert plain == [("n3",)] * ENOUGH
+
+
+def test_what_fails_plainly_in_the_stock_build_alone_is_asked_there(
+    world: World,
+) -> None:
+    """As soon as the repro of what does so in the fast build passes."""
+    world.program = guarded(only("n3"))
+    world.stock = lambda c, side: side is not Guard.OFF or needs("n7")(c)
+    world.script = guarded(only("n3", "n7"))
+    verified, kept = world.verified(target=OVERRUN, guarding=STEADY, build=Build.FAST)
+    assert verified.always_fails
+    assert kept.result.candidate.operators == ("n3", "n7")
+    assert kept.record.memory.guard is Guard.OFF
+    world.stock = only("n7")
+    verified, kept = world.verified(target=OVERRUN, guarding=STEADY, build=Build.FAST)
+    assert verified.always_fails
+    assert kept.result.candidate.operators == ("n3", "n7")
+    assert world.found.reducer.asker.build == Build.STOCK
+    assert f"({ENOUGH} of {ENOUGH} runs)" in kept.record.memory.plain

@@ -14,7 +14,8 @@ from support.doubles import DESCRIPTION, Arguments, FakeServer
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Noted
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Ending, Examined, Raised
+from shrinkfx.protocol.answers import Ending, Raised
+from shrinkfx.protocol.descriptions import Examined
 from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.requests import Request
 from shrinkfx.run.context import RunContext

@@ -24,11 +24,11 @@ from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import (
     Failure,
     Memory,
-    OtherCauses,
     Programs,
     ProgramSize,
     RunRecord,
 )
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.report.written import Verified, Written
 from shrinkfx.run import explaining
 from shrinkfx.run.context import RunContext

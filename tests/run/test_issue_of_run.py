@@ -18,7 +18,8 @@ from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Collected, Ending, Raised
+from shrinkfx.protocol.answers import Ending, Raised
+from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.report.written import Verified, Written

@@ -24,14 +24,9 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
-from shrinkfx.protocol.answers import (
-    Ending,
-    Fitted,
-    Listed,
-    Raised,
-    Typed,
-)
+from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.listed import Fitted, Listed, Typed
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import (
     CheckCandidate,

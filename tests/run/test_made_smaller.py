@@ -19,16 +19,9 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
-from shrinkfx.protocol.answers import (
-    Checked,
-    Difference,
-    Ending,
-    Fitted,
-    Invalid,
-    Listed,
-    Typed,
-)
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid
 from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.protocol.listed import Fitted, Listed, Typed
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate, FitRewrites, ListCandidate
 from shrinkfx.report.record import ProgramSize

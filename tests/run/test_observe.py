@@ -14,8 +14,9 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.errors import UsageError
 from shrinkfx.events import ignore
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Checked, Description, Difference, Ending, Ready
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Ready
 from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.descriptions import Description
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import find_subject
 from shrinkfx.testing import chain

@@ -21,9 +21,10 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.program.beside import Beside
-from shrinkfx.protocol.answers import Ending, Registered
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.descriptions import Registered
 from shrinkfx.protocol.requests import Request
-from shrinkfx.report.carried import Carried, Cut, Preload
+from shrinkfx.report.carried import Carried, Cut, Preload, Unit
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.run.context import RunContext
@@ -81,8 +82,8 @@ def test_effect_is_kept_where_only_what_is_gone_differs(
 
 @pytest.mark.parametrize("needed", [[], [3], [0, 7], [2, 3, 4], list(range(8))])
 def test_droppable_leaves_what_is_needed(needed: Sequence[int]) -> None:
-    units = [(0, line + 1) for line in range(8)]
-    kept = {(0, line + 1) for line in needed}
+    units = [("ops.py", line + 1, 0) for line in range(8)]
+    kept = {("ops.py", line + 1, 0) for line in needed}
     found = droppable(units, lambda some: not kept & set(some), judge())
     assert set(units) - set(found) == kept
 
@@ -90,12 +91,12 @@ def test_droppable_leaves_what_is_needed(needed: Sequence[int]) -> None:
 def test_droppable_gives_up_in_the_end() -> None:
     tired, asked = judge(), []
 
-    def fine(some: Sequence[tuple[int, int]]) -> bool:
+    def fine(some: Sequence[Unit]) -> bool:
         tired.questions += 1
         asked.append(some)
         return False
 
-    assert droppable([(0, n) for n in range(200)], fine, tired) == []
+    assert droppable([("ops.py", n, 0) for n in range(200)], fine, tired) == []
     assert len(asked) == MAX_QUERIES
 
 
@@ -130,7 +131,8 @@ class Net: pass
 
 def ways(folder: Path, text: str, asked: PreloadOracle) -> list[Carried]:
     for name in ("helper", "logs"):
-        (folder / f"{name}.py").write_text("def f(): pass\ndef begin(): pass\n")
+        lines = "def f(): pass\ndef begin(): pass\nodd = 1\n"
+        (folder / f"{name}.py").write_text(lines)
     file = folder / "ops.py"
     file.write_text(text)
     preloads = [Preload(str(file), file)]
@@ -154,6 +156,22 @@ def test_what_changes_nothing_goes_and_what_a_compiler_sees_stays(
     assert smallest.modules == ("helper",)
     assert ["logs" in each.definitions[0].text for each in surer] == [True, True]
     assert [each.kept[str(tmp_path / "ops.py")] for each in surer] == ["cut", "whole"]
+
+
+def test_modules_are_cut_only_where_that_does_the_same(tmp_path: Path) -> None:
+    """Their texts do not tell all: here an unread name of one is of use."""
+    text = OPS.replace("def mix(x): return x", "def mix(x): return helper.f(x)")
+
+    def answer(text: str) -> Ending:
+        said = says(text, "def mix")
+        assert isinstance(said.answer, Registered)
+        unread = {"lowerings: aten.sinh": "f"} if "odd = 1" in text else {}
+        return replace(said, answer=replace(said.answer, changes=unread))
+
+    asked = judge(answer)
+    first, *_ = ways(tmp_path, text, asked)
+    assert asked.questions == 2
+    assert "logs" in first.definitions[0].text
 
 
 def test_nothing_is_asked_where_nothing_can_go(tmp_path: Path) -> None:
@@ -230,6 +248,72 @@ class Net(torch.nn.Module):
         return torch.ops.planted.first(x).cosh()
 program = torch.export.export(Net(), (torch.ones(3),))
 torch.export.save(program, sys.argv[2])
+"""
+
+
+OPERATOR = """\
+import torch
+from .common import {name}_of, unused
+
+
+@torch.library.custom_op("planted::{name}", mutates_args=())
+def {name}(x: torch.Tensor) -> torch.Tensor:
+    return {name}_of(x)
+
+
+@{name}.register_fake
+def _(x):
+    return torch.empty_like(x)
+"""
+PACKAGE = {
+    "__init__.py": "from . import first, gone\n",
+    "first.py": OPERATOR.format(name="first"),
+    "gone.py": OPERATOR.format(name="gone"),
+    "common.py": "import torch\nTWO = 2\ndef first_of(x): return x * TWO\n"
+    "def gone_of(x): return x + 1\nunused = torch.ones(3)\n",
+}
+
+
+@pytest.mark.torch
+def test_package_of_two_operators_is_left_as_one_text_with_one(tmp_path: Path) -> None:
+    package, program = tmp_path / "code" / "two_ops", tmp_path / "minimal.pt2"
+    package.mkdir(parents=True)
+    for name, text in PACKAGE.items():
+        (package / name).write_text(text)
+    script = package.parent / "import_them.py"
+    script.write_text(
+        f"import sys\nsys.path[:0] = [{str(package.parent)!r}]\nimport two_ops"
+    )
+    save(script, program)
+    file, operators = package / "__init__.py", ["planted::first", "aten::cosh"]
+    names = {"two_ops": "__init__", **{f"two_ops.{m}": m for m in MEMBERS}}
+    beside = Beside({name: str(package / f"{at}.py") for name, at in names.items()})
+
+    def made(cut: Cut) -> Carried:
+        return carry([Preload("two_ops", file)], beside, operators, cut)
+
+    with Server(environment=None) as bare:
+        limits = Limits(120.0, 8 << 30)
+        asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
+        as_one, as_modules, *_ = map(made, smallest_first(made, asked, operators))
+    assert (as_one.modules, as_one.unpacking) == ((), "")
+    (part,) = as_one.definitions
+    assert part.text.split() == LEFT.split()
+    assert as_modules.modules == ("two_ops", "two_ops.common", "two_ops.first")
+    assert "gone" not in as_modules.unpacking
+
+
+MEMBERS = ("first", "gone", "common")
+LEFT = """
+import torch
+TWO = 2
+def first_of(x): return x * TWO
+@torch.library.custom_op("planted::first", mutates_args=())
+def first(x: torch.Tensor) -> torch.Tensor:
+    return first_of(x)
+@first.register_fake
+def _(x):
+    return torch.empty_like(x)
 """
 
 

@@ -23,11 +23,13 @@ from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.reduction import SearchResult, ask_stages, reduce
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole
 
+NO_OTHERS = OtherCauses()
 WHOLE = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
 DIFFERS = Checked(Difference("values", "wrong"))
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "", "wrong")
@@ -40,13 +42,16 @@ Fails = Callable[[Candidate, int], bool]
 class Worker:
     """Answers from a predicate over candidates and calls."""
 
-    def __init__(self, fails: Fails, ending: Ending) -> None:
+    def __init__(
+        self, fails: Fails, ending: Ending, program: Candidate = WHOLE
+    ) -> None:
         self._fails = fails
         self._ending = ending
+        self._skeleton = program.skeleton
 
     def ask(self, request: Request) -> Ending:
         assert isinstance(request.task, CheckCandidate)
-        candidate = Candidate.from_json(WHOLE.skeleton, request.task.candidate)
+        candidate = Candidate.from_json(self._skeleton, request.task.candidate)
         if self._fails(candidate, request.options.calls):
             return self._ending
         return Ending("exit", stage="done")
@@ -59,15 +64,18 @@ def reduced(
     calls: int = 1,
     operators: int = 5,
     check_s: float = 0.0,
+    program: Candidate = WHOLE,
+    causes: OtherCauses = NO_OTHERS,
 ) -> tuple[SearchResult, list[str]]:
     stage, answer = ("run", RAISED) if target is RAISES else ("done", DIFFERS)
-    worker = Worker(fails, Ending("exit", stage=stage, answer=answer))
+    worker = Worker(fails, Ending("exit", stage=stage, answer=answer), program)
     client = CheckClient(worker, Limits(10.0, 1 << 30), CheckOptions(calls=calls))
     events: list[Event] = []
     options = Options(Path("model.pt2"), max_minutes=3.0)
     context = RunContext(options, folder, events.append)
     context.budget.keep(check_s)
-    subject = Subject(WHOLE, ProgramSize(operators, 7, 1, 0), client, target, 1.0)
+    size = ProgramSize(operators, 7, 1, 0)
+    subject = Subject(program, size, client, target, 1.0, other_causes=causes)
     found = reduce(context, subject)
     return found, [event.text for event in events if isinstance(event, Noted)]
 
@@ -101,6 +109,51 @@ def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
     assert found.reducer.asker.has_reproduced(
         apply(WHOLE, [Drop(found.reducer.best.keep)])
     )
+
+
+LIES = whole(chain("x", "lies", "relu", "lies_1", "cos"))
+
+
+def calls(candidate: Candidate, name: str) -> bool:
+    targets = (candidate.target(operator) for operator in candidate.operators)
+    return f"aten.{name}.default" in targets
+
+
+ITS_LIE = "lies (aten.lies.default) has strides [1, 2], its metadata says [3, 1]"
+
+
+@pytest.mark.parametrize(
+    "causes", [OtherCauses(mismatches=(ITS_LIE,)), OtherCauses(examined=(ITS_LIE,))]
+)
+def test_another_call_of_an_operator_that_lies_is_no_second_failure(
+    causes: OtherCauses, tmp_path: Path
+) -> None:
+    found, notes = reduced(
+        tmp_path,
+        lambda c, _: calls(c, "lies"),
+        operators=4,
+        program=LIES,
+        causes=causes,
+    )
+    assert len(found.reducer.best.keep) == 1
+    assert found.rest == "passed"
+    assert not notes
+    assert found.by_catch() == []
+
+
+def test_what_fails_without_any_call_of_what_lies_is_a_second_failure(
+    tmp_path: Path,
+) -> None:
+    def fails(candidate: Candidate, _: int) -> bool:
+        return calls(candidate, "lies") or {"relu", "cos"} <= candidate.keep
+
+    suspected = OtherCauses(mismatches=(ITS_LIE, ITS_LIE.replace("lies ", "lies_1 ")))
+    found, notes = reduced(tmp_path, fails, operators=4, program=LIES, causes=suspected)
+    assert calls(found.reducer.best, "lies")
+    assert found.rest == "reproduced"
+    ((rest, _),) = found.second
+    assert rest.keep == {"relu", "cos"}
+    assert "or any call of aten.lies.default the program fails" in notes[-1]
 
 
 def test_original_is_not_run_without_the_result_where_minutes_are_short(

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,11 @@ from shrinkfx.journal.history import history
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.run import reporting
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.reporting import gather, report_explained, report_folder, report_run
-from shrinkfx.testing import chain
+from shrinkfx.testing import chain, operator
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tests" / "support" / "torchless" / "command_line.py"
@@ -56,6 +58,35 @@ def test_run_ends_with_its_page(tmp_path: Path) -> None:
     )
     assert again.stdout == f"report:   {out / 'report.html'}\n"
     assert (out / "report.html").read_text() == written
+
+
+def test_page_is_called_as_the_user_calls_the_program(tmp_path: Path) -> None:
+    out = searched(tmp_path / "out", transformer(1), "program-1.pt2")
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        run = journal.fact("run")
+        journal.note("run", {"options": {**run["options"], "name": "serve.py"}})
+    text = report_folder(out, ignore).read_text()
+    assert "<title>serve.py: " in text
+    assert "serve.py was reduced from" in text
+
+
+def test_counts_of_operators_agree_wherever_they_stand(tmp_path: Path) -> None:
+    plain = transformer(2)
+    some = [plain.node(name) for name in plain.graph]
+    nodes = [replace(n, operators=3) if n.name == "linear" else n for n in some]
+    nodes.append(operator("linear", target="aten.check.default", value=None))
+    nodes[-1] = replace(nodes[-1], name="check")  # it has no effect: nobody counts it
+    program = Skeleton(nodes, plain.outputs)
+    out = searched(tmp_path / "out", program)
+    of = len(plain.operators) + 2
+    text = report_folder(out, ignore).read_text()
+    for told in (
+        f"was reduced from {of} operators to 2",
+        f"<dd>{of} \u2192 2<",
+        f"<b>Before</b> {of} operators",
+        f"from {of} operators down",
+    ):
+        assert told in text, told
 
 
 def test_error_in_drawing_is_told_and_the_run_goes_on(
@@ -154,3 +185,19 @@ def test_history_counts_the_time_of_all_sessions_and_none_between(
     assert [each.at_s for each in found] == [4.0, 15.0]
     assert {each.keep for each in found} == {("relu", "tanh")}
     assert {each.outcome for each in found} == {None}
+
+
+def test_folder_is_named_for_where_the_command_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = searched(tmp_path / "my runs" / "model-1", transformer(1))
+    monkeypatch.chdir(tmp_path)
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        assert gather(out, journal).folder == "'my runs/model-1'"
+        monkeypatch.chdir("/")
+        assert gather(out, journal).folder == f"'{out.relative_to('/')}'"
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")  # no folder of the machine is shown
+        run = gather(out, journal)
+    assert run.folder == "model-1"
+    assert run.no_explanation.endswith("shrinkfx --explain model-1 does.")

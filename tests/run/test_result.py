@@ -20,7 +20,7 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import Memory, ProgramSize, RunRecord
-from shrinkfx.report.repro import DATA
+from shrinkfx.report.tensors import DATA
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.record import Result
 from shrinkfx.run.result import verify, write

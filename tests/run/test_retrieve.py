@@ -7,7 +7,7 @@ import signal
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,16 +15,17 @@ from support.doubles import FakeServer
 
 from shrinkfx.check.client.server import WORKER
 from shrinkfx.check.oracle import CheckClient, Limits, runs_to_be_sure
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.events import ignore
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
-from shrinkfx.options.options import Options
+from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.run.asked_for import described
 from shrinkfx.run.folder import JOURNAL
-from shrinkfx.run.retrieve import retrieve, see_again
+from shrinkfx.run.retrieve import find, retrieve, see_again
 from shrinkfx.run.unchanged import SCHEMA
 from shrinkfx.testing import chain, whole
 
@@ -62,13 +63,23 @@ def test_candidate_that_only_fails_otherwise_shows_how() -> None:
     assert rate == 0.5
 
 
+def asked_for(folder: Path) -> Options:
+    """State what a run was asked for: a program, its inputs and a preload."""
+    names = [folder / name for name in ("model.pt2", "failing.pt", "ops.py")]
+    for path in names:
+        path.write_text(path.name)
+    model, inputs, preload = names
+    asked = Options(model, inputs=inputs, preload=(str(preload),), anonymous=True)
+    return replace(asked, max_minutes=3.0, out=folder)
+
+
 def noted(
     folder: Path, failures: Sequence[Signature], schema: int = SCHEMA
 ) -> list[str]:
     """Leave the journal of a run behind that saw these, and return the digests."""
     digests = []
     with closing(Journal(folder / JOURNAL)) as journal:
-        journal.note("run", {"options": {}})
+        journal.note("run", described(asked_for(folder)))
         options = asdict(CheckOptions())
         target = {"target": asdict(CRASH), "rate": 1.0, "options": options}
         journal.note("baseline", {**target, "schema": schema})
@@ -83,7 +94,7 @@ def noted(
 
 def refusal(folder: Path, digest: str) -> str:
     with pytest.raises(UsageError) as caught:
-        retrieve(Options(Path("model.pt2")), digest, folder, ignore)
+        find(folder, digest)
     return str(caught.value)
 
 
@@ -104,6 +115,35 @@ def test_candidate_of_another_version_is_refused(tmp_path: Path) -> None:
     assert "another version of shrinkfx has written the journal" in refusal(
         tmp_path, digest
     )
+
+
+def test_folder_has_all_that_its_run_was_asked_for(tmp_path: Path) -> None:
+    (digest,) = noted(tmp_path, [CRASH])
+    found = find(tmp_path, digest[:6])
+    assert found.options == replace(
+        asked_for(tmp_path), cwd=Path.cwd(), max_minutes=None
+    )
+    assert found.asked.digest == digest
+
+
+def test_program_may_have_been_moved_and_not_changed(tmp_path: Path) -> None:
+    (digest,) = noted(tmp_path, [CRASH])
+    moved = tmp_path / "elsewhere.pt2"
+    (tmp_path / "model.pt2").rename(moved)
+    with pytest.raises(LoadError, match=r"shrinkfx NEW.pt2 --candidate \w+ --out"):
+        find(tmp_path, digest)
+    assert find(tmp_path, digest, moved).options.model == moved
+    (tmp_path / "ops.py").write_text("mended")
+    with pytest.raises(UsageError, match="since that run a file has changed"):
+        find(tmp_path, digest, moved)
+
+
+def test_candidate_of_a_sweep_whose_find_is_not_reduced_is_told(tmp_path: Path) -> None:
+    (digest,) = noted(tmp_path, [CRASH])
+    with closing(Journal(tmp_path / JOURNAL)) as journal:
+        sweeps = replace(asked_for(tmp_path), sweeping=Sweeping())
+        journal.note("run", described(sweeps))
+    assert f"--resume {tmp_path}" in refusal(tmp_path, digest)
 
 
 def test_candidate_is_run_with_the_options_of_its_run(
@@ -127,7 +167,7 @@ def test_candidate_is_run_with_the_options_of_its_run(
 
     monkeypatch.setattr("shrinkfx.run.retrieve.server_for", server_for)
     with pytest.raises(Stopped):
-        retrieve(Options(Path("model.pt2")), digest, tmp_path, ignore)
+        retrieve(find(tmp_path, digest), tmp_path, ignore)
     assert commands == [WORKER]
 
 

@@ -18,7 +18,8 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import ignore
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.program.sizes import Space, Symbol
-from shrinkfx.protocol.answers import Checked, Difference, Ending, OpenSizes, Ready
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Ready
+from shrinkfx.protocol.descriptions import OpenSizes
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import (
     CheckAtSizes,

@@ -22,6 +22,7 @@ from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.budget import Budget
+from shrinkfx.search.fitting import Fitter, Unfitted
 from shrinkfx.search.foreseeing import Foreseeing
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.staged import in_each_form
@@ -74,6 +75,7 @@ class Searched:
     strategies: list[Strategy] = field(default_factory=lambda: STRATEGIES)
     journal: Journal = field(default_factory=Journal)
     max_checks: int | None = None
+    fitter: Fitter = Unfitted()  # noqa: RUF009 - it holds nothing
 
     def __post_init__(self) -> None:
         self.oracle = Learns(self.check)
@@ -87,6 +89,7 @@ class Searched:
             self.strategies,
             suspects=self.suspects,
             listener=self.events.append,
+            fitter=self.fitter,
         )
 
     def run(self) -> Searched:

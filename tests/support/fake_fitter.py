@@ -41,6 +41,9 @@ class FakeFitter:
         self.asked += len(rewrites)
         return [_fitted(candidate.listing, rewrite) for rewrite in rewrites]
 
+    def ahead(self) -> FakeFitter:
+        return self
+
 
 def types_in(listing: Listing) -> dict[tuple[str, str], ListedType]:
     """Tell what the values of a listing are.

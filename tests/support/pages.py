@@ -110,7 +110,10 @@ def searched(out: Path, program: Skeleton, model: str = "model.pt2") -> Path:
         "kind": "assert",
         "failure": str(replace(PLANTED, text="index out of bounds: 0 <= tmp1 < 12L")),
         "signature": asdict(PLANTED),
-        "operators": {"before": len(program.operators), "after": left.cost[0]},
+        "operators": {
+            "before": Candidate.whole(program).cost[0],
+            "after": left.cost[0],
+        },
         "checks": {"total": asker.budget.checks, "by_verdict": {}, "cached": 3},
         "seconds": 61.0,
         "cpu_seconds": {"baseline": 20.0, "search": 35.0, "overhead": 6.0},

@@ -47,6 +47,9 @@ class Fits:
         assert candidate.listing is not None
         return [self._fitted(candidate.listing, rewrite) for rewrite in rewrites]
 
+    def ahead(self) -> Fits:
+        return self
+
     def _fitted(self, program: Listing, rewrite: Rewrite) -> Rewrite | None:
         if self._is_program(program, rewrite.changes):
             return replace(rewrite, partly=False)

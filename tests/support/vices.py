@@ -25,7 +25,8 @@ from typing import Any
 
 from shrinkfx import processes
 from shrinkfx.processes import descendants
-from shrinkfx.protocol.answers import Description, Ending, Ready, Unresolved
+from shrinkfx.protocol.answers import Ending, Ready, Unresolved
+from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.worker.forkserver.serve import Line, serve, take_line
 from shrinkfx.worker.forkserver.stem import split

@@ -77,6 +77,20 @@ def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
+@torch.library.custom_op("declared::attends", mutates_args=())
+def attends(
+    x: Tensor, more: list[Tensor], scale: float = 1.0, *, heads: int, how: str = ""
+) -> Tensor:
+    return torch.stack([x * scale] * heads)
+
+
+@attends.register_fake
+def _(
+    x: Tensor, more: list[Tensor], scale: float = 1.0, *, heads: int, how: str = ""
+) -> Tensor:
+    return torch.empty_like(x)
+
+
 @torch.library.custom_op("declared::crashes", mutates_args=())
 def crashes(x: Tensor) -> Tensor:
     """Take four rows, and no other number of them."""

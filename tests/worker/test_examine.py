@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from shrinkfx.protocol.answers import Ending, Examined
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.descriptions import Examined
 from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.protocol.tasks import Examine, ExamineCandidate
@@ -135,6 +136,33 @@ def test_fake_kernel_that_promises_something_else_is_found(
     made = program(call, torch.randn(4, 3), dynamic=False)
     ((what, text),) = found(made, tmp_path)
     assert what == "fake"
+    assert text.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda x: OPS.attends(x, [], heads=2), "given x[4, 3], more=[], heads=2"),
+        (
+            lambda x: OPS.attends(x, [x] * 4, 0.5, heads=3, how="very" * 20),
+            "given x[4, 3], more[4, 3], more[4, 3], more[4, 3], ..., scale=0.5, "
+            "heads=3, how=...",
+        ),
+        (
+            lambda x: OPS.attends(x, [], heads=3, how="nearest"),
+            "given x[4, 3], more=[], heads=3, how='nearest'",
+        ),
+        (
+            lambda x: OPS.attends(x, [], heads=3, how="/home/me"),
+            "given x[4, 3], more=[], heads=3, how=...",
+        ),
+    ],
+)
+def test_operator_is_told_with_the_values_that_it_is_given(
+    call: Call, said: str, tmp_path: Path
+) -> None:
+    made = program(call, torch.randn(4, 3), dynamic=False)
+    ((_, text),) = found(made, tmp_path)
     assert text.endswith(said)
 
 

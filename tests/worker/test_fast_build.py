@@ -307,6 +307,25 @@ def test_step_that_fails_alone_fails_as_in_the_stock_build(
     assert not list(library.folder.glob("*.o"))
 
 
+def test_wrapper_beside_a_kernel_that_fails_is_read_without_templates(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiler, asked = tmp_path / "g++", tmp_path / "asked"
+    compiler.write_text(
+        f'#!/bin/sh\necho "$*" >> {asked}\nPATH=${{PATH#*:}} exec g++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    library = Library(tmp_path / "library", WRAPPER, NOT_CPP)
+    with pytest.raises(CppCompileError, match="missing_name"):
+        library.build(Step.KERNEL)
+    read = [line for line in asked.read_text().splitlines() if "-fsyntax-only" in line]
+    assert ".kernel.cpp" in read[0]
+    assert ".own.cpp" in read[1]
+    assert read[1].split()[-3:] == [*runtime_object.NO_TEMPLATES, "-fsyntax-only"]
+    assert len(read) == 2
+
+
 def test_step_that_fails_only_without_code_falls_back(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

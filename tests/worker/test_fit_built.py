@@ -17,7 +17,7 @@ from shrinkfx.program.listing.changes import Change, Fix, Refill, Resize, Write,
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.recipes import Opaque, Saved, Seeded
 from shrinkfx.program.listing.statements import LeafKind
-from shrinkfx.protocol.answers import Fitted
+from shrinkfx.protocol.listed import Fitted
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import FitRewrites
 from shrinkfx.worker.eager.intermediates import SEED, run_eager

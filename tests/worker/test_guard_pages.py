@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,6 +81,18 @@ def test_one_byte_past_the_end_faults(library: str, size: int, write: str) -> No
     access = ("write" if write else "read") if machine() == "x86_64" else "access"
     said = f"illegal memory access: {access} 0 bytes past a tensor of {size} bytes"
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_code_that_strays_is_told_where_that_is_asked(library: str, asks: bool) -> None:
+    """``strlen`` reads from an address that is no tensor's."""
+    ask = "c.shrinkfx_tell_code()" if asks else ""
+    done = python(library, f"{ask}\nc.shrinkfx_guard(1)\nc.strlen(ctypes.c_void_p(8))")
+    assert done.returncode == -signal.SIGSEGV
+    assert (
+        bool(re.search(r"^guard pages: by the code at \d{6,}$", done.stderr, re.M))
+        == asks
+    )
 
 
 @pytest.mark.parametrize("size", [1, 100, 4096, 1_000_003])

@@ -15,7 +15,8 @@ from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.asan import parse
 from shrinkfx.failure.signature import MEMORY
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.answers import Built
+from shrinkfx.protocol.choices import Build, Guard, Step
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckOriginal
 
@@ -96,8 +97,10 @@ def test_silent_memory_error_fails_in_every_run_with_guard_pages(
     texts = [s.signature.text for s in guarded if s.signature]
     assert len(texts) == RUNS, [observation.log for observation in guarded]
     assert all("0 bytes past a tensor of" in text for text in texts), texts
-    sanitized = compiler.with_options(package=None, sanitize=True)
-    report = parse(sanitized.ask(CheckOriginal(), fresh=True).log)
+    sanitized = compiler.with_options(package=None, sanitize=True, build=Build.FAST)
+    ending = sanitized.ask(CheckOriginal(), fresh=True)
+    assert ending.built == Built(Build.FAST, Step.LINK)  # in the fork, all of it
+    report = parse(ending.log)
     assert report is not None
     assert report.kernel.startswith("cpp_fused_")
     assert report.line > 0

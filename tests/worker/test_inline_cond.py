@@ -13,8 +13,9 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Answer, Description, Done
+from shrinkfx.protocol.answers import Answer, Done
 from shrinkfx.protocol.choices import GraphForm
+from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, SaveCandidate, Task
 from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager

@@ -122,6 +122,9 @@ class RealFitter:
         assert candidate.listing is not None
         return fit_rewrites(candidate.listing, rewrites).fits
 
+    def ahead(self) -> RealFitter:
+        return self
+
 
 @hands_on_inputs
 def test_a_loop_is_cut_to_what_fails_inside() -> None:

@@ -22,15 +22,10 @@ from shrinkfx.program.listing.changes import Refill, Resize, Write, changed
 from shrinkfx.program.listing.listing import MAIN, Listing, Run
 from shrinkfx.program.listing.recipes import Constant, Saved, Seeded
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import (
-    Answer,
-    Checked,
-    Description,
-    Done,
-    Listed,
-    Printed,
-)
+from shrinkfx.protocol.answers import Answer, Checked, Done
+from shrinkfx.protocol.descriptions import Description, Printed
 from shrinkfx.protocol.files import Traces
+from shrinkfx.protocol.listed import Listed
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import (
     CheckCandidate,
@@ -47,7 +42,8 @@ from shrinkfx.report.record import (
     ProgramSize,
     RunRecord,
 )
-from shrinkfx.report.repro import Data, write_repro
+from shrinkfx.report.repro import write_repro
+from shrinkfx.report.tensors import Data
 from shrinkfx.worker.eager.intermediates import SEED, run_eager
 from shrinkfx.worker.graph.origin import origin_of
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild

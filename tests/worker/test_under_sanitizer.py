@@ -58,6 +58,9 @@ class OnGpu:
         note("done")
         return Done()
 
+    def instrument(self, request: Request, note: Note, folder: Path) -> Request:
+        return request
+
 
 def asked(folder: Path, guard: Guard, task: Task | None = None) -> Observation:
     """Answer as a worker on a GPU does."""

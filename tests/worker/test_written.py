@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Answer, Description, Printed
+from shrinkfx.protocol.answers import Answer
 from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.protocol.descriptions import Description, Printed
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, Task, WriteCandidate
 from shrinkfx.worker import held, tasks

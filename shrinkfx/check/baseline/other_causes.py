@@ -24,11 +24,13 @@ def other_cause(
     """
     if not may_be_the_inputs(target):
         return ""
-    client, under = client.with_options(sanity=True), _GUARDS
+    client, under, again = client.with_options(sanity=True), _GUARDS, f"--env {_GUARDS}"
+    checks = "sizes and strides"
     if target.kind is Kind.NAN:
         inductor = {**client.options.inductor, "nan_asserts": True}
         client = client.with_options(package=None, inductor=inductor)
-        under = f"{_GUARDS} and nan_asserts"
+        under, checks = f"{_GUARDS} and nan_asserts", f"{checks}, and values"
+        again += " --inductor-config nan_asserts=True"
     seen = client.original()[0]
     shown = seen.signature
     if seen.unresolved or shown is None or is_known(shown):
@@ -41,7 +43,10 @@ def other_cause(
             f"({shown.text}); the failure may be theirs. Other inputs: "
             "--inputs FILE; to reduce the refusal itself: --until check-inputs"
         )
-    return f"with {under} it fails otherwise: {shown}; that may be the cause"
+    return (
+        f"with {under} (checks {checks}) it fails otherwise: {shown}; that may be the "
+        f"cause. To reduce that instead: --until {shown.kind} {again}"
+    )
 
 
 _GUARDS = "AOTI_RUNTIME_CHECK_INPUTS=1"

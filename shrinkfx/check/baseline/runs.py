@@ -10,6 +10,7 @@ from shrinkfx.check.oracle import ENOUGH, CheckClient
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.protocol.requests import CheckOptions
 
 MAX_RUNS = 100
 """Runs before a program is said not to fail, if nobody says how many."""
@@ -23,6 +24,23 @@ _MOST_S = 60.0
 
 MAX_SILENT_RUNS = 3
 """Runs that last to a limit, or are killed from outside, before there are no more."""
+
+
+@dataclass
+class Packages:
+    """What was compiled of the unchanged program, for whoever runs it next.
+
+    Attributes:
+        folder: where it lies, in a file for each code.
+        first: the run that has compiled the program with its own settings, or None.
+    """
+
+    folder: str
+    first: Observation | None = None
+
+    def place(self, options: CheckOptions) -> str:
+        """Name the file for a program that is compiled so."""
+        return f"{self.folder}/{'not-reused' if options.inductor else 'as-it-is'}.pt2"
 
 
 @dataclass(frozen=True)
@@ -106,6 +124,7 @@ class Bounds:
         max_runs: before the program is said not to fail.
         seconds: that runs may take which compile nothing, if none fails.
         compile_s: what compiling the program took, and its first run.
+        compile_own_s: of that, its own time.
         spent_s: by the runs so far that have compiled nothing.
         out_of_minutes: a run was not made, or cut short, for want of minutes.
     """
@@ -114,6 +133,7 @@ class Bounds:
     seconds: float
     compile_s: float
     budget: Allowance
+    compile_own_s: float = 0.0
     spent_s: float = 0.0
     out_of_minutes: bool = False
     _longest_s: float = 0.0
@@ -123,10 +143,15 @@ class Bounds:
     def after(
         cls, first: Observation, max_runs: int | None, budget: Allowance
     ) -> Bounds:
-        """Bound the runs after the first one: by time only if nobody says how many."""
+        """Bound the runs after the first one: by time only if nobody says how many.
+
+        Args:
+            first: the one that has compiled the program.
+        """
         compiled_s = min(_MOST_S, max(_LEAST_S, first.seconds))
         seconds = math.inf if max_runs else compiled_s
-        return cls(max_runs or MAX_RUNS, seconds, first.seconds, budget)
+        own_s = first.own_seconds
+        return cls(max_runs or MAX_RUNS, seconds, first.seconds, budget, own_s)
 
     @property
     def in_words(self) -> str:

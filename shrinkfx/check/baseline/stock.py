@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.other_causes import may_be_the_inputs, other_cause
-from shrinkfx.check.baseline.runs import MAX_SILENT_RUNS, Bounds, Runs
+from shrinkfx.check.baseline.runs import MAX_SILENT_RUNS, Bounds, Packages, Runs
 from shrinkfx.check.oracle import (
     ENOUGH,
     RUNS_PER_CHILD,
@@ -21,6 +21,7 @@ from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.choices import Build, Guard, Probe, Weights
 from shrinkfx.protocol.record import Message
+from shrinkfx.protocol.requests import CheckOptions
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def baseline(
     max_calls: int = 1,
     build: Build = Build.STOCK,
     budget: Allowance = UNLIMITED,
+    packages: Packages | None = None,
 ) -> Baseline:
     """Run the program in a fork, then on in forks, and in a fresh interpreter.
 
@@ -77,6 +79,7 @@ def baseline(
         max_calls: how often it may be called in one run.
         build: of the run that looks for other causes, if it takes one of its own.
         budget: where it is short, what need not be known is not asked.
+        packages: what was compiled of it already, which is run on; or None.
 
     Raises:
         NotReproducible: it passes, or fails in another way than asked.
@@ -86,7 +89,8 @@ def baseline(
     note("baseline: running the program as it is")
     tried: list[tuple[Runs, Bounds]] = []
     with scratch.folder("package") as folder:
-        kept = client.with_options(package=f"{folder}/first.pt2")
+        packages = packages or Packages(folder)
+        kept = client.with_options(package=packages.place(client.options))
         alone = max_runs == 1 or wanted == Kind.HANG  # there may be no second run
         first, ending = kept.original(fresh=alone)
         ways = [kept]
@@ -98,7 +102,7 @@ def baseline(
             own = kept.with_options(package=f"{folder}/random.pt2")
             ways.insert(0, own.with_options(fallback_random=True))
         for way in ways:
-            bounds = Bounds.after(first, max_runs, budget)
+            bounds = Bounds.after(packages.first or first, max_runs, budget)
             if tried:
                 often = f"up to {bounds.max_runs} more runs"
                 note(f"it does not fail so: {often}, {_OWN_RANDOM}")
@@ -169,6 +173,16 @@ def is_in_words(target: Signature | None) -> bool:
     return target is not None and target.kind in _IN_WORDS
 
 
+def _is_told(target: Signature | None, options: CheckOptions) -> bool:
+    """Tell whether it is known what has failed: that it was in a fork is not why.
+
+    Guard pages tell which tensor was overrun, and by how much.
+    """
+    beside_pages = options.guard_pages in (Guard.AFTER, Guard.BEFORE)
+    overruns = target is not None and target.kind is Kind.IMA and beside_pages
+    return overruns or is_in_words(target)
+
+
 def _leaves_out_weights(kept: CheckClient) -> bool:
     return kept.options.weights is Weights.BESIDE
 
@@ -212,8 +226,8 @@ def concluded(
         )
         if target.detail == MEMORY and client.options.guard_pages is Guard.OFF:
             note("guard pages may have it fail in every run: --until ima")
-    seconds = max(s.own_seconds for s in runs.seen)
-    bounds.budget.keep(max(s.seconds for s in runs.seen))
+    seconds = max(bounds.compile_own_s, *(s.own_seconds for s in runs.seen))
+    bounds.budget.keep(max(bounds.compile_s, *(s.seconds for s in runs.seen)))
     few = bounds.out_of_minutes and runs.failed < ENOUGH
     warnings = [_FEW_RUNS.format(runs.failed, runs.told)] if few else []
     warnings += _other_causes(client.with_options(build=build), runs, bounds, note)
@@ -295,7 +309,7 @@ def _go_on(
             again = kept.with_options(package=None)
         else:
             again = kept.with_options(runs=batch)
-        fresh = len(runs.seen) == 1 and not is_in_words(runs.target)
+        fresh = len(runs.seen) == 1 and not _is_told(runs.target, kept.options)
         if seen := bounds.run(again, fresh=fresh):
             runs.seen.append(seen)
     silent = [s.unresolved for s in runs.seen if s.unresolved]

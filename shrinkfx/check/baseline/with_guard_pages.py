@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.baseline.runs import Packages
 from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.oracle import ENOUGH, CheckClient
 from shrinkfx.check.second_look import may_die_instead
@@ -78,6 +79,7 @@ def find_guarding(
     note: Callable[[str], None],
     budget: Allowance = UNLIMITED,
     settings: Sequence[Guarding] = ON_CPU,
+    packages: Packages | None = None,
 ) -> Guarding:
     """Run the program without guard pages and with them until the failure shows.
 
@@ -85,14 +87,17 @@ def find_guarding(
     share of the minutes. Where these are short, it runs once without, and is not
     compiled again to be run otherwise.
 
+    Args:
+        packages: where to leave what is compiled; None if nobody else will run it.
+
     Raises:
         BudgetExhausted: not even the first run has come to its end.
     """
     note("guard pages: running the program without them and with them")
     with scratch.folder("package") as folder:
-        reused = client.with_options(package=f"{folder}/reused.pt2")
-        other = client.with_options(package=f"{folder}/not-reused.pt2")
-        runs = _original_without(reused, budget)
+        packages = packages or Packages(folder)
+        runs = _original_without(_kept(client, client.options, packages), budget)
+        packages.first = runs[0]
         compiling_s = runs[0].seconds
         plain = in_words(runs)
         told = [seen for seen in runs if seen.tells]
@@ -108,8 +113,7 @@ def find_guarding(
                 note(f"minutes are short: not trying guard pages {name}")
                 tried = _TRIED
                 continue
-            compiled = other if compiles else reused
-            guarded = replace(compiled, options=guarding.around(compiled.options))
+            guarded = _kept(client, guarding.around(client.options), packages)
             seen = _within_a_share(guarded, budget)
             if seen is None:
                 note(f"minutes are short: guard pages {name} not tried to the end")
@@ -126,6 +130,12 @@ def find_guarding(
                 note(f"guard pages {name}: {describe(seen)}")
     note(f"{tried} show no such failure: going on without them")
     return Guarding(plain=plain)
+
+
+def _kept(
+    client: CheckClient, options: CheckOptions, packages: Packages
+) -> CheckClient:
+    return replace(client, options=replace(options, package=packages.place(options)))
 
 
 _TRIED = "the guard pages that were tried to the end"

@@ -14,8 +14,9 @@ from typing import Any
 from shrinkfx.check.client.server import REMOVED, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
 from shrinkfx.failure.readers.device import lost
-from shrinkfx.protocol.answers import Description, Ending
+from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import GraphForm
+from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.files import LOWERING
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import (

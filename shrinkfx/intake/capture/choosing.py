@@ -106,7 +106,10 @@ def how_it_failed(step: Step, end: ScriptEnd) -> str:
     """Say in a sentence what became of a step."""
     at = f" ({step.where})" if step.where else ""
     if _hangs(step, end):
-        return f"{step.name}{at} did not end in {end.hung_s:.0f} s"
+        slow = (
+            "" if step.what == CALL else "; if it only takes long: a longer --timeout"
+        )
+        return f"{step.name}{at} did not end in {end.hung_s:.0f} s{slow}"
     if step.state == BEGUN:
         return f"the process died in {step.name}{at}: {_how_ended(end)}"
     if step.error:
@@ -161,9 +164,10 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
             f"no Python of this command could be watched: {command}\nis it run with "
             "-I, -E or -S, in a container, or with another PYTHONPATH?"
         )
-    failed = f"it ended with exit code {end.code}" if end.code else "it did not fail"
+    failed = _how_ended(end) if end.code else "it did not fail"
     if not capture.torch:
-        return f"{command} did not import PyTorch; {failed}"
+        why = "it failed before it could" if end.code else "there is no program in it"
+        return f"{command} did not import PyTorch: {why}; {failed}"
     if not capture.programs:
         return (
             f"{command} compiled nothing with AOTInductor; {failed}\nwatched are "

@@ -30,6 +30,7 @@ from shrinkfx.intake.carried import is_setting, is_variable, is_variable_of_mine
 from shrinkfx.intake.found import Found
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.report.atomic_files import write_json
 from shrinkfx.report.output import CAPTURE, own_file
 
 END = "end.json"
@@ -62,8 +63,8 @@ def script_of(command: tuple[str, ...]) -> Path:
         UsageError: there is no command.
     """
     if not command:
-        example = "shrinkfx --capture -- python serve.py --batch 4"
-        raise UsageError(f"--capture takes a command behind --: {example}")
+        example = "shrinkfx --capture python serve.py --batch 4"
+        raise UsageError(f"--capture takes a command: {example}")
     words = [word.partition("::")[0] for word in command]
     scripts = [word for word in words if word.endswith(".py")]
     modules = [after for word, after in pairwise(words) if word == "-m"]
@@ -92,8 +93,8 @@ def capture(
         NothingToReduce: it does not fail, or not in what can be captured.
     """
     place = _empty(folder / CAPTURE)
-    (place / _WANTED).write_text(json.dumps(options.to_json()))
     try:
+        write_json(place / _WANTED, options.to_json())
         script = Script(command, place.resolve(), stdout, teller.doing)
         try:
             end = script.run(Patience(options.timeout_s))
@@ -109,7 +110,7 @@ def capture(
             raise
         _write_end(place, end)
         asked = _asked(options, place, end, program, teller)
-        (place / _ASKED).write_text(json.dumps(asked.to_json()))
+        write_json(place / _ASKED, asked.to_json())
         return asked
     finally:
         _clear(place)
@@ -132,7 +133,7 @@ def _empty(place: Path) -> Path:
 
 
 def _write_end(place: Path, end: ScriptEnd) -> None:
-    (place / END).write_text(json.dumps(asdict(end)))
+    write_json(place / END, asdict(end))
 
 
 def recaptured(
@@ -279,7 +280,8 @@ def _versions(capture: Capture) -> list[str]:
 
 def _clear(place: Path) -> None:
     """Leave nothing half written, nor an empty capture."""
-    for path in (*place.glob("draft-*"), *place.glob("claimed-*")):
-        path.unlink(missing_ok=True)
+    for drafts in ("draft-*", "claimed-*", "call-*.pt.*"):
+        for path in place.glob(drafts):
+            path.unlink(missing_ok=True)
     if not any(place.glob("program-*.json")):
         shutil.rmtree(place, ignore_errors=True)

@@ -84,9 +84,9 @@ def _defining(text: str, name: str, operators: Sequence[str]) -> str:
     What it does for its own sake, to parse arguments say, or to run all this, is no
     part of it.
     """
-    nodes = {each.node.lineno: each.node for each in statements_of(text, name)}
+    nodes = {each.place: each.node for each in statements_of(text, name)}
     all_of_it = definitions(Path(name), operators, text=text)
-    without = [line for line in all_of_it.acts if not _defines(nodes[line])]
+    without = [at for at in all_of_it.acts if not _defines(nodes[at])]
     return definitions(Path(name), operators, text=text, without=without).text
 
 

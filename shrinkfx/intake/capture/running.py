@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -80,9 +81,12 @@ class Script:
             )
         except OSError as error:
             name = self.command[0]
+            script = (
+                name if name.endswith(".py") and os.path.isfile(name) else "serve.py"
+            )
             raise UsageError(
-                f"--capture -- {name}: {error.strerror}; what follows -- is a command "
-                "as you would type it: shrinkfx --capture -- python serve.py"
+                f"--capture {name}: {error.strerror}; what follows is a command as you "
+                f"would type it: shrinkfx --capture python {shlex.quote(script)}"
             ) from error
         try:
             bear_mark(mark, child.pid)

@@ -63,6 +63,10 @@ class Step(Message):
     reads: Layout | None = None
 
 
+_UNBOUNDED = ("int_oo", "oo")
+"""What torch writes for a size that may be as large as it likes."""
+
+
 @dataclass(frozen=True)
 class SizeSymbol(Message):
     """A size that is not fixed: who carries it, and what is declared of it.
@@ -89,9 +93,14 @@ class SizeSymbol(Message):
         where = f"dim {self.dim} of {self.input} ({carried}{value})"
         if self.dim is None:
             where = f"{self.name}{value}, which no input carries"
-        declared = f", declared {self.least}..{self.most}" if self.least else ""
+        declared = f", declared {self._range()}" if self.least else ""
         whole = f"dim {self.whole_dim} of {self.whole_input} in the whole program"
         return where + declared + (f", {whole}" if self.whole_input else "")
+
+    def _range(self) -> str:
+        if self.most in _UNBOUNDED:
+            return f"{self.least} or more"
+        return f"{self.least}..{self.most}"
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,8 @@ class Halted(Message):
         one = "one of " if len(self.guilty) > 1 else ""
         of = f" of {one}{what}" if what else ""
         if self.kernel:
-            launch = (
-                f" (launch {self.launch} of {self.launches})" if self.launch else ""
-            )
+            several = self.launch and self.launches > 1
+            launch = f" (launch {self.launch} of {self.launches})" if several else ""
             kernel = f"kernel {self.kernel}{launch}"
             computed = f", which computes {what}," if what else ""
             of = f"{of} before {kernel}" if self.before else f" of {kernel}{computed}"

@@ -33,7 +33,7 @@ class Switching(Message):
     """What was found by settings of Inductor.
 
     Attributes:
-        tried: settings that were set at once.
+        tried: how many settings were made at once; ``settings`` are these.
         passes_with: settings with which it passes; without any one of them it does not.
             None of them, and nothing unknown: it fails alike with all that were tried.
         minimal: all of them were asked about, each alone in the end.
@@ -41,6 +41,8 @@ class Switching(Message):
         missing: settings that this version of PyTorch does not have.
         fixed: settings that the interpreter makes itself.
         unknown: why nothing is known, or ''.
+        only_shows: what these settings turn off is not at fault: an operator of the
+            user's is, or how compiled code has worked out a size.
     """
 
     tried: int = 0
@@ -50,6 +52,8 @@ class Switching(Message):
     missing: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     unknown: str = ""
+    settings: tuple[Setting, ...] = ()
+    only_shows: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class LeftOut(Message):
         alone: it passes without this one alone.
         onwards: it passes without this one and all that come after, and fails without
             those that come after.
-        only_shows: it is of another operator than the guilty ones.
+        only_shows: what is at fault is another operator, one of the user's, or none.
     """
 
     subsystem: Subsystem
@@ -80,10 +84,23 @@ class LeftOut(Message):
 
 
 @dataclass(frozen=True)
+class NotNeeded(Message):
+    """A part of the compiler that the failure does not need.
+
+    Attributes:
+        of: how many passes or lowerings it has; it fails alike without all of them.
+    """
+
+    subsystem: Subsystem
+    of: int
+
+
+@dataclass(frozen=True)
 class Decisions(Message):
     """What the failure needs the compiler to decide.
 
     Attributes:
+        not_needed: the parts of the compiler without any of which it fails alike.
         interpreted: its kernels ran on the interpreter: numbers may be others where
             AOTInductor compiles it.
         compilations: that finding it out took.
@@ -95,14 +112,47 @@ class Decisions(Message):
     interpreted: bool = False
     compilations: int = 0
     unknown: tuple[str, ...] = ()
+    not_needed: tuple[NotNeeded, ...] = ()
 
 
 def lines(found: Decisions, failure: Signature) -> list[str]:
-    """Say it, the plainest first."""
+    """Say what it goes away with, the plainest first, and then what it does not."""
+    return [*avoiding(found, failure), *_beside_the_point(found)]
+
+
+def avoiding(found: Decisions, failure: Signature) -> list[str]:
+    """Say what the failure goes away with, and is of what is at fault."""
     told = [_of_left_out(one) for one in found.left_out if not one.only_shows]
     if found.switching is not None:
         told += _of_switching(found.switching, failure)
-    return told + [_of_left_out(one) for one in found.left_out if one.only_shows]
+    return told
+
+
+def _beside_the_point(found: Decisions) -> Iterator[str]:
+    """Say what only hides the failure, and what was tried in vain."""
+    yield from (_of_left_out(one) for one in found.left_out if one.only_shows)
+    in_vain = []
+    if found.not_needed:
+        parts = [_counted(part.of, PARTS[part.subsystem]) for part in found.not_needed]
+        in_vain.append(f"without {_joined(parts)}")
+    switching = found.switching
+    if (
+        switching
+        and switching.tried
+        and not (switching.passes_with or switching.unknown)
+    ):
+        in_vain.append(
+            f"with {_counted(switching.tried, 'option')} of Inductor at careful values "
+            "(all at once)"
+        )
+    if in_vain:
+        yield f"Fails alike {_joined(in_vain)}."
+
+
+def _counted(number: int, what: str) -> str:
+    if number == 1:
+        return f"1 {what}"
+    return f"{number} {what}{'es' if what.endswith('s') else 's'}"
 
 
 def beside(
@@ -112,20 +162,25 @@ def beside(
     *,
     is_nobodys: bool = False,
 ) -> Decisions:
-    """Tell lowerings of the guilty from those of others, which are needed to show it.
+    """Tell decisions about the guilty from others, which are needed to show it.
 
     Args:
         left: all operators that are left; a lowering of what is none of them may be a
             part of any.
-        is_nobodys: no operator is guilty; so any lowering only shows it.
+        is_nobodys: no operator is guilty; so any decision only shows it, as it does
+            what an operator of the user's does.
     """
     others = {operator.operator for operator in left if operator not in guilty}
     others -= {operator.operator for operator in guilty}
+    is_users = bool(guilty) and all(operator.is_custom for operator in guilty)
+    not_compilers = is_nobodys or is_users
     left_out = []
     for one in found.left_out:
         of_another = bool(guilty) and (one.origin or one.name) in others
-        left_out.append(replace(one, only_shows=is_nobodys or of_another))
-    return replace(found, left_out=tuple(left_out))
+        left_out.append(replace(one, only_shows=not_compilers or of_another))
+    if (switching := found.switching) is not None:
+        switching = replace(switching, only_shows=not_compilers)
+    return replace(found, left_out=tuple(left_out), switching=switching)
 
 
 def by_hand(found: Decisions, script: str = "repro.py") -> list[str]:
@@ -142,13 +197,7 @@ def by_hand(found: Decisions, script: str = "repro.py") -> list[str]:
 
 
 def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
-    if found.unknown:
-        return
-    if not found.passes_with:
-        yield (
-            f"Fails with all of {found.tried} options of Inductor at careful values: "
-            "it needs none of these decisions."
-        )
+    if found.unknown or not found.passes_with:
         return
     names = _joined([str(setting) for setting in found.passes_with])
     what = list(dict.fromkeys(setting.what for setting in found.passes_with))
@@ -156,7 +205,7 @@ def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
         yield f"Passes with {names}; not all of these may be needed."
     elif len(what) > 1:
         yield f"Passes with {names}: any one of {_joined(what)} is enough to fail."
-    elif _may_be_hidden(failure):
+    elif found.only_shows or _may_be_hidden(failure):
         yield f"Passes with {names}: it shows only with {what[0]}."
     else:
         yield f"Passes with {names}: {what[0]} {_is(what[0])} at fault."
@@ -188,15 +237,19 @@ PARTS = {
 
 
 def _of_left_out(one: LeftOut) -> str:
-    name = f"{one.name} of {one.origin}" if one.origin else one.name
-    which = f"{PARTS[one.subsystem]} {one.number}, {name},"
-    lowers = one.subsystem is Subsystem.LOWERINGS
-    if one.only_shows:
-        return f"It shows only where {which} does not fall back."
+    name = f"{one.name}, of {one.origin}" if one.origin else one.name
+    part, lowers = PARTS[one.subsystem], one.subsystem is Subsystem.LOWERINGS
+    which = f"{part} {one.number} ({name})"
     if one.alone:
-        return f"Goes away when {which} {'falls back' if lowers else 'is skipped'}."
-    done = "fall back" if lowers else "are skipped"
-    return f"Goes away when {which} and those after it {done}; alone it does not do."
+        gone = f"{which} {'falls back to eager' if lowers else 'is skipped'}"
+    else:
+        all_parts = f"all {_counted(one.of, part)}"
+        those = f"{which} and all after it" if one.number else all_parts
+        gone = f"{those} {'fall back to eager' if lowers else 'are skipped'}"
+        gone += f"; {which} alone is not enough"
+    if one.only_shows:
+        return f"It does not show when {gone}; the fault lies elsewhere."
+    return f"Goes away when {gone}."
 
 
 def _joined(words: Sequence[str]) -> str:

@@ -59,3 +59,12 @@ class Explanation(Message):
     def liar(self) -> Lie | None:
         """What the failure is blamed on, where that is a lie."""
         return next((lie for lie in self.lies if self.guilty == (lie.operator,)), None)
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether what is at fault is known, whatever could not be told."""
+        if self.values is not None and self.values.missized:
+            return True
+        parts = self.chain, self.values, self.halted
+        has_cause = any(part is not None and part.cause for part in parts)
+        return len(self.guilty) == 1 and (has_cause or self.liar is not None)

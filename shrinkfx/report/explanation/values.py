@@ -15,10 +15,10 @@ _SHOWN = 4
 _GIVEN = "what it is given need not be eager's, but eager makes something else of that"
 
 _EXACT = {
-    "eager": "float64 agrees with eager",
-    "compiled": "float64 agrees with the compiled result",
-    "both": "float64 is near both",
-    "neither": "float64 agrees with neither",
+    "eager": "a float64 run agrees with eager",
+    "compiled": "a float64 run agrees with the compiled result",
+    "both": "a float64 run is near both",
+    "neither": "a float64 run agrees with neither",
 }
 
 
@@ -40,6 +40,7 @@ class WrongValue(Message):
             ``shown_by`` are the kernels that read it then, ``shown_in`` what the first
             of them computes.
         missized: no operator is guilty, but how compiled code has worked out a size.
+        is_named: the failure's own words have the first wrong value.
         tiny: the error is below the tolerances, and all of the value.
         told_apart: others of its operators were cleared by having inner values
             returned, which changes what is fused.
@@ -68,6 +69,7 @@ class WrongValue(Message):
     call: int = 1
     without: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = field(default=())
+    is_named: bool = False
 
     @property
     def cause(self) -> tuple[str, ...]:
@@ -85,16 +87,15 @@ class WrongValue(Message):
         """Say who has changed what the others were to read as it was."""
         what = named(self.guilty) or self.kernel
         changed = f"{wrong.wrong} of {wrong.of} values of its argument {self.value}"
-        launch = f"launch {self.launch} of {self.launches}"
         first, *more = self.shown_by
         then = f"{first}, which computes {named(self.shown_in)}, reads it after that"
         others = f", and {_some(more)}" if more else ""
-        return f"{what} ({launch}) changes {changed}, undeclared; {then}{others}."
+        return f"{what}{self._launch()} changes {changed}, undeclared; {then}{others}."
 
     def _missized(self, wrong: Wrong) -> str:
         """Say that sizes are worked out wrongly, and where that shows."""
-        launch = f"launch {self.launch} of {self.launches}"
-        shows = f"it shows in kernel {self.kernel} ({launch}), {wrong.metadata}"
+        kernel = f"kernel {self.kernel}{self._launch()}"
+        shows = f"it shows in {kernel}, {wrong.metadata}"
         what = "A size is worked out wrongly, and by no operator"
         return f"{what}: {self.missized}; {shows}."
 
@@ -109,8 +110,7 @@ class WrongValue(Message):
             what = f"One of {what}"
         place = f"in {self.value}"
         if self.kernel:
-            launch = f"launch {self.launch} of {self.launches}"
-            place = f"in kernel {self.kernel} ({launch})"
+            place = f"in kernel {self.kernel}{self._launch()}"
         called = f" in call {self.call}" if self.call > 1 else ""
         if self.agrees:
             how = in_words(wrong, "of its result do not")
@@ -122,6 +122,11 @@ class WrongValue(Message):
             seen += f", seen without {_some([o.operator for o in self.without])}"
         return f"{what} {place} is wrong{called}{seen}: {how}."
 
+    def _launch(self) -> str:
+        """Say which launch it was, where there are several."""
+        several = self.launches > 1
+        return f" (launch {self.launch} of {self.launches})" if several else ""
+
     def _rewritten(self) -> str:
         """Say what another graph does than the program, run in eager as that is."""
         what = named(self.guilty) or "What the program returns"
@@ -130,10 +135,9 @@ class WrongValue(Message):
         return f"{what} is computed otherwise in the graph that Inductor lowers"
 
     def _first(self, wrong: Wrong) -> str:
-        if wrong.metadata:
+        if wrong.metadata or (self.is_named and not self.tiny):
             return ""
-        index = list(wrong.first)
-        first = f"The first is at {index}: {wrong.got}, eager gives {wrong.expected}"
+        first = f"The first wrong value is at {place_of(wrong)}"
         return f"{first}: little, but all of it." if self.tiny else f"{first}."
 
     def _elsewhere(self) -> str:
@@ -146,6 +150,11 @@ class WrongValue(Message):
             else ("show it, and are right for what they were")
         )
         return f"{names} {what} given."
+
+
+def place_of(wrong: Wrong) -> str:
+    """Say where the first wrong value is, and what it is."""
+    return f"{[*wrong.first]}: {wrong.got}, eager gives {wrong.expected}"
 
 
 def in_words(wrong: Wrong, differ: str) -> str:

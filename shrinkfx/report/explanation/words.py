@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.words import cut
 from shrinkfx.report.explanation.decisions import by_hand, lines
-from shrinkfx.report.explanation.guide import Guide, Outcome
+from shrinkfx.report.explanation.guide import Guide, Outcome, Row
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 
@@ -29,12 +30,21 @@ def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
     told += _operators(explanation.operators)
     if (decided := explanation.decisions) is not None:
         more = [s for s in lines(decided, failure) if s not in explanation.cause]
-        told += [f"decision: {text}" for text in more[:_DECISIONS]]
+        told += [f"compiler: {text}" for text in more[:_DECISIONS]]
         told += [f"by hand:  {text}" for text in by_hand(decided)[:2]]
     if explanation.guide is not None:
         told += _guide(explanation.guide)
-    unknown = [f"unknown:  {text}" for text in explanation.unknown[:_UNKNOWN]]
+    unknown = [*_unknown(explanation)][:_UNKNOWN]
     return (*told[: LINES - len(unknown)], *unknown)
+
+
+def _unknown(explanation: Explanation) -> Iterator[str]:
+    """Say what could not be told; a cause that is known stands without that."""
+    for text in explanation.unknown:
+        if explanation.is_settled:
+            yield f"untold:   {text}; the cause stands without that"
+        else:
+            yield f"unknown:  {text}"
 
 
 def _left_out(explanation: Explanation) -> Iterator[str]:
@@ -49,29 +59,57 @@ def _code(explanation: Explanation) -> Iterator[str]:
     """Show the line of generated code at fault; ``explain.json`` has those around."""
     for part in (explanation.chain, explanation.halted):
         for line in part.code if part is not None else ():
-            if line.at_fault:
-                text = cut(line.text.strip(), _WIDTH)
-                yield f"code:     line {line.number}: {text}"
+            text = line.text.strip()
+            is_told = any(f"`{text}`" in said for said in explanation.cause)
+            if line.at_fault and not is_told:
+                yield f"code:     line {line.number}: {cut(text, _WIDTH)}"
 
 
 def _operators(left: Sequence[Operator]) -> Iterator[str]:
     """Say where what is left comes from, if that is known."""
-    for operator in left[:_OPERATORS]:
-        if operator.line or operator.module:
-            yield f"where:    {operator}"
-    if len(left) > _OPERATORS:
-        yield f"where:    {len(left) - _OPERATORS} more: explain.json"
+    calls = Counter(str(operator) for operator in left)
+    known = {str(o) for o in left if o.line or o.module}
+    for told in [*calls][:_OPERATORS]:
+        if told in known:
+            times = f": {calls[told]} calls" if calls[told] > 1 else ""
+            yield f"where:    {told}{times}"
+    if len(calls) > _OPERATORS:
+        yield f"where:    {len(calls) - _OPERATORS} more: explain.json"
 
 
 def _guide(guide: Guide) -> Iterator[str]:
-    """Name the flags under which it does something else than fail as it does."""
-    asked = [row for row in guide.rows if row.outcome is not Outcome.NOT_ASKED]
-    told = [f"{row.flag}: {row.outcome}" for row in asked if row.flag]
-    other = [text for text in told if not text.endswith(Outcome.SAME)]
-    if told:
-        same = "the same under all" if not other else "; ".join(other)
-        yield f"flags:    {len(told)} tried: {same}"
+    """Name the flags, each with what it has changed; those that did not come last."""
+    for outcome in (o for o in _ORDER if any(row.outcome is o for row in guide.rows)):
+        rows = [row for row in guide.rows if row.outcome is outcome and row.flag]
+        # Where it fails otherwise, or has no answer, how and why is of each flag.
+        if outcome in (Outcome.OTHER, Outcome.OPEN):
+            told = [f"{_name(row)} ({cut(row.failure or row.why, 60)})" for row in rows]
+        else:
+            told = [_name(row) for row in rows]
+        if told:
+            why = f" ({_why(rows)})" if outcome is Outcome.NOT_ASKED else ""
+            yield f"flags:    {outcome}: {', '.join(told)}{why}"
     if guide.kernel_alone is not None:
         yield f"kernel:   {guide.kernel_alone}"
     if guide.files:
         yield f"files:    {len(guide.files)} in explain/"
+
+
+_ORDER = (
+    Outcome.PASSES,
+    Outcome.OTHER,
+    Outcome.OPEN,
+    Outcome.SAME,
+    Outcome.NOT_ASKED,
+)
+
+
+def _why(rows: Sequence[Row]) -> str:
+    """Say why flags were not asked about, where that is the same of all."""
+    first, *others = dict.fromkeys(row.why for row in rows)
+    return first if first and not others else "explain.json says why"
+
+
+def _name(row: Row) -> str:
+    """Name a flag; what it is to print of is a list of kernels."""
+    return row.flag.partition(" ")[0]

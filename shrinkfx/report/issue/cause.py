@@ -10,6 +10,7 @@ from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.decisions import PARTS, Decisions, LeftOut, Switching
 from shrinkfx.report.explanation.decisions import lines as decided
+from shrinkfx.report.explanation.operators import shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.plain import (
@@ -24,23 +25,37 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """Say in sentences what is known, less what only says the failure again."""
     known = explanation.decisions
     theirs = decided(known, facts.failure) if known is not None else []
+    theirs.append(shown_by_the_search(explanation.operators))
+    told = [text for text in explanation.cause if text not in theirs]
+    less = [_less(text, facts, explanation) for text in told]
     said = [
-        _plain(text, explanation, anonymous=facts.anonymous)
-        for text in explanation.cause
-        if text not in theirs and not _says_again(text, facts)
+        _plain(text, explanation, anonymous=facts.anonymous) for text in less if text
     ]
     return [*said, *(_of_decisions(known) if known is not None else ())]
 
 
 def _plain(text: str, explanation: Explanation, *, anonymous: bool) -> str:
     text = without_origins(text, explanation, anonymous=anonymous)
-    return without_paths(with_code(text)).replace(" (launch 1 of 1)", "")
+    return without_paths(with_code(text))
 
 
-def _says_again(text: str, facts: IssueFacts) -> bool:
-    """Tell whether a sentence on the cause holds the error, and no more."""
+def _less(text: str, facts: IssueFacts, explanation: Explanation) -> str:
+    """Leave out of a sentence on the cause what the issue says anyway."""
+    if any(line in text for line in _lines_at_fault(explanation)):
+        return ""  # it is quoted below, among those around it
     first = facts.said.strip().partition("\n")[0].rstrip(".")
-    return bool(first) and first in text and " fails: " in text
+    doing, fails, _ = text.partition(" fails: ")
+    if not (fails and first and first in text):
+        return text
+    halted = explanation.halted
+    is_more = halted is not None and (halted.kernel or halted.doing != "the run")
+    return f"{doing} fails." if is_more else ""
+
+
+def _lines_at_fault(explanation: Explanation) -> Iterator[str]:
+    parts = explanation.chain, explanation.halted
+    lines = [line for part in parts if part is not None for line in part.code]
+    yield from (f"`{line.text.strip()}`" for line in lines if line.at_fault)
 
 
 def _of_decisions(known: Decisions) -> Iterator[str]:
@@ -61,7 +76,10 @@ def _of_left_out(one: LeftOut) -> str:
 
 def _of_switching(found: Switching) -> str:
     if not found.passes_with:
-        return f"None of {found.tried} options of Inductor that were tried avoids it."
+        return (
+            f"It fails alike with {found.tried} options of Inductor at careful values, "
+            "all at once."
+        )
     names = " and ".join(f"`{setting}`" for setting in found.passes_with)
     less = "" if found.minimal else " (not all of these may be needed)"
     return f"It goes away with {names}{less}."

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.words import cut_middle
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.issue.log import without_warnings
 from shrinkfx.report.record import RunRecord
 from shrinkfx.version import __version__
 
@@ -111,7 +112,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         careful=record.warnings,
         minimal=record.search.minimal,
         stopped=record.search.stopped,
-        log=cut_middle(verified.log, _LOG),
+        log=cut_middle(without_warnings(verified.log), _LOG),
         beside=tuple(file.name for file in written.files[1:]),
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
         anonymous=anonymous,

@@ -12,6 +12,7 @@ from shrinkfx.program.words import cut
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.issue.code import MODULE
+from shrinkfx.report.issue.plain import NOBODYS
 
 _SHOWN = 6
 """Of each kind that a line names."""
@@ -46,7 +47,7 @@ class FromModel(Message):
             "constants": self.constants,
             "values of": self.values,
             "source of": self.sources,
-            "comments on": (*self.places, *self.header),
+            "comments on": _unique([*self.places, *self.header]),
         }
         return "; ".join(
             f"{what} {', '.join(some[:_SHOWN])}" + _more(some)
@@ -75,14 +76,11 @@ def from_model(script: str, carried: Carried) -> FromModel:
     )
 
 
-_FILE = re.compile(r"^# Made by: .*?([\w.-]+\.pt2)", re.MULTILINE)
-
-NOBODYS = "MODEL.pt2"
-"""What stands in a header in the place of a program's name."""
+_FILE = re.compile(r"^# Made by: .*?([\w.-]+\.(?:pt2|py))\b", re.MULTILINE)
 
 _GIVEN = ("args", "passing", "failing", "exported")
 
-_GENERIC = re.compile(
+GENERIC = re.compile(
     r"(x|y|z|arg|args|arg\d+|[sux]\d+|[NMKL]\d*|weight|buffer|constant|object)(_\d+)*"
 )
 """Names that the tool or export gives."""
@@ -108,7 +106,7 @@ def _names(module: ast.AST) -> Iterator[str]:
 
 
 def _own(names: Iterator[str] | list[str]) -> Iterator[str]:
-    yield from (n for n in names if n != "self" and not _GENERIC.fullmatch(n))
+    yield from (n for n in names if n != "self" and not GENERIC.fullmatch(n))
 
 
 def _is_torch(call: ast.Call) -> bool:

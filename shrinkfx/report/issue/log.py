@@ -10,8 +10,17 @@ from shrinkfx.report.issue.plain import without_paths
 _OPENS = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s+File "([^"]+)", line \d+,? in ')
 _DEATH = re.compile(r"^Fatal Python error: ", re.MULTILINE)
-_WARNING = re.compile(r"^\S+:\d+: \w*Warning: |^\[?W\d{4} |^\[W\d+ ")
-"""How a warning begins, of Python's or of PyTorch's C++."""
+_WARNING = re.compile(
+    r"^\S+:\d+: \w*Warning: |^\[?W\d{4} |^\[W\d+ |^\S+:\d+:\d+: (?:warning|note): "
+)
+"""How a warning begins, of Python's, of PyTorch's C++ or of a C++ compiler."""
+_QUOTED = re.compile(r"^  | *\d* \|")
+"""A line of code below a warning, as Python quotes it, or a C++ compiler."""
+_LEADS_TO = re.compile(
+    r"^In file included from |^ +from \S+:\d+[:,]|^\S+: (?:In|At) .*:$"
+    r"|^\S+:\d+:\d+:   required from "
+)
+"""What a C++ compiler says before a warning or an error, of where it is."""
 
 
 def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
@@ -28,7 +37,7 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
     """
     death = _DEATH.search(log)
     before = log[: death.start()] if death else log
-    rows = [*_without_warnings(before.rstrip().splitlines())]
+    rows = without_warnings(before.rstrip()).splitlines()
     last = max((i for i, row in enumerate(rows) if row == _OPENS), default=None)
     if last is not None:
         rows = [
@@ -45,14 +54,24 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
     return "\n".join(rows).strip()
 
 
-def _without_warnings(rows: list[str]) -> Iterator[str]:
-    """Leave out warnings, each with the line of code that Python quotes below it."""
-    quotes = False
+def without_warnings(log: str) -> str:
+    """Leave out warnings, with where they are and the code that is quoted below."""
+    return "\n".join(_rows_without_warnings(log.splitlines()))
+
+
+def _rows_without_warnings(rows: list[str]) -> Iterator[str]:
+    quotes, leading = False, list[str]()
     for row in rows:
         is_warning = bool(_WARNING.match(row))
-        if not is_warning and not (quotes and row.startswith("  ")):
-            yield row
-        quotes = is_warning
+        if _LEADS_TO.match(row):
+            leading.append(row)
+        elif is_warning:
+            leading.clear()
+        elif not (quotes and _QUOTED.match(row)):
+            yield from (*leading, row)
+            leading.clear()
+        quotes = is_warning or (quotes and bool(_QUOTED.match(row)))
+    yield from leading
 
 
 def _of_the_dead(rows: list[str], script: str) -> list[str]:

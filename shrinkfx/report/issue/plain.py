@@ -30,6 +30,35 @@ def without_paths(text: str, hosts: Iterable[str] = ()) -> str:
     return text
 
 
+NOBODYS = "MODEL.pt2"
+"""What stands in a command in the place of a program's name."""
+
+_CALL = re.compile(r"shrinkfx\.minify\((?:module|program)(?:, \w+=\.\.\.)*\)")
+
+
+def without_values(command: str) -> str:
+    """Keep of what began a run the options, and none of what a user has named.
+
+    shrinkfx serve.pt2 --out runs/a --anonymous
+    becomes    shrinkfx MODEL.pt2 --out ... --anonymous
+    """
+    if _CALL.fullmatch(command):
+        return command
+    if not command.startswith("shrinkfx "):
+        return "shrinkfx.minify(...)"
+    typed, behind, _ = command.partition(" -- ")
+    shown = ["shrinkfx"]
+    for word in typed.split()[1:]:
+        option = re.match(r"--?[a-z][a-z-]*(?=$|=)", word)
+        if option:
+            shown.append(option[0])
+        elif shown[-1] == "shrinkfx" and word.endswith(".pt2"):
+            shown.append(NOBODYS)
+        elif shown[-1] != "...":
+            shown.append("...")
+    return " ".join([*shown, "-- ..."] if behind else shown)
+
+
 def without_origins(
     text: str, explanation: Explanation, *, anonymous: bool = False
 ) -> str:

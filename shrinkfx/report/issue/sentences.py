@@ -159,14 +159,16 @@ def circumstances(facts: IssueFacts, traits: Traits) -> list[str]:
         said.append(f"It fails in call {facts.calls} of the loaded package.")
     if facts.inductor:
         said.append(f"It is compiled with the options `{facts.inductor}`.")
-    if facts.environment:
-        names = _joined([f"`{name}`" for name in facts.environment])
+    # That it is told to check its inputs is in the sentence before this one.
+    told = [_CHECKS_INPUTS] if facts.kind is Kind.CHECK_INPUTS else []
+    if needed := [f"`{name}`" for name in facts.environment if name not in told]:
         # Where no GPU was, nobody has seen what it needs there.
         needs = "The script sets {}." if facts.interpreted else _NEEDS
-        said.append(needs.format(names))
+        said.append(needs.format(_joined(needed)))
     return said
 
 
+_CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
 _NEEDS = "It needs {}, which the script sets."
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.report.page.record import Check
-from shrinkfx.report.page.words import count
+from shrinkfx.report.page.words import count, time
 
 _ABLATION = "ablation"
 """It asks about all but the result: a failure there is no step."""
@@ -193,9 +193,7 @@ def _round_numbers(last: float) -> list[float]:
 def _told(value: float, over: str) -> str:
     if over == "checks":
         return f"{value:.0f}"
-    if value < 120:
-        return f"{value:.0f} s"
-    return f"{value / 60:.3g} min"
+    return time(value)
 
 
 def _stair(

@@ -122,8 +122,8 @@ def _drawn(
         lines=tuple(p for p, is_lit in zip(paths, lit, strict=True) if not is_lit),
         lit=tuple(p for p, is_lit in zip(paths, lit, strict=True) if is_lit),
         inside=tuple(inside),
-        left=sum(p.light is not Light.GONE for p in counted),
-        of=len(counted),
+        left=sum(p.operators for p in counted if p.light is not Light.GONE),
+        of=sum(p.operators for p in counted),
     )
 
 

@@ -60,10 +60,8 @@ def figures(run: Run) -> list[tuple[str, str, str]]:
             found.append((what, f"{size.before:,} \u2192 {size.after:,}", note))
     if run.checks:
         checks, to_confirm = checks_of(run)
-        beside = [f"{to_confirm:,} to confirm"] if to_confirm else []
-        beside += [f"{summary.cached:,} from memory"] if summary.cached else []
-        note = f"and {', '.join(beside)}" if beside else ""
-        found.append(("checks", f"{checks:,}", note))
+        more = f"{to_confirm:,} more to confirm" if to_confirm else ""
+        found.append(("checks", f"{checks:,}", more))
     if summary.seconds:
         cpu = sum(summary.cpu_seconds.values())
         found.append(("time", time(summary.seconds), f"{cpu:,.0f} CPU-seconds"))

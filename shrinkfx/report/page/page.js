@@ -68,6 +68,14 @@
   for (const edge of all(".before .edge.lit, .folds .edge.lit")) edge.dataset.lit = "";
 
   // --- a check: what it was, and how to get it
+  // The run's folder: by its whole path where this page is opened there, so that a command
+  // works wherever it is typed. No path of the machine is in the file.
+  const folder = () => {
+    const name = data.folder.replace(/^'|'$/g, "").split("/").pop();
+    const path = decodeURIComponent(location.pathname).replace(/\/[^/]*$/, "");
+    if (location.protocol !== "file:" || !path.endsWith(`/${name}`)) return data.folder;
+    return /[^\w@%+=:,./-]/.test(path) ? `'${path.replaceAll("'", `'"'"'`)}'` : path;
+  };
   const card = one("#card");
   let chosen = null;
   const choose = (number) => {
@@ -83,7 +91,8 @@
     say("operators", chosen.operators);
     say("asked", `${chosen.form}, ${chosen.build} build, ${chosen.seconds} s`);
     say("digest", chosen.digest);
-    say("again", data.again ? `${data.again} --candidate ${chosen.digest.slice(0, 12)}` : "");
+    const digest = chosen.digest.slice(0, 12);
+    say("again", data.folder ? `shrinkfx --candidate ${digest} --out ${folder()}` : "");
     card.hidden = false;
   };
   for (const mark of all("[data-check]")) {

@@ -170,10 +170,12 @@ def _course_said(run: Run, accepted: int, cut: int) -> str:
     steps_said = count(accepted, "step")
     asked, to_confirm = checks_of(run)
     checks = count(asked, "check")
-    checks += f" (and {to_confirm:,} to confirm)" if to_confirm else ""
+    checks += f" (and {to_confirm:,} more to confirm)" if to_confirm else ""
     caught = sum(check.is_by_catch for check in run.checks)
     also = f", {caught} by-catch" if caught else ""
-    return f"{checks} from {cut:,} operators down, {steps_said}{also}."
+    cached = run.summary.cached
+    known = f" {count(cached, 'answer')} came from memory." if cached else ""
+    return f"{checks} from {cut:,} operators down, {steps_said}{also}.{known}"
 
 
 def _decided(found: Decisions, summary: Summary) -> Decided:
@@ -228,7 +230,7 @@ def _data_to_json(run: Run) -> dict[str, object]:
     }
     left = run.left.keep if run.left is not None else frozenset[str]()
     return {
-        "again": run.again,
+        "folder": run.folder,
         "left": ranges(order[name] for name in left if name in order),
         "checks": [
             {

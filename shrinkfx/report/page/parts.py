@@ -31,6 +31,7 @@ class Part:
         label: what is written in it; ``more`` is told of it when it is pointed at.
         scope: the path of the module that it is in, by its parts.
         index: of the operators of the program, from 0; -1 for what is none.
+        operators: that it counts for: with those inside of it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Part:
     scope: tuple[str, ...] = ()
     light: Light = Light.GONE
     index: int = -1
+    operators: int = 1
 
 
 OUTPUT = "output"
@@ -54,7 +56,10 @@ def parts_of(
         Part(name, name, f"{name}: {_told(program.node(name).value)}", (), (), _VALUE)
         for name in program.inputs
     ]
+    live = Candidate.whole(program).keep  # what is cut: others have no effect
     for index, name in enumerate(program.operators):
+        if name not in live:
+            continue
         node = program.node(name)
         light = Light.KEPT if name in kept else Light.GONE
         light = Light.GUILTY if name in guilty and name in kept else light
@@ -62,7 +67,8 @@ def parts_of(
         more = "\n".join(filter(None, lines))
         reads = _reads(program, node.operands)
         scope = tuple(filter(None, node.scope.split(".")))
-        found.append(Part(name, short(node.target), more, reads, scope, light, index))
+        label, number = short(node.target), node.operators
+        found.append(Part(name, label, more, reads, scope, light, index, number))
     returned = _reads(program, program.outputs)
     return [*found, Part(OUTPUT, "returns", "what it returns", returned, (), _VALUE)]
 

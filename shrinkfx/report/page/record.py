@@ -171,9 +171,10 @@ class Run:
     """All that the page shows; None and '' where it is not known.
 
     Attributes:
-        model: name of the program's file.
+        model: what the user calls the program.
+        anonymous: names of the user's model were left out.
         command: how the run was started, without folders.
-        again: the command line that writes a candidate out, but for its digest.
+        folder: of the run, as a command names it where it was typed.
         program: the graph that candidates were cut from; ``no_program`` says why there
             is none.
         left: what is left; ``listing`` is that as statements, if it was written so.
@@ -183,8 +184,9 @@ class Run:
     """
 
     model: str
+    anonymous: bool = False
     command: str = ""
-    again: str = ""
+    folder: str = ""
     summary: Summary = field(default_factory=Summary)
     checks: tuple[Check, ...] = ()
     program: Skeleton | None = None

@@ -11,9 +11,5 @@ def count(number: int | None, what: str) -> str:
 
 
 def time(seconds: float) -> str:
-    """Say how long it took, as exactly as it matters."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    """Say how long it took, in seconds as everywhere."""
+    return f"{seconds:,.0f} s"

@@ -14,7 +14,7 @@ from shrinkfx.failure.classify import first_line
 from shrinkfx.journal.sweep_journal import SweepJournal
 from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space, names_in, outside
-from shrinkfx.protocol.answers import OpenSizes
+from shrinkfx.protocol.descriptions import OpenSizes
 from shrinkfx.protocol.tasks import FindSpace
 from shrinkfx.run.context import INTERRUPTED, RunContext
 from shrinkfx.run.folder import JOURNAL, at_work, finish

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import shutil
 import subprocess
@@ -28,6 +29,21 @@ from shrinkfx.worker.disk_space import require_space_for_weights
 from shrinkfx.worker.loading.devices import gpu_of
 
 
+def import_inductor() -> None:
+    """Import what compiles and loads, all that needs no compiler."""
+    for name in (
+        "codegen.cpp_wrapper_cpu",
+        "compile_fx",
+        "package",
+        "select_algorithm",
+    ):
+        importlib.import_module(f"torch._inductor.{name}")
+
+
+_NEEDED = ("codegen.cpp_wrapper_cpu", "compile_fx", "package", "select_algorithm")
+"""Of Inductor's modules."""
+
+
 def warm_up() -> None:
     """Pay once in the server for what every child would pay: 0.3 to 0.8 s.
 
@@ -38,13 +54,10 @@ def warm_up() -> None:
     Raises:
         LoadError: there is no C++ compiler, or another process keeps us from asking.
     """
-    import torch._inductor.codegen.cpp_wrapper_cpu
-    import torch._inductor.compile_fx
     import torch._inductor.cpu_vec_isa
-    import torch._inductor.package
-    import torch._inductor.select_algorithm
     from torch._inductor.exc import InvalidCxxCompiler
 
+    import_inductor()
     try:
         with asked_once():
             torch._inductor.cpu_vec_isa.pick_vec_isa()

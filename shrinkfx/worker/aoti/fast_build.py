@@ -161,7 +161,7 @@ class _FastCompile:
         if not self._failed:
             raise StepPassed
         # The stock build would come to the kernels only if the wrapper compiles.
-        self._left_out = step is Step.KERNEL and not _syntax_error(builder)
+        self._left_out = step is Step.KERNEL and not self._wrapper_error(builder)
 
     def _compile_side_by_side(self, builder: CppBuilder) -> None:
         if not getattr(torch._inductor.config.aot_inductor, "link_libtorch", True):
@@ -182,6 +182,14 @@ class _FastCompile:
             self.close()
         else:
             self._shared.leave(words)
+
+    def _wrapper_error(self, builder: CppBuilder) -> str:
+        """Have the wrapper's own part read; all of it where there is no such part."""
+        try:
+            own, _ = self._split(builder)
+        except CannotBuild:
+            return _syntax_error(builder)
+        return _syntax_error(builder, own)
 
     def _split(self, builder: CppBuilder) -> tuple[Path, str]:
         """Write the wrapper's own part beside it; return that and the common one."""
@@ -272,11 +280,17 @@ def _failure(words: Sequence[str]) -> str:
         return str(error)
 
 
-def _syntax_error(builder: CppBuilder) -> str:
-    """Have a file read without generating code; '' if nothing is wrong with it."""
+def _syntax_error(builder: CppBuilder, own: Path | None = None) -> str:
+    """Have a file read without generating code; '' if nothing is wrong with it.
+
+    Args:
+        own: the wrapper's own part, to be read instead of all of it.
+    """
     words = _words(builder)
     output = words.index("-o")
     del words[output : output + 2]
+    if own is not None:
+        words = [*_with_source(words, own), *NO_TEMPLATES]
     return _failure([*words, "-fsyntax-only"])
 
 

@@ -6,7 +6,9 @@ A crash answers nothing, so it is written to a file, before each stage.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import struct
 from collections.abc import Iterator, Set
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +19,12 @@ from unittest import mock
 from torch import fx
 from torch._inductor import debug
 
+from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.choices import InductorOptions
-from shrinkfx.protocol.files import Launch, Traces
+from shrinkfx.protocol.files import Code, Launch, Traces
+from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.explaining import generated
+from shrinkfx.worker.explaining.machine_code import code_of
 from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter.findings import Report
@@ -39,9 +44,13 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
     """
 
     def noted(stage: str) -> None:
-        _leave(path, _traces(path))
+        told = _traces(path)
+        if stage in (Stage.PASSING, Stage.RUN):
+            told = replace(told, code=_code(told))
+        _leave(path, told)
         note(stage)
 
+    guard_pages.tell_code()
     # What Inductor has tracked is there until a compilation ends, however it does.
     with mock.patch.object(debug, "reset_provenance_globals", contextlib.nullcontext):
         try:
@@ -71,6 +80,16 @@ def _traces(path: Path) -> Traces:
     known = Traces.from_line(path.read_text()) if path.exists() else Traces()
     # One that runs a package which another child has compiled knows of no kernel.
     return replace(known, launches=launches() or known.launches)
+
+
+def _code(told: Traces) -> tuple[Code, ...]:
+    """Say where the code of the kernels lies that are about to run."""
+    kernels = {launch.kernel for launch in told.launches}
+    try:
+        return code_of(kernels, Path(os.environ["TMPDIR"]))
+    except (OSError, KeyError, ValueError, struct.error) as error:
+        print(f"shrinkfx: where kernels lie is not known: {error}", flush=True)
+        return ()
 
 
 def launches() -> tuple[Launch, ...]:

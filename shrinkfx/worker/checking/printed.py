@@ -9,7 +9,7 @@ from typing import Self
 import torch
 
 from shrinkfx.program.listing.listing import Listing
-from shrinkfx.protocol.answers import Printed
+from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.source import Source
 from shrinkfx.worker.checking.reference import Reference

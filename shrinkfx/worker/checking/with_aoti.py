@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,10 @@ from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Answer, Checked, Difference, Stopped
 from shrinkfx.protocol.choices import Guard, InductorOptions, Weights
-from shrinkfx.protocol.requests import CheckOptions, Setup
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import StepPassed
+from shrinkfx.worker.aoti.instrumented import build_instrumented
 from shrinkfx.worker.checking.passing import PassingRun, fails
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import asan
@@ -106,6 +108,35 @@ def _run_until_it_fails(
         if fails(answer) or not left or time.monotonic() > stop:
             break
     return answer
+
+
+def instrumented(
+    setup: Setup,
+    build: Callable[[], Rebuilt],
+    request: Request,
+    note: Note,
+    folder: Path,
+) -> Request:
+    """Compile a program for an interpreter that is to run it under AddressSanitizer.
+
+    Args:
+        build: makes the program.
+
+    Returns:
+        The request, with what was compiled. Where nothing was, that interpreter
+        compiles the program, and says why it cannot.
+    """
+    options, package = request.options, folder / "instrumented.pt2"
+    kept = replace(options, package=str(package), sanitize=False)
+    try:
+        exported = build().exported
+        note(Stage.COMPILE)
+        inductor = _inductor_options(setup, kept)
+        build_instrumented(exported, folder, inductor, kept)
+    except Exception:  # noqa: BLE001 - it is tried again, and told then
+        traceback.print_exc()
+        return request
+    return replace(request, options=replace(options, package=str(package)))
 
 
 def check_outside(

@@ -8,13 +8,16 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+FLAGS = "-fsanitize=address -fno-omit-frame-pointer"
+"""For what is to be checked: kernels, and the library that they are linked into."""
+
 WRAPPER = """\
 #!/bin/sh
 unset LD_PRELOAD
 case "$*" in
 *.wrapper.cpp*) exec {0} "$@" ;;
 esac
-exec {0} -fsanitize=address -fno-omit-frame-pointer "$@"
+exec {0} {1} "$@"
 """
 """A compiler that instruments kernels; it is not to be instrumented itself.
 
@@ -47,7 +50,7 @@ def environment_with(environment: Mapping[str, str], folder: Path) -> dict[str, 
     runtime = _runtime(compiler)
     # Inductor tells the kind of a compiler by its name.
     wrapper = folder / Path(compiler).name
-    wrapper.write_text(WRAPPER.format(compiler))
+    wrapper.write_text(WRAPPER.format(compiler, FLAGS))
     wrapper.chmod(0o755)
     return {
         **environment,
@@ -55,7 +58,9 @@ def environment_with(environment: Mapping[str, str], folder: Path) -> dict[str, 
         # Its own probe fails under the wrapper, and kernels would not be vectorised.
         "TORCHINDUCTOR_VEC_ISA_OK": "1",
         # Python's faulthandler would take the faults that it is to explain.
-        "ASAN_OPTIONS": "detect_leaks=0:redzone=512:handle_segv=2",
+        # Who has asked for memory is not read; to note it took an import's third.
+        "ASAN_OPTIONS": "detect_leaks=0:redzone=512:handle_segv=2"
+        ":malloc_context_size=2",
         "LD_PRELOAD": runtime,
     }
 

@@ -26,6 +26,29 @@ static const char *access_of(const ucontext_t *context) {
 #endif
 }
 
+/* 0 where nobody asks, or where it is not known. */
+static size_t code_of(const ucontext_t *context) {
+  if (!tells_code) return 0;
+#if defined(__x86_64__)
+  return (size_t)context->uc_mcontext.gregs[REG_RIP];
+#elif defined(__aarch64__)
+  return (size_t)context->uc_mcontext.pc;
+#else
+  return 0;
+#endif
+}
+
+/* In one piece: several threads may stray at once. */
+static void say_code(size_t code) {
+  char line[64] = "guard pages: by the code at ";
+  size_t start = strlen(line), end = start + 1;
+  for (size_t rest = code; rest /= 10;) end++;
+  for (size_t at = end; at > start; code /= 10) line[--at] = (char)('0' + code % 10);
+  line[end] = '\n';
+  ssize_t ignored = write(STDERR_FILENO, line, end + 1);
+  (void)ignored;
+}
+
 static void say_where(size_t distance, const char *where, size_t size) {
   say(" ");
   say_number(distance);
@@ -58,6 +81,8 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     return;
   }
   if (in_arena(info->si_addr)) describe(info->si_addr, context);
+  size_t code = code_of(context);
+  if (code) say_code(code);
   /* Whoever was there before is asked when the instruction faults again. */
   sigaction(number, &other_handler, NULL);
 }

@@ -49,6 +49,7 @@ static size_t handed;   /* bytes of addresses since the cursor was at the start 
 static size_t quarantine = QUARANTINE;
 static size_t grain = 1; /* a block's size is rounded up to a multiple of this */
 static enum side side = OFF;
+static bool tells_code; /* where the instruction lies that faults */
 static const char *caller = "libc10.so"; /* "" for whoever calls */
 static uintptr_t caller_from, caller_to;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -276,6 +277,8 @@ int shrinkfx_guard(int wanted) {
   if (side != OFF) watch_faults();
   return arena != NULL;
 }
+
+void shrinkfx_tell_code(void) { tells_code = true; }
 
 static size_t number_from(const char *name, size_t otherwise) {
   const char *text = getenv(name);

@@ -59,6 +59,12 @@ def switch(side: str) -> None:
         raise RuntimeError("there are no addresses left for guard pages")
 
 
+def tell_code() -> None:
+    """Have a fault tell where the code lies that has strayed."""
+    if LIBRARY in os.environ:
+        ctypes.CDLL(None).shrinkfx_tell_code()
+
+
 def are_asked_for() -> bool:
     """Tell whether this process was started to have guard pages."""
     return LIBRARY in os.environ or _WHY_NOT in os.environ

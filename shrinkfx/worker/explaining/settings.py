@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch._inductor import config
 
-from shrinkfx.protocol.answers import Settings
 from shrinkfx.protocol.choices import Backend, InductorOptions
+from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.loading.devices import is_for_cuda

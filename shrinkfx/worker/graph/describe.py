@@ -62,14 +62,12 @@ def describe(program: Program, content: str) -> Skeleton:
         if node.op != "output":
             described = _describe(node, roles, storages, exported)
             nodes += _with_subgraph_nodes(described, node, exported.graph_module)
-    original = program.original.graph_module
     return Skeleton(
         nodes,
         outputs=_outputs(exported),
         writes=_writes(exported),
         symbols={str(s): str(r) for s, r in exported.range_constraints.items()},
-        original_operators=count_operators(original),
-        original_nodes=len(original.graph.nodes),
+        original_nodes=len(program.original.graph_module.graph.nodes),
         content=content,
         sizes=_sizes(program) if program.passing else {},
     )
@@ -110,16 +108,26 @@ def content_digest(*files: str | None) -> str:
 
 
 def count_operators(module: fx.GraphModule) -> int:
-    """Count call_function nodes other than getitem, those in branches too."""
+    """Count the operators of a graph, those in branches too."""
     total = 0
     for node in module.graph.nodes:
-        if node.op == "call_function" and node.target is not operator.getitem:
+        if _is_operator(node):
             total += 1
         elif node.op == "get_attr":
             inner = getattr(module, str(node.target), None)
             if isinstance(inner, fx.GraphModule):
                 total += count_operators(inner)
     return total
+
+
+def _is_operator(node: fx.Node) -> bool:
+    """Tell whether a node is one: no getitem, and no arithmetic on sizes."""
+    is_called = node.op == "call_function" and node.target is not operator.getitem
+    return is_called and not _is_size(node)
+
+
+def _is_size(node: fx.Node) -> bool:
+    return node.target in _SIZE_OPERATORS or _is_size_arithmetic(node)
 
 
 def _outputs(exported: ExportedProgram) -> list[str]:
@@ -149,7 +157,7 @@ def _describe(
         target=str(node.target) if node.op == "call_function" else "",
         operands=tuple(dict.fromkeys(n.name for n in node.all_input_nodes)),
         value=None if tensor is None else tensor_type(tensor),
-        operators=_weight(node, role, exported),
+        operators=_weight(node, exported),
         nbytes=0 if tensor is None else nbytes(tensor),
         scope=scope_of(node),
         source=source_of(node),
@@ -177,14 +185,13 @@ def _subgraph_nodes(module: fx.GraphModule, path: str) -> Iterator[Node]:
         if node.op == "output":
             continue
         value = node.meta.get("val")
-        called = node.op == "call_function"
         described = Node(
             name=path + node.name,
             role=Role.SUBGRAPH if node.op == "get_attr" else Role.SUBGRAPH_NODE,
-            target=str(node.target) if called else "",
+            target=str(node.target) if node.op == "call_function" else "",
             operands=tuple(path + n.name for n in dict.fromkeys(node.all_input_nodes)),
             value=tensor_type(value) if isinstance(value, torch.Tensor) else None,
-            operators=int(called and node.target is not operator.getitem),
+            operators=int(_is_operator(node)),
             scope=scope_of(node),
             source=source_of(node),
         )
@@ -201,7 +208,7 @@ def _role(node: fx.Node, roles: dict[str, Role], exported: ExportedProgram) -> R
         return Role.SUBGRAPH if isinstance(inner, fx.GraphModule) else Role.CONSTANT
     if node.target is operator.getitem:
         return Role.PROJECTION
-    if node.target in _SIZE_OPERATORS or _is_size_arithmetic(node):
+    if _is_size(node):
         return Role.SIZE
     return Role.OPERATOR
 
@@ -212,8 +219,8 @@ def _is_size_arithmetic(node: fx.Node) -> bool:
     )
 
 
-def _weight(node: fx.Node, role: Role, exported: ExportedProgram) -> int:
-    if node.op != "call_function" or role is Role.PROJECTION:
+def _weight(node: fx.Node, exported: ExportedProgram) -> int:
+    if not _is_operator(node):
         return 0
     inner = [
         getattr(exported.graph_module, str(n.target), None)

@@ -25,7 +25,8 @@ from torch._dynamo.debug_utils import InputReader
 from torch.export import Dim, ExportedProgram
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.answers import Done, Exported, Unresolved
+from shrinkfx.protocol.answers import Done, Unresolved
+from shrinkfx.protocol.descriptions import Exported
 from shrinkfx.protocol.tasks import ExportRunnable, RunRunnable
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.loading.devices import read_cuda_storages_on, save_for_cuda

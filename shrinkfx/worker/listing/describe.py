@@ -17,7 +17,7 @@ from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing, Run
 from shrinkfx.program.listing.recipes import Opaque, Recipe, Saved
 from shrinkfx.program.listing.statements import Statement
-from shrinkfx.protocol.answers import Listed
+from shrinkfx.protocol.listed import Listed
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.eager.intermediates import compact
 from shrinkfx.worker.graph.describe import dynamic_dims

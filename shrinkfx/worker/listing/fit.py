@@ -11,7 +11,7 @@ import torch
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change
 from shrinkfx.program.listing.listing import Listing
-from shrinkfx.protocol.answers import Fitted, Typed
+from shrinkfx.protocol.listed import Fitted, Typed
 from shrinkfx.worker.listing.repair import Fitter
 from shrinkfx.worker.listing.stepwise import Trace
 

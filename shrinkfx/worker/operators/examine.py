@@ -24,13 +24,14 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.program.sizes import near
-from shrinkfx.protocol.answers import Examined
+from shrinkfx.protocol.descriptions import Examined
 from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.tasks import Examine, ExamineCandidate
 from shrinkfx.worker.eager.fake_mismatch import is_branching
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import SEED, copy_of
-from shrinkfx.worker.model import Inputs, Keywords, Program, flat_inputs
+from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.operators.arguments import Given, call_in_words, tensors_given
 from shrinkfx.worker.operators.custom import is_custom
 from shrinkfx.worker.operators.promises import Promises, broken, promised_by
 from shrinkfx.worker.operators.registered import fake_kernel_of
@@ -162,8 +163,8 @@ class _Observer(fx.Interpreter):
         if not is_custom(n):
             return self._observed(n, self._run(n))
         args, kwargs = self.fetch_args_kwargs_from_env(n)
-        given = list(_tensors(n.target, args, kwargs))
-        words = _in_words(given)
+        given = list(tensors_given(n.target, args, kwargs))
+        words = call_in_words(n.target, args, kwargs)
         promised = promised_by(n.target, args, kwargs)
         before = [copy_of(tensor) if _is_small(given) else None for _, tensor in given]
         self._examination.at.write_text(f"{n.target} ({n.name}) {words}")
@@ -195,7 +196,7 @@ class _Observer(fx.Interpreter):
             raise _EagerEnds(str(error)) from error
 
     def _look_at_memory(
-        self, n: fx.Node, given: list[_Arguments], before: list[Any], results: list[Any]
+        self, n: fx.Node, given: list[Given], before: list[Any], results: list[Any]
     ) -> None:
         note = self._examination.note
         written = [tensor for argument, tensor in given if argument.written]
@@ -216,46 +217,11 @@ class _Observer(fx.Interpreter):
             note(n, What.SHARES, f"{text}, which its schema does not declare")
 
 
-@dataclass(frozen=True)
-class _Argument:
-    """A parameter of a schema; ``written``: declared to be changed."""
-
-    name: str
-    written: bool
-
-
-_Arguments = tuple[_Argument, Tensor]
-
-
-def _tensors(
-    target: Any, args: Sequence[Any], kwargs: Keywords
-) -> Iterator[_Arguments]:
-    """List the tensors among the arguments, those in lists too."""
-    for position, parameter in enumerate(target._schema.arguments):
-        name = parameter.name
-        value = args[position] if position < len(args) else kwargs.get(name)
-        alias = parameter.alias_info
-        argument = _Argument(name, alias is not None and alias.is_write)
-        for leaf in pytree.tree_leaves(value):
-            if isinstance(leaf, Tensor) and leaf.layout == torch.strided:
-                yield argument, leaf
-
-
-def _in_words(given: list[_Arguments]) -> str:
-    """Tell the sizes that an operator is called with, of a few arguments."""
-    shapes = [f"{argument.name}{list(tensor.shape)}" for argument, tensor in given]
-    more = ", ..." if len(shapes) > _NAMED else ""
-    return f"given {', '.join(shapes[:_NAMED])}{more}"
-
-
-_NAMED = 4
-
-
 def _declares_views(target: Any) -> bool:
     return any(result.alias_info is not None for result in target._schema.returns)
 
 
-def _is_small(given: list[_Arguments]) -> bool:
+def _is_small(given: list[Given]) -> bool:
     return sum(t.numel() * t.element_size() for _, t in given) <= _MOST_BYTES
 
 

@@ -13,8 +13,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from shrinkfx.program.beside import Beside
-from shrinkfx.protocol.answers import Registered
 from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.descriptions import Registered
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.interpreter import backend as interpreter

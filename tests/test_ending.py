@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from shrinkfx.api import Reduction
-from shrinkfx.cli.ending import lines
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.options.reduction import lines
 from shrinkfx.testing import PLANTED, chain, whole
 
 SEEN = Signature(Kind.NAN, Stage.COMPARE, text="output 0: 2 of 4 elements differ")
@@ -64,7 +64,7 @@ def test_by_catch_is_counted_and_told_in_full_where_everything_is() -> None:
     caught = replace(DONE, summary={**DONE.summary, "by_catch": [CAUGHT] * 5})
     short, full = said(caught), said(caught, everything=True)
     assert [s for s in short if "by-catch" in s] == [
-        "by-catch: nan in run: x (2 operators, --candidate 1a)",
+        "by-catch: nan in run: x (2 operators: shrinkfx --candidate 1a --out report)",
         "by-catch: 4 more: summary.json",
     ]
     assert sum("by-catch" in s for s in full) == 4

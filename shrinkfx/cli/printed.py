@@ -1,0 +1,116 @@
+"""What is printed when a task is over, and its event for other programs."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from shrinkfx import api
+from shrinkfx.cli.runs import lines, run_to_json
+from shrinkfx.events import Ended
+from shrinkfx.options.reduction import lines as ending
+
+
+def runs(folder: Path) -> Ended:
+    found = api.runs(folder)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in lines(found, folder, width):
+        print(line)
+    return Ended("listed", 0, result={"runs": [*map(run_to_json, found)]})
+
+
+def candidate(retrieved: api.Retrieved) -> Ended:
+    print(f"candidate: {retrieved.operators} operators: {retrieved.seen}")
+    print(f"program:   {retrieved.program}")
+    verified = retrieved.verified
+    result: dict[str, Any] = {
+        "seen": retrieved.seen,
+        "operators": retrieved.operators,
+        "program": str(retrieved.program),
+    }
+    if verified is None:
+        return Ended("passes", 3, result=result)
+    repro = verified.written.files[0]
+    print(f"repro:     {repro}")
+    print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
+    counts = {"runs": verified.runs, "failed": verified.failed}
+    result |= {"repro": str(repro), "verified": counts}
+    if verified.always_fails:
+        return Ended("verified", 0, result=result)
+    return Ended("unverified", 5, result=result)
+
+
+def report(path: Path) -> Ended:
+    print(f"report:   {path}")
+    return Ended("reported", 0, result={"report": str(path)})
+
+
+def explained(explained: api.Explained) -> Ended:
+    print("\n".join(explained.lines))
+    print(f"in full:  {explained.path}")
+    result = {"cause": explained.explanation.cause, "folder": str(explained.folder)}
+    return Ended("explained", 0, result=result)
+
+
+def confirmed(confirmed: api.Confirmed) -> Ended:
+    if confirmed.expected:
+        print(f"expected: {confirmed.expected}".removesuffix(": "))
+    print(f"seen:     {confirmed.seen}")
+    said = " as its header states" if confirmed.expected else ""
+    print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}")
+    result: dict[str, Any] = {
+        "expected": str(confirmed.expected or ""),
+        "seen": confirmed.seen,
+    }
+    if confirmed.across:
+        print("across versions:")
+        does = "fails" if confirmed.fails else "does not fail"
+        print(f"  torch {confirmed.torch}: {does} (this interpreter)")
+    for one in confirmed.across:
+        print(f"  {one}")
+        result.setdefault("across", []).append(vars(one))
+    if confirmed.fails:
+        return Ended("fails", 0, result=result)
+    return Ended("passes", 3, result=result)
+
+
+def swept(swept: api.Swept) -> Ended:
+    counts = swept.report["examples"]["inside"]
+    print(
+        f"{counts['run']} sizes run: {counts['passes']} pass, {counts['fails']} fail, "
+        f"{counts['invalid']} are invalid, {counts['unresolved']} gave no answer"
+    )
+    print(swept.table or "no size was found at which the program fails")
+    if swept.target:
+        print(f"inputs:   {swept.target.failing}")
+    print(f"folder:   {swept.folder}")
+    result = {
+        "examples": counts,
+        "findings": swept.report["findings"],
+        "folder": str(swept.folder),
+    }
+    return Ended(swept.status, swept.exit_code, result=result)
+
+
+def result(
+    reduction: api.Reduction, *, everything: bool, until: str | None = None
+) -> Ended:
+    for line in ending(reduction, everything=everything, until=until):
+        print(line)
+    runs, failed = reduction.verified
+    before, after = reduction.operators
+    result = {
+        "operators": [before, after],
+        "minimal": reduction.minimal,
+        "failure": str(reduction.seen),
+        "verified": {"runs": runs, "failed": failed},
+        "checks": reduction.checks,
+        "seconds": round(reduction.seconds, 1),
+        "repro": str(reduction.repro),
+        "report": str(reduction.report) if reduction.report else None,
+        "cause": reduction.summary["cause"],
+        "issue": str(reduction.issue or ""),
+    }
+    return Ended(reduction.status, reduction.exit_code, result=result)

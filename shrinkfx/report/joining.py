@@ -1,0 +1,142 @@
+"""Write what modules hold where they are imported, as one text.
+
+    from .scale import SCALE            SCALE = 2.0
+    def mix(x): return x * SCALE        def mix(x): return x * SCALE
+
+That runs the same statements in the same order, so a repro needs no folders to import
+from. It is one namespace, so no two modules may bind a name that somebody reads, and
+nothing may read a module as a value, or look for what lies beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from shrinkfx.report.definitions import REFLECTION
+from shrinkfx.report.layout import home_of, imports_of, with_packages
+from shrinkfx.report.statements import Statement, aliases_of, statements_of, text_of
+
+_OF_A_MODULE = re.compile(r"__(file|name|package|path|spec|loader|getattr)__")
+
+
+class CannotJoin(Exception):
+    """The modules need to be modules; whoever asked lays them out."""
+
+
+def joined(
+    texts: Mapping[str, tuple[str, str]], first: Iterable[str]
+) -> dict[str, str]:
+    """Make a text of each of ``first``, in turn, with what it imports in it.
+
+    Args:
+        texts: text and package of each module, by its name.
+
+    Raises:
+        CannotJoin: this text would not do what the modules do.
+    """
+    joiner = _Joiner(texts)
+    found = {name: joiner.joined(name) for name in first}
+    if left := {name for name, (text, _) in texts.items() if text} - joiner.begun:
+        raise CannotJoin(f"nothing imports {', '.join(sorted(left))}")
+    return found
+
+
+@dataclass
+class _Joiner:
+    """Remembers which modules and which imports a text has already.
+
+    Attributes:
+        begun: names of modules.
+        imports: those of other modules, as code.
+        binders: who binds a name, and how many times.
+    """
+
+    texts: Mapping[str, tuple[str, str]]
+    begun: set[str] = field(default_factory=set)
+    imports: set[str] = field(default_factory=set)
+    binders: dict[str, set[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        cut_up = {n: statements_of(text, n) for n, (text, _) in self.texts.items()}
+        self._statements = cut_up
+        self._reads = {
+            name: frozenset[str]().union(*(each.reads for each in statements)) - {"*"}
+            for name, statements in cut_up.items()
+        }
+        self._read = frozenset[str]().union(*self._reads.values())
+
+    def joined(self, name: str) -> str:
+        """Write a module, after the packages that it is in."""
+        pieces = [
+            piece.strip("\n")
+            for module in with_packages(name)
+            if module in self.texts.keys() - self.begun
+            for piece in self._write(module)
+        ]
+        text = "\n\n\n".join(filter(None, pieces))
+        return text + "\n" * bool(text)
+
+    def _write(self, name: str) -> Iterator[str]:
+        self.begun.add(name)
+        text, package = self.texts[name]
+        if _OF_A_MODULE.search(text) or REFLECTION.search(text):
+            raise CannotJoin(f"{name} looks for what is beside it")
+        plain: list[Statement] = []
+        for each in self._statements[name]:
+            if modules := self._modules_of(each, name, package):
+                yield text_of(plain)
+                plain = []
+                for module in modules:
+                    if module not in self.begun:
+                        yield from self._write(module)
+                if self._is_renamed(each, package) and self._is_new(each, name):
+                    (alias,) = aliases_of(each.node)
+                    yield f"{alias.asname} = {alias.name}"
+            elif self._is_new(each, name):
+                plain.append(each)
+        yield text_of(plain)
+
+    def _modules_of(self, each: Statement, importer: str, package: str) -> list[str]:
+        """List the modules that a statement imports, as they are run."""
+        code = ast.unparse(each.node)
+        found = imports_of(code, package) & self.texts.keys()
+        if not found:
+            return []
+        if not isinstance(each.node, (ast.Import, ast.ImportFrom)):
+            raise CannotJoin(f"{code.partition(chr(10))[0]} imports as it runs")
+        (alias,) = aliases_of(each.node)
+        name = alias.name
+        if isinstance(each.node, ast.ImportFrom):
+            home = home_of(each.node, package)
+            name = f"{home}.{alias.name}"
+            if name not in self.texts and home not in self.texts:
+                raise CannotJoin(f"{code}: from a module that is installed")
+        if name in self.texts and each.binds & self._reads[importer]:
+            raise CannotJoin(f"{code} is read as a module")
+        return [m for m in with_packages(name) if m in self.texts]
+
+    def _is_renamed(self, each: Statement, package: str) -> bool:
+        """Tell a value of a module's that is imported by another name."""
+        node, (alias,) = each.node, aliases_of(each.node)
+        if not isinstance(node, ast.ImportFrom) or not alias.asname:
+            return False
+        is_module = f"{home_of(node, package)}.{alias.name}" in self.texts
+        return alias.asname != alias.name and not is_module
+
+    def _is_new(self, each: Statement, module: str) -> bool:
+        """Leave out an import that is there, and refuse a second value of a name."""
+        if aliases_of(each.node):
+            code = ast.unparse(each.node)
+            if code in self.imports:
+                return False
+            self.imports.add(code)
+            module = code
+        for name in each.binds:
+            binders = self.binders.setdefault(name, set())
+            binders.add(module)
+            if len(binders) > 1 and name in self._read:
+                raise CannotJoin(f"{name} is bound in {' and '.join(sorted(binders))}")
+        return True

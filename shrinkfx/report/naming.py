@@ -1,0 +1,50 @@
+"""Which names a module may read of others, as far as its text tells.
+
+from .scale import SCALE    reads SCALE of the module scale
+from .scale import *        may read of it whatever name stands in the text
+scale.SCALE                 may read SCALE of any module
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shrinkfx.report.layout import home_of
+
+
+@dataclass(frozen=True)
+class Named:
+    """Names that a text may read: of one module, by that, and of any."""
+
+    by_module: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    anywhere: frozenset[str] = frozenset()
+
+    def of(self, module: str) -> frozenset[str]:
+        return self.anywhere | self.by_module.get(module, frozenset())
+
+
+def named_in(text: str, package: str) -> Named:
+    """Read what a text names.
+
+    Args:
+        package: what relative imports start from.
+    """
+    imported: dict[str, set[str]] = {}
+    anywhere, bare = set[str](), set[str]()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.ImportFrom(names=aliases):
+                names = imported.setdefault(home_of(node, package), set())
+                names.update(alias.name for alias in aliases)
+            case ast.Attribute(attr=word):
+                anywhere.add(word)
+            case ast.Name(id=word):
+                bare.add(word)
+            case ast.Constant(value=str(word)) if word.isidentifier():
+                anywhere.add(word)  # for getattr
+    return Named(
+        {m: frozenset(n | bare if "*" in n else n) for m, n in imported.items()},
+        frozenset(anywhere),
+    )

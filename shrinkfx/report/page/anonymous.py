@@ -1,0 +1,257 @@
+"""A run without names of the user's model: what is left has those of the repro.
+
+It is made anew, field by field: what nobody has looked at here is not on the page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.names import renamed
+from shrinkfx.program.skeleton import Node, Skeleton
+from shrinkfx.report.explanation.code import CodeLine
+from shrinkfx.report.explanation.guide import Row
+from shrinkfx.report.explanation.lies import Lie
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.issue.cause import is_triton
+from shrinkfx.report.issue.plain import without_origins, without_paths, without_values
+from shrinkfx.report.issue.renaming import with_new_names
+from shrinkfx.report.page.names import NewNames, new_names
+from shrinkfx.report.page.record import (
+    Check,
+    Run,
+    SizesTold,
+    Source,
+    Summary,
+    Suspected,
+    Swept,
+)
+
+_MODEL = "The program"
+
+
+def anonymous(run: Run, renamed: Mapping[str, str], files: Iterable[str]) -> Run:
+    """Leave out of a run what ``ISSUE.md`` leaves out of its result.
+
+    Operators of PyTorch and how they read each other are told; of what was cut away no
+    name, size or custom operator, and of other failures no words of theirs.
+
+    Args:
+        renamed: what the repro calls inputs and weights, by their names in the result.
+        files: names of files and modules that the run was told of.
+    """
+    new = new_names(run.program, run.left, run.listing, renamed, files)
+    program = _program(run, new) if run.program is not None else None
+    explanation = None
+    if run.explanation is not None:
+        explanation = _explanation(run.explanation, renamed, new)
+    return Run(
+        model=_MODEL,
+        anonymous=True,
+        command=without_values(run.command) if run.command else "",
+        summary=_summary(run.summary, explanation, new),
+        checks=tuple(_check(check, new) for check in run.checks),
+        program=program,
+        no_program="The program's graph is not known." if run.no_program else "",
+        left=_left(run.left, program, new) if run.left and program else None,
+        listing=_listing(run.listing, new) if run.listing is not None else None,
+        explanation=explanation,
+        no_explanation="Nobody has asked." if run.no_explanation else "",
+        repro=_repro(run.repro, new),
+        source=_source(run.source, new) if run.source is not None else None,
+        swept=_swept(run.swept, new) if run.swept is not None else None,
+    )
+
+
+# --- the program, and what is left of it
+
+
+def _program(run: Run, new: NewNames) -> Skeleton:
+    assert run.program is not None
+    old = run.program
+    shown: set[str] = set()
+    if run.left is not None and run.listing is None:  # so its repro has these sizes
+        shown = {*run.left.keep, *run.left.inputs}
+    nodes = [_node(old.node(name), new, name in shown) for name in old.graph]
+    writes = [(new.nodes[value], new.nodes[buffer]) for value, buffer in old.writes]
+    outputs = [new.nodes[name] for name in old.outputs]
+    return Skeleton(nodes, outputs, original_nodes=old.original_nodes, writes=writes)
+
+
+def _node(node: Node, new: NewNames, is_shown: bool) -> Node:
+    value = node.value
+    if value is not None and not is_shown:
+        value = replace(value, shape=("...",))
+    return replace(
+        node,
+        name=new.nodes[node.name],
+        target=new.operator(node.target),
+        operands=tuple(new.nodes[each] for each in node.operands),
+        value=value,
+        scope=new.path(node.scope),
+        source="",
+    )
+
+
+def _left(left: Candidate, program: Skeleton, new: NewNames) -> Candidate:
+    named = new.nodes
+    return Candidate(
+        program,
+        frozenset(named[name] for name in left.keep if name in named),
+        {named[value]: named[to] for value, to in left.bypass.items()},
+        left.outputs,
+        {named[name]: named[to] for name, to in left.replace.items()},
+    )
+
+
+def _listing(listing: Listing, new: NewNames) -> Listing:
+    assert new.listing is not None
+    made = renamed(listing, new.listing)
+    blocks = [
+        replace(b, statements=tuple(replace(s, origin="") for s in b.statements))
+        for b in made.blocks
+    ]
+    return replace(made, blocks=tuple(blocks))
+
+
+# --- what was asked, and what came of it
+
+
+def _check(check: Check, new: NewNames) -> Check:
+    """Say of what a check did no more than its kind: what fails may name anything."""
+    kind = re.match(r"[\w-]+ in [\w-]+(?=:|$)", check.said)
+    keep = frozenset(new.nodes.get(name, name) for name in check.keep)
+    return replace(check, keep=keep, said=kind[0] if kind else "")
+
+
+def _summary(told: Summary, explanation: Explanation | None, new: NewNames) -> Summary:
+    cause = [new.replaced(_plain(sentence)) for sentence in told.cause]
+    return Summary(
+        status=told.status,
+        stopped=new.replaced(told.stopped),
+        kind=told.kind,
+        failure=new.replaced(_plain(told.failure)),
+        rate=told.rate,
+        calls=told.calls,
+        sizes=told.sizes,
+        cut=told.cut,
+        checks=told.checks,
+        cached=told.cached,
+        seconds=told.seconds,
+        cpu_seconds=told.cpu_seconds,
+        by_catch=tuple(replace(caught, text="") for caught in told.by_catch),
+        minimal=told.minimal,
+        minimal_by_kind=told.minimal_by_kind,
+        warnings=tuple(new.replaced(_plain(text)) for text in told.warnings),
+        suspects=tuple(_suspected(each, new) for each in told.suspects),
+        cause=explanation.cause if explanation is not None else tuple(cause),
+        runs=told.runs,
+        failed=told.failed,
+        versions=told.versions,
+    )
+
+
+def _plain(text: str) -> str:
+    return _LINE.sub("SOURCE", without_paths(text))
+
+
+_LINE = re.compile(r"(?<![\w./-])(?!repro\.py)[\w-]+\.py:\d+")
+"""Of code below no folder, as PyTorch's is."""
+
+
+def _suspected(told: Suspected, new: NewNames) -> Suspected:
+    node = new.nodes.get(told.node, "")
+    operator = new.operator(told.operator)
+    why = new.replaced(_plain(told.why))
+    return replace(told, operator=operator, node=node, source="", why=why)
+
+
+def _repro(script: str, new: NewNames) -> str:
+    """Rename in the header what its failure's own words have; the rest is verified."""
+    lines = script.splitlines(keepends=True)
+    head = next((i for i, line in enumerate(lines) if line[:1] != "#"), len(lines))
+    return "".join([*map(new.replaced, lines[:head]), *lines[head:]])
+
+
+def _swept(told: Swept, new: NewNames) -> Swept:
+    def plain(each: SizesTold) -> SizesTold:
+        texts = {
+            f.name: new.replaced(_plain(getattr(each, f.name))) for f in fields(each)
+        }
+        return SizesTold(**texts)
+
+    return Swept(told.counts, tuple(map(plain, told.findings)))
+
+
+# --- the cause
+
+
+def _explanation(
+    told: Explanation, renamed: Mapping[str, str], new: NewNames
+) -> Explanation:
+    told = with_new_names(told, renamed)
+    comment = "#" if is_triton(told) else "//"
+
+    def plain(text: str) -> str:
+        return new.replaced(_plain(without_origins(text, told, anonymous=True)))
+
+    def code(text: str) -> str:
+        return new.replaced(_uncommented(text, comment))
+
+    data = _mapped(json.loads(told.to_line()), plain, code, new)
+    return Explanation.from_json(data)
+
+
+_OPERATOR, _CODE, _ROW, _LIE = (
+    frozenset(f.name for f in fields(kind)) for kind in (Operator, CodeLine, Row, Lie)
+)
+
+
+def _mapped(
+    data: Any,  # noqa: ANN401 - any part of JSON
+    plain: Callable[[str], str],
+    code: Callable[[str], str],
+    new: NewNames,
+) -> Any:  # noqa: ANN401 - the same
+    """Rename in all parts of an explanation, each by what record it is."""
+    if isinstance(data, list):
+        return [_mapped(each, plain, code, new) for each in data]
+    if isinstance(data, str):
+        return plain(data)
+    if not isinstance(data, dict):
+        return data
+    if data.keys() == _CODE:
+        return {**data, "text": code(data["text"])}
+    found = {name: _mapped(each, plain, code, new) for name, each in data.items()}
+    if data.keys() == _OPERATOR:
+        named = {"name": new.nodes.get(data["name"], ""), "line": "", "module": ""}
+        return found | named | {"operator": new.operator(data["operator"])}
+    if data.keys() == _ROW:  # lines of a log may hold anything
+        return found | {"said": []}
+    return found | {"fake_kernel": ""} if data.keys() == _LIE else found
+
+
+def _source(source: Source, new: NewNames) -> Source:
+    """Leave out comments, which quote the model's lines; numbers of lines stay."""
+    comment = "#" if source.name.endswith(".py") or _is_python(source) else "//"
+    text = "\n".join(source.lines)
+    if comment == "//":
+        text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
+    lines = (new.replaced(_uncommented(line, comment)) for line in text.split("\n"))
+    return replace(source, lines=tuple(lines))
+
+
+def _is_python(source: Source) -> bool:
+    return any(re.search(r"\btl\.\w", line) for line in source.lines)
+
+
+def _uncommented(line: str, comment: str) -> str:
+    begins = r"(?:^|\s+)#" if comment == "#" else r"\s*//"
+    return re.sub(f"{begins}.*", "", line)

@@ -1,0 +1,128 @@
+"""Cut preloads, and the modules that they import, down to what operators need.
+
+    my_ops/__init__.py    from . import mix, gone    from . import mix
+    my_ops/mix.py         custom_op("my_ops::mix")   as it is
+    my_ops/gone.py        custom_op("my_ops::gone")  left out: nothing names it
+    my_ops/scale.py       ONE = 1; TWO = 2           TWO = 2: mix names it
+
+Of each file that is taken which its operators need, which others name and which acts.
+That is read from texts, so it is begun anew until no text names more.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shrinkfx.program.beside import Beside
+from shrinkfx.report.carried import Cut, Preload
+from shrinkfx.report.definitions import Definitions, definitions, whole_file
+from shrinkfx.report.layout import imported, package_of
+from shrinkfx.report.naming import Named, named_in
+
+
+@dataclass(frozen=True)
+class Slices:
+    """What is left of files.
+
+    Attributes:
+        modules: what is to be importable besides preloads, by its name.
+        parts: of each file, of preloads too.
+    """
+
+    modules: Mapping[str, Path] = field(default_factory=dict)
+    parts: Mapping[Path, Definitions] = field(default_factory=dict)
+
+    def texts(self, own: Mapping[str, Path]) -> dict[str, tuple[str, str]]:
+        """Give text and package of each module that has any, ``own`` among them."""
+        files = {**own, **self.modules}
+        found = {n: (self.parts[f].text, package_of(n, f)) for n, f in files.items()}
+        return {name: each for name, each in found.items() if each[0]}
+
+
+@dataclass(frozen=True)
+class Slicer:
+    """Cuts files as texts, and runs none.
+
+    Attributes:
+        known: files of modules, preloads among them.
+        roots: folders where modules are looked for that nobody has seen.
+        read: gives a file's text.
+    """
+
+    preloads: Sequence[Preload]
+    beside: Beside
+    operators: Sequence[str]
+    cut: Cut
+    known: Mapping[str, Path]
+    roots: Sequence[Path]
+    read: Callable[[Path], str]
+
+    def sliced(self) -> Slices:
+        """Cut all files.
+
+        Raises:
+            OSError, SyntaxError: a file is gone, or cannot be parsed.
+        """
+        own = {p.module: p.file for p in self.preloads if p.file}
+        last, now = Slices(), self._again({}, own, {})
+        while now != last:
+            texts = now.texts(own)
+            last, now = now, self._again(texts, own, self._found(texts, own))
+        needed = self._imported(now.texts(own), own)
+        modules = {
+            name: now.modules[name]
+            for name in sorted(now.modules)
+            if name in needed or now.parts[now.modules[name]].text
+        }
+        return Slices(modules, now.parts)
+
+    def _again(
+        self,
+        texts: Mapping[str, tuple[str, str]],
+        own: Mapping[str, Path],
+        found: Mapping[str, Path],
+    ) -> Slices:
+        named = {name: _named_in(*each) for name, each in texts.items()}
+        wanted: dict[Path, set[str]] = {p.file: set() for p in self.preloads if p.file}
+        for name, file in (*own.items(), *found.items()):
+            others = (each.of(name) for other, each in named.items() if other != name)
+            wanted.setdefault(file, set()).update(*others)
+        return Slices(found, {f: self._part(f, names) for f, names in wanted.items()})
+
+    def _found(
+        self, texts: Mapping[str, tuple[str, str]], own: Mapping[str, Path]
+    ) -> dict[str, Path]:
+        """Choose what must be importable: what is named, and what was seen to be."""
+        seen = self.known if self.cut.modules is None else self.cut.modules
+        used = {n: self.known[n] for n in seen if n in self.known and n not in own}
+        return {**(used if texts else {}), **self._imported(texts, own)}
+
+    def _imported(
+        self, texts: Mapping[str, tuple[str, str]], own: Mapping[str, Path]
+    ) -> dict[str, Path]:
+        above = {f"{n}.": (f"import {n.rpartition('.')[0]}", "") for n in texts}
+        parents = {n: each for n, each in above.items() if each[0] != "import "}
+        found = imported({**texts, **parents}, self.known, self.roots)
+        return {name: file for name, file in found.items() if name not in own}
+
+    def _part(self, file: Path, named: set[str]) -> Definitions:
+        text = self.read(file)
+        if self.cut.whole:
+            return whole_file(file, text)
+        return definitions(
+            file,
+            self.operators,
+            without=[(n, c) for at, n, c in self.cut.acts if Path(at) == file],
+            acting=[n for at, n in self.beside.callers if Path(at) == file],
+            local={name.partition(".")[0] for name in self.known},
+            named=named,
+            text=text,
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _named_in(text: str, package: str) -> Named:
+    return named_in(text, package)

@@ -1,0 +1,35 @@
+"""A disk that is full or broken, told as one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+from shrinkfx import scratch
+from shrinkfx.check.client.server import REMOVED
+from shrinkfx.errors import StorageError
+
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def storage_told(out: Path) -> Iterator[None]:
+    """Tell what cannot be written, or that scratch space was removed meanwhile.
+
+    Args:
+        out: what is blamed where the error names no file.
+
+    Raises:
+        StorageError: with what to do.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOENT and scratch.is_removed():
+            raise StorageError(str(scratch.root()), *REMOVED) from error
+        if error.errno not in _STORAGE:
+            raise
+        where = str(error.filename or out)
+        raise StorageError(where, error.strerror or "", "free some space") from error

@@ -1,0 +1,39 @@
+"""Kernels with AddressSanitizer's checks, compiled by a process without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch._inductor.cpp_builder import CppBuilder
+from torch.export import ExportedProgram
+
+from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.aoti.backend import build_once
+from shrinkfx.worker.aoti.instead import instead
+from shrinkfx.worker.cpu_memory import asan
+
+_CHECKED = (".kernel.o", ".so")
+"""Kernels, and what is linked of them."""
+
+
+def build_instrumented(
+    exported: ExportedProgram,
+    folder: Path,
+    inductor: InductorOptions,
+    options: CheckOptions,
+) -> None:
+    """Compile as a request says, its kernels with checks.
+
+    The library cannot be loaded here. Whoever runs under AddressSanitizer can, and
+    would take several times as long to compile it.
+    """
+    stock = CppBuilder.get_command_line
+
+    def command(builder: CppBuilder) -> str:
+        line = stock(builder)
+        is_checked = builder.get_target_file_path().endswith(_CHECKED)
+        return f"{line} {asan.FLAGS}" if is_checked else line
+
+    with instead(CppBuilder, "get_command_line", command):
+        build_once(exported, folder, inductor, options)

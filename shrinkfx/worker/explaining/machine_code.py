@@ -1,0 +1,78 @@
+"""Where the machine code of kernels lies in this process.
+
+A fault tells the address of the instruction that strays, and no more; the library that
+AOTInductor has made keeps the names of its functions, with their places.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from shrinkfx.protocol.files import Code
+
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+"""Elf64_Shdr: its fifth to seventh are offset, size and link."""
+
+_SYMBOL = struct.Struct("<IBBHQQ")
+"""Elf64_Sym: name, info, other, section, value, size."""
+
+_SYMBOLS, _FUNCTION = 2, 2
+"""SHT_SYMTAB, STT_FUNC."""
+
+_64_BITS_LITTLE = b"\x7fELF\x02\x01"
+
+
+def code_of(kernels: Collection[str], folder: Path) -> tuple[Code, ...]:
+    """List where kernels lie, and the parts of them that threads run.
+
+    Args:
+        folder: below which the library was loaded from.
+    """
+    found = []
+    for base, library in _loaded_from(folder):
+        for name, value, size in _functions(library.read_bytes()):
+            kernel = name.partition(".")[0]  # g++ calls a part ``kernel._omp_fn.0``
+            if kernel in kernels:
+                found.append(Code(kernel, base + value, size))
+    return tuple(found)
+
+
+def _loaded_from(folder: Path) -> Iterator[tuple[int, Path]]:
+    """List libraries below a folder, each with the address at which it begins."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        place, _, offset, _, _, *path = line.split(maxsplit=5)
+        name = path[0] if path and int(offset, 16) == 0 else ""
+        if name.startswith(f"{folder}{os.sep}") and name.endswith(".so"):
+            yield int(place.partition("-")[0], 16), Path(name)
+
+
+class _Section(NamedTuple):
+    type: int
+    offset: int
+    size: int
+    link: int
+
+
+def _functions(elf: bytes) -> Iterator[tuple[str, int, int]]:
+    """List the functions of a library: name, place and size in bytes."""
+    if not elf.startswith(_64_BITS_LITTLE):
+        return
+    (start,) = struct.unpack_from("<Q", elf, 0x28)
+    entry, number = struct.unpack_from("<HH", elf, 0x3A)
+    sections = []
+    for place in range(start, start + entry * number, entry):
+        _, kind, _, _, offset, size, link, *_ = _SECTION.unpack_from(elf, place)
+        sections.append(_Section(kind, offset, size, link))
+    for section in sections:
+        if section.type != _SYMBOLS:
+            continue
+        names = sections[section.link].offset
+        table = elf[section.offset : section.offset + section.size]
+        for name, info, _, _, value, size in _SYMBOL.iter_unpack(table):
+            if info & 0xF == _FUNCTION and size:
+                end = elf.index(b"\0", names + name)
+                yield elf[names + name : end].decode(errors="replace"), value, size

@@ -1,0 +1,78 @@
+"""What a call of an operator is given, by the names of its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from shrinkfx.worker.model import Keywords
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a schema; ``written``: declared to be changed."""
+
+    name: str
+    written: bool
+
+
+Given = tuple[Parameter, Tensor]
+
+
+def _given(
+    target: Any, args: Sequence[Any], kwargs: Keywords
+) -> Iterator[tuple[torch.Argument, Any]]:
+    """List parameters of a schema with what they are given, defaults left out."""
+    for position, parameter in enumerate(target._schema.arguments):
+        if position < len(args):
+            yield parameter, args[position]
+        elif parameter.name in kwargs:
+            yield parameter, kwargs[parameter.name]
+
+
+def tensors_given(
+    target: Any, args: Sequence[Any], kwargs: Keywords
+) -> Iterator[Given]:
+    """List the tensors among the arguments, those in lists too."""
+    for parameter, value in _given(target, args, kwargs):
+        alias = parameter.alias_info
+        argument = Parameter(parameter.name, alias is not None and alias.is_write)
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, Tensor) and leaf.layout == torch.strided:
+                yield argument, leaf
+
+
+def call_in_words(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
+    """Tell what an operator is called with: sizes of tensors, and short values.
+
+    ``given q[2, 8, 16], k[2, 8, 16], heads=2``: defaults are left out, as in the call.
+    """
+    shapes, values = [], []
+    for parameter, value in _given(target, args, kwargs):
+        name, leaves = parameter.name, pytree.tree_leaves(value)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        shapes += [f"{name}{list(tensor.shape)}" for tensor in tensors]
+        if not tensors:
+            values.append(f"{name}={_value_in_words(value)}")
+    more = ["..."] if len(shapes) > _NAMED else []
+    return f"given {', '.join([*shapes[:_NAMED], *more, *values])}"
+
+
+def _value_in_words(value: Any) -> str:
+    """Tell a value that is short; of texts only words, for others may be secrets."""
+    texts = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, str)]
+    said = repr(value)
+    is_told = len(said) <= _SHORT and all(t.isidentifier() for t in texts if t)
+    return said if is_told else "..."
+
+
+_NAMED = 4
+"""Tensors that are told."""
+
+_SHORT = 30
+"""Characters of a value that is told."""

@@ -1,0 +1,124 @@
+"""The start of a server: what is done once, for every child that it forks after."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import tempfile
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import Setup
+from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.becoming import AnyWorker
+from shrinkfx.worker.cpu_memory import guard_pages
+from shrinkfx.worker.cuda_memory import red_zones
+from shrinkfx.worker.disk_space import allow
+from shrinkfx.worker.forkserver import last_words
+from shrinkfx.worker.forkserver.serve import used_cpu_s
+from shrinkfx.worker.forkserver.supervise import wait_for_children
+from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.loading import gpus
+from shrinkfx.worker.loading.devices import (
+    choose_backend,
+    is_for_cuda,
+    is_on_gpu,
+    wanted_gpu,
+)
+from shrinkfx.worker.loading.load import load, preload
+from shrinkfx.worker.loading.wall import limited_to
+from shrinkfx.worker.preloads.files_used import Witness
+from shrinkfx.worker.tasks import Worker
+
+CUDA_ENVIRONMENT = {
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+    "CUDA_LAUNCH_BLOCKING": "1",
+}
+"""What makes a CUDA failure deterministic, and shows it where it happens."""
+
+
+def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
+    """Load what can be loaded before a fork, and warm up.
+
+    Args:
+        threads: of torch in a child; the server itself runs with one.
+    """
+    # So that what a compiler leaves, and a preload, when it is killed goes with that.
+    os.environ.update(aoti.temporary_below(Path(setup.directory)))
+    tempfile.tempdir = None
+    with Witness() as witness:
+        files = preload(setup.preloads)
+    beside = witness.beside()
+    wait_for_children()  # a compiler is asked what it can
+    if setup.gpus and (setup.model is None or is_for_cuda(setup)):
+        setup = replace(setup, gpus=gpus.settle_on(setup.gpus))
+    setup = replace(setup, backend=choose_backend(setup))
+    worker = Worker(setup, threads)
+    allow(Path(setup.directory), setup.max_disk_bytes)
+    for_cuda = is_for_cuda(setup)
+    environment = _for_cuda(setup) if for_cuda else {}
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)  # read when CUDA starts
+    aoti.warm_up()
+    last_words.keep()
+    ignored: list[str] = []
+    if setup.backend == Backend.INTERPRETER:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no context before children fork
+        interpreter.warm_up()
+        ignored = interpreter.overridden(setup.inductor)
+    gc.freeze()
+    # A process that has touched a GPU cannot fork children that do.
+    if setup.model and not (for_cuda and setup.backend == Backend.AOTI):
+        with limited_to(setup.reading_cpu_s):
+            worker.program = load(setup)
+    versions = {"torch": torch.__version__, "Python": platform.python_version()}
+    gpu = ""
+    if for_cuda:
+        cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}
+        versions |= {**cuda, "triton": _version("triton")}
+        if setup.backend == Backend.AOTI:
+            index = wanted_gpu(setup)
+            known = gpus.facts(index)
+            versions, gpu = versions | known, gpus.in_words(index, known)
+    versions |= {
+        "g++": aoti.compiler_version(),
+        "on": f"{platform.system()} {platform.machine()}",
+    }
+    return worker, Ready(
+        versions=versions,
+        preload_files=files,
+        beside=beside,
+        environment=environment,
+        backend=setup.backend,
+        for_cuda=for_cuda,
+        gpu=gpu,
+        ignored_options=tuple(ignored),
+        no_guard_pages=_no_guard_pages(is_on_gpu(setup)),
+        cpu_seconds=used_cpu_s(),
+    )
+
+
+def _no_guard_pages(on_gpu: bool) -> str:
+    """Say why there are none although they were asked for, or ''."""
+    if on_gpu and guard_pages.are_asked_for():
+        return red_zones.prepare()
+    return guard_pages.why_not()
+
+
+def _for_cuda(setup: Setup) -> dict[str, str]:
+    """Choose the variables for CUDA that are set unless a user has said not to."""
+    wanted = CUDA_ENVIRONMENT.items()
+    return {name: value for name, value in wanted if name not in setup.unset}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,48 @@
+"""How a candidate of a run is asked for: the run's folder is all that it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.api import Retrieved
+from shrinkfx.cli.main import main
+from shrinkfx.journal.journal import Journal
+
+
+@pytest.mark.parametrize(
+    ("typed", "moved"),
+    [
+        ("--candidate 3f2a --out DIR", None),
+        ("--candidate 3f2a DIR", None),
+        ("DIR --candidate 3f2a -q", None),
+        ("new.pt2 --candidate 3f2a --out DIR", "new.pt2"),
+    ],
+)
+def test_folder_of_the_run_is_enough(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: str,
+    moved: str | None,
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def retrieve(folder: str, digest: str, _: object, **rest: Any) -> Retrieved:
+        asked.append((folder, digest, rest["model"]))
+        return Retrieved("passes", 2, Path(folder) / "minimal.pt2", None)
+
+    Journal(tmp_path / "journal.sqlite").close()
+    monkeypatch.setattr("shrinkfx.api.retrieve", retrieve)
+    assert main(typed.replace("DIR", str(tmp_path)).split()) == 3
+    assert asked == [(str(tmp_path), "3f2a", moved)]
+    assert "candidate: 2 operators: passes" in capsys.readouterr().out
+
+
+def test_without_a_folder_the_command_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--candidate", "3f2a"]) == 2
+    assert "shrinkfx --candidate 3f2a --out DIR" in capsys.readouterr().err

@@ -1,0 +1,121 @@
+"""Modules as one text: what they did as modules, or a refusal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.report.joining import CannotJoin, joined
+
+SCALE = "import math\nONE = 1\n\n\ndef by(x):\n    return x * math.floor(2.5) * ONE\n"
+
+
+def as_one(modules: Mapping[str, str], *first: str) -> dict[str, str]:
+    """Join modules; those that others lie in are packages."""
+    packages = {name.rpartition(".")[0] for name in modules}
+    texts = {
+        name: (text, name if name in packages else name.rpartition(".")[0])
+        for name, text in modules.items()
+    }
+    return joined(texts, first)
+
+
+def run(modules: Mapping[str, str], folder: Path, first: str) -> object:
+    """Import modules as such, and take what the first one found."""
+    names = {name.rpartition(".")[0] for name in modules}
+    for name, text in modules.items():
+        path = folder / name.replace(".", "/")
+        path = path / "__init__.py" if name in names else path.with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    sys.path.insert(0, str(folder))
+    try:
+        __import__(first)
+        return vars(sys.modules[first])["RESULT"]
+    finally:
+        sys.path.remove(str(folder))
+        for name in modules:
+            sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        {"ops": "from scale import by\nRESULT = by(3)\n", "scale": SCALE},
+        {
+            "ops": "from middle import DOUBLE\nRESULT = DOUBLE(3)\n",
+            "middle": "from scale import by as DOUBLE\n",
+            "scale": SCALE,
+        },
+        {"ops": "from scale import *\nRESULT = by(3)\n", "scale": SCALE},
+        {
+            "ops": "import math\nimport scale\nfrom scale import by, ONE\n"
+            "RESULT = by(math.ceil(2.5)) - ONE\n",
+            "scale": SCALE,
+        },
+        {
+            "ops": "import pkg.scale\nfrom pkg import TWO\nRESULT = TWO\n",
+            "pkg": "from .scale import by, ONE\nTWO = by(ONE)\n",
+            "pkg.scale": SCALE,
+        },
+        {
+            "ops": "from pkg.by import by\nRESULT = by(3)\n",
+            "pkg": "from . import by as p\nimport pkg as q\n",
+            "pkg.by": SCALE,
+        },
+        {  # each sees what the other had by then
+            "ops": "ONE = 1\nimport other\nfrom other import TWO\nRESULT = TWO\n",
+            "other": "from ops import ONE\nTWO = ONE + 1\n",
+        },
+        {
+            "ops": "def _(x): return 1\nfrom scale import by\nRESULT = by(3)\n",
+            "scale": f"{SCALE}\ndef _(x): return 2\n",
+        },
+    ],
+)
+def test_joined_modules_do_what_they_did(
+    tmp_path: Path, modules: Mapping[str, str]
+) -> None:
+    text = as_one(modules, "ops")["ops"]
+    assert "pkg" not in text
+    found: dict[str, object] = {}
+    exec(text, found)
+    assert found["RESULT"] == run(modules, tmp_path, "ops")
+    assert text.count("import math") <= 1
+
+
+@pytest.mark.parametrize(
+    ("ops", "why"),
+    [
+        ("import scale\nRESULT = scale.by(3)\n", "read as a module"),
+        ("import scale as s\nRESULT = s.by(3)\n", "read as a module"),
+        ("from scale import by as ONE\nRESULT = ONE(3)\n", "ONE is bound in"),
+        ("from scale import by\nONE = 4\nRESULT = by(3)\n", "ONE is bound in"),
+        ("import math\nfrom scale import by\nmath = 4\nby(3)\n", "math is bound"),
+        ("def f():\n    from scale import by\n    return by\n", "as it runs"),
+        ("try:\n    import scale\nexcept OSError:\n    pass\n", "as it runs"),
+        ("from scale import by\nHERE = __file__\n", "beside it"),
+        ("from scale import by\nglobals()['ONE'] = 4\n", "beside it"),
+        ("scale = __import__('scale')\n", "nothing imports scale"),
+    ],
+)
+def test_modules_that_must_be_such_are_not_joined(ops: str, why: str) -> None:
+    with pytest.raises(CannotJoin, match=why):
+        as_one({"ops": ops, "scale": SCALE}, "ops")
+
+
+def test_what_two_preloads_import_is_written_once() -> None:
+    modules = {
+        "first": "from scale import by\nA = by(1)\n",
+        "second": "import first\nfrom scale import by\nB = by(2)\n",
+        "scale": SCALE,
+    }
+    texts = as_one(modules, "first", "second")
+    assert texts["second"] == "B = by(2)\n"
+    assert "def by" in texts["first"]
+    other_way = as_one(modules, "second", "first")
+    assert other_way["first"] == ""
+    assert "A = by(1)" in other_way["second"]

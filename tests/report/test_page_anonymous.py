@@ -1,0 +1,248 @@
+"""The page of a run with ``--anonymous``: no name of the user's model is on it."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.pages import SOURCE, explained, searched, transformer
+
+from shrinkfx.events import ignore
+from shrinkfx.journal.journal import Journal
+from shrinkfx.program.skeleton import Node, Role, Skeleton
+from shrinkfx.report.explanation.chain import Layout
+from shrinkfx.report.explanation.lies import Lie
+from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.page.names import new_names
+from shrinkfx.report.written import EMBEDDED
+from shrinkfx.run.reporting import report_folder
+from shrinkfx.testing import feed, operator, skeleton
+
+PLANTED = (
+    *("dosage_ids", "quuxlayers", "gizmoneedle", "wobble_table", "serve_quux"),
+    *("secretnet", "hushgate", "hushnode", "70717", "quuxops", "embargo"),
+)
+"""Parts of names and numbers; none of them may be on the page."""
+
+LINE = "serve_quux.py:41"
+
+
+def planted() -> Skeleton:
+    """Build a program whose every name is the user's own."""
+    plain = transformer(2)
+    new = {
+        "ids": "dosage_ids",
+        "w": "p_quuxlayers_wobble_table",
+        "matmul_0": "hushnode",
+    }
+    nodes = []
+    for name in plain.graph:
+        node = plain.node(name)
+        scope = node.scope.replace("layers", "quuxlayers").replace(
+            "needle", "gizmoneedle"
+        )
+        target = "secretnet.hushgate.default" if name == "matmul_0" else node.target
+        value = node.value
+        if value is not None and name not in ("tanh", "roll", "mul"):  # is cut away
+            value = replace(value, shape=("70717", "embargo"))
+        nodes.append(
+            replace(
+                node,
+                name=new.get(name, name),
+                target=target,
+                operands=tuple(new.get(each, each) for each in node.operands),
+                value=value,
+                scope=scope,
+                source=LINE if node.role is Role.OPERATOR else "",
+            )
+        )
+    return Skeleton(nodes, [new.get(each, each) for each in plain.outputs])
+
+
+def plant(out: Path) -> None:
+    """Put the names into all that a run leaves in words."""
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        run = journal.fact("run")["options"]
+        run |= {"name": "serve_quux.py", "preload": ["/home/me/quuxops.py"]}
+        run |= {"command": "shrinkfx --capture --anonymous -- python serve_quux.py"}
+        journal.note("run", {"options": {**run, "anonymous": True}})
+        said = "assert in run: secretnet::hushgate at /srv/serve_quux.py:41, 70717"
+        journal.db.write(f"UPDATE checks SET signature = '{said}'")
+    summary = json.loads((out / "summary.json").read_text())
+    summary |= {
+        "failure": "assert in run: dosage_ids is refused by hushnode",
+        "warnings": [
+            "lying operator: hushnode (secretnet.hushgate.default) is wrong",
+            f"quuxlayers.0.attention.norm at {LINE} reads wobble_table",
+        ],
+        "by_catch": [
+            {
+                "kind": "nan",
+                "stage": "compare",
+                "text": "70717 of secretnet",
+                "checks": 2,
+                "operators": 9,
+                "candidate": "abc123",
+            }
+        ],
+        "suspects": [
+            {
+                "operator": "secretnet.hushgate.default",
+                "node": "hushnode",
+                "source": LINE,
+                "weight": 1.0,
+                "why": f"is given dosage_ids at {LINE}",
+            }
+        ],
+    }
+    (out / "summary.json").write_text(json.dumps(summary))
+    roll = Operator("roll", "aten.roll.default", LINE, "gizmoneedle")
+    told = json.loads((out / "explain.json").read_text())
+    text = (
+        json.dumps(told)
+        .replace("model.py:14", LINE)
+        .replace('"needle"', '"gizmoneedle"')
+    )
+    text = text.replace("needle)", "gizmoneedle)")
+    known = Explanation.from_json(json.loads(text))
+    given = Layout("dosage_ids", "input", ("4",), ("1",), "i64", made_by=(roll,))
+    chain = known.chain
+    assert chain is not None
+    chain = replace(chain, inputs=(given,), cause=(f"input dosage_ids of {roll}.",))
+    lie = Lie(roll, "has a fake kernel that lies", "/home/me/quuxops.py:3")
+    known = replace(known, chain=chain, lies=(lie,), cause=(lie.sentence,))
+    (out / "explain.json").write_text(known.to_line())
+    kernel = out / "explain" / "sources" / SOURCE
+    comments = (
+        f"// {LINE}, code: y = self.gizmoneedle(dosage_ids)\n"
+        "/* in quuxlayers.0\n   by serve_quux */\n"
+        "auto quuxlayers_wobble_table = constants->at(1);  // wobble_table\n"
+    )
+    kernel.write_text(comments + kernel.read_text())
+
+
+@pytest.fixture(name="out")
+def _out(tmp_path: Path) -> Path:
+    out = explained(searched(tmp_path / "out", planted(), "serve_quux.pt2"))
+    plant(out)
+    return out
+
+
+def found_in(text: str) -> list[str]:
+    return [name for name in PLANTED if name in text]
+
+
+def test_page_of_an_anonymous_run_has_no_name_of_the_model(out: Path) -> None:
+    path = report_folder(out, ignore)
+    text = path.read_text()
+    assert found_in(text) == []
+    assert path.read_text() == report_folder(out, ignore).read_text()
+
+
+def test_what_was_planted_is_on_the_page_of_any_other_run(out: Path) -> None:
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        run = journal.fact("run")["options"]
+        journal.note("run", {"options": {**run, "anonymous": False}})
+    text = report_folder(out, ignore).read_text()
+    assert found_in(text) == [*PLANTED]
+
+
+def test_anonymous_page_still_tells_of_the_run(out: Path) -> None:
+    text = report_folder(out, ignore).read_text()
+    for told in (
+        "The program was reduced from",
+        "shrinkfx --capture --anonymous -- ...",
+        "aten.roll",
+        "custom.operator_1",
+        "<b>nan</b> in compare</td>",
+        "cpp_fused_mul_roll_0",
+        "tmp0 &lt; 12L",
+        "is refused by",
+        "m2.0.m",
+        "Names and sizes of the model were left out.",
+    ):
+        assert told in text, told
+    assert 'class="at-fault"' in text
+    assert text.count("<tr data-row=") > 5
+
+
+def test_line_at_fault_keeps_its_number_where_comments_go(out: Path) -> None:
+    text = report_folder(out, ignore).read_text()
+    number = re.search(r'class="at-fault"><i>(\d+)</i><code>\s*AOTI_TORCH_CHECK', text)
+    kernel = (out / "explain" / "sources" / SOURCE).read_text().splitlines()
+    assert number is not None
+    assert "AOTI_TORCH_CHECK" in kernel[int(number[1]) - 1]
+
+
+def test_repro_that_holds_the_program_itself_is_not_on_an_anonymous_page(
+    out: Path,
+) -> None:
+    (out / "repro.py").write_text("# assert in run\nprogram = load('d29iYmxl')\n")
+    assert "d29iYmxl" in report_folder(out, ignore).read_text()
+    summary = json.loads((out / "summary.json").read_text())
+    (out / "summary.json").write_text(json.dumps({**summary, "repro_form": EMBEDDED}))
+    assert "d29iYmxl" not in report_folder(out, ignore).read_text()
+
+
+def test_result_has_the_names_of_its_repro(out: Path) -> None:
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        result = journal.fact("result")
+        fed = "tanh"  # what the result is given: it was cut there
+        journal.note("result", {**result, "renamed": {fed: "zz_given"}})
+    assert "zz_given: " in report_folder(out, ignore).read_text()
+
+
+# --- names
+
+
+def names(*, files: tuple[str, ...] = (), **nodes: str | Node) -> Skeleton:
+    return skeleton(nodes)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("given embedding_table[2]", "given weight_1[2]"),
+        ("self.embedding.table", "self.weight_1"),
+        ("L__self___embedding_table", "weight_1"),
+        (
+            "embedding_tables, p_embedding_table_2",
+            "embedding_tables, p_embedding_table_2",
+        ),
+        ("of input tokens", "of input input_0"),
+        ("aten.tokens stays", "aten.tokens stays"),
+        ("x and w are", "x and w are"),
+        ("acme::gate and acme.gate.default", "custom.operator_1 and custom.operator_1"),
+        ("in decoder.0.attn", "in m1.0.m2"),
+        ("its bias_table is", "its weight_4 is"),
+        ("serve.py", "FILE"),
+    ],
+)
+def test_words_are_replaced_whole(text: str, shown: str) -> None:
+    program = skeleton(
+        {
+            "tokens": "",
+            "p_embedding_table": feed(Role.PARAMETER),
+            "x": "",
+            "p_w": feed(Role.PARAMETER),
+            "p_decoder_0_bias_table": feed(Role.PARAMETER),
+            "gate": operator("tokens x", target="acme.gate.default"),
+            "add": operator(
+                "gate p_embedding_table p_w",
+                target="aten.add.Tensor",
+                scope="decoder.0.attn",
+            ),
+        }
+    )
+    assert new_names(program, None, None, {}, ["serve.py"]).replaced(text) == shown
+
+
+def test_nothing_is_renamed_where_nothing_is_known() -> None:
+    new = new_names(None, None, None, {}, [])
+    assert new.replaced("dosage_ids") == "dosage_ids"
+    assert dict(new.nodes) == {}
