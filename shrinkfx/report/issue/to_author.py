@@ -50,8 +50,9 @@ def address(facts: IssueFacts, wrong: Wrong) -> str:
         f"> **For whoever wrote `{wrong.name}`: do not file this with PyTorch.** The "
         f"{wrong.what} of `{wrong.name}`{place} {wrong.does}, and compiled code "
         "believes it. To see that without a compiler, run "
-        f"`torch.library.opcheck(torch.ops.{wrong.operator.operator}, args)` with "
-        f"arguments like those below; then mend the {wrong.what}."
+        f"`torch.library.opcheck(torch.ops.{wrong.operator.operator}, args)` with the "
+        "arguments of its call in the repro, as a tuple (not the repro's own `args`); "
+        f"then mend the {wrong.what}."
     )
 
 

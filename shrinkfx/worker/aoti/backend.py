@@ -28,20 +28,14 @@ from shrinkfx.worker.aoti.shared_objects import SharedObjects
 from shrinkfx.worker.disk_space import require_space_for_weights
 from shrinkfx.worker.loading.devices import gpu_of
 
+_NEEDED = ("codegen.cpp_wrapper_cpu", "compile_fx", "package", "select_algorithm")
+"""Of Inductor's modules."""
+
 
 def import_inductor() -> None:
     """Import what compiles and loads, all that needs no compiler."""
-    for name in (
-        "codegen.cpp_wrapper_cpu",
-        "compile_fx",
-        "package",
-        "select_algorithm",
-    ):
+    for name in _NEEDED:
         importlib.import_module(f"torch._inductor.{name}")
-
-
-_NEEDED = ("codegen.cpp_wrapper_cpu", "compile_fx", "package", "select_algorithm")
-"""Of Inductor's modules."""
 
 
 def warm_up() -> None:
