@@ -294,8 +294,13 @@ def _difference(difference: Difference) -> Signature:
     """Name a wrong result. A wrong dtype shows as wrong values further down, so
     only the kind is the identity."""
     kind = Kind.NAN if difference.what == "nan" else Kind.MISMATCH
-    beside_nan, text = difference.besides == "nan", difference.text
-    return Signature(kind, Stage.COMPARE, "", text, beside_nan=beside_nan)
+    return Signature(
+        kind,
+        Stage.COMPARE,
+        text=difference.text,
+        beside_nan=difference.besides == "nan",
+        differs="values" if difference.is_of_values else difference.what,
+    )
 
 
 def first_line(message: str) -> str:

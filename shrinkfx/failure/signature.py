@@ -84,6 +84,8 @@ class Signature:
             Its fellows in the kernel go as the program shrinks.
         beside_nan: of a wrong result: other outputs are not finite, which is another
             failure then.
+        differs: of a wrong result: what of it is not eager's: its ``shape``, say.
+        only: what that is in the same failure; '' where that may be anything.
     """
 
     kind: Kind
@@ -93,6 +95,8 @@ class Signature:
     match: str = field(default="", compare=False)
     operators: tuple[str, ...] = field(default=(), compare=False)
     beside_nan: bool = field(default=False, compare=False)
+    differs: str = field(default="", compare=False)
+    only: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """Bound what others wrote, wherever it is shown."""
@@ -111,6 +115,10 @@ class Signature:
         """Require of the same failure that its text holds a regular expression."""
         return replace(self, match=pattern)
 
+    def differing_as(self, seen: Signature | None) -> Signature:
+        """Require of the same failure that what differs is what does in another."""
+        return replace(self, only=seen.differs if seen else "")
+
     def says(self, pattern: str) -> bool:
         """Tell whether the text holds a regular expression."""
         return bool(re.search(pattern, self.text))
@@ -118,6 +126,8 @@ class Signature:
     def admits(self, seen: Signature | None) -> bool:
         """Tell whether ``seen`` is the failure that this signature names."""
         if seen is None or not seen.says(self.match):
+            return False
+        if self.only and seen.differs != self.only:
             return False
         faults = [s.detail == MEMORY for s in (self, seen)]
         # What the interpreter says in more words, a device calls a memory fault.
@@ -135,6 +145,7 @@ class Signature:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what ``asdict`` made of one."""
         named = {name: data[name] for name in ("detail", "text", "match")}
+        named |= {name: data.get(name, "") for name in ("differs", "only")}
         operators = tuple(data.get("operators", ()))
         kind, stage = Kind(data["kind"]), Stage(data["stage"])
         beside_nan = bool(data.get("beside_nan"))

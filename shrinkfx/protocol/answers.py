@@ -74,7 +74,8 @@ class Difference(Message):
     """A result that is not eager's.
 
     Attributes:
-        what: ``metadata``, ``values`` or ``nan``.
+        what: of a result ``values``, ``nan``, ``shape``, ``dtype``, ``device``,
+            ``strides`` or ``type``; or the ``number`` of results.
         besides: what other results show: ``nan`` where this one's values are wrong but
             finite, ``values`` where it is the other way round; else ''.
     """
@@ -82,6 +83,11 @@ class Difference(Message):
     what: str
     text: str
     besides: str = ""
+
+    @property
+    def is_of_values(self) -> bool:
+        """Tell it from one of what is known without looking at values."""
+        return self.what in ("values", "nan")
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,7 @@ def _searched(
     """Search among the listings of a result, from the first one that fails."""
     subject = subject.built_as(found.reducer.asker.build)
     subject = subject.with_options(form=CandidateForm.SOURCE, calls=found.calls)
+    subject = _showing_the_same(subject, found)
     data = context.out / VALUES
     told, why = list_candidate(subject.client, found.reducer.best, data.resolve())
     if told is None:
@@ -130,6 +131,17 @@ def _searched(
 
 
 _BEGINS = "making what is left smaller: sizes, values, arguments"
+
+
+def _showing_the_same(subject: Subject, found: SearchResult) -> Subject:
+    """Have what is wrong of a listing's results be what is of those of the operators.
+
+    While operators go, wrong shapes become wrong values, and the other way round. What
+    stays the same and is given less does that by another fault alone: at a size of one
+    an operator may have a shape of its own, say.
+    """
+    shown = found.reducer.asker.shown_by(found.reducer.best)
+    return replace(subject, target=subject.target.differing_as(shown))
 
 
 def _begun(

@@ -67,6 +67,19 @@ def test_wrong_values_may_become_nan_unless_nan_was_beside_them() -> None:
     assert not Signature.from_json(dataclasses.asdict(beside)).admits(NAN)
 
 
+def test_of_what_is_wrong_of_a_result_another_thing_may_be_another_failure() -> None:
+    values, shape = (
+        dataclasses.replace(MISMATCH, differs=each) for each in ("values", "shape")
+    )
+    assert values.admits(shape)  # while operators go
+    narrow = MISMATCH.differing_as(values)
+    assert narrow.admits(values)
+    assert not narrow.admits(shape)
+    assert not Signature.from_json(dataclasses.asdict(narrow)).admits(shape)
+    assert MISMATCH.differing_as(None).admits(shape)
+    assert BOUNDS.differing_as(BOUNDS).admits(BOUNDS)
+
+
 def test_target_admits_itself_whatever_the_text() -> None:
     said_otherwise = Signature(
         Kind.ASSERT, Stage.RUN, "index out of bounds", "0 <= tmp9"

@@ -85,6 +85,24 @@ def test_failed_comparison_is_a_mismatch() -> None:
     assert (seen.kind, seen.stage) == (Kind.MISMATCH, Stage.COMPARE)
 
 
+@pytest.mark.parametrize(
+    ("says", "differs"),
+    [
+        ("Tensor-likes are not close!\n\nMismatched elements: 4 / 4", "values"),
+        ("The values for attribute 'shape' do not match: torch.Size([1])", "shape"),
+        ("Tensors differ\nThe values for attribute 'dtype' do not match", "dtype"),
+        ("strides (1, 2), eager gives (2, 1)", "strides"),
+        ("not finite where eager is finite", "values"),
+    ],
+)
+def test_what_of_a_result_differs_is_read_off_the_comparison(
+    says: str, differs: str
+) -> None:
+    seen = observe(died(9, f"AssertionError: {says}")).signature
+    assert seen is not None
+    assert seen.differs == differs
+
+
 def test_failed_check_for_nan_is_a_nan() -> None:
     error = "AssertionError: not finite where eager is finite"
     seen = observe(died(9, error)).signature

@@ -83,6 +83,8 @@ WRITTEN: Mapping[str, Any] = {
         "match": "",
         "operators": [],
         "beside_nan": False,
+        "differs": "",
+        "only": "",
     },
     "failure": "ima in run: SIGSEGV of 1",
     "rate": {"before": 0.5, "after": 0.123},

@@ -42,12 +42,13 @@ from shrinkfx.testing import chain, listing, whole
 WHOLE = whole(chain("x", "relu", "tanh", "cos"))
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "", "wrong")
 DIFFERS = Ending("exit", stage="done", answer=Checked(Difference("values", "wrong")))
+SHAPE = Ending("exit", stage="done", answer=Checked(Difference("shape", "shape 1")))
 PASSES = Ending("exit", stage="done")
 SAVED = Recipe((4, 6), "float32", Saved("example_x"))
 LISTED = listing("tanh = torch.ops.aten.tanh.default(x)\nreturn tanh", x=SAVED)
 DRAWN = Rewrite((Refill("x", Seeded("randn")),))
 
-Fails = Callable[[Listing], bool]
+Fails = Callable[[Listing], bool | Ending]
 
 
 class Worker:
@@ -83,7 +84,10 @@ class Worker:
             return DIFFERS if "tanh" in candidate.keep else PASSES
         self.options.append(request.options)
         self.compiled.append(candidate.listing)
-        return DIFFERS if self._fails(candidate.listing) else PASSES
+        fails = self._fails(candidate.listing)
+        if isinstance(fails, Ending):
+            return fails
+        return DIFFERS if fails else PASSES
 
 
 def _fitted(candidate: Candidate, rewrites: tuple[Rewrite, ...]) -> Fitted:
@@ -133,6 +137,22 @@ def test_what_is_left_is_made_smaller_in_the_form_of_source(tmp_path: Path) -> N
     steps = [e for e in events if isinstance(e, Stepped) and e.given]
     assert steps[0].given is not None
     assert steps[0].given[0] == 96
+
+
+def test_wrong_values_do_not_become_a_wrong_shape(tmp_path: Path) -> None:
+    """At small sizes it fails by another fault, whatever that is."""
+
+    def fails(program: Listing) -> bool | Ending:
+        return SHAPE if sizes(program)[0] < 3 else DIFFERS
+
+    worker = Worker(fails)
+    found, _ = reduced(tmp_path, worker)
+    best = found.reducer.best.listing
+    assert best is not None
+    assert sizes(best)[0] == 3
+    assert found.kinds["sizes"] == MINIMAL
+    caught = [c.text for c in found.by_catch()]
+    assert caught == ["shape 1"]
 
 
 def test_values_come_from_a_seed_where_that_fails_too(tmp_path: Path) -> None:

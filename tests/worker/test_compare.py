@@ -64,7 +64,7 @@ def test_nan_is_found_beside_an_output_of_another_shape() -> None:
     found = compared(results, outputs, outputs, lambda: None, "nan")
     assert (found.what, found.besides) == ("nan", "values")
     found = compared(results, outputs, outputs, lambda: None)
-    assert (found.what, found.besides) == ("metadata", "nan")
+    assert (found.what, found.besides) == ("shape", "nan")
 
 
 def test_nothing_is_besides_where_all_outputs_differ_alike() -> None:
@@ -107,7 +107,7 @@ def test_wrong_number_is_a_difference(actual: float, expected: float) -> None:
 
 def test_number_of_another_type_is_a_difference() -> None:
     found = compared([torch.tensor(3.0)], [3], [3], lambda: None)
-    assert found == Difference("metadata", "output 0: float, not int")
+    assert found == Difference("type", "output 0: float, not int")
 
 
 def test_random_number_is_none() -> None:
@@ -122,12 +122,12 @@ def test_dtype_comes_before_values() -> None:
     found = compared(
         [ONES * 2, ONES.int()], [ONES, ONES], [ONES, ONES], exact=lambda: None
     )
-    assert found.what == "metadata"
+    assert found.what == "dtype"
     assert "output 1: dtype" in found.text
 
 
 def test_shape_is_compared() -> None:
-    assert difference(torch.ones(2), ONES) == "metadata"
+    assert difference(torch.ones(2), ONES) == "shape"
 
 
 def test_strides_are_not_compared() -> None:
@@ -137,7 +137,7 @@ def test_strides_are_not_compared() -> None:
 
 def test_strides_are_compared_where_they_are_asked_for() -> None:
     strict, matrix = Closeness(strict=True), torch.rand(3, 4)
-    assert difference(matrix.t().contiguous().t(), matrix, close=strict) == "metadata"
+    assert difference(matrix.t().contiguous().t(), matrix, close=strict) == "strides"
     assert difference(matrix.clone(), matrix, close=strict) == ""
     row, other = torch.rand(1, 4), torch.rand(1, 4).as_strided((1, 4), (9, 1))
     assert difference(row, other.copy_(row), close=strict) == ""
@@ -179,7 +179,7 @@ def test_tolerance_is_read_off_a_request() -> None:
 
 
 def test_missing_output_is_a_difference() -> None:
-    assert compared([], [ONES], [ONES], lambda: None).what == "metadata"
+    assert compared([], [ONES], [ONES], lambda: None).what == "number"
 
 
 def test_nan_that_eager_has_too_is_no_difference() -> None:

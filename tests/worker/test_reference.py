@@ -215,7 +215,7 @@ def test_results_in_other_strides_differ_if_strides_were_asked_for(
         return [x.relu().t().contiguous().t()]
 
     found = reference.judge(compiled, lambda _: None)
-    assert found == Checked(Difference("metadata", text) if text else None)
+    assert found == Checked(Difference("strides", text) if text else None)
 
 
 def test_tolerances_that_are_asked_for_are_the_limits_of_each_result() -> None:

@@ -66,13 +66,26 @@ def as_check(ending: Ending, script: str, name: str = "repro.py") -> Ending:
         # A fork knows its exception; a bare Python has only printed it.
         error = ending.raised or _error(ending.log)
         if stage is Stage.COMPARE and error.type == "AssertionError":
-            what = "nan" if "not finite" in error.message else "values"
-            answer = Checked(Difference(what, error.message.strip()))
+            message = error.message.strip()
+            answer = Checked(Difference(_what_differs(message), message))
         elif error.type:
             answer = error
     if stage in (Stage.RUN, Stage.COMPARE) and not _has_passed(ending.log, script):
         stage = Stage.PASSING
     return dataclasses.replace(ending, stage=stage.value, answer=answer)
+
+
+_ATTRIBUTE = re.compile(
+    r"^The values for attribute '(\w+)' do not match|^(strides) ", re.MULTILINE
+)
+
+
+def _what_differs(message: str) -> str:
+    """Read what of a result is not eager's off the words of a repro's comparison."""
+    if "not finite" in message:
+        return "nan"
+    attribute = _ATTRIBUTE.search(message)
+    return attribute[1] or attribute[2] if attribute else "values"
 
 
 _SAYS_IT_PASSES = 'print("passes at"'

@@ -98,7 +98,7 @@ def _ran(run: Rebuilt, options: CheckOptions, found: Difference) -> Ran:
         options.calls,
         Closeness.of(options).tolerance,
         origins,
-        metadata=found.what == "metadata",
+        metadata=not found.is_of_values,
     )
 
 

@@ -80,7 +80,7 @@ def compare(
     """
     if len(actual) != len(expected):
         text = f"{len(actual)} outputs, eager gives {len(expected)}"
-        return Difference("metadata", text)
+        return Difference("number", text)
     found: dict[bool, Difference] = {}  # the first of each sort: is it nan?
     results = actual, expected, again
     for difference in _differences(*results, functools.cache(exact), close):
@@ -104,9 +104,10 @@ def _differences(
     actual = [_as_number(a, e) for a, e in zip(actual, expected, strict=True)]
     unlike = set()
     for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
-        if text := _metadata_differs(a, e, close):
+        if differs := _metadata_differs(a, e, close):
             unlike.add(position)
-            yield Difference("metadata", f"output {position}: {text}")
+            what, text = differs
+            yield Difference(what, f"output {position}: {text}")
     for position, (a, e, r) in enumerate(zip(actual, expected, again, strict=True)):
         if position in unlike:
             continue
@@ -141,17 +142,22 @@ def _same_number(actual: float, expected: float, close: Closeness) -> bool:
     return near or (math.isnan(actual) and math.isnan(expected))
 
 
-def _metadata_differs(actual: Any, expected: Any, close: Closeness) -> str:
+def _metadata_differs(
+    actual: Any, expected: Any, close: Closeness
+) -> tuple[str, str] | None:
+    """Name what differs, and say how."""
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
+        names = type(actual).__name__, type(expected).__name__
         same = type(actual) is type(expected)
-        return "" if same else f"{type(actual).__name__}, not {type(expected).__name__}"
+        return None if same else ("type", f"{names[0]}, not {names[1]}")
     for what in ("dtype", "shape", "device"):
         a, e = getattr(actual, what), getattr(expected, what)
         if a != e:
-            return f"{what} {a}, eager gives {e}"
+            return what, f"{what} {a}, eager gives {e}"
     if close.strict and _strides(actual) != _strides(expected):
-        return f"strides {actual.stride()}, eager gives {expected.stride()}"
-    return ""
+        told = f"strides {actual.stride()}, eager gives {expected.stride()}"
+        return "strides", told
+    return None
 
 
 def _strides(tensor: torch.Tensor) -> list[int]:
