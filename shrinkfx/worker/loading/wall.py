@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
+from torch._subclasses import FakeTensorMode
 
 Result = TypeVar("Result")
 
@@ -51,6 +52,7 @@ _AS_EVER = ("/dev/null", "/dev/nvidia*")
 
 def behind_wall(work: Callable[[], Result]) -> Result:
     """Do some work in a thread of its own, with the wall up if the kernel has one."""
+    _keep_what_stands_for_a_gpu()
     outcome: list[Result] = []
     errors: list[BaseException] = []
     gradients = torch.is_grad_enabled()
@@ -74,6 +76,17 @@ def behind_wall(work: Callable[[], Result]) -> Result:
     if errors:
         raise errors[0]
     return outcome[0]
+
+
+def _keep_what_stands_for_a_gpu() -> None:
+    """Have it made by this thread, if fake tensors will need it.
+
+    Where there is no GPU, a torch for CUDA puts something in the place of one when fake
+    tensors are first used. In torch 2.11 it goes with the thread that was the first
+    to, and whoever uses some later dies of SIGSEGV.
+    """
+    with FakeTensorMode():
+        pass
 
 
 @contextlib.contextmanager
