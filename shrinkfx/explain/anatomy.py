@@ -153,8 +153,8 @@ class Known:
     def liar(self, among: Set[str] | None) -> tuple[Operator, str] | None:
         """Find who has made something else than is declared of it, and say so."""
         for lie in self.anatomy.untrue:
-            for operator in self.operators([lie.node]):
-                if among is None or lie.node in among:
+            for operator in self.operators([lie.within]):
+                if among is None or lie.within in among:
                     said = f"{operator} {NOT_AS_DECLARED}: {lie.text}."
                     return operator, said
         return None

@@ -20,6 +20,7 @@ from shrinkfx.explain.operators import computed_from, operators_left
 from shrinkfx.explain.original import NOT_ASKED, WHAT, original
 from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.decisions import avoiding, beside
@@ -47,14 +48,14 @@ class Shown:
         fails: its repro has failed in every run.
         minimal: no single operator of it can be left out.
         memory: what AddressSanitizer has said of it, or None.
-        lies: operators whose results are not what their fake kernels say, with what
-            is otherwise in the original, by the names of its nodes.
+        lies: results of the original that are not what their fake kernels say, by the
+            names of their operators' nodes.
     """
 
     fails: bool = True
     minimal: bool = False
     memory: MemoryReport | None = None
-    lies: Mapping[str, str] = field(default_factory=dict)
+    lies: Mapping[str, FakeMismatch] = field(default_factory=dict)
 
 
 @dataclass

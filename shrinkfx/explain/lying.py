@@ -15,7 +15,7 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import operators_left
 from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.files import OperatorFinding, What
+from shrinkfx.protocol.operators import FakeMismatch, OperatorFinding, What
 from shrinkfx.protocol.tasks import ExamineCandidate
 from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
@@ -26,7 +26,7 @@ SECONDS = 10.0
 _OF_THE_FAKE = {What.FAKE, What.FIXES}
 
 
-def lying(minimum: Minimum, in_original: Mapping[str, str]) -> tuple[Lie, ...]:
+def lying(minimum: Minimum, in_original: Mapping[str, FakeMismatch]) -> tuple[Lie, ...]:
     """List the operators left that lie, in their order.
 
     Args:
@@ -45,7 +45,7 @@ def lying(minimum: Minimum, in_original: Mapping[str, str]) -> tuple[Lie, ...]:
 def _lies(
     left: tuple[Operator, ...],
     found: tuple[OperatorFinding, ...],
-    in_original: Mapping[str, str],
+    in_original: Mapping[str, FakeMismatch],
 ) -> Iterator[Lie]:
     for operator in left:
         of_it = [one for one in found if one.operator == operator.operator]
@@ -53,10 +53,14 @@ def _lies(
         by_node = [one for one in of_it if one.node == operator.name] or of_it
         if by_node:
             one = by_node[0]
-            yield Lie(operator, one.said, one.fake_kernel)
+            place = "" if one.place is None else f"[{one.place}]"
+            was = one.declared, one.made
+            yield Lie(operator, one.said, one.fake_kernel, False, place, *was)
         elif operator.name in in_original:
-            said = in_original[operator.name]
-            yield Lie(operator, said, in_original=True)
+            lie = in_original[operator.name]
+            said = f"{lie.said} (result {lie.place})" if lie.place else lie.said
+            was = lie.declared, lie.made
+            yield Lie(operator, said, "", True, lie.place, *was)
 
 
 def _examined(minimum: Minimum) -> tuple[OperatorFinding, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.protocol.record import Reported
 
 
@@ -157,14 +158,6 @@ class EagerRange(Reported):
 
 
 @dataclass(frozen=True)
-class Untrue(Reported):
-    """A value that is not what is declared of it; ``node`` is the operator's."""
-
-    node: str
-    text: str
-
-
-@dataclass(frozen=True)
 class StrayAccess(Reported):
     """What the interpreter has found, in numbers.
 
@@ -239,6 +232,7 @@ class Anatomy(Reported):
         eager: of nodes that hold whole numbers, in the last call.
         states: of buffers that are written, where there is more than one call.
         real: of nodes whose operators hand memory of their own to what is compiled.
+        untrue: results of operators that are not what is declared of them.
         stray: what the interpreter has found, or None.
         guards_unknown: why nobody knows the guards on its symbols, or ''.
         timed: sizes that kernels are timed with while it is compiled.
@@ -252,7 +246,7 @@ class Anatomy(Reported):
     eager: tuple[EagerRange, ...] = ()
     states: tuple[EagerState, ...] = ()
     real: tuple[EagerLayout, ...] = ()
-    untrue: tuple[Untrue, ...] = ()
+    untrue: tuple[FakeMismatch, ...] = ()
     stray: StrayAccess | None = None
     guards_unknown: str = ""
     timed: tuple[TimedSize, ...] = ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from shrinkfx.program.sizes import Space
 from shrinkfx.protocol.answers import Answer
 from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.protocol.source import Source
 
 
@@ -19,9 +20,7 @@ class Description(Answer):
         skeleton: a file that holds it as JSON.
         eager_error: what eager raises, or ''.
         stopped: the operator at which it does, or ''.
-        mismatches: what operators yield that is not what their fake kernels say,
-            in words.
-        mismatched: the names of those.
+        mismatches: what operators yield that is not what their fake kernels say.
         custom: operators that are not PyTorch's own.
         functional: the file's program has no in-place operators, branches or loops.
     """
@@ -29,8 +28,7 @@ class Description(Answer):
     skeleton: str
     eager_error: str
     stopped: str
-    mismatches: tuple[str, ...]
-    mismatched: tuple[str, ...]
+    mismatches: tuple[FakeMismatch, ...]
     custom: tuple[str, ...]
     inputs: int
     dynamic_dims: int

@@ -9,39 +9,6 @@ from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.record import Message, Reported
 
 
-class What(StrEnum):
-    """What an operator does that it does not declare."""
-
-    WRITES = "writes"
-    SHARES = "shares"
-    FAKE = "fake"
-    FIXES = "fixes"
-
-
-@dataclass(frozen=True)
-class OperatorFinding(Reported):
-    """One such thing, at the first sizes where it shows: a line of its file each.
-
-    Attributes:
-        operator: what is called: ``mine.pool.default``.
-        node: by which.
-        said: what it does.
-        fake_kernel: file and line of it, ``/home/me/ops.py:12``; '' where no Python
-            file has it, or it does not matter.
-    """
-
-    operator: str
-    what: What
-    node: str
-    said: str
-    fake_kernel: str = ""
-
-    @property
-    def text(self) -> str:
-        """All of it, in words."""
-        return f"{self.node} ({self.operator}) {self.said}"
-
-
 @dataclass(frozen=True)
 class Launch(Message):
     """A launch of a kernel, and the nodes that it computes."""

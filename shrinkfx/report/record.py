@@ -258,6 +258,11 @@ class RunRecord:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What else may be the cause of the result's failure."""
+        return self.careful.all()
+
+    @property
+    def careful(self) -> OtherCauses:
+        """The same, as it was seen."""
         return self.other_causes.left_in(self.programs.targets)
 
     @property

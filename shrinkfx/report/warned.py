@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from shrinkfx.protocol.operators import FakeMismatch, OperatorFinding, differing
+from shrinkfx.protocol.record import Message
+
 
 @dataclass(frozen=True)
-class OtherCauses:
+class OtherCauses(Message):
     """What else than the compiler may be the cause of a failure.
 
     Attributes:
@@ -20,34 +23,44 @@ class OtherCauses:
         warnings: of anything but an operator.
     """
 
-    mismatches: tuple[str, ...] = ()
-    examined: tuple[str, ...] = ()
+    mismatches: tuple[FakeMismatch, ...] = ()
+    examined: tuple[OperatorFinding, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def with_warning(self, text: str) -> Self:
         """Add a warning, unless it is ''."""
         return replace(self, warnings=(*self.warnings, text)) if text else self
 
-    def of_operators(self) -> tuple[str, ...]:
-        """List those that are about an operator; of several calls, what they share."""
-        lying = (f"lying operator: {told}" for told in in_one(self.mismatches))
-        return (*lying, *self.examined)
-
     def all(self) -> tuple[str, ...]:
-        """List all, those about an operator first."""
-        return (*self.of_operators(), *self.warnings)
+        """List all in words, those about an operator first."""
+        examined = map(of_examined, self.examined)
+        return (*in_one(self.mismatches), *examined, *self.warnings)
 
     def wrong_among(self, targets: Iterable[str]) -> frozenset[str]:
         """Name those of some operators that are not what they declare."""
-        told = self.of_operators()
-        return frozenset(t for t in targets if any(f"({t})" in text for text in told))
+        return self._operators() & frozenset(targets)
 
-    def left_in(self, targets: Sequence[str]) -> tuple[str, ...]:
-        """List those that concern a program which calls no more than ``targets``."""
-        wrong = self.wrong_among(targets)
-        told = self.of_operators()
-        left = (text for text in told if any(f"({t})" in text for t in wrong))
-        return (*left, *self.warnings)
+    def left_in(self, targets: Iterable[str]) -> Self:
+        """Keep those that concern a program which calls no more than ``targets``."""
+        left = frozenset(targets)
+        return replace(
+            self,
+            mismatches=tuple(m for m in self.mismatches if m.operator in left),
+            examined=tuple(e for e in self.examined if e.operator in left),
+        )
+
+    def less(self, operator: str) -> Self:
+        """Leave out those about an operator."""
+        return self.left_in(self._operators() - {operator})
+
+    def _operators(self) -> frozenset[str]:
+        lying = {lie.operator for lie in self.mismatches}
+        return frozenset(lying | {found.operator for found in self.examined})
+
+
+def of_examined(found: OperatorFinding) -> str:
+    """Say what was seen of a custom operator in a run of its own."""
+    return f"custom operator: {found.text}"
 
 
 def without_advice(warning: str) -> str:
@@ -57,33 +70,28 @@ def without_advice(warning: str) -> str:
 
 _ADVICE = re.compile(r"[.;] [^.;]*: --\w.*", re.DOTALL)
 
-_LIE = re.compile(r"\S+ (?P<result>\(\S+\)\S*) (?P<said>.*)", re.DOTALL)
-"""A node, what it calls, which of the results is meant, and what is otherwise in it."""
 
-_SIZES = re.compile(r"\[[\d, ]*\]|\d+")
-
-
-def in_one(lies: Sequence[str]) -> list[str]:
+def in_one(lies: Iterable[FakeMismatch]) -> list[str]:
     """Tell in a line what several calls of an operator have in common.
 
     mix (my.mix.default) has strides [1, 5], its metadata says [5, 1]
     mix_1 (my.mix.default) has strides [1, 7], its metadata says [7, 1]
     becomes the first of these, with (2 calls, at other sizes in some)
     """
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[object, ...], list[FakeMismatch]] = {}
     for lie in lies:
-        result, said = _told(lie)
-        alike.setdefault((result, _SIZES.sub("", said)), []).append(lie)
-    return [some[0] + _calls(some) for some in alike.values()]
+        alike.setdefault(_without_sizes(lie), []).append(lie)
+    return [f"lying operator: {some[0].text}{_calls(some)}" for some in alike.values()]
 
 
-def _told(lie: str) -> tuple[str, str]:
-    found = _LIE.fullmatch(lie)
-    return (found["result"], found["said"]) if found else (lie, "")
+def _without_sizes(lie: FakeMismatch) -> tuple[object, ...]:
+    what = differing(lie.declared, lie.made)
+    kinds = [(t.dtype, t.device, len(t.shape)) for t in (lie.declared, lie.made)]
+    return lie.operator, lie.place, what, *kinds
 
 
-def _calls(some: Sequence[str]) -> str:
+def _calls(some: Sequence[FakeMismatch]) -> str:
     if len(some) == 1:
         return ""
-    others = ", at other sizes in some" if len(set(map(_told, some))) > 1 else ""
+    others = ", at other sizes in some" if len({lie.said for lie in some}) > 1 else ""
     return f" ({len(some)} calls{others})"

@@ -14,6 +14,7 @@ from shrinkfx.failure.readers.script import frames_of_death
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Description
+from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.protocol.tasks import Describe
 from shrinkfx.report.warned import OtherCauses, in_one
 from shrinkfx.run.context import RunContext
@@ -47,7 +48,7 @@ def is_of_eager(warning: str) -> bool:
 
 
 def describe_program(
-    context: RunContext, client: CheckClient, told: Collection[str] = ()
+    context: RunContext, client: CheckClient, told: Collection[FakeMismatch] = ()
 ) -> tuple[CheckClient, Described]:
     """Run the original in eager and fetch its graph.
 
@@ -65,8 +66,8 @@ def describe_program(
         raise LoadError(str(subject), *why)
     with open(said.skeleton, encoding="utf-8") as file:
         described = Described(Skeleton.from_json(json.load(file)), said)
-    for lie in in_one([each for each in said.mismatches if each not in told]):
-        context.note(f"lying operator: {lie}")
+    for line in in_one(each for each in said.mismatches if each not in told):
+        context.note(line)
     if line := described.eager_error:
         context.note(f"eager fails too ({line}): going on without comparing")
         client = client.with_options(reference=False)

@@ -12,8 +12,9 @@ from shrinkfx.failure.classify import first_line
 from shrinkfx.program.words import printable
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Examined
-from shrinkfx.protocol.files import OperatorFinding, What
+from shrinkfx.protocol.operators import FakeMismatch, OperatorFinding, What
 from shrinkfx.protocol.tasks import Examine
+from shrinkfx.report.warned import of_examined
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described
 
@@ -29,14 +30,14 @@ _CLOCK = 10.0
 
 def examine_operators(
     context: RunContext, client: CheckClient, described: Described
-) -> tuple[str, ...]:
+) -> tuple[OperatorFinding, ...]:
     """See whether custom operators do what they declare, and warn where they don't.
 
     It is done in a process of its own: at other sizes than the program's an operator
     may crash, or hang.
 
     Returns:
-        The warnings, which the user has been told.
+        What was found and is news, which the user has been told.
     """
     if not described.said.custom or described.said.stopped:
         return ()
@@ -51,28 +52,24 @@ def examine_operators(
         ending = bounded.ask(Examine(str(path), SECONDS))
         found = _worth_telling(_read(path), described.said.mismatches)
     found += [died] if (died := _how_it_died(ending)) else []
-    warnings = tuple(f"custom operator: {text}" for text in found)
-    for warning in warnings:
-        context.note(warning)
+    for each in found:
+        context.note(of_examined(each))
     if why := _cut_short(ending):
         context.note(f"custom operators: examined in part only, {why}")
-    return warnings
+    return tuple(found)
 
 
 def _worth_telling(
-    found: Sequence[OperatorFinding], mismatches: Sequence[str]
-) -> list[str]:
+    found: Sequence[OperatorFinding], mismatches: Sequence[FakeMismatch]
+) -> list[OperatorFinding]:
     """Leave out what has been said of an operator in other words.
 
     Why a fake kernel is wrong says that it is; and of one whose results were others in
     the run that was described, it has been said.
     """
-    said = [*mismatches, *(f.text for f in found if f.what is What.FIXES)]
-    return [
-        f.text
-        for f in found
-        if f.what is not What.FAKE or not any(f"({f.operator})" in s for s in said)
-    ]
+    told = {lie.operator for lie in mismatches}
+    told |= {each.operator for each in found if each.what is What.FIXES}
+    return [f for f in found if f.what is not What.FAKE or f.operator not in told]
 
 
 def _cut_short(ending: Ending) -> str:
@@ -96,10 +93,9 @@ def _read(path: Path) -> list[OperatorFinding]:
     return [OperatorFinding.from_line(line) for line in lines if line.endswith("}")]
 
 
-def _how_it_died(ending: Ending) -> str:
+def _how_it_died(ending: Ending) -> OperatorFinding | None:
     if ending.how != "signal" or not ending.operator:
-        return ""
-    target, node, given = printable(ending.operator).split(" ", 2)
+        return None
+    target, node, call = printable(ending.operator).split(" ", 2)
     name = signal.Signals(ending.code).name
-    sizes = "at sizes that the program declares"
-    return f"{node.strip('()')} ({target}) dies of {name} in eager {sizes}, {given}"
+    return OperatorFinding(target, What.DIES, node.strip("()"), call, error=name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -91,17 +90,8 @@ def _shown(
     subject: Subject, minimal: bool, fails: bool, memory: MemoryReport | None
 ) -> Shown:
     """State what the run has shown of a result."""
-    told = map(_LIE.fullmatch, subject.other_causes.mismatches)
-    lies = {lie["name"]: _lie(lie["place"], lie["said"]) for lie in told if lie}
+    lies = {lie.node: lie for lie in subject.other_causes.mismatches}
     return Shown(fails, minimal, memory, lies)
-
-
-_LIE = re.compile(r"(?P<name>\S+) \(\S+\)(?P<place>\S*) (?P<said>.*)", re.DOTALL)
-"""An operator, which of its results is meant, and what is otherwise in that."""
-
-
-def _lie(place: str, said: str) -> str:
-    return f"{said} (result {place})" if place else said
 
 
 def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:

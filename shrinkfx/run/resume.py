@@ -16,6 +16,7 @@ from shrinkfx.check.time_limit import AdaptiveTimeLimit
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.operators import OperatorFinding
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.warned import OtherCauses
@@ -76,7 +77,7 @@ def _to_json(context: RunContext, server: Server, subject: Subject) -> dict[str,
         "guarding": asdict(subject.guarding),
         "suspects": [asdict(suspect) for suspect in subject.suspects],
         "warnings": subject.other_causes.warnings,
-        "examined": subject.other_causes.examined,
+        "examined": [asdict(each) for each in subject.other_causes.examined],
         "check_s": context.budget.check_s,
         "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
     }
@@ -95,7 +96,7 @@ def _from_json(
     client, described = describe_program(context, client)
     causes = OtherCauses(
         mismatches=described.said.mismatches,
-        examined=tuple(known["examined"]),
+        examined=tuple(map(OperatorFinding.from_json, known["examined"])),
         warnings=tuple(known["warnings"]),
     )
     asked, cwd = context.options.check, context.options.cwd

@@ -64,10 +64,11 @@ def _suspects(
         seen: what was seen of that run.
     """
     whole, target, failed = subject.whole, subject.target, seen.observation
+    lies = described.said.mismatches
     known = replace(
         known,
         text=known.text or failed.log,
-        mismatched=described.said.mismatched,
+        mismatched=tuple(dict.fromkeys(lie.within for lie in lies)),
         stopped=described.said.stopped,
     )
     if subject.command is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.lies import lie, tensor
 
 from shrinkfx.explain.access import access_chain, assertion_chain
 from shrinkfx.explain.anatomy import Known
@@ -28,7 +29,6 @@ from shrinkfx.protocol.anatomy import (
     EagerState,
     KernelText,
     LineOrigin,
-    Untrue,
 )
 from shrinkfx.report.explanation.chain import Chain, Step
 from shrinkfx.report.explanation.record import Explanation
@@ -181,17 +181,17 @@ def test_size_of_a_value_cut_off_is_followed_to_the_input_of_the_whole() -> None
 
 def test_liar_is_guilty_of_an_index_too_large_for_what_it_declares() -> None:
     known, said = recorded("pos")
-    lie = Untrue("cumsum", "cumsum is [4, 7], its metadata says [4, 6]")
-    known = replace(known, anatomy=replace(known.anatomy, untrue=(lie,)))
+    lies = lie("cumsum", tensor("int64", 4, 7), tensor("int64", 4, 6))
+    known = replace(known, anatomy=replace(known.anatomy, untrue=(lies,)))
     chain = index_chain(known, said, False)
     assert guilty(chain) == ["aten.cumsum.default"]
-    assert chain.cause[0].endswith("cumsum is [4, 7], its metadata says [4, 6].")
+    assert chain.cause[0].endswith("its metadata says torch.int64[4, 6] on cpu.")
     assert chain.cause[1].startswith(
         "Index 10 is out of bounds for size 10 in aten.embed"
     )
     # What another has declared is no reason.
-    lie = replace(lie, node="ids")
-    known = replace(known, anatomy=replace(known.anatomy, untrue=(lie,)))
+    lies = replace(lies, within="ids")
+    known = replace(known, anatomy=replace(known.anatomy, untrue=(lies,)))
     assert not any("declare" in text for text in index_chain(known, said, False).cause)
 
 
@@ -384,8 +384,8 @@ def test_argument_that_is_made_up_is_not_said_to_be_the_programs() -> None:
     known, _ = recorded("clip")
     assert known.anatomy.stray is not None
     stray = replace(known.anatomy.stray, made_up=True, shape=(1, 2, 3))
-    lie = Untrue("mul", "it is another shape")
-    anatomy = replace(known.anatomy, stray=stray, untrue=(lie,))
+    lies = lie("mul", tensor("float32", 3))
+    anatomy = replace(known.anatomy, stray=stray, untrue=(lies,))
     (said,) = access_chain(replace(known, anatomy=anatomy), None, False).cause
     assert said.startswith("While AOTInductor times kernels, on arguments that it")
     assert "through source (made up for " in said

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.doubles import Arguments, FakeServer
+from support.lies import lie, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.cause import Shown, explain
@@ -109,7 +110,7 @@ def test_who_dies_of_what_is_right_is_blamed_as_before() -> None:
 
 
 def test_who_lies_is_blamed_for_the_wrong_value_that_another_dies_of() -> None:
-    lies = {"relu": "is torch.int32[6], its metadata says torch.int64[6]"}
+    lies = {"relu": lie("relu", tensor("int32", 6), tensor("int64", 6))}
     found = explain(Server(FAILS).minimum(), Shown(minimal=True, lies=lies))
     assert [one.name for one in found.guilty] == ["relu"]
     assert "lies about its result" in found.cause[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.doubles import Arguments, FakeServer
+from support.lies import lie, strided, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain import cause
@@ -16,8 +17,8 @@ from shrinkfx.explain.operators import operators_left
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.files import OperatorFinding, What
 from shrinkfx.protocol.kernel_values import Wrong
+from shrinkfx.protocol.operators import OperatorFinding, What
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.lies import NOT_AS_DECLARED
 from shrinkfx.report.explanation.record import Explanation
@@ -74,11 +75,11 @@ def test_operator_that_lies_is_blamed_for_what_is_made_of_its_result(
     monkeypatch.setattr(cause, "values", lambda _: found)
     honest = explain(minimum, Shown())
     assert honest.guilty == (relu,)
-    told = explain(minimum, Shown(lies={"shift": "has strides [1], declared [2]"}))
+    told = explain(minimum, Shown(lies={"shift": strided("shift", (1,), (2,))}))
     assert told.guilty == (shift,)
-    assert "has strides [1], declared [2]" in told.cause[0]
+    assert "has strides [1], its metadata says [2]" in told.cause[0]
     assert f"the first wrong values are those of {relu}" in told.cause[1]
-    innocent = explain(minimum, Shown(lies={"relu": "has strides [1]"}))
+    innocent = explain(minimum, Shown(lies={"relu": strided("relu", (1,), (2,))}))
     assert innocent.guilty == (relu,)
 
 
@@ -86,15 +87,17 @@ def test_operator_that_lies_is_blamed_for_what_is_made_of_its_result(
 def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
     names = ["shift", "relu"] if several else ["shift"]
     minimum = asked(whole(chain("x", *names)))
-    told = explain(minimum, Shown(minimal=True, lies={"shift": "has strides [1]"}))
+    lies = {"shift": strided("shift", (1,), (2,))}
+    told = explain(minimum, Shown(minimal=True, lies=lies))
     assert [one.name for one in told.guilty] == ["shift"]
     assert told.cause == (
-        "aten.shift.default lies about its result: in the original it has strides [1].",
+        "aten.shift.default lies about its result: in the original it has strides [1], "
+        "its metadata says [2].",
         "Compiled code reads that result as it is declared, not as it is.",
     )
     assert told.liar is not None
     while_compiled = replace(minimum, target=Signature(Kind.CRASH, Stage.COMPILE, "x"))
-    assert explain(while_compiled, Shown(lies={"shift": "has strides"})).lies == ()
+    assert explain(while_compiled, Shown(lies=lies)).lies == ()
 
 
 def test_lie_is_told_once_where_a_kernel_dies_of_it(
@@ -105,9 +108,10 @@ def test_lie_is_told_once_where_a_kernel_dies_of_it(
     said = f"{shift} {NOT_AS_DECLARED}: it is 4, it says 8.", "In kernel cpp_0 it dies."
     found = Chain(kernel="cpp_0", guilty=(shift,), dies=(relu,), cause=said)
     monkeypatch.setattr(cause, "chain", lambda *_: found)
-    told = explain(minimum, Shown(lies={"shift": "has strides [1]"}))
+    told = explain(minimum, Shown(lies={"shift": strided("shift", (1,), (2,))}))
     assert told.cause == (
-        "aten.shift.default lies about its result: in the original it has strides [1].",
+        "aten.shift.default lies about its result: in the original it has strides [1], "
+        "its metadata says [2].",
         said[1],
     )
 
@@ -116,11 +120,14 @@ def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:
     """What the original's sizes were says nothing to who reads the repro."""
     custom = replace(operator("x"), target="mine.pool.default")
     program = skeleton({"x": "", "pool": custom, "relu": operator("pool")})
-    said = "has a fake kernel that promises f32[2], given x[2]; its result is f32[3]"
     found = OperatorFinding(
-        "mine.pool.default", What.FAKE, "renamed", said, "/home/me/my_ops.py:10"
+        *("mine.pool.default", What.FAKE, "renamed"),
+        call="given x[2]",
+        declared=tensor("float32", 2),
+        made=tensor("float32", 3),
+        fake_kernel="/home/me/my_ops.py:10",
     )
-    writes = replace(found, what=What.WRITES, said="writes to its argument x")
+    writes = replace(found, what=What.WRITES, argument="x")
 
     def answer(arguments: Arguments) -> Ending:
         if "findings" in arguments:
@@ -131,11 +138,13 @@ def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:
     server = FakeServer(answer)
     client = CheckClient(server, Limits(10.0, 1 << 30))
     minimum = Minimum(client, Candidate.whole(program), CRASH)
-    told = explain(minimum, Shown(lies={"pool": "has strides [48, 1]"}))
+    told = explain(minimum, Shown(lies={"pool": strided("pool", (48, 1), (1, 4))}))
     assert told.cause[0] == (
         "mine.pool.default lies about its result: it has a fake kernel (my_ops.py:10) "
-        "that promises f32[2], given x[2]; its result is f32[3]."
+        "that promises float32[2] with strides [1]; its result is float32[3] with "
+        "strides [1], given x[2]."
     )
+    assert (told.lies[0].declared, told.lies[0].made) == (found.declared, found.made)
     assert Explanation.from_line(told.to_line()) == told
     assert sum("findings" in asked for asked in server.arguments) == 1
     honest = explain(asked(whole(chain("x", "relu", "exp"))), Shown(minimal=True))
@@ -151,10 +160,11 @@ def test_operator_that_lies_is_blamed_for_an_index_made_of_its_result(
     found = Chain(kernel="cpp_0", guilty=(shift, relu), dies=(cos,), cause=said)
     monkeypatch.setattr(cause, "chain", lambda *_: found)
     assert explain(minimum, Shown()).guilty == (shift, relu)
-    told = explain(minimum, Shown(lies={"shift": "is torch.int32, says torch.int64"}))
+    of_dtype = lie("shift", tensor("int32", 6), tensor("int64", 6))
+    told = explain(minimum, Shown(lies={"shift": of_dtype}))
     assert told.guilty == (shift,)
     assert told.cause == (
-        "aten.shift.default lies about its result: in the original it is torch.int32, "
-        "says torch.int64.",
+        "aten.shift.default lies about its result: in the original it is "
+        "torch.int32[6] on cpu, its metadata says torch.int64[6] on cpu.",
         *said[:2],
     )

@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.lies import strided, tensor
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.kernel_values import Wrong
+from shrinkfx.protocol.operators import OperatorFinding, What
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.compiling import Halted
@@ -36,6 +38,7 @@ from shrinkfx.report.issue.sentences import title_of
 from shrinkfx.report.issue.text import issue_text
 from shrinkfx.report.record import Conditions, Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.report.record import Search as Searched
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.report.written import Verified, Written
 
 SEEN = Signature(
@@ -276,17 +279,18 @@ def test_decisions_of_the_compiler_are_told_once_in_other_words() -> None:
 
 
 def test_warnings_are_told_without_options_of_the_tool() -> None:
-    careful = (
+    warnings = (
         "with CHECK=1 the program refuses its inputs (size 25==22); the failure may be "
         "theirs. Other inputs: --inputs FILE; to reduce the refusal: --until x",
-        "lying operator: mix (my.mix.default) has strides [1]",
         "with CHECK=1 it fails otherwise: assert in run: expected size 4; what that "
         "names may be the cause. To reduce that instead: --until assert",
     )
+    lies = (strided("mix", (1,), (2,), "my.mix.default"),)
+    careful = OtherCauses(lies, warnings=warnings)
     text = text_of(replace(FACTS, careful=careful))
     assert "expected size 4; what that names may be the cause.\n" in text
     said = "With CHECK=1 the program refuses its inputs (size 25==22), which may be"
-    assert "Seen of the original program, at sizes of its own:\n- With" in text
+    assert "Seen of the original program, at sizes of its own:\n- The fake" in text
     assert f"{said} what is wrong.\n" in text
     assert "The fake kernel of an operator is wrong: mix (`my.mix`) has strides" in text
     assert "--" not in text.partition("### Error")[0]
@@ -297,10 +301,13 @@ def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> 
     said = "has a fake kernel that promises f32[2], given x[2]; its result is f32[3]"
     lie = Lie(mix, said, "/home/me/models/ops.py:12")
     found = Explanation(cause=(lie.sentence,), guilty=(mix,), lies=(lie,))
-    careful = (
-        "custom operator: mix (my.mix.default) has a fake kernel that promises f32[64]",
-        "lying operator: other (my.other.default) has strides [1]",
+    whole = OperatorFinding(
+        *("my.mix.default", What.FAKE, "mix"),
+        declared=tensor("f32", 64),
+        made=tensor("f32", 96),
     )
+    others = strided("other", (1,), (2,), "my.other.default")
+    careful = OtherCauses((others,), (whole,))
     text = text_of(replace(FACTS, careful=careful), found)
     title, top, rest = text.split("\n\n", 2)
     assert title.startswith("# my.mix: its fake kernel is wrong (AOTInductor: wrong ")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.lies import strided
 
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.readers.asan import MemoryReport
@@ -17,6 +18,7 @@ from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.operators import OperatorFinding, What
 from shrinkfx.report.issue.from_model import FromModel
 from shrinkfx.report.record import (
     BuildCounts,
@@ -42,8 +44,8 @@ TWO = apply(THREE, [Drop(frozenset({"relu"}))])
 TARGET = Signature(Kind.IMA, Stage.RUN, MEMORY, "SIGSEGV of 40")
 ASAN = MemoryReport("heap-buffer-overflow", "read", 4, "kernel", 7, "0 bytes after")
 CAUSES = OtherCauses(
-    ("mix (my.mix.default) has strides [1]",),
-    ("custom operator: fill (my.fill.default) writes",),
+    (strided("mix", (1,), (2,), "my.mix.default"),),
+    (OperatorFinding("my.fill.default", What.WRITES, "fill", argument="x"),),
     ("minutes were short",),
 )
 CAUGHT = ByCatch("nan", "compare", "output 0", 2, 3, "1a2b")
@@ -133,8 +135,9 @@ WRITTEN: Mapping[str, Any] = {
         "thread": "",
     },
     "warnings": [
-        "lying operator: mix (my.mix.default) has strides [1]",
-        "custom operator: fill (my.fill.default) writes",
+        "lying operator: mix (my.mix.default) has strides [1], its metadata says [2]",
+        "custom operator: fill (my.fill.default) writes to its argument x, which its "
+        "schema does not declare",
         "minutes were short",
     ],
     "suspects": [
@@ -212,7 +215,7 @@ def test_repro_warns_of_no_operator_that_is_gone() -> None:
         (("my.fill.default", "my.mix.default"), (mix, fill, other)),
         (("my.mix.out", "mix"), (other,)),
     ):
-        assert CAUSES.left_in(targets) == left
+        assert CAUSES.left_in(targets).all() == left
 
 
 def test_script_that_compares_is_not_held_to_the_words_that_were_asked_for() -> None:

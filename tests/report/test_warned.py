@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from support.lies import lie, strided, tensor
+
 from shrinkfx.report.warned import OtherCauses, in_one, without_advice
 
-MIX = "(my.mix.default)"
-LIE = f"mix {MIX} has strides [1, 5], its metadata says [5, 1]"
+MIX = "my.mix.default"
+LIE = strided("mix", (1, 5), (5, 1), MIX)
+SAID = f"lying operator: mix ({MIX}) has strides [1, 5], its metadata says [5, 1]"
 
 
 def test_calls_that_lie_alike_are_one_line() -> None:
-    six = [LIE, *(LIE.replace("mix ", f"mix_{n} ", 1) for n in range(1, 6))]
-    assert in_one(six) == [f"{LIE} (6 calls)"]
-    assert in_one(six[:1]) == [LIE]
+    six = [LIE, *(replace(LIE, node=f"mix_{n}") for n in range(1, 6))]
+    assert in_one(six) == [f"{SAID} (6 calls)"]
+    assert in_one(six[:1]) == [SAID]
     assert in_one([]) == []
 
 
 def test_calls_at_other_sizes_are_one_line_that_says_so() -> None:
-    other = f"mix_1 {MIX} has strides [1, 7], its metadata says [7, 1]"
-    assert in_one([LIE, other]) == [f"{LIE} (2 calls, at other sizes in some)"]
+    other = strided("mix_1", (1, 7), (7, 1), MIX)
+    assert in_one([LIE, other]) == [f"{SAID} (2 calls, at other sizes in some)"]
 
 
 def test_other_lies_results_and_operators_have_lines_of_their_own() -> None:
-    dtype = f"mix_1 {MIX} is torch.int64[2] on cpu, its metadata says torch.float32[2]"
-    second = LIE.replace(MIX, f"{MIX}[1]")
-    other = LIE.replace("mix", "fill")
-    assert in_one([LIE, dtype, second, other]) == [LIE, dtype, second, other]
+    dtype = lie("mix_1", tensor("int64", 4, 6), operator=MIX)
+    second = replace(LIE, place="[1]")
+    other = replace(LIE, operator="my.fill.default")
+    assert in_one([LIE, dtype, second, other]) == [
+        SAID,
+        f"lying operator: mix_1 ({MIX}) is torch.int64[4, 6] on cpu, its metadata says "
+        "torch.float32[4, 6] on cpu",
+        SAID.replace(f"({MIX})", f"({MIX})[1]"),
+        SAID.replace(MIX, "my.fill.default"),
+    ]
 
 
 def test_a_lie_is_still_found_by_its_operator() -> None:
-    twice = OtherCauses((LIE, LIE.replace("mix ", "mix_1 ", 1)))
-    told = (f"lying operator: {LIE} (2 calls)",)
-    assert twice.of_operators() == told
-    assert twice.left_in(["my.mix.default"]) == told
-    assert twice.left_in(["aten.add.Tensor"]) == ()
+    twice = OtherCauses((LIE, replace(LIE, node="mix_1")))
+    told = (f"{SAID} (2 calls)",)
+    assert twice.all() == told
+    assert twice.left_in([MIX]).all() == told
+    assert twice.left_in(["aten.add.Tensor"]).all() == twice.less(MIX).all() == ()
 
 
 def test_what_to_type_next_is_left_out_of_a_warning() -> None:

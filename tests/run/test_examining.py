@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 from support.doubles import DESCRIPTION, Arguments, FakeServer
+from support.lies import strided, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Noted
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.descriptions import Examined
-from shrinkfx.protocol.files import OperatorFinding, What
+from shrinkfx.protocol.operators import OperatorFinding, What
 from shrinkfx.protocol.requests import Request
+from shrinkfx.report.warned import of_examined
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described
 from shrinkfx.run.examining import examine_operators
@@ -26,21 +28,19 @@ from shrinkfx.testing import chain
 MIX = "mix (my.mix.default)"
 FILL = "fill (my.fill.default)"
 FOUND = [
-    OperatorFinding("my.mix.default", What.WRITES, "mix", "writes to its argument x"),
+    OperatorFinding("my.mix.default", What.WRITES, "mix", argument="x"),
     OperatorFinding(
         "my.mix.default",
         What.FAKE,
         "mix",
-        "has a fake kernel that promises \x1b[31mless",
+        error="TypeError: \x1b[31mless",
     ),
+    OperatorFinding("my.roll.default", What.FAKE, "roll", error="more"),
+    OperatorFinding("my.fill.default", What.FAKE, "fill", error="4"),
     OperatorFinding(
-        "my.roll.default", What.FAKE, "roll", "has a fake kernel that promises more"
-    ),
-    OperatorFinding(
-        "my.fill.default", What.FAKE, "fill", "has a fake kernel that promises 4"
-    ),
-    OperatorFinding(
-        "my.fill.default", What.FIXES, "fill", "has a fake kernel that fixes dim 0"
+        *("my.fill.default", What.FIXES, "fill"),
+        declared=tensor("float32", 4, 6),
+        made=tensor("float32", 5, 6),
     ),
 ]
 
@@ -63,7 +63,7 @@ def examined(
     custom: tuple[str, ...] = ("my.mix.default",),
     stopped: str = "",
     minutes: float | None = None,
-) -> tuple[tuple[str, ...], list[str], Server]:
+) -> tuple[list[str], list[str], Server]:
     """Examine a program of which one operator is known to lie."""
 
     def answer(arguments: Any) -> Ending:
@@ -75,25 +75,27 @@ def examined(
     options = Options(Path("model.pt2"), max_minutes=minutes)
     context = RunContext(options, folder, lambda event: said.append(event))
     context.budget.clock = lambda: context.budget.started
-    known = ("roll (my.roll.default) has strides [1], its metadata says [2]",)
+    known = (strided("roll", (1,), (2,), "my.roll.default"),)
     about = replace(DESCRIPTION, stopped=stopped, custom=custom, mismatches=known)
     described = Described(chain("x", "relu"), about)
     client = CheckClient(server, Limits(600.0, 1 << 30))
-    warnings = examine_operators(context, client, described)
+    warnings = [*map(of_examined, examine_operators(context, client, described))]
     return warnings, [e.text for e in said if isinstance(e, Noted)], server
 
 
 WARNINGS = [
-    f"custom operator: {MIX} writes to its argument x",
-    f"custom operator: {MIX} has a fake kernel that promises less",
-    f"custom operator: {FILL} has a fake kernel that fixes dim 0",
+    f"custom operator: {MIX} writes to its argument x, which its schema does not "
+    "declare",
+    f"custom operator: {MIX} has a fake kernel that raises TypeError: less",
+    f"custom operator: {FILL} has a fake kernel that fixes dim 0 of its result to 4: "
+    "not SymInt-aware; it is 5",
 ]
 
 
 def test_findings_are_warnings_but_for_lies_that_are_known(tmp_path: Path) -> None:
     warnings, said, _ = examined(tmp_path, Ending("exit", answer=Examined((), False)))
     assert said == WARNINGS
-    assert warnings == tuple(WARNINGS)
+    assert warnings == WARNINGS
 
 
 def test_what_was_found_before_a_death_is_told_with_that(tmp_path: Path) -> None:

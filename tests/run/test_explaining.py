@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.doubles import FakeServer
+from support.lies import lie, strided, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import UsageError, WorkerError
@@ -200,13 +201,10 @@ def test_summary_that_is_there_has_the_cause_as_well(out: Path) -> None:
 
 
 def test_lie_is_told_of_each_operator_and_of_which_result() -> None:
+    """What eager has said is handed on as it is; words are made at the end."""
     kept = kept_of(whole(chain("x", "relu")))
-    mismatches = (
-        "mix (my.mix.default) has strides [1], its metadata says [2]",
-        "pair (my.pair.default)[1] is torch.int32[2] on cpu, its metadata says another",
-    )
-    subject = replace(kept.subject, other_causes=OtherCauses(mismatches))
-    assert explaining._shown(subject, False, True, None).lies == {
-        "mix": "has strides [1], its metadata says [2]",
-        "pair": "is torch.int32[2] on cpu, its metadata says another (result [1])",
-    }
+    pair = lie("pair", tensor("int32", 2), tensor("int64", 2), place="[1]")
+    told = OtherCauses((strided("mix", (1,), (2,)), pair))
+    subject = replace(kept.subject, other_causes=told)
+    lies = explaining._shown(subject, False, True, None).lies
+    assert lies == {"mix": told.mismatches[0], "pair": pair}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.lies import strided
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import StorageError, WorkerError
@@ -20,6 +22,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.operators import OperatorFinding, What
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.record import ProgramSize
@@ -119,11 +122,12 @@ def calls(candidate: Candidate, name: str) -> bool:
     return f"aten.{name}.default" in targets
 
 
-ITS_LIE = "lies (aten.lies.default) has strides [1, 2], its metadata says [3, 1]"
+ITS_LIE = strided("lies", (1, 2), (3, 1))
+ITS_WRITE = OperatorFinding("aten.lies.default", What.WRITES, "lies", argument="x")
 
 
 @pytest.mark.parametrize(
-    "causes", [OtherCauses(mismatches=(ITS_LIE,)), OtherCauses(examined=(ITS_LIE,))]
+    "causes", [OtherCauses(mismatches=(ITS_LIE,)), OtherCauses(examined=(ITS_WRITE,))]
 )
 def test_another_call_of_an_operator_that_lies_is_no_second_failure(
     causes: OtherCauses, tmp_path: Path
@@ -147,7 +151,7 @@ def test_what_fails_without_any_call_of_what_lies_is_a_second_failure(
     def fails(candidate: Candidate, _: int) -> bool:
         return calls(candidate, "lies") or {"relu", "cos"} <= candidate.keep
 
-    suspected = OtherCauses(mismatches=(ITS_LIE, ITS_LIE.replace("lies ", "lies_1 ")))
+    suspected = OtherCauses(mismatches=(ITS_LIE, replace(ITS_LIE, node="lies_1")))
     found, notes = reduced(tmp_path, fails, operators=4, program=LIES, causes=suspected)
     assert calls(found.reducer.best, "lies")
     assert found.rest == "reproduced"

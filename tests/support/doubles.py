@@ -147,7 +147,6 @@ DESCRIPTION = Description(
     eager_error="",
     stopped="",
     mismatches=(),
-    mismatched=(),
     custom=(),
     inputs=1,
     dynamic_dims=0,

@@ -127,8 +127,8 @@ def count_calls(request: Request, folder: Path) -> Answer:
     """Note a call in a file, as whoever describes a program leaves values behind."""
     with Path(_told(request)["calls"]).open("a") as calls:
         calls.write("call\n")
-    texts, names = ("skeleton.json", "", ""), ((), (), ())
-    return Description(*texts, *names, inputs=1, dynamic_dims=0, keeps_state=False)
+    texts = ("skeleton.json", "", "")
+    return Description(*texts, (), (), inputs=1, dynamic_dims=0, keeps_state=False)
 
 
 def fill_the_disk(request: Request, folder: Path) -> Answer:

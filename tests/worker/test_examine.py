@@ -16,7 +16,7 @@ from torch.export import Dim
 
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Examined
-from shrinkfx.protocol.files import OperatorFinding, What
+from shrinkfx.protocol.operators import OperatorFinding, What
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.protocol.tasks import Examine, ExamineCandidate
 from shrinkfx.worker.forkserver.supervise import become_subreaper, supervise
@@ -224,7 +224,8 @@ def test_operator_that_kills_its_process_is_named_with_the_sizes(
     )
     assert (ending.how, ending.code) == ("signal", signal.SIGSEGV)
     assert ending.operator == "declared.crashes.default (crashes) given x[5, 3]"
-    assert "writes to its argument y" in path.read_text()  # it was written before
+    (before,) = map(OperatorFinding.from_line, path.read_text().splitlines())
+    assert (before.what, before.argument) == (What.WRITES, "y")
 
 
 def test_where_a_fake_kernel_stands_is_told_if_a_file_has_it() -> None:

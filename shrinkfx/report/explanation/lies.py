@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shrinkfx.protocol.operators import TensorFacts
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.operators import Operator
 
@@ -20,12 +21,18 @@ class Lie(Message):
         fake_kernel: file and line of its fake kernel, or ''.
         in_original: ``said`` tells of the original instead, whose sizes need not be
             the result's: that was not examined, or today's fake kernel is right.
+        result: which of several results it is of, ``[1]``; or ''.
+        declared, made: that result, as it is promised and as it is; None where that
+            is not known, or not what is wrong.
     """
 
     operator: Operator
     said: str
     fake_kernel: str = ""
     in_original: bool = False
+    result: str = ""
+    declared: TensorFacts | None = None
+    made: TensorFacts | None = None
 
     @property
     def sentence(self) -> str:

@@ -10,6 +10,7 @@ from shrinkfx.program.words import cut_middle
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.issue.log import without_warnings
 from shrinkfx.report.record import RunRecord
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.version import __version__
 
 _LOG = 8_000
@@ -63,7 +64,7 @@ class IssueFacts(Message):
     guarded: bool
     inductor: str
     environment: tuple[str, ...]
-    careful: tuple[str, ...]
+    careful: OtherCauses
     minimal: bool
     stopped: str
     log: str
@@ -109,7 +110,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         guarded=record.guarded,
         inductor=inductor,
         environment=tuple(written.environment),
-        careful=record.warnings,
+        careful=record.careful,
         minimal=record.search.minimal,
         stopped=record.search.stopped,
         log=cut_middle(without_warnings(verified.log), _LOG),

@@ -21,7 +21,7 @@ from shrinkfx.report.issue.sentences import (
     sentence,
     title_of,
 )
-from shrinkfx.report.issue.to_author import about_it, address, addressed_to
+from shrinkfx.report.issue.to_author import address, addressed_to
 from shrinkfx.report.issue.unknown import not_known
 
 ISSUE = "ISSUE.md"
@@ -103,8 +103,10 @@ def _description(
 def _of_the_original(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
     """Tell what else may be the cause, with the sizes that the original had."""
     wrong = addressed_to(explanation)
-    told = [s for s in facts.careful if wrong is None or not about_it(s, wrong)]
-    if told:
+    careful = facts.careful
+    if wrong is not None:  # what the result shows of it is told
+        careful = careful.less(wrong.operator.operator)
+    if told := careful.all():
         rows = "\n".join(f"- {_sentence(text)}" for text in told)
         yield f"Seen of the original program, at sizes of its own:\n{rows}"
 

@@ -54,9 +54,3 @@ def address(facts: IssueFacts, wrong: Wrong) -> str:
         "arguments of its call in the repro, as a tuple (not the repro's own `args`); "
         f"then mend the {wrong.what}."
     )
-
-
-def about_it(warning: str, wrong: Wrong) -> bool:
-    """Tell whether a warning says of the original what is known of the result."""
-    is_of_operator = warning.startswith(("lying operator: ", "custom operator: "))
-    return is_of_operator and f"({wrong.operator.operator})" in warning

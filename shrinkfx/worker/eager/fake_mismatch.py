@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
+from shrinkfx.protocol.operators import FakeMismatch, TensorFacts
 from shrinkfx.worker.sizes.bindings import SizesByName, evaluate
 
 _BUILT_IN = ("aten.", "prims.", "cond")
@@ -19,15 +21,13 @@ class FakeMismatches:
 
     Attributes:
         sizes: what the symbols stand for.
-        found: a line for each operator that lies.
-        mismatched: the nodes of these operators.
+        found: results of the operators that lie.
         untrue: nodes whose dtype, shape or device is not what they say, whoever lied.
     """
 
     def __init__(self) -> None:
         self.sizes: SizesByName = {}
-        self.found: list[str] = []
-        self.mismatched: list[str] = []
+        self.found: list[FakeMismatch] = []
         self.untrue: set[fx.Node] = set()
 
     def look(self, n: fx.Node, real: torch.Tensor) -> None:
@@ -35,21 +35,25 @@ class FakeMismatches:
         fake = n.meta.get("val")
         if not isinstance(fake, torch.Tensor):
             return
-        producer = _producer(n)
+        producer, _ = _producer(n)
         if not self._is_like(fake, real):
             # What is computed from a lie is one as well, but no other operator's.
             if n.op != "placeholder" and not self.untrue & {*producer.all_input_nodes}:
-                self._note(producer, self.describe(n, real))
+                self.found.append(self.describe(n, real))
             self.untrue.add(n)
         elif n.op != "placeholder" and not str(producer.target).startswith(_BUILT_IN):
             self._look_at_strides(n, fake, real)
 
-    def describe(self, n: fx.Node, real: torch.Tensor) -> str:
-        fake = n.meta["val"]
-        said = [evaluate(size, self.sizes) for size in fake.shape]
-        return (
-            f"{_name(n)} is {real.dtype}{list(real.shape)} on "
-            f"{real.device}, its metadata says {fake.dtype}{said} on {fake.device}"
+    def describe(self, n: fx.Node, real: torch.Tensor) -> FakeMismatch:
+        """Hold a value against what is declared of it."""
+        fake, (producer, place) = n.meta["val"], _producer(n)
+        return FakeMismatch(
+            node=producer.name,
+            operator=str(producer.target),
+            place=place,
+            declared=facts_of(fake, lambda size: evaluate(size, self.sizes)),
+            made=facts_of(real),
+            within=producer.name,
         )
 
     def _is_like(self, fake: torch.Tensor, real: torch.Tensor) -> bool:
@@ -67,18 +71,12 @@ class FakeMismatches:
         """Note wrong strides of custom operators; PyTorch's own guess some."""
         said = [evaluate(step, self.sizes) for step in fake.stride()]
         layout = zip(real.shape, real.stride(), said, strict=True)
-        if any(size > 1 and step != told for size, step, told in layout):
-            lie = f"{_name(n)} has strides {list(real.stride())}"
-            self._note(_producer(n), f"{lie}, its metadata says {said}")
-
-    def _note(self, producer: fx.Node, lie: str) -> None:
-        self.found.append(lie)
-        self.mismatched.append(producer.name)
+        if any(size > 1 and told not in (None, step) for size, step, told in layout):
+            self.found.append(self.describe(n, real))
 
     def clear(self) -> None:
         """Forget what has been found, but not what is untrue."""
         self.found.clear()
-        self.mismatched.clear()
 
 
 class Watcher(fx.Interpreter):
@@ -103,7 +101,11 @@ class Watcher(fx.Interpreter):
             if len(self.mismatches.found) > before:
                 self.mismatches.untrue.add(n)
                 # Names within a branch are its own.
-                self.mismatches.mismatched[before:] = [user.name for user in n.users]
+                within = next(iter(n.users)).name
+                self.mismatches.found[before:] = [
+                    replace(lie, within=within)
+                    for lie in self.mismatches.found[before:]
+                ]
             return results
 
         return run
@@ -114,16 +116,27 @@ def is_branching(n: fx.Node) -> bool:
     return n.target is torch.ops.higher_order.cond
 
 
-def _producer(n: fx.Node) -> fx.Node:
-    """Find the operator that a value is one of several results of."""
+def _producer(n: fx.Node) -> tuple[fx.Node, str]:
+    """Find the operator that a value is one of several results of, and of which."""
+    place = ""
     while n.target is operator.getitem and isinstance(n.args[0], fx.Node):
-        n = n.args[0]
-    return n
+        place, n = f"[{n.args[1]}]{place}", n.args[0]
+    return n, place
 
 
-def _name(n: fx.Node) -> str:
-    """Name an operator, and which of its results is meant."""
-    places = ""
-    while n.target is operator.getitem and isinstance(n.args[0], fx.Node):
-        places, n = f"[{n.args[1]}]{places}", n.args[0]
-    return f"{n.name} ({n.target}){places}"
+def facts_of(
+    tensor: torch.Tensor, size_of: Callable[[Any], int | None] = int
+) -> TensorFacts:
+    """State what a tensor is, without its values.
+
+    Args:
+        size_of: what a size is that may be a symbol; None where nobody knows.
+    """
+    is_strided = tensor.layout == torch.strided
+    return TensorFacts(
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(map(size_of, tensor.shape)),
+        strides=tuple(map(size_of, tensor.stride())) if is_strided else (),
+        device=str(tensor.device),
+        layout="" if is_strided else str(tensor.layout).removeprefix("torch."),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
+from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.worker.disk_space import require_space_for_values
 from shrinkfx.worker.eager import uninitialised
 from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
@@ -38,13 +39,12 @@ class Recorded:
         error: at which it stopped on the failing inputs, or ''; values up to there
             are kept.
         stopped: the node that raised it.
-        mismatches: what operators' metadata says wrongly; ``mismatched``: their nodes.
+        mismatches: what operators' metadata says wrongly.
     """
 
     error: str = ""
     stopped: str = ""
-    mismatches: tuple[str, ...] = ()
-    mismatched: tuple[str, ...] = ()
+    mismatches: tuple[FakeMismatch, ...] = ()
 
 
 class Values:
@@ -78,11 +78,8 @@ class Values:
             for name, inputs in self._runs.items()
         ]
         # Where only the example fails, its values are missing for cuts.
-        return replace(
-            runs[-1],
-            mismatches=_each_once(lie for run in runs for lie in run.mismatches),
-            mismatched=_each_once(name for run in runs for name in run.mismatched),
-        )
+        lies = (lie for run in runs for lie in run.mismatches)
+        return replace(runs[-1], mismatches=tuple(dict.fromkeys(lies)))
 
     def example(self, name: str) -> torch.Tensor:
         return self._load(self._folder / _EXAMPLE, name)
@@ -122,10 +119,6 @@ class Values:
         return ""
 
 
-def _each_once(words: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(words))
-
-
 class _Recorder(Watcher):
     """Keeps what each node yields."""
 
@@ -146,8 +139,7 @@ class _Recorder(Watcher):
     def go(self, inputs: Inputs) -> Recorded:
         error = self._run(inputs)
         stopped = self._at if error else ""
-        lies = self.mismatches
-        return Recorded(error, stopped, tuple(lies.found), tuple(lies.mismatched))
+        return Recorded(error, stopped, tuple(self.mismatches.found))
 
     def _run(self, inputs: Inputs) -> str:
         flat = flat_inputs(self._exported, inputs)
@@ -181,7 +173,7 @@ class _Recorder(Watcher):
                 self._is_given_others = True
             elif n in self.mismatches.untrue:
                 lie = self.mismatches.describe(n, value)
-                (self._folder / f"{n.name}.lie").write_text(lie)
+                (self._folder / f"{n.name}.lie").write_text(lie.text)
         elif isinstance(value, (bool, int, float)):
             self._scalars[n.name] = value
             if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.SymInt):

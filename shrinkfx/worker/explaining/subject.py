@@ -22,8 +22,8 @@ from shrinkfx.protocol.anatomy import (
     EagerState,
     GivenInput,
     Symbol,
-    Untrue,
 )
+from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.worker.eager import uninitialised
 from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
 from shrinkfx.worker.eager.intermediates import SEED
@@ -162,7 +162,7 @@ class EagerFacts:
     """
 
     ranges: tuple[EagerRange, ...]
-    untrue: tuple[Untrue, ...]
+    untrue: tuple[FakeMismatch, ...]
     layouts: Mapping[str, EagerLayout]
     states: tuple[EagerState, ...] = ()
 
@@ -195,9 +195,7 @@ def eager_facts(run: Rebuilt, second_seed: int, calls: int = 1) -> EagerFacts:
         for name, value in first.values.items()
         if identical(value, second.values.get(name))
     )
-    pairs = zip(first.mismatches.mismatched, first.mismatches.found, strict=True)
-    untrue = tuple(Untrue(*pair) for pair in pairs)
-    return EagerFacts(ranges, untrue, first.layouts, held)
+    return EagerFacts(ranges, tuple(first.mismatches.found), first.layouts, held)
 
 
 class _Whole(Watcher):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ from torch.utils import _pytree as pytree
 
 from shrinkfx.program.sizes import near
 from shrinkfx.protocol.descriptions import Examined
-from shrinkfx.protocol.files import OperatorFinding, What
+from shrinkfx.protocol.operators import OperatorFinding, What
 from shrinkfx.protocol.tasks import Examine, ExamineCandidate
-from shrinkfx.worker.eager.fake_mismatch import is_branching
+from shrinkfx.worker.eager.fake_mismatch import facts_of, is_branching
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import SEED, copy_of
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
@@ -117,32 +117,42 @@ class Examination:
         except _EagerEnds as error:
             print(f"shrinkfx: eager ends: {error}", flush=True)
 
-    def note(self, node: fx.Node, what: What, said: str) -> None:
+    def note(self, found: OperatorFinding, target: Any) -> None:
         """Write something down, unless it is known of the operator."""
-        operator = str(node.target)
-        if (operator, what) not in self._found:
-            self._found.add((operator, what))
-            is_fake = what in (What.FAKE, What.FIXES)
-            place = fake_kernel_of(node.target) if is_fake else ""
-            found = OperatorFinding(operator, what, node.name, said, place)
+        if (found.operator, found.what) not in self._found:
+            self._found.add((found.operator, found.what))
+            is_fake = found.what in (What.FAKE, What.FIXES)
+            place = fake_kernel_of(target) if is_fake else ""
             with self.findings.open("a") as file:
-                file.write(found.to_line())
+                file.write(replace(found, fake_kernel=place).to_line())
 
     def look(
-        self, node: fx.Node, given: str, promised: Sequence[Any], real: Sequence[Any]
+        self, node: fx.Node, call: str, promised: Sequence[Any], real: Sequence[Any]
     ) -> None:
         """Compare what a fake kernel promises with what there is."""
         for place, (fake, value) in enumerate(zip(promised, real, strict=False)):
             if isinstance(fake, Tensor) and isinstance(value, Tensor):
                 known = self._promises.setdefault((node, place), Promises())
                 known.see(fake, value)
-                result = f"its result {place}" if len(real) > 1 else "its result"
-                if text := known.fixed():
-                    said = f"has a fake kernel that fixes {text}, {given}"
-                    self.note(node, What.FIXES, said.format(result))
-                elif text := broken(fake, value):
-                    said = f"has a fake kernel that {text}, {given}"
-                    self.note(node, What.FAKE, said.format(result))
+                dim = known.fixed()
+                if dim is None and not broken(fake, value):
+                    continue
+                found = OperatorFinding(
+                    operator=str(node.target),
+                    what=What.FAKE if dim is None else What.FIXES,
+                    node=node.name,
+                    call=call,
+                    place=place if len(real) > 1 else None,
+                    declared=facts_of(fake, _known),
+                    made=facts_of(value),
+                    dim=dim or 0,
+                )
+                self.note(found, node.target)
+
+
+def _known(size: Any) -> int | None:
+    """Take a size that is a number; another one depends on data."""
+    return size if isinstance(size, int) else None
 
 
 def _own(value: Any) -> Any:
@@ -175,8 +185,9 @@ class _Observer(fx.Interpreter):
         real = pytree.tree_leaves(value)
         self._look_at_memory(n, given, before, real)
         if isinstance(promised, str):
-            text = f"has a fake kernel that raises {promised}, {words}"
-            self._examination.note(n, What.FAKE, text)
+            whose = str(n.target), What.FAKE, n.name
+            found = OperatorFinding(*whose, call=words, error=promised)
+            self._examination.note(found, n.target)
         elif promised is not None:
             self._examination.look(n, words, promised, real)
         self._examination.operators.add(str(n.target))
@@ -198,23 +209,29 @@ class _Observer(fx.Interpreter):
     def _look_at_memory(
         self, n: fx.Node, given: list[Given], before: list[Any], results: list[Any]
     ) -> None:
-        note = self._examination.note
-        written = [tensor for argument, tensor in given if argument.written]
-        for (argument, tensor), was in zip(given, before, strict=True):
-            is_another = any(_share(tensor, other) for other in written)
-            if was is not None and not is_another and not _is_same(was, tensor):
-                text = f"writes to its argument {argument.name}"
-                note(n, What.WRITES, f"{text}, which its schema does not declare")
-        if _declares_views(n.target):
-            return
-        made = [value for value in results if isinstance(value, Tensor)]
-        for argument, tensor in given:
-            if any(_share(value, tensor) for value in made):
-                text = f"returns memory of its argument {argument.name}"
-                note(n, What.SHARES, f"{text}, which its schema does not declare")
-        if any(_share(a, b) for a, b in itertools.combinations(made, 2)):
-            text = "returns results that share memory"
-            note(n, What.SHARES, f"{text}, which its schema does not declare")
+        for what, argument in _undeclared(n.target, given, before, results):
+            operator = str(n.target)
+            found = OperatorFinding(operator, what, n.name, argument=argument)
+            self._examination.note(found, n.target)
+
+
+def _undeclared(
+    target: Any, given: list[Given], before: list[Any], results: list[Any]
+) -> Iterator[tuple[What, str]]:
+    """List what a call did with memory that the schema does not declare."""
+    written = [tensor for argument, tensor in given if argument.written]
+    for (argument, tensor), was in zip(given, before, strict=True):
+        is_another = any(_share(tensor, other) for other in written)
+        if was is not None and not is_another and not _is_same(was, tensor):
+            yield What.WRITES, argument.name
+    if _declares_views(target):
+        return
+    made = [value for value in results if isinstance(value, Tensor)]
+    for argument, tensor in given:
+        if any(_share(value, tensor) for value in made):
+            yield What.SHARES, argument.name
+    if any(_share(a, b) for a, b in itertools.combinations(made, 2)):
+        yield What.SHARES, ""
 
 
 def _declares_views(target: Any) -> bool:

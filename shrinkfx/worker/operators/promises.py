@@ -14,7 +14,6 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from shrinkfx.failure.classify import first_line
-from shrinkfx.worker.graph.describe import tensor_type
 from shrinkfx.worker.model import Keywords
 
 
@@ -58,43 +57,33 @@ class Promises:
         if fake.dim() == real.dim():
             self.seen.append((promised, list(real.shape)))
 
-    def fixed(self) -> str:
-        """Say which dim was promised to be the same in all runs, and is not; or ''."""
+    def fixed(self) -> int | None:
+        """Name the dim that was promised to be the same in all runs, and is not."""
         for dim, size in enumerate(self.seen[-1][0] if self.seen else ()):
             said = {promised[dim] for promised, _ in self.seen}
             was = {real[dim] for _, real in self.seen}
             is_here = self.seen[-1][1][dim]
             if size not in (None, is_here) and len(said) == 1 < len(was):
-                return f"dim {dim} of {{}} to {size}: not SymInt-aware; it is {is_here}"
-        return ""
+                return dim
+        return None
 
 
-def broken(fake: Tensor, real: Tensor) -> str:
-    """Say how a promise is broken, or ''; sizes that depend on data cannot be."""
-    if _is_like(fake, real):
-        return ""
-    return f"promises {_words(fake)}; {{}} is {_words(real)}"
+def broken(fake: Tensor, real: Tensor) -> bool:
+    """Tell whether a promise is broken; sizes that depend on data cannot be.
 
-
-def _is_like(fake: Tensor, real: Tensor) -> bool:
-    """Compare dtype, device and sizes, and strides of dims that have steps."""
+    Dtype, device and sizes are compared, and strides of dims that have steps.
+    """
     if (fake.dtype, fake.device.type, fake.dim()) != (
         *(real.dtype, real.device.type, real.dim()),
     ):
-        return False
+        return True
     if real.layout != torch.strided or fake.layout != torch.strided:
-        return fake.layout == real.layout
+        return fake.layout != real.layout
     known = [isinstance(size, int) for size in fake.shape]
     if any(k and a != b for k, a, b in zip(known, fake.shape, real.shape, strict=True)):
-        return False
+        return True
     steps = zip(real.shape, fake.stride(), real.stride(), strict=True)
-    return not real.numel() or all(
-        size < 2 or not isinstance(told, int) or told == step
+    return bool(real.numel()) and any(
+        size > 1 and isinstance(told, int) and told != step
         for size, told, step in steps
     )
-
-
-def _words(tensor: Tensor) -> str:
-    kind = tensor_type(tensor)
-    sizes = ", ".join(kind.shape)
-    return f"{kind.dtype}[{sizes}] with strides {list(tensor.stride())}"

@@ -73,7 +73,6 @@ def describe(arguments: Arguments, home: Path) -> Answer:
         eager_error="",
         stopped="",
         mismatches=(),
-        mismatched=(),
         custom=(),
         inputs=2,
         dynamic_dims=0,
