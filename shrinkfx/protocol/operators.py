@@ -96,6 +96,12 @@ class FakeMismatch(Message):
     within: str
 
     @property
+    def about(self) -> str:
+        """What calls of the operator are wrong about: ``my.rope.default: strides``."""
+        wrong = differing(self.declared, self.made) or ("strides",)
+        return f"{self.operator}{self.place}: {', '.join(wrong)}"
+
+    @property
     def is_of_strides(self) -> bool:
         """Tell whether nothing else is otherwise."""
         return differing(self.declared, self.made) in ((), ("strides",))

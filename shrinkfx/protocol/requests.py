@@ -128,6 +128,8 @@ class CheckOptions(ComparisonOptions, Message):
         kernels: those whose arguments are left there as well.
         data: a file for the values that a candidate's listing has by their keys alone,
             or None where it has none such.
+        lies: what its operators may be wrong about in eager, and one of them must, or
+            it passes: ``FakeMismatch.about``; () where nobody asks.
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
@@ -155,6 +157,7 @@ class CheckOptions(ComparisonOptions, Message):
     leave: str | None = None
     kernels: tuple[str, ...] = ()
     data: str | None = None
+    lies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from shrinkfx.check.listing import FakeTensors, list_candidate
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.signature import Stage
 from shrinkfx.journal.ahead import Ahead
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
@@ -108,7 +109,7 @@ def _searched(
     """Search among the listings of a result, from the first one that fails."""
     subject = subject.built_as(found.reducer.asker.build)
     subject = subject.with_options(form=CandidateForm.SOURCE, calls=found.calls)
-    subject = _showing_the_same(subject, found)
+    subject = _failing_by_the_same(subject, found)
     data = context.out / VALUES
     told, why = list_candidate(subject.client, found.reducer.best, data.resolve())
     if told is None:
@@ -133,15 +134,21 @@ def _searched(
 _BEGINS = "making what is left smaller: sizes, values, arguments"
 
 
-def _showing_the_same(subject: Subject, found: SearchResult) -> Subject:
+def _failing_by_the_same(subject: Subject, found: SearchResult) -> Subject:
     """Have what is wrong of a listing's results be what is of those of the operators.
 
     While operators go, wrong shapes become wrong values, and the other way round. What
     stays the same and is given less does that by another fault alone: at a size of one
-    an operator may have a shape of its own, say.
+    an operator may have a shape of its own, say. So what an operator is wrong about
+    stays the same as well, where it is part of the result.
     """
-    shown = found.reducer.asker.shown_by(found.reducer.best)
-    return replace(subject, target=subject.target.differing_as(shown))
+    best = found.reducer.best
+    target = subject.target.differing_as(found.reducer.asker.shown_by(best))
+    subject = replace(subject, target=target)
+    if target.stage not in (Stage.RUN, Stage.COMPARE):
+        return subject
+    left = (m for m in subject.other_causes.mismatches if m.within in best.keep)
+    return subject.with_options(lies=tuple(dict.fromkeys(m.about for m in left)))
 
 
 def _begun(

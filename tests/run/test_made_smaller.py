@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from support.fake_fitter import FakeFitter
+from support.lies import strided
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Event, Noted, Stepped
+from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
@@ -19,12 +21,13 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
-from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid, Raised
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.listed import Fitted, Listed, Typed
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate, FitRewrites, ListCandidate
 from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.listing import (
     MINIMAL,
@@ -44,6 +47,7 @@ WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "", "wrong")
 DIFFERS = Ending("exit", stage="done", answer=Checked(Difference("values", "wrong")))
 SHAPE = Ending("exit", stage="done", answer=Checked(Difference("shape", "shape 1")))
 PASSES = Ending("exit", stage="done")
+REFUSES = Ending("exit", stage="compile", answer=Raised("ValueError", "no such thing"))
 SAVED = Recipe((4, 6), "float32", Saved("example_x"))
 LISTED = listing("tanh = torch.ops.aten.tanh.default(x)\nreturn tanh", x=SAVED)
 DRAWN = Rewrite((Refill("x", Seeded("randn")),))
@@ -60,9 +64,13 @@ class Worker:
     """
 
     def __init__(
-        self, fails: Fails, refuses: type | None = None, misfit: str = ""
+        self,
+        fails: Fails,
+        refuses: type | None = None,
+        misfit: str = "",
+        failing: Ending = DIFFERS,
     ) -> None:
-        self._fails, self._misfit = fails, misfit
+        self._fails, self._misfit, self._failing = fails, misfit, failing
         self.refuses = refuses
         self.compiled: list[Listing] = []
         self.options: list[CheckOptions] = []
@@ -81,13 +89,13 @@ class Worker:
                 return Ending("exit", answer=replace(fitted, misfit=self._misfit))
         assert isinstance(task, CheckCandidate)
         if candidate.listing is None:
-            return DIFFERS if "tanh" in candidate.keep else PASSES
+            return self._failing if "tanh" in candidate.keep else PASSES
         self.options.append(request.options)
         self.compiled.append(candidate.listing)
         fails = self._fails(candidate.listing)
         if isinstance(fails, Ending):
             return fails
-        return DIFFERS if fails else PASSES
+        return self._failing if fails else PASSES
 
 
 def _fitted(candidate: Candidate, rewrites: tuple[Rewrite, ...]) -> Fitted:
@@ -101,13 +109,20 @@ def _fitted(candidate: Candidate, rewrites: tuple[Rewrite, ...]) -> Fitted:
 
 
 def reduced(
-    folder: Path, worker: Worker, journal: Journal | None = None, **options: Any
+    folder: Path,
+    worker: Worker,
+    journal: Journal | None = None,
+    *,
+    target: Signature = WRONG,
+    causes: OtherCauses | None = None,
+    **options: Any,
 ) -> tuple[SearchResult, list[Event]]:
     client = CheckClient(worker, Limits(10.0, 1 << 30), CheckOptions())
     events: list[Event] = []
     asked = Options(Path("model.pt2"), **options)
     context = RunContext(asked, folder, events.append, journal)
-    subject = Subject(WHOLE, ProgramSize(3, 5, 1, 0), client, WRONG, 1.0)
+    subject = Subject(WHOLE, ProgramSize(3, 5, 1, 0), client, target, 1.0)
+    subject = replace(subject, other_causes=causes or OtherCauses())
     found = reduce_listing(context, subject, reduce(context, subject), 0.0)
     say_what_is_minimal(context, found)
     return found, events
@@ -153,6 +168,20 @@ def test_wrong_values_do_not_become_a_wrong_shape(tmp_path: Path) -> None:
     assert found.kinds["sizes"] == MINIMAL
     caught = [c.text for c in found.by_catch()]
     assert caught == ["shape 1"]
+
+
+def test_what_operators_are_wrong_about_stays_the_same(tmp_path: Path) -> None:
+    """Of operators that are left, and only while what is sought is of a run."""
+    lies = (strided(name, (1, 4), (6, 1)) for name in ("tanh", "tanh", "cos"))
+    causes = OtherCauses(tuple(lies))
+    refused = observe(REFUSES).signature
+    assert refused is not None
+    said = ("aten.tanh.default: strides",)
+    for failing, target, kept in ((DIFFERS, WRONG, said), (REFUSES, refused, ())):
+        worker = Worker(lambda _: True, failing=failing)
+        found, _ = reduced(tmp_path, worker, target=target, causes=causes)
+        assert found.made_of is not None
+        assert {o.lies for o in worker.options} == {kept}
 
 
 def test_values_come_from_a_seed_where_that_fails_too(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.errors import LoadError
-from shrinkfx.protocol.answers import Answer, Checked, Difference
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.answers import Answer, Checked, Difference, Stopped
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.compare import Closeness
+from shrinkfx.worker.checking.lies import other_lies
 from shrinkfx.worker.checking.on_interpreter import on_interpreter
 from shrinkfx.worker.checking.with_aoti import with_aoti
 from shrinkfx.worker.disk_space import require_space_for_recording
@@ -110,5 +112,9 @@ def _checked(
     folder: Path,
     recording: Recording | None = None,
 ) -> Answer:
+    if options.lies:
+        note(Stage.EAGER)
+        if why := other_lies(run, options.lies):
+            return Stopped(why)
     check = on_interpreter if setup.backend == Backend.INTERPRETER else with_aoti
     return check(setup, run, options, note, folder, recording)

@@ -1,0 +1,62 @@
+"""What operators are wrong about in eager is asked about where it has to stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from shrinkfx.worker.checking.lies import other_lies
+from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.model import Inputs
+
+
+@pytest.fixture(name="half", scope="module")
+def _half() -> Iterator[None]:
+    """An operator with strides of its own in long rows, and an empty result of one."""
+    with torch.library._scoped_library("turned", "DEF") as lib:
+        lib.define("half(Tensor x) -> Tensor")
+        lib.impl("half", turned, "CompositeExplicitAutograd")
+        lib.impl("half", torch.empty_like, "Meta")
+        yield
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[-1] == 1:
+        return x[..., :0].clone()
+    if x.shape[-1] == 3:
+        raise RuntimeError("three is too many")
+    return x.t().contiguous().t() if x.shape[-1] > 4 else x.clone()
+
+
+class Half(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.turned.half(x.sin()).cos()
+
+
+def made(*shape: int) -> Rebuilt:
+    inputs = Inputs((torch.randn(shape),), {})
+    return Rebuilt(torch.export.export(Half(), inputs.args), inputs, inputs)
+
+
+STRIDES, SHAPE = "turned.half.default: strides", "turned.half.default: shape"
+
+
+@pytest.mark.usefixtures("half")
+@pytest.mark.parametrize(
+    ("shape", "expected", "told"),
+    [
+        ((2, 8), STRIDES, ""),
+        ((2, 8), SHAPE, f"an operator is wrong about something else: {STRIDES}"),
+        ((2, 1), STRIDES, f"an operator is wrong about something else: {SHAPE}"),
+        ((2, 1), SHAPE, ""),
+        ((2, 4), STRIDES, f"no operator is wrong about its result; sought: {STRIDES}"),
+        ((1, 8), STRIDES, f"no operator is wrong about its result; sought: {STRIDES}"),
+        ((2, 3), STRIDES, ""),  # the check says that eager raises
+    ],
+)
+def test_what_is_wrong_is_what_was(
+    shape: tuple[int, ...], expected: str, told: str
+) -> None:
+    assert other_lies(made(*shape), [expected]) == told
