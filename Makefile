@@ -71,15 +71,14 @@ test-all: .venv/models lint
 coverage: .venv/installed
 	$(BIN)/python -m pytest -n 2 $(QUICK) --cov --cov-report term
 
-# An environment of its own, with gigabytes of CUDA; no GPU is needed.
+# What `make test` runs, with the oldest PyTorch: an environment of its own, with gigabytes
+# of CUDA. No GPU is needed; that there is none is part of what it tries.
 test-torch211:
 	$(PYTHON) -m venv .venv211
 	.venv211/bin/python -m pip install --quiet --disable-pip-version-check \
 		torch==2.11.0 triton==3.6.0 --editable '.[dev]'
-	.venv211/bin/python -m pytest tests/worker/test_interpreter.py \
-		tests/worker/test_healthy_models.py tests/worker/test_healthy_kinds.py \
-		tests/worker/test_cuda_repro.py \
-		tests/worker/test_devices.py tests/check/test_probing.py
+	.venv211/bin/python -m pytest -n 2 --dist worksteal \
+		-m "not cuda and not slow and not browser and (not aoti or every_run)"
 
 # Where there is a GPU, its torch is taken as it is, and nothing is installed.
 gpu:

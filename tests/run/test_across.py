@@ -24,7 +24,7 @@ SCRIPT = """\
 import torch
 
 def compiled():
-    if not torch.__version__.startswith("2.11"):
+    if not torch.__version__.startswith("1.9"):
         raise RuntimeError("index out of bounds: 0 <= tmp3 < 7L")
 
 actual = compiled()
@@ -39,7 +39,7 @@ Traceback (most recent call last):
     raise RuntimeError("index out of bounds: 0 <= tmp3 < 7L")
 RuntimeError: index out of bounds: 0 <= tmp3 < 7L
 """
-VERSION = Ending("exit", log="a warning\n2.11.0\n")
+VERSION = Ending("exit", log="a warning\n1.9.0\n")
 
 
 @pytest.fixture
@@ -52,28 +52,28 @@ def repro(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("ending", "fails", "text"),
     [
-        (Ending("exit", log="no longer fails\n"), False, "torch 2.11.0: passes"),
+        (Ending("exit", log="no longer fails\n"), False, "torch 1.9.0: passes"),
         (
             Ending("exit", 1, log=THROWN),
             True,
-            "torch 2.11.0: fails: assert in run: index out of bounds: 0 <= tmp3 < 7L",
+            "torch 1.9.0: fails: assert in run: index out of bounds: 0 <= tmp3 < 7L",
         ),
         (
             Ending("exit", 1, log=THROWN.replace("index out of bounds", "torn")),
             False,
-            "torch 2.11.0: does otherwise: exception in run: RuntimeError: torn: "
+            "torch 1.9.0: does otherwise: exception in run: RuntimeError: torn: "
             "0 <= tmp3 < 7L",
         ),
         (
             Ending("timeout", stage="run"),
             False,
-            "torch 2.11.0: does otherwise: hang in run",
+            "torch 1.9.0: does otherwise: hang in run",
         ),
-        (Ending("late", stage="run"), None, "torch 2.11.0: no answer: the machine is"),
+        (Ending("late", stage="run"), None, "torch 1.9.0: no answer: the machine is"),
         (
             Ending("exit", 125, log="ran to its end; it need not show\n"),
             None,
-            "torch 2.11.0: no answer: ran to its end; nothing checked it",
+            "torch 1.9.0: no answer: ran to its end; nothing checked it",
         ),
     ],
 )
@@ -116,7 +116,7 @@ def test_versions_are_told_side_by_side(
     other = tmp_path / "other"
     (tmp_path / "packages" / "torch").mkdir(parents=True)
     init = tmp_path / "packages" / "torch" / "__init__.py"
-    init.write_text("__version__ = '2.11.0'")
+    init.write_text("__version__ = '1.9.0'")
     path = f"PYTHONPATH={init.parent.parent}"
     other.write_text(f'#!/bin/sh\n{path} exec {sys.executable} "$@"\n')
     other.chmod(0o755)
@@ -124,12 +124,12 @@ def test_versions_are_told_side_by_side(
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "does not fail" not in said
-    assert "torch 2.11.0: passes" in said
+    assert "torch 1.9.0: passes" in said
     assert ": fails (this interpreter)" in said
     assert main([*words, "--json"]) == 0
     ended = json.loads(capsys.readouterr().out.splitlines()[-1])
     (told,) = ended["result"]["across"]
-    assert (told["torch"], told["fails"]) == ("2.11.0", False)
+    assert (told["torch"], told["fails"]) == ("1.9.0", False)
 
 
 def test_what_cannot_be_run_elsewhere_is_refused(

@@ -21,6 +21,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
+from versions import since_2_13
 
 from shrinkfx.check.preflight import require_inputs, require_program
 from shrinkfx.cli.main import main
@@ -213,6 +214,7 @@ def test_two_hundred_bad_files_are_answered_and_none_is_run(
     assert survivors() == []
 
 
+@since_2_13
 def test_armed_files_would_run_code_if_torch_read_them_alone(tmp_path: Path) -> None:
     """What is not run above is not run because of shrinkfx."""
     canaries = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch._inductor.config
 from torch._inductor.cpu_vec_isa import VecAVX2, VecISA
 
 from shrinkfx.worker.aoti.instruction_sets import asked_once
@@ -63,15 +64,13 @@ def test_what_finds_other_libraries_is_asked_anew(
     assert compiler.asked == ["exp", "exp"]
 
 
-def test_another_compiler_is_asked_anew(
-    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_compiler_is_asked_anew(compiler: Compiler, tmp_path: Path) -> None:
     can_use("exp")
     other = tmp_path / "c++"
     other.write_text('#!/bin/sh\nexec g++ "$@"\n')
     other.chmod(0o755)
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (str(other),))
-    can_use("exp")
+    with torch._inductor.config.patch({"cpp.cxx": (str(other),)}):
+        can_use("exp")
     assert compiler.asked == ["exp", "exp"]
 
 
