@@ -24,6 +24,7 @@ class Description(Answer):
         mismatched: the names of those.
         custom: operators that are not PyTorch's own.
         functional: the file's program has no in-place operators, branches or loops.
+        short: operators of those whose results end before they are declared to.
     """
 
     skeleton: str
@@ -36,6 +37,7 @@ class Description(Answer):
     dynamic_dims: int
     keeps_state: bool
     functional: bool = False
+    short: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,8 @@ class CheckOptions(ComparisonOptions, Message):
         kernels: those whose arguments are left there as well.
         data: a file for the values that a candidate's listing has by their keys alone,
             or None where it has none such.
+        tails: operators whose results end before they are declared to: it fails only if
+            it does so whatever lies behind these ends (``worker/checking/tails.py``).
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
@@ -155,6 +157,7 @@ class CheckOptions(ComparisonOptions, Message):
     leave: str | None = None
     kernels: tuple[str, ...] = ()
     data: str | None = None
+    tails: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

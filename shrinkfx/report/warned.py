@@ -15,6 +15,7 @@ class OtherCauses:
     Attributes:
         mismatches: operators whose results are not what their fake kernels say, in the
             form of the program that is cut.
+        short: what is called of these whose results end before they are declared to.
         examined: custom operators that do what their schemas and fake kernels do not
             say, seen in a run of their own.
         warnings: of anything but an operator.
@@ -23,6 +24,7 @@ class OtherCauses:
     mismatches: tuple[str, ...] = ()
     examined: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
 
     def with_warning(self, text: str) -> Self:
         """Add a warning, unless it is ''."""

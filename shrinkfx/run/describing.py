@@ -35,7 +35,8 @@ class Described:
     def other_causes(self) -> OtherCauses:
         """What a run in eager says of other causes of the failure."""
         warnings = (f"{_EAGER_FAILS}{self.eager_error}",) if self.eager_error else ()
-        return OtherCauses(self.said.mismatches, warnings=warnings)
+        said = self.said
+        return OtherCauses(said.mismatches, warnings=warnings, short=said.short)
 
 
 _EAGER_FAILS = "eager fails on the original too: "

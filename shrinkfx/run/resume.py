@@ -77,6 +77,7 @@ def _to_json(context: RunContext, server: Server, subject: Subject) -> dict[str,
         "suspects": [asdict(suspect) for suspect in subject.suspects],
         "warnings": subject.other_causes.warnings,
         "examined": subject.other_causes.examined,
+        "by_what_is_behind": subject.by_what_is_behind,
         "check_s": context.budget.check_s,
         "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
     }
@@ -97,6 +98,7 @@ def _from_json(
         mismatches=described.said.mismatches,
         examined=tuple(known["examined"]),
         warnings=tuple(known["warnings"]),
+        short=described.said.short,
     )
     asked, cwd = context.options.check, context.options.cwd
     return Subject(
@@ -109,4 +111,5 @@ def _from_json(
         guarding=Guarding.from_json(known["guarding"]),
         suspects=tuple(Suspect(**suspect) for suspect in known["suspects"]),
         other_causes=causes,
+        by_what_is_behind=tuple(known["by_what_is_behind"]),
     )

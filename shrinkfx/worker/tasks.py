@@ -176,6 +176,7 @@ class Worker(Held):
             stopped=recorded.stopped,
             mismatches=tuple(recorded.mismatches),
             mismatched=tuple(recorded.mismatched),
+            short=recorded.short,
             custom=tuple(custom_operators(program.original)),
             inputs=count_inputs(program.original),
             dynamic_dims=dynamic_dims(program.original),

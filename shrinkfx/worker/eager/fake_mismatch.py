@@ -9,7 +9,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from shrinkfx.worker.sizes.bindings import SizesByName, evaluate
+from shrinkfx.worker.sizes.bindings import (
+    SizesByName,
+    declared_bytes,
+    evaluate,
+    reach,
+)
 
 _BUILT_IN = ("aten.", "prims.", "cond")
 
@@ -21,6 +26,7 @@ class FakeMismatches:
         sizes: what the symbols stand for.
         found: a line for each operator that lies.
         mismatched: the nodes of these operators.
+        short: what these call, where a result ends before it is declared to.
         untrue: nodes whose dtype, shape or device is not what they say, whoever lied.
     """
 
@@ -28,6 +34,7 @@ class FakeMismatches:
         self.sizes: SizesByName = {}
         self.found: list[str] = []
         self.mismatched: list[str] = []
+        self.short: list[str] = []
         self.untrue: set[fx.Node] = set()
 
     def look(self, n: fx.Node, real: torch.Tensor) -> None:
@@ -39,7 +46,7 @@ class FakeMismatches:
         if not self._is_like(fake, real):
             # What is computed from a lie is one as well, but no other operator's.
             if n.op != "placeholder" and not self.untrue & {*producer.all_input_nodes}:
-                self._note(producer, self.describe(n, real))
+                self._note(n, self.describe(n, real), real)
             self.untrue.add(n)
         elif n.op != "placeholder" and not str(producer.target).startswith(_BUILT_IN):
             self._look_at_strides(n, fake, real)
@@ -69,16 +76,21 @@ class FakeMismatches:
         layout = zip(real.shape, real.stride(), said, strict=True)
         if any(size > 1 and step != told for size, step, told in layout):
             lie = f"{_name(n)} has strides {list(real.stride())}"
-            self._note(_producer(n), f"{lie}, its metadata says {said}")
+            self._note(n, f"{lie}, its metadata says {said}", real)
 
-    def _note(self, producer: fx.Node, lie: str) -> None:
+    def _note(self, n: fx.Node, lie: str, real: torch.Tensor) -> None:
+        producer = _producer(n)
         self.found.append(lie)
         self.mismatched.append(producer.name)
+        declared = declared_bytes(n.meta["val"], self.sizes)
+        if real.layout is torch.strided and _bytes(real) < (declared or 0):
+            self.short.append(str(producer.target))
 
     def clear(self) -> None:
         """Forget what has been found, but not what is untrue."""
         self.found.clear()
         self.mismatched.clear()
+        self.short.clear()
 
 
 class Watcher(fx.Interpreter):
@@ -112,6 +124,10 @@ class Watcher(fx.Interpreter):
 def is_branching(n: fx.Node) -> bool:
     """Tell whether a node runs one of several graphs that it is given."""
     return n.target is torch.ops.higher_order.cond
+
+
+def _bytes(real: torch.Tensor) -> int:
+    return reach(real.shape, real.stride()) * real.itemsize
 
 
 def _producer(n: fx.Node) -> fx.Node:

@@ -19,7 +19,7 @@ from shrinkfx.worker.eager import uninitialised
 from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
 from shrinkfx.worker.loading.script_objects import copied_objects, copy_of_object
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
-from shrinkfx.worker.sizes.bindings import bind
+from shrinkfx.worker.sizes.bindings import bind, reach
 from shrinkfx.worker.weights import Views, shared_weights, weights_of
 
 SEED = 0
@@ -39,12 +39,14 @@ class Recorded:
             are kept.
         stopped: the node that raised it.
         mismatches: what operators' metadata says wrongly; ``mismatched``: their nodes.
+        short: operators whose results end before they are declared to.
     """
 
     error: str = ""
     stopped: str = ""
     mismatches: tuple[str, ...] = ()
     mismatched: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
 
 
 class Values:
@@ -82,6 +84,7 @@ class Values:
             runs[-1],
             mismatches=_each_once(lie for run in runs for lie in run.mismatches),
             mismatched=_each_once(name for run in runs for name in run.mismatched),
+            short=_each_once(name for run in runs for name in run.short),
         )
 
     def example(self, name: str) -> torch.Tensor:
@@ -147,7 +150,8 @@ class _Recorder(Watcher):
         error = self._run(inputs)
         stopped = self._at if error else ""
         lies = self.mismatches
-        return Recorded(error, stopped, tuple(lies.found), tuple(lies.mismatched))
+        told = (tuple(each) for each in (lies.found, lies.mismatched, lies.short))
+        return Recorded(error, stopped, *told)
 
     def _run(self, inputs: Inputs) -> str:
         flat = flat_inputs(self._exported, inputs)
@@ -228,10 +232,7 @@ def restride(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
 def span(tensor: torch.Tensor) -> int:
     """Count the elements of memory that it reaches over."""
-    if not tensor.numel():
-        return 0
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * step for size, step in steps)
+    return reach(tensor.shape, tensor.stride())
 
 
 def copy_of(value: Any) -> Any:

@@ -57,6 +57,24 @@ def evaluate(size: int | torch.SymInt, sizes: SizesByName) -> int | None:
     return int(value) if value.is_number else None
 
 
+def reach(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Count the elements of memory from a tensor's first one to its last."""
+    if not all(shape):
+        return 0
+    steps = zip(shape, stride, strict=True)
+    return 1 + sum((size - 1) * step for size, step in steps)
+
+
+def declared_bytes(fake: torch.Tensor, sizes: SizesByName) -> int | None:
+    """Count the bytes that a value is declared to reach over; None: data decides."""
+    shape = [evaluate(size, sizes) for size in fake.shape]
+    stride = [evaluate(step, sizes) for step in fake.stride()]
+    known = [(a, b) for a, b in zip(shape, stride, strict=True) if None not in (a, b)]
+    if len(known) < len(shape):
+        return None
+    return reach([a or 0 for a, _ in known], [b or 0 for _, b in known]) * fake.itemsize
+
+
 def nbytes(tensor: torch.Tensor) -> int:
     """Count bytes, at the sizes of the example inputs."""
     total = tensor.element_size()
