@@ -94,23 +94,24 @@ def giving(answer: Answer) -> Callable[[], Answer]:
 
 
 @pytest.mark.parametrize(
-    ("runs", "answer"),
+    ("runs", "sought", "answer"),
     [
-        ([giving(PASSES)], PASSES),
-        ([giving(WRONG)], WRONG),
-        ([giving(WRONG), giving(WRONG)], WRONG),
-        ([giving(PASSES), raising("index")], PASSES),
-        ([raising("index"), giving(PASSES)], PASSES),
-        ([giving(WRONG), giving(TYPES)], None),
-        ([giving(WRONG), giving(NAN)], None),
-        ([giving(WRONG), raising("index")], None),
-        ([raising("index"), raising("size")], None),
+        ([giving(PASSES)], "mismatch", PASSES),
+        ([giving(WRONG)], "assert", WRONG),
+        ([giving(WRONG), giving(WRONG)], "mismatch", WRONG),
+        ([giving(PASSES), raising("index")], "assert", PASSES),
+        ([giving(WRONG), raising("index")], "assert", WRONG),
+        ([raising("index"), giving(PASSES)], "assert", PASSES),
+        ([giving(WRONG), giving(TYPES)], "mismatch", None),
+        ([giving(WRONG), giving(NAN)], "nan", None),
+        ([giving(WRONG), raising("index")], "mismatch", None),
+        ([raising("index"), raising("size")], "assert", None),
     ],
 )
 def test_it_fails_where_it_does_so_with_each_filling(
-    runs: list[Callable[[], Answer]], answer: Answer | None
+    runs: list[Callable[[], Answer]], sought: str, answer: Answer | None
 ) -> None:
-    found = fails_alike(runs)
+    found = fails_alike(runs, sought)
     if answer is None:
         assert isinstance(found, Invalid)
         assert "behind the end of a result" in found.why
@@ -120,4 +121,9 @@ def test_it_fails_where_it_does_so_with_each_filling(
 
 def test_what_it_raises_with_each_filling_is_raised() -> None:
     with pytest.raises(RuntimeError, match="0 <= tmp2 < 5L"):
-        fails_alike([raising("0 <= tmp1 < 5L"), raising("0 <= tmp2 < 5L")])
+        fails_alike([raising("0 <= tmp1 < 5L"), raising("0 <= tmp2 < 5L")], "assert")
+
+
+def test_what_is_raised_where_a_wrong_result_is_sought_ends_it() -> None:
+    with pytest.raises(RuntimeError, match="index"):
+        fails_alike([raising("index"), giving(WRONG)], "mismatch")

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.normalise import normalise
+from shrinkfx.failure.signature import Kind
 from shrinkfx.protocol.answers import Answer, Checked, Invalid
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.passing import fails
@@ -58,8 +59,14 @@ def with_tails(
     return [_Filled(compiled, options.tails, declared, byte) for byte in fillings]
 
 
-def fails_alike(runs: Iterable[Callable[[], Answer]]) -> Answer:
-    """Answer with the last run, or with the first that passes.
+def fails_alike(runs: Iterable[Callable[[], Answer]], sought: str) -> Answer:
+    """Answer with the last run, or with the first that does not fail as is sought.
+
+    After a wrong result where none is sought, say, the next run may die as is sought:
+    that would be its failure alone, so it is not made.
+
+    Args:
+        sought: the kind of failure.
 
     Returns:
         ``Invalid`` where they fail in different ways.
@@ -68,14 +75,17 @@ def fails_alike(runs: Iterable[Callable[[], Answer]]) -> Answer:
         Exception: what the last has raised.
     """
     ways: set[str] = set()
+    differs = sought in (Kind.MISMATCH, Kind.NAN)
     *first, last = runs
     for run in first:
         try:
             answer = run()
-        except Exception as error:  # noqa: BLE001 - the last one has to raise it, too
+        except Exception as error:
+            if differs or sought in (Kind.CRASH, Kind.IMA):
+                raise
             ways.add(_raised(error))
             continue
-        if not fails(answer):
+        if not (fails(answer) and differs):
             return answer
         ways.add(_answered(answer))
     try:

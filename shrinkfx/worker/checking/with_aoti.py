@@ -80,7 +80,7 @@ def with_aoti(
         partial(_run_until_it_fails, reference, filled, runs, note)
         for filled in with_tails(compiled, run, options)
     )
-    answer = fails_alike(ways)
+    answer = fails_alike(ways, options.sought)
     # A corrupt heap may only show when what was allocated is freed.
     del compiled
     gc.collect()

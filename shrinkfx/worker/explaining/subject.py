@@ -32,7 +32,12 @@ from shrinkfx.worker.explaining.states import before_call, states
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import flat_inputs
-from shrinkfx.worker.sizes.bindings import SizesByName, bind
+from shrinkfx.worker.sizes.bindings import (
+    SizesByName,
+    bind,
+    declared_bytes,
+    reach,
+)
 from shrinkfx.worker.sizes.read_space import conditions
 
 _ROLES = {
@@ -213,7 +218,12 @@ class _Whole(Watcher):
         value = super().run_node(n)
         if _is_strided(value):
             shape, stride = tuple(value.shape), tuple(value.stride())
-            self.layouts[n.name] = EagerLayout(n.name, shape, stride)
+            fake = n.meta.get("val")
+            told = isinstance(fake, torch.Tensor) and _is_strided(fake)
+            declared = declared_bytes(fake, self.mismatches.sizes) if told else None
+            nbytes = reach(shape, stride) * value.itemsize
+            layout = EagerLayout(n.name, shape, stride, nbytes, declared or 0)
+            self.layouts[n.name] = layout
         if isinstance(value, torch.Tensor) and value.numel() and value.dtype in _WHOLE:
             self.values[n.name] = value.detach().clone()
         return value
