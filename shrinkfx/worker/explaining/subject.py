@@ -219,8 +219,9 @@ class _Whole(Watcher):
         if _is_strided(value):
             shape, stride = tuple(value.shape), tuple(value.stride())
             fake = n.meta.get("val")
-            told = isinstance(fake, torch.Tensor) and _is_strided(fake)
-            declared = declared_bytes(fake, self.mismatches.sizes) if told else None
+            declared = None
+            if isinstance(fake, torch.Tensor) and _is_strided(fake):
+                declared = declared_bytes(fake, self.mismatches.sizes)
             nbytes = reach(shape, stride) * value.itemsize
             layout = EagerLayout(n.name, shape, stride, nbytes, declared or 0)
             self.layouts[n.name] = layout
