@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from shrinkfx.explain.anatomy import Known
 from shrinkfx.explain.guilt import guilty
+from shrinkfx.explain.layouts import read_beyond
 from shrinkfx.explain.lines import marked, written_for
 from shrinkfx.failure.readers.generated import COPY, Assignment, Code, IndexCheck
 from shrinkfx.protocol.anatomy import KernelText
@@ -69,7 +70,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     )
     indexed = _indexed(known, refused, history, passed)
     by, evidence = guilty(known, chain, checked_by)
-    said = _said(chain, checked_by, indexed)
+    said = _said(known, chain, checked_by, indexed)
     of = [layout for layout in (indexed, *(step.reads for step in steps)) if layout]
     if liar := known.liar({maker.name for layout in of for maker in layout.made_by}):
         by, evidence, said = (liar[0],), "", (liar[1], *said)
@@ -172,8 +173,16 @@ def _inputs(known: Known, steps: Sequence[Step], limit: Limit) -> tuple[Layout, 
     return tuple(named.values())
 
 
+def _held(known: Known, read: Layout, value: int | None) -> str:
+    """Say what was found in a tensor, or where it ends if code goes on behind that."""
+    if beyond := read_beyond(known.anatomy, read.name):
+        found = "" if value is None else f", where {value} was found"
+        return f", {beyond}{found}: what lies behind its end differs by run"
+    return "" if value is None else f", which holds {value}"
+
+
 def _said(
-    chain: Chain, checked_by: tuple[Operator, ...], indexed: Layout | None
+    known: Known, chain: Chain, checked_by: tuple[Operator, ...], indexed: Layout | None
 ) -> tuple[str, ...]:
     """Say what was refused, and what index and size are."""
     value = chain.index if chain.value is None else str(chain.value)
@@ -186,7 +195,7 @@ def _said(
     bounds = f"Index {value} is out of bounds for size {size}"
     first = f"{bounds}{where}{of}, in kernel {chain.kernel}."
     made = [
-        f"{step.reads}" + ("" if step.value is None else f", which holds {step.value}")
+        f"{step.reads}{_held(known, step.reads, step.value)}"
         for step in chain.steps
         if step.reads is not None
     ]

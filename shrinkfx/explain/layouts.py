@@ -20,6 +20,15 @@ def real_layout(anatomy: Anatomy, buffer: MadeBuffer) -> EagerLayout | None:
     return next((real for real in anatomy.real if real.node == buffer.result), None)
 
 
+def read_beyond(anatomy: Anatomy, name: str) -> str:
+    """Say how far a buffer is read, if that is beyond its end; or ''."""
+    buffer = next((b for b in anatomy.buffers if b.name == name), None)
+    real = real_layout(anatomy, buffer) if buffer else None
+    if real is None or real.nbytes >= real.declared:
+        return ""
+    return f"which has {real.nbytes:,} bytes and is read as {real.declared:,}"
+
+
 def declared_too_large(anatomy: Anatomy, argument: Layout) -> str:
     """Say how an argument is declared and how it is, if code may go beyond its end."""
     if not argument.real_shape:

@@ -123,11 +123,18 @@ class MadeBuffer(Reported):
 
 @dataclass(frozen=True)
 class EagerLayout(Reported):
-    """How a node's value lies in memory in eager."""
+    """How a node's value lies in memory in eager.
+
+    Attributes:
+        nbytes: from its first element to its last.
+        declared: the same as declared; 0 where that depends on data.
+    """
 
     node: str
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    nbytes: int = 0
+    declared: int = 0
 
 
 @dataclass(frozen=True)

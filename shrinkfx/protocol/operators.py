@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shrinkfx.program.listing.recipes import itemsize
+from shrinkfx.program.listing.strides import reach
 from shrinkfx.protocol.record import Message, Reported
 
 
@@ -23,6 +25,16 @@ class TensorFacts(Message):
     strides: tuple[int | None, ...]
     device: str = "cpu"
     layout: str = ""
+
+    @property
+    def nbytes(self) -> int | None:
+        """Count bytes from its first element to the end of its last; None where that
+        depends on data, or it has no strides."""
+        shape = [size for size in self.shape if size is not None]
+        strides = [step for step in self.strides if step is not None]
+        if self.layout or len(shape) + len(strides) < 2 * len(self.shape):
+            return None
+        return reach(shape, strides) * itemsize(self.dtype)
 
     @property
     def sizes(self) -> str:
@@ -100,6 +112,12 @@ class FakeMismatch(Message):
         """What calls of the operator are wrong about: ``my.rope.default: strides``."""
         wrong = differing(self.declared, self.made) or ("strides",)
         return f"{self.operator}{self.place}: {', '.join(wrong)}"
+
+    @property
+    def is_short(self) -> bool:
+        """Tell whether its memory ends before it is declared to."""
+        declared, made = self.declared.nbytes, self.made.nbytes
+        return declared is not None and made is not None and made < declared
 
     @property
     def is_of_strides(self) -> bool:

@@ -240,6 +240,9 @@ def _otherwise(record: RunRecord) -> list[str]:
     fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
     if not record.conditions.reference:
         fixed = "eager refuses such inputs, too, so they may be what is wrong."
+    if record.by_chance and not record.need_not_show:
+        chance = f"it may before that, too: it fails by {record.by_chance}."
+        return [f"{fixed[:-1]};", *textwrap.wrap(chance, 75)]
     if not record.need_not_show:
         return [fixed]
     plainly = f"run without that, it may come to its end: it exits with {CANNOT_TELL}."

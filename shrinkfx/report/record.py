@@ -110,6 +110,8 @@ class Conditions:
             the program itself was run.
         inputs: the file that a user's command takes beside the program, or ''.
         gpu: the number of the one that the package is loaded onto; -1 for the first.
+        behind: operators whose results end too soon, where the original fails by what
+            lies behind these ends.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -124,6 +126,7 @@ class Conditions:
     interpreted_for: str = ""
     inputs: str = ""
     gpu: int = -1
+    behind: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -264,6 +267,13 @@ class RunRecord:
     def careful(self) -> OtherCauses:
         """The same, as it was seen."""
         return self.other_causes.left_in(self.programs.targets)
+
+    @property
+    def by_chance(self) -> str:
+        """What memory decides whether the repro fails, or ''."""
+        left = set(self.programs.targets).intersection(self.conditions.behind)
+        results = f"results of {', '.join(sorted(left))}"
+        return f"what lies behind {results}, which end too soon" if left else ""
 
     @property
     def guarded(self) -> bool:

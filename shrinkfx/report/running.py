@@ -138,6 +138,9 @@ def _claim(record: RunRecord) -> str:
 
 def _end(record: RunRecord) -> str:
     claim = 'print("no longer fails")'
+    if record.by_chance and not record.need_not_show:
+        why = f"it fails by {record.by_chance}"
+        return f'print(\n    "no longer fails, or not in this run: "\n    "{why}"\n)'
     if not record.need_not_show:
         return claim
     checks = "run it under compute-sanitizer or `shrinkfx --verify`"

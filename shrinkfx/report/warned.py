@@ -27,6 +27,11 @@ class OtherCauses(Message):
     examined: tuple[OperatorFinding, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def short(self) -> tuple[str, ...]:
+        """Name operators whose results end before they are declared to."""
+        return tuple(dict.fromkeys(m.operator for m in self.mismatches if m.is_short))
+
     def with_warning(self, text: str) -> Self:
         """Add a warning, unless it is ''."""
         return replace(self, warnings=(*self.warnings, text)) if text else self

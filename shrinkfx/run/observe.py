@@ -18,6 +18,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.warned import OtherCauses
+from shrinkfx.run.behind import whatever_is_behind
 from shrinkfx.run.build import can_build_fast, place_of_weights
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
@@ -46,6 +47,8 @@ def find_subject(context: RunContext, server: Server) -> Subject:
         unchanged = find_unchanged(original)
     subject = _subject(original, unchanged, causes)
     subject = _in_a_form_that_fails(context, subject, original)
+    if server.ready.backend != Backend.INTERPRETER:  # which checks each access
+        subject = whatever_is_behind(context, subject)
     client = subject.client
     client = client.with_limits(client.limits, context.meters["search"])
     return replace(subject, client=client)

@@ -72,6 +72,7 @@ def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunR
             reference=checks.reference,
             strict=options.strict,
             interpreted_for=options.arch if interpreted else "",
+            behind=subject.by_what_is_behind,
         ),
         other_causes=subject.other_causes,
         suspects=subject.suspects,

@@ -78,6 +78,7 @@ def _to_json(context: RunContext, server: Server, subject: Subject) -> dict[str,
         "suspects": [asdict(suspect) for suspect in subject.suspects],
         "warnings": subject.other_causes.warnings,
         "examined": [asdict(each) for each in subject.other_causes.examined],
+        "by_what_is_behind": subject.by_what_is_behind,
         "check_s": context.budget.check_s,
         "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
     }
@@ -110,4 +111,5 @@ def _from_json(
         guarding=Guarding.from_json(known["guarding"]),
         suspects=tuple(Suspect(**suspect) for suspect in known["suspects"]),
         other_causes=causes,
+        by_what_is_behind=tuple(known["by_what_is_behind"]),
     )

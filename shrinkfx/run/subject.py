@@ -32,6 +32,8 @@ class Subject:
         suspects: operators that the failure may come from, the surest first.
         other_causes: what else it may come from than the compiler.
         unasked: why nobody knows whether it can be cut in this form, or ''.
+        by_what_is_behind: operators whose results end too soon, where it fails by what
+            lies behind these ends.
     """
 
     whole: Candidate
@@ -44,6 +46,7 @@ class Subject:
     suspects: tuple[Suspect, ...] = ()
     other_causes: OtherCauses = field(default_factory=OtherCauses)
     unasked: str = ""
+    by_what_is_behind: tuple[str, ...] = ()
 
     @property
     def calls(self) -> int:

@@ -30,7 +30,7 @@ from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.memory_error import settings_of
 
-SCHEMA = 7
+SCHEMA = 8
 """Of what the journal says of the unchanged program; no other one is read."""
 
 _FACT = "unchanged"

@@ -370,6 +370,28 @@ def test_what_is_handed_over_as_it_is_declared_is_nobodys_fault() -> None:
     assert guilty(chain) != ["planted.keep_loudest.default"]
 
 
+@pytest.mark.parametrize(
+    ("nbytes", "said"),
+    [
+        (
+            128,
+            "which has 128 bytes and is read as 256, where 8 was found: what lies "
+            "behind its end differs by run.",
+        ),
+        (256, "which holds 8."),
+    ],
+)
+def test_what_lies_behind_the_end_of_a_buffer_is_no_value_of_it(
+    nbytes: int, said: str
+) -> None:
+    known, text = recorded("pos")
+    buffers = (replace(b, handed=b.name == "buf2") for b in known.anatomy.buffers)
+    real = (EagerLayout("cumsum", (4, 8), (8, 1), nbytes, 256),)
+    anatomy = replace(known.anatomy, buffers=tuple(buffers), real=real)
+    chain = index_chain(replace(known, anatomy=anatomy), text, False)
+    assert chain.cause[1].endswith(f"(own2.py:12), {said}")
+
+
 def test_kernel_of_the_users_is_its_operators() -> None:
     known, _ = recorded("clip")
     chain = access_chain(known, None, False)

@@ -751,3 +751,19 @@ def test_embedded_program_passes_first() -> None:
     assert "passing = (torch.ones(3),)\nfailing = (torch.ones(4),)" in text
     assert "for inputs in (passing, failing):" in text
     ast.parse(text)
+
+
+def test_repro_that_fails_by_what_lies_behind_a_result_does_not_claim_a_mend() -> None:
+    record = about(behind=("my.narrow.default", "my.other.default"))
+    programs = replace(record.programs, targets=("my.narrow.default",))
+    text = write_repro(PRINTED, replace(record, programs=programs), [], Data.SEEDED)
+    said = text.text
+    ast.parse(said)
+    header = " ".join(said.replace("#", " ").split())
+    assert "it may before that, too: it fails by what lies behind results" in header
+    assert "results of my.narrow.default, which end too soon" in header
+    assert "no longer fails, or not in this run: " in said
+    assert max(map(len, said.splitlines())) <= 100
+    gone = replace(programs, targets=("aten.relu.default",))
+    text = write_repro(PRINTED, replace(record, programs=gone), [], Data.SEEDED)
+    assert "in this run" not in text.text

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.export import Dim, export
 
+from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
 from shrinkfx.worker.eager.intermediates import Recorded, Values, run_eager
 from shrinkfx.worker.model import Inputs, Program
 
@@ -123,6 +124,7 @@ def test_only_the_operator_that_lies_is_named(tmp_path: Path) -> None:
     (lie,) = recorded.mismatches
     assert "shrinkfx_test.half" in lie.text
     assert (lie.node, lie.within) == ("half", "half")
+    assert lie.is_short
     operators = [n.name for n in exported.graph.nodes if n.op == "call_function"]
     assert all(values.why_not(name) for name in operators)
 
@@ -186,6 +188,25 @@ def test_operator_that_lies_in_the_branch_taken_is_named(tmp_path: Path) -> None
     # In the program, the branch is all of one operator.
     assert lie.within == "cond"
     assert not record(AroundABranch(), -torch.ones(4), tmp_path / "not").mismatches
+
+
+class TransposedAlone(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        _, second = torch.ops.shrinkfx_test.halves(x)
+        result: Tensor = second.tanh()
+        return result
+
+
+def test_result_laid_out_otherwise_in_as_much_memory_is_not_short(
+    tmp_path: Path,
+) -> None:
+    exported = export(TransposedAlone(), (torch.ones(4, 4),))
+    mismatches = FakeMismatches()
+    Watcher(exported.graph_module, mismatches).run(torch.ones(4, 4))
+    (shape, strides) = mismatches.found
+    assert "[2, 4]" in shape.text
+    assert strides.is_of_strides
+    assert (shape.is_short, strides.is_short) == (True, False)
 
 
 class Turned(torch.nn.Module):

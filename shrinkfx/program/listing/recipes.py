@@ -8,17 +8,22 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.strides import dense, resized
+from shrinkfx.program.listing.strides import dense, reach, resized
 
 Number = bool | int | float | complex
 
-_BYTES = {
+_ITEMSIZE = {
     **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
     **dict.fromkeys(("float32", "int32", "uint32", "complex32"), 4),
     **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
     "complex128": 16,
 }
-"""Bytes of an element, by dtype; of all others one."""
+
+
+def itemsize(dtype: str) -> int:
+    """Count the bytes of an element."""
+    return _ITEMSIZE.get(dtype, 1)
+
 
 _USUAL = frozenset({"float32", "int64", "bool"})
 """Dtypes that nobody asks about."""
@@ -217,12 +222,9 @@ class Recipe:
     @property
     def span(self) -> int:
         """Count the elements of memory that it reaches over."""
-        if 0 in self.shape:
-            return 0
         if self.stride is None:
             return math.prod(self.shape)
-        steps = zip(self.shape, self.stride, strict=True)
-        return 1 + sum((size - 1) * step for size, step in steps)
+        return reach(self.shape, self.stride)
 
     @property
     def elements(self) -> int:
@@ -234,7 +236,7 @@ class Recipe:
         """Count its bytes; of an opaque one nothing is known."""
         if isinstance(self.fill, Opaque):
             return 0
-        return self.span * _BYTES.get(self.dtype, 1)
+        return self.span * itemsize(self.dtype)
 
     @property
     def plainness(self) -> int:

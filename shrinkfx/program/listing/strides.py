@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def reach(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Count the elements of memory from a tensor's first one to its last."""
+    if not all(shape):
+        return 0
+    steps = zip(shape, stride, strict=True)
+    return 1 + sum((size - 1) * step for size, step in steps)
+
+
 def dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
     """Lay dims out in the order of old steps, without gaps; 0 stays 0.
 

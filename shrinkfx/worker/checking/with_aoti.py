@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from shrinkfx.worker.aoti.fast_build import StepPassed
 from shrinkfx.worker.aoti.instrumented import build_instrumented
 from shrinkfx.worker.checking.passing import PassingRun, fails
 from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.checking.tails import fails_alike, with_tails
 from shrinkfx.worker.cpu_memory import asan
 from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.eager.intermediates import call
@@ -66,7 +68,7 @@ def with_aoti(
         print(f"shrinkfx: its weights go into the package: {error}", flush=True)
         inside = _with_weights_inside(options)
         return with_aoti(setup, run, inside, note, folder, recording)
-    if failure := before.fails(compiled, note):
+    if failure := before.fails(with_tails(compiled, run, options)[0], note):
         return failure
     if run.passing and mutates(run.exported):
         # With the buffers that it had at first.
@@ -74,7 +76,11 @@ def with_aoti(
     runs = 1 if mutates(run.exported) else options.runs
     if recording is not None:
         compiled = recording.keeping(compiled)
-    answer = _run_until_it_fails(reference, compiled, runs, note)
+    ways = (
+        partial(_run_until_it_fails, reference, filled, runs, note)
+        for filled in with_tails(compiled, run, options)
+    )
+    answer = fails_alike(ways, options.sought)
     # A corrupt heap may only show when what was allocated is freed.
     del compiled
     gc.collect()

@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
+from shrinkfx.program.listing.strides import reach
 from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.worker.disk_space import require_space_for_values
 from shrinkfx.worker.eager import uninitialised
@@ -220,10 +221,7 @@ def restride(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
 def span(tensor: torch.Tensor) -> int:
     """Count the elements of memory that it reaches over."""
-    if not tensor.numel():
-        return 0
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * step for size, step in steps)
+    return reach(tensor.shape, tensor.stride())
 
 
 def copy_of(value: Any) -> Any:

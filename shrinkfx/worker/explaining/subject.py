@@ -13,6 +13,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from shrinkfx.program.listing.strides import reach
 from shrinkfx.program.sizes import names_in
 from shrinkfx.protocol.anatomy import (
     Anatomy,
@@ -32,7 +33,11 @@ from shrinkfx.worker.explaining.states import before_call, states
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import flat_inputs
-from shrinkfx.worker.sizes.bindings import SizesByName, bind
+from shrinkfx.worker.sizes.bindings import (
+    SizesByName,
+    bind,
+    declared_bytes,
+)
 from shrinkfx.worker.sizes.read_space import conditions
 
 _ROLES = {
@@ -211,7 +216,13 @@ class _Whole(Watcher):
         value = super().run_node(n)
         if _is_strided(value):
             shape, stride = tuple(value.shape), tuple(value.stride())
-            self.layouts[n.name] = EagerLayout(n.name, shape, stride)
+            fake = n.meta.get("val")
+            declared = None
+            if isinstance(fake, torch.Tensor) and _is_strided(fake):
+                declared = declared_bytes(fake, self.mismatches.sizes)
+            nbytes = reach(shape, stride) * value.itemsize
+            layout = EagerLayout(n.name, shape, stride, nbytes, declared or 0)
+            self.layouts[n.name] = layout
         if isinstance(value, torch.Tensor) and value.numel() and value.dtype in _WHOLE:
             self.values[n.name] = value.detach().clone()
         return value

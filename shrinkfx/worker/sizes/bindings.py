@@ -9,6 +9,8 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
+from shrinkfx.program.listing.strides import reach
+
 SizesByName = dict[Any, sympy.Integer]
 """What each symbol of a program stands for in one run."""
 
@@ -55,6 +57,16 @@ def evaluate(size: int | torch.SymInt, sizes: SizesByName) -> int | None:
         return size
     value = size.node.expr.xreplace(sizes)
     return int(value) if value.is_number else None
+
+
+def declared_bytes(fake: torch.Tensor, sizes: SizesByName) -> int | None:
+    """Count the bytes that a value is declared to reach over; None: data decides."""
+    shape = [evaluate(size, sizes) for size in fake.shape]
+    stride = [evaluate(step, sizes) for step in fake.stride()]
+    known = [(a, b) for a, b in zip(shape, stride, strict=True) if None not in (a, b)]
+    if len(known) < len(shape):
+        return None
+    return reach([a or 0 for a, _ in known], [b or 0 for _, b in known]) * fake.itemsize
 
 
 def nbytes(tensor: torch.Tensor) -> int:

@@ -1,0 +1,67 @@
+"""Results that end before they are declared to: is what lies behind them the failure?
+
+Compiled code reads such a result to its declared end, and so what others have left
+behind the real one, which is another thing in each process. A failure that does not
+need that must not be reduced to one that does: its repro would say "no longer fails"
+where memory holds zeros, say. So checks know what lies there (``checking/tails.py`` of
+the worker). Programs without such results are asked nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shrinkfx.check.baseline.stock import describe
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.failure.signature import Stage
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.oracles import oracle_for
+from shrinkfx.run.subject import Subject
+
+
+def whatever_is_behind(context: RunContext, subject: Subject) -> Subject:
+    """Have checks fail only if they do so whatever lies behind short results.
+
+    Returns:
+        The subject with that option; where all of the program does not fail so, with
+        the operators that these are results of.
+    """
+    short = subject.other_causes.short
+    if not short or not _may_matter(subject):
+        return subject
+    named = ", ".join(short)
+    if context.budget.check_s > context.budget.share():
+        context.note(f"minutes are short: not asking what is behind results of {named}")
+        return subject
+    asked = subject.with_options(tails=short)
+    try:
+        verdict = oracle_for(asked).check(subject.whole)
+    except BudgetExhausted:
+        return subject
+    if verdict.reproduced:
+        context.note(_WHATEVER.format(named))
+        return asked
+    if verdict.outcome is Outcome.UNRESOLVED:
+        return subject
+    context.note(_BY_CHANCE.format(named, describe(verdict.observation)))
+    return replace(subject, by_what_is_behind=short)
+
+
+def _may_matter(subject: Subject) -> bool:
+    """Tell whether its checks are ours, and nothing dies where a result ends."""
+    options = subject.client.options
+    ran = subject.target.stage in (Stage.RUN, Stage.COMPARE)
+    ours = subject.command is None and not subject.unasked
+    return ran and ours and options.guard_pages is Guard.OFF
+
+
+_WHATEVER = (
+    "results of {} end before they are declared to: it fails whatever lies behind "
+    "them, and so must what is left of it"
+)
+_BY_CHANCE = (
+    "results of {} end before they are declared to, and it fails by what memory holds "
+    "behind them: where that is known, {}"
+)

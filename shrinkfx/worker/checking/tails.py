@@ -1,0 +1,192 @@
+"""Tails: known memory behind results that end before they are declared to.
+
+    what the operator gave | zeros, or 0x5a, up to where it is declared to end, and more
+
+Compiled code reads a result as it is declared. Behind the end it finds what another
+has left there, which differs by process and machine: what fails of that alone says "no
+longer fails" elsewhere, though nothing is mended. So the program runs twice, with
+another filling each, and fails only if it does so in both, and alike.
+
+Zeros are indices in range, and what memory holds that nobody has used; bytes of 0x5a
+are large numbers of any dtype, and no NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.normalise import normalise
+from shrinkfx.failure.signature import Kind
+from shrinkfx.protocol.answers import Answer, Checked, Invalid
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.checking.passing import fails
+from shrinkfx.worker.eager.intermediates import span
+from shrinkfx.worker.graph.describe import mutates
+from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.model import flat_inputs
+from shrinkfx.worker.sizes.bindings import bind, declared_bytes
+
+FILLINGS = (0x00, 0x5A)
+"""Bytes; what dies, dies with the first."""
+
+_MORE = 4096
+"""Bytes behind a tail's declared end: vector code may read a little further."""
+
+Compiled = Callable[..., Any]
+
+
+def with_tails(
+    compiled: Compiled, run: Rebuilt, options: CheckOptions
+) -> list[Compiled]:
+    """Make of a compiled program one for each filling; itself where none is asked for.
+
+    There is one alone where a run is recorded, since a record is of one run, and where
+    it changes buffers, which the second run would find changed.
+    """
+    if not options.tails:
+        return [compiled]
+    recorded = options.anatomy or options.values or options.leave
+    once = recorded or mutates(run.exported)
+    declared = _most_declared(run, options.tails)
+    fillings = FILLINGS[:1] if once else FILLINGS
+    return [_Filled(compiled, options.tails, declared, byte) for byte in fillings]
+
+
+def fails_alike(runs: Iterable[Callable[[], Answer]], sought: str) -> Answer:
+    """Answer with the last run, or with the first that does not fail as is sought.
+
+    After a wrong result where none is sought, say, the next run may die as is sought:
+    that would be its failure alone, so it is not made.
+
+    Args:
+        sought: the kind of failure.
+
+    Returns:
+        ``Invalid`` where they fail in different ways.
+
+    Raises:
+        Exception: what the last has raised.
+    """
+    ways: set[str] = set()
+    differs = sought in (Kind.MISMATCH, Kind.NAN)
+    *first, last = runs
+    for run in first:
+        try:
+            answer = run()
+        except Exception as error:
+            if differs or sought in (Kind.CRASH, Kind.IMA):
+                raise
+            ways.add(_raised(error))
+            continue
+        if not (fails(answer) and differs):
+            return answer
+        ways.add(_answered(answer))
+    try:
+        answer = last()
+    except Exception as error:
+        if ways - {_raised(error)}:
+            return Invalid(_OTHERWISE)
+        raise
+    otherwise = fails(answer) and ways - {_answered(answer)}
+    return Invalid(_OTHERWISE) if otherwise else answer
+
+
+_OTHERWISE = "how it fails depends on what lies behind the end of a result"
+
+
+def _raised(error: Exception) -> str:
+    return f"{type(error).__name__}: {normalise(first_line(str(error)))}"
+
+
+def _answered(answer: Answer) -> str:
+    found = answer.difference if isinstance(answer, Checked) else None
+    return found.what if found else type(answer).__name__
+
+
+class _Filled:
+    """A compiled program, run with tails of one filling."""
+
+    def __init__(
+        self, compiled: Compiled, operators: Sequence[str], declared: int, byte: int
+    ) -> None:
+        self._compiled = compiled
+        self._tails = operators, declared, byte
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with _Tails(*self._tails):
+            return self._compiled(*args, **kwargs)
+
+
+class _Tails(TorchDispatchMode):
+    """Gives results of operators a tail; AOTInductor calls them by the dispatcher.
+
+    Args:
+        declared: bytes of the largest result.
+    """
+
+    def __init__(self, operators: Sequence[str], declared: int, byte: int) -> None:
+        super().__init__()
+        self._operators, self._declared = frozenset(operators), declared
+        self._byte = byte
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Any = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if str(func) not in self._operators:
+            return result
+        given = {_memory(v) for v in pytree.tree_leaves((args, kwargs)) if _is_plain(v)}
+        return pytree.tree_map(lambda value: self._moved(value, given), result)
+
+    def _moved(self, value: Any, given: set[int]) -> Any:
+        """Copy a result to memory with a tail; what is a part of an argument stays."""
+        if not _is_plain(value) or (value.numel() and _memory(value) in given):
+            return value
+        own = span(value) * value.itemsize
+        length = max(own, self._declared) + _MORE
+        memory = torch.empty(length, dtype=torch.uint8, device=value.device)
+        memory.fill_(self._byte)
+        copy = memory[:own].view(value.dtype)
+        copy.copy_(value.as_strided((span(value),), (1,)))
+        return copy.as_strided(value.shape, value.stride())
+
+
+def _is_plain(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return not (value.is_quantized or value.is_conj() or value.is_neg())
+
+
+def _memory(value: torch.Tensor) -> int:
+    return value.untyped_storage().data_ptr()
+
+
+def _most_declared(run: Rebuilt, operators: Sequence[str]) -> int:
+    """Count the bytes of the largest result that is declared of some operators."""
+    sizes = bind(run.exported, flat_inputs(run.exported, run.failing))
+    declared = (
+        declared_bytes(fake, sizes) or 0
+        for node in _nodes(run.exported.graph_module)
+        if str(node.target) in operators
+        for fake in pytree.tree_leaves(node.meta.get("val"))
+        if isinstance(fake, torch.Tensor)
+    )
+    return max(declared, default=0)
+
+
+def _nodes(module: fx.GraphModule) -> Iterator[fx.Node]:
+    """List the nodes of a graph and of the branches and bodies in it."""
+    for each in module.modules():
+        if isinstance(each, fx.GraphModule):
+            yield from each.graph.nodes

@@ -1,0 +1,99 @@
+"""Whether a failure needs what lies behind a short result is asked once, of it all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.doubles import FakeServer
+from support.lies import lie, strided, tensor
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.events import Listener, Noted, ignore
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.options.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid
+from shrinkfx.protocol.choices import Guard
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.warned import OtherCauses
+from shrinkfx.run.behind import whatever_is_behind
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.subject import Subject
+from shrinkfx.testing import chain
+
+SAME_BYTES = OtherCauses((strided("m", (1, 4), (6, 1)),))
+SHORT = ("my.narrow.default",)
+WRONG = Ending("exit", stage="done", answer=Checked(Difference("values", "wrong")))
+PASSES = Ending("exit", stage="done", answer=Checked())
+OTHERWISE = Ending("exit", stage="done", answer=Invalid("it depends"))
+KILLED = Ending("memory")
+TARGET = Signature(Kind.MISMATCH, Stage.COMPARE, "", "values")
+
+
+def subject_of(server: FakeServer, short: tuple[str, ...] = SHORT) -> Subject:
+    whole = Candidate.whole(chain("x", "relu", "tanh"))
+    client = CheckClient(server, Limits(9.0, 1 << 30))
+    size = ProgramSize(2, 3, 1, 0)
+    narrow = tensor("int32", 8), tensor("int64", 8)
+    causes = OtherCauses(tuple(lie("m", *narrow, operator=name) for name in short))
+    return Subject(whole, size, client, TARGET, 1.0, other_causes=causes)
+
+
+def asked(
+    ending: Ending, tmp_path: Path, listener: Listener = ignore, **changes: object
+) -> tuple[Subject, FakeServer]:
+    server = FakeServer(lambda _: ending)
+    subject = replace(subject_of(server), **changes)  # type: ignore[arg-type]
+    context = RunContext(Options(Path("m.pt2")), tmp_path, listener)
+    return whatever_is_behind(context, subject), server
+
+
+def test_checks_know_what_is_behind_where_the_failure_does_not_need_it(
+    tmp_path: Path,
+) -> None:
+    subject, server = asked(WRONG, tmp_path)
+    assert subject.client.options.tails == SHORT
+    assert subject.by_what_is_behind == ()
+    (told,) = server.arguments
+    assert told["tails"] == SHORT
+
+
+@pytest.mark.parametrize("ending", [PASSES, OTHERWISE])
+def test_failure_that_needs_it_is_searched_as_before_and_said_to(
+    tmp_path: Path, ending: Ending
+) -> None:
+    said: list[str] = []
+
+    def listen(event: object) -> None:
+        if isinstance(event, Noted):
+            said.append(event.text)
+
+    subject, _ = asked(ending, tmp_path, listen)
+    assert subject.client.options.tails == ()
+    assert subject.by_what_is_behind == SHORT
+    assert "it fails by what memory holds behind them" in said[-1]
+
+
+def test_what_had_no_answer_tells_nothing(tmp_path: Path) -> None:
+    subject, _ = asked(KILLED, tmp_path)
+    assert subject.client.options.tails == subject.by_what_is_behind == ()
+
+
+def test_nothing_is_asked_where_no_result_is_short(tmp_path: Path) -> None:
+    subject, server = asked(WRONG, tmp_path, other_causes=SAME_BYTES)
+    assert not server.arguments
+    assert subject.client.options.tails == ()
+
+
+def test_nothing_is_asked_beside_guard_pages_or_while_it_is_compiled(
+    tmp_path: Path,
+) -> None:
+    compiling = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "", "boom")
+    assert not asked(WRONG, tmp_path, target=compiling)[1].arguments
+    server = FakeServer(lambda _: WRONG)
+    subject = subject_of(server).with_options(guard_pages=Guard.AFTER)
+    context = RunContext(Options(Path("m.pt2")), tmp_path, ignore)
+    assert whatever_is_behind(context, subject) is subject
+    assert not server.arguments
