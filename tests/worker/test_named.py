@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import armed_text
 import pytest
 import torch
 from test_damaged_files import good_program
+from torch._export.serde.serialize import SerializeError
 
 from shrinkfx.worker.loading.archive import read_program
 from shrinkfx.worker.loading.named import is_operator, source
@@ -62,7 +63,7 @@ def test_what_a_node_was_made_from_loads_no_library(tmp_path: Path) -> None:
 
 def test_torch_itself_would_load_it(tmp_path: Path) -> None:
     path = program(tmp_path, f"a,torch.ctypes.cdll.{LIBRARY}")
-    with libraries_asked_for() as asked, pytest.raises(Exception, match="deserializ"):
+    with libraries_asked_for() as asked, suppress(RuntimeError, SerializeError):
         torch.export.load(path)
     assert LIBRARY in asked
 
