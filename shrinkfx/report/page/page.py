@@ -34,9 +34,6 @@ from shrinkfx.report.page.record import Before, Check, Run, Summary
 from shrinkfx.report.page.words import count
 from shrinkfx.version import __version__
 
-REPORT = "report.html"
-"""Lies beside the repro."""
-
 DIGITS = 12
 """How much of a digest is shown."""
 
