@@ -38,6 +38,9 @@ def candidate(retrieved: api.Retrieved) -> Ended:
     repro = verified.written.files[0]
     print(f"repro:     {repro}")
     print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
+    program = shlex.quote(str(retrieved.program))
+    print("papers:   no ISSUE.md, report.html or cause: these are of a run of its own:")
+    print(f"next:     shrinkfx {program}  (with the --preload of its run, if any)")
     counts = {"runs": verified.runs, "failed": verified.failed}
     result |= {"repro": str(repro), "verified": counts}
     if verified.always_fails:
