@@ -5,6 +5,8 @@ A candidate that fails is never one of these: it is a value, a ``Verdict``.
 
 from __future__ import annotations
 
+import time
+
 
 class ShrinkfxError(Exception):
     """Catch this to catch everything that shrinkfx raises on purpose."""
@@ -172,12 +174,15 @@ class Finished(ShrinkfxError):
         folder: where its results are.
         said: what came of it, in a line.
         exit_code: as of that run.
+        at: when that was, in seconds since 1970.
     """
 
-    def __init__(self, folder: str, said: str, exit_code: int) -> None:
+    def __init__(self, folder: str, said: str, exit_code: int, at: float) -> None:
         self.folder = folder
+        self.said = said
         self.exit_code = exit_code
-        super().__init__(f"{folder} holds this run, finished: {said}")
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+        super().__init__(f"{folder}: this run has finished, on {when}: {said}")
 
 
 class BudgetExhausted(ShrinkfxError):

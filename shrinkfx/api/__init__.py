@@ -1,11 +1,20 @@
 """The library: from a failing program to a verified repro, and back to what was run."""
 
 from shrinkfx.api.captures import capture, is_capture, recaptured
-from shrinkfx.api.looking_back import explain, report, retrieve, runs, verify
+from shrinkfx.api.looking_back import (
+    explain,
+    is_run,
+    past,
+    report,
+    retrieve,
+    runs,
+    verify,
+)
 from shrinkfx.api.minifying import minify
 from shrinkfx.api.reducing import reduce, reduce_found, resume, sweep, taken_in
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.run.explaining import Explained
+from shrinkfx.run.past import Past
 from shrinkfx.run.retrieve import Retrieved
 from shrinkfx.run.runs import Run, State
 from shrinkfx.run.sweep.conclude import Swept
@@ -15,6 +24,7 @@ __all__ = [
     "Confirmed",
     "Explained",
     "Options",
+    "Past",
     "Reduction",
     "Retrieved",
     "Run",
@@ -24,7 +34,9 @@ __all__ = [
     "capture",
     "explain",
     "is_capture",
+    "is_run",
     "minify",
+    "past",
     "recaptured",
     "reduce",
     "reduce_found",

@@ -11,10 +11,12 @@ from shrinkfx.api.settings import with_what_shows_it
 from shrinkfx.check.preflight import require_script
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Begun, Listener, ignore
+from shrinkfx.intake.capture.door import place_of
 from shrinkfx.intake.capture.left import left_in
 from shrinkfx.options.options import Options
 from shrinkfx.run.explaining import Explained, explain_folder
-from shrinkfx.run.folder import over
+from shrinkfx.run.folder import JOURNAL, over
+from shrinkfx.run.past import Past, past_run
 from shrinkfx.run.reporting import report_explained, report_folder
 from shrinkfx.run.retrieve import Retrieved, find
 from shrinkfx.run.retrieve import retrieve as retrieve_from
@@ -33,6 +35,30 @@ def runs(folder: str | Path) -> list[Run]:
         UsageError: there is no such folder, or it cannot be read.
     """
     return list_runs(Path(folder), left_in)
+
+
+def is_run(folder: str | Path) -> bool:
+    """Tell whether a folder is that of a run, which may be over or go on.
+
+    A script's that was captured is one, also where its program is not yet reduced.
+    """
+    place = Path(folder)
+    return os.path.isfile(place / JOURNAL) or place_of(place) not in (None, place)
+
+
+def past(folder: str | Path) -> Past:
+    """Read what a run came to that is over, as it was told at its end.
+
+    What has been found out since by ``explain`` is in it. Nothing is changed there.
+
+    Args:
+        folder: what the run was told as ``out``.
+
+    Raises:
+        UsageError: no run is there, or it never began.
+        StorageError: its journal cannot be read.
+    """
+    return past_run(Path(folder))
 
 
 def retrieve(

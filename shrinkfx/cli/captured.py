@@ -71,6 +71,17 @@ def is_run(arguments: argparse.Namespace) -> bool:
     return has_begun and arguments.program is None
 
 
+def names_run(arguments: argparse.Namespace) -> bool:
+    """Tell whether the folder of a run stands alone, where a program is expected.
+
+    It is that run: over, or one to go on with. What its script has left, by ``capture``
+    in it or by ``--program``, is a program for another run.
+    """
+    if arguments.capture or arguments.program is not None:
+        return False
+    return arguments.model is not None and api.is_run(arguments.model)
+
+
 @contextlib.contextmanager
 def captured(
     arguments: argparse.Namespace, options: api.Options, listener: Listener

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,17 +29,25 @@ def refuse_empty(arguments: argparse.Namespace) -> None:
             raise UsageError(f"{option.flag} is given nothing: is a variable not set?")
 
 
-def refuse_beside_resume(arguments: argparse.Namespace) -> None:
+def refuse_beside_resume(arguments: argparse.Namespace, folder: str) -> None:
     """See that a run that goes on is asked for nothing else than before.
 
     Raises:
         UsageError: it is.
     """
     for option in _said(arguments):
-        if not option.beside_resume:
+        if option.beside_resume:
+            continue
+        if arguments.resume:
             raise UsageError(
                 f"--resume goes on as the run was told: leave {option.flag} out"
             )
+        capture = Path(folder, "capture")
+        program = shlex.quote(str(capture)) if capture.is_dir() else "MODEL.pt2"
+        raise UsageError(
+            f"{folder} is the folder of a run, which is as it was told: leave "
+            f"{option.flag} out, or begin another run: shrinkfx {program} {option.flag}"
+        )
 
 
 def refuse_beside_explain(arguments: argparse.Namespace) -> None:

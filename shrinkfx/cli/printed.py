@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shrinkfx import api
 from shrinkfx.cli.runs import lines, run_to_json
+from shrinkfx.errors import Finished
 from shrinkfx.events import Ended
 from shrinkfx.options.reduction import lines as ending
 
@@ -35,11 +38,28 @@ def candidate(retrieved: api.Retrieved) -> Ended:
     repro = verified.written.files[0]
     print(f"repro:     {repro}")
     print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
+    program = shlex.quote(str(retrieved.program))
+    print("papers:   no ISSUE.md, report.html or cause: these are of a run of its own:")
+    print(f"next:     shrinkfx {program}  (with the --preload of its run, if any)")
     counts = {"runs": verified.runs, "failed": verified.failed}
     result |= {"repro": str(repro), "verified": counts}
     if verified.always_fails:
         return Ended("verified", 0, result=result)
     return Ended("unverified", 5, result=result)
+
+
+def finished(error: Finished) -> Ended:
+    """Say again what a run came to that is over, and what may be done with it."""
+    folder, told = shlex.quote(error.folder), Ended("finished", error.exit_code)
+    past = api.past(error.folder)
+    if past.came is not None:
+        told = replace(result(past.came, everything=False), status=told.status)
+    again = shlex.quote(str(past.again))
+    print(f"anew:     its page: shrinkfx --report {folder}")
+    if past.came is not None:
+        print(f"          its cause, in full: shrinkfx --explain {folder}")
+    print(f"another:  a new run of the same program: shrinkfx {again}")
+    return replace(told, result={**(told.result or {}), "folder": error.folder})
 
 
 def report(path: Path) -> Ended:

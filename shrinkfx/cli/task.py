@@ -20,6 +20,7 @@ from shrinkfx.cli.captured import (
     captured,
     is_capture,
     is_run,
+    names_run,
     refuse_beside_capture,
 )
 from shrinkfx.cli.from_arguments import (
@@ -69,7 +70,7 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
         return finish()
     except Finished as error:
         print(f"shrinkfx: {error}", file=sys.stderr)
-        return Ended("finished", error.exit_code, result={"folder": error.folder})
+        return printed.finished(error)
     except ShrinkfxError as error:
         if arguments.verbose:
             traceback.print_exc()
@@ -143,6 +144,8 @@ def _do(
         return partial(printed.confirmed, confirmed)
     if arguments.across:
         raise UsageError("--across is for a repro.py: add --verify")
+    if names_run(arguments):
+        return _resume(arguments, listener, sum_up)
     if is_capture(arguments):
         with captured(arguments, options, listener) as options:
             return _run_anew(arguments, options, listener, sum_up)
@@ -191,10 +194,11 @@ def _resume(
     listener: Listener,
     sum_up: Callable[[api.Swept], None],
 ) -> Callable[[], Ended]:
-    refuse_beside_resume(arguments)
+    folder = arguments.resume or arguments.model
+    refuse_beside_resume(arguments, folder)
     came = api.resume(
-        arguments.resume,
-        model=arguments.model,
+        folder,
+        model=arguments.model if arguments.resume else None,
         **vars(read(BudgetOptions, arguments)),
         swept=sum_up,
         listener=listener,

@@ -82,6 +82,7 @@ def summarise(record: RunRecord) -> dict[str, Any]:
         "minimal_by_kind": dict(search.kinds),
         "without_it": search.without_it,
         **_of_memory(record),
+        "interpreted_for": record.conditions.interpreted_for,
         "warnings": list(record.other_causes.all()),
         "suspects": ranked(record.suspects),
         "cause": list(record.cause),

@@ -22,6 +22,7 @@ from shrinkfx.errors import (
 from shrinkfx.events import Listener
 from shrinkfx.folder_lock import taken
 from shrinkfx.journal.journal import Journal
+from shrinkfx.journal.so_far import so_far
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
 from shrinkfx.report.output import output_folder, own_file, remove_if_empty
@@ -102,7 +103,7 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
             raise UsageError(f"--out {out} holds another run: name an empty folder")
         return
     with closing(Journal(out / JOURNAL)) as journal:
-        run, finished = journal.fact("run"), journal.fact("finished")
+        run, finished = journal.fact("run"), _finished(out, journal)
     if run is None:  # killed before it began, so that nothing can go on
         _discard(out)
         return
@@ -112,8 +113,17 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
             "an empty folder"
         )
     if finished:
-        raise Finished(str(out), finished["said"], finished["exit_code"])
+        raise finished
     raise UsageError(f"--out {out} holds this run, unfinished: --resume {out}")
+
+
+def _finished(out: Path, journal: Journal) -> Finished | None:
+    """Say what came of a run that is over, and when."""
+    known = journal.fact("finished")
+    if known is None:
+        return None
+    at = so_far(journal.db).at
+    return Finished(str(out), known["said"], known["exit_code"], at)
 
 
 def resumed(out: Path, given: Options) -> Options:
@@ -133,8 +143,8 @@ def resumed(out: Path, given: Options) -> Options:
         if run is None:
             again = "run the same command again"
             raise UsageError(f"--resume {out}: it was killed before it began: {again}")
-        if finished := journal.fact("finished"):
-            raise Finished(str(out), finished["said"], finished["exit_code"])
+        if finished := _finished(out, journal):
+            raise finished
         with journal.db.trusted():
             before = Options.from_json(run["options"]).with_files(own_file(out))
         anew = {name: getattr(given, name) or getattr(before, name) for name in BUDGET}

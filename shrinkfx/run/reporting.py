@@ -32,7 +32,7 @@ from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
 from shrinkfx.report.page.anonymous import anonymous
 from shrinkfx.report.page.kernel import guilty_source
-from shrinkfx.report.page.record import Check, Run, SizesTold, Summary, Swept
+from shrinkfx.report.page.record import REPORT, Check, Run, SizesTold, Summary, Swept
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.report.written import EMBEDDED
 from shrinkfx.run.context import RunContext, server_for
@@ -96,7 +96,7 @@ def report_folder(out: Path, listener: Listener) -> Path:
 def write_page(out: Path, run: Run) -> Path:
     """Write the page of a run into its folder."""
     # Not above: it takes a tenth of a second to import, which few tasks need.
-    from shrinkfx.report.page.page import REPORT, page
+    from shrinkfx.report.page.page import page
 
     path = out / REPORT
     draft_of(path).write_text(page(run), encoding="utf-8")

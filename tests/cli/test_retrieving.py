@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from shrinkfx.api import Retrieved
+from shrinkfx.cli import printed
 from shrinkfx.cli.main import main
 from shrinkfx.journal.journal import Journal
+from shrinkfx.report.written import Verified, Written
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,15 @@ def test_without_a_folder_the_command_is_told(
 ) -> None:
     assert main(["--candidate", "3f2a"]) == 2
     assert "shrinkfx --candidate 3f2a --out DIR" in capsys.readouterr().err
+
+
+def test_candidate_that_fails_is_told_with_what_makes_its_papers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = Written((tmp_path / "repro.py",), "source")
+    program = tmp_path / "minimal.pt2"
+    came = printed.candidate(Retrieved("crash", 2, program, Verified(written, 3, 3)))
+    assert came.exit_code == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-2].startswith("papers:   no ISSUE.md, report.html")
+    assert said[-1].startswith(f"next:     shrinkfx {program}")

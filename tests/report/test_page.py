@@ -25,14 +25,14 @@ from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.report.page.course import course, steps
-from shrinkfx.report.page.drawing import Drawing, draw
+from shrinkfx.report.page.drawing import Drawing, draw, draw_within
 from shrinkfx.report.page.folding import MOST, Fold, fold
 from shrinkfx.report.page.heading import checks_of, figures
 from shrinkfx.report.page.kernel import guilty_source
 from shrinkfx.report.page.layered import lay_out
 from shrinkfx.report.page.links import links
 from shrinkfx.report.page.page import page, ranges
-from shrinkfx.report.page.parts import Light, parts_kept, parts_listed, parts_of
+from shrinkfx.report.page.parts import Light, Part, parts_kept, parts_listed, parts_of
 from shrinkfx.report.page.record import Check, Run, Summary
 from shrinkfx.run.reporting import report_folder
 from shrinkfx.testing import chain, listing, whole
@@ -374,3 +374,16 @@ def test_summary_of_an_older_version_is_read_as_far_as_it_goes() -> None:
     told = Summary.from_json({"operators": {"before": 3, "after": 1}, "is_new": 1})
     assert told.sizes["operators"].after == 1
     assert told.cpu_seconds == {}
+
+
+def test_statements_that_are_too_wide_side_by_side_are_cut_and_told_in_full() -> None:
+    code = "a_name_as_long_as_export_makes_them = torch.ops.aten.index_select(x, 0, y)"
+    two = [Part(name, code, code, ()) for name in "ab"]
+    both = Part("c", code, code, ("a", "b"))
+    parts = [*two, both, *(Part(name, code, code, ("c",)) for name in "def")]
+    wide, fits = draw(parts, "after", 52), draw_within(1100, parts, "after")
+    assert wide.width > 1100 >= fits.width
+    assert {box.more for box in fits.boxes} == {code}
+    assert all(box.label.endswith("\u2026") for box in fits.boxes)
+    assert draw_within(wide.width, parts, "after") == wide
+    assert draw_within(10, parts, "after") == draw(parts, "after", 20)

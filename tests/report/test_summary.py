@@ -150,6 +150,7 @@ WRITTEN: Mapping[str, Any] = {
             "source": "a.py:1",
         }
     ],
+    "interpreted_for": "",
     "left_of_model": {
         "names": [],
         "operators": ["my.mix"],

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import glob
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -57,9 +60,10 @@ class Script:
         What it has started ends with it; and with this process, if that ends before.
 
         Raises:
-            UsageError: there is no such program.
+            UsageError: there is no such program, or no such script.
             KeyboardInterrupt: Ctrl-C; the script has had it, too.
         """
+        _require_script(self.command)
         mark = new_mark()
         with ended(mark), self._started(mark) as child, Terminal() as terminal:
             try:
@@ -125,6 +129,26 @@ class Script:
         with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(child.pid, signal.SIGINT)
             child.wait(_PARTING_S)
+
+
+def _require_script(command: Sequence[str]) -> None:
+    """See that the script is there that a Python is to run.
+
+    That Python would say so, too, and leave as one whose program fails.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if not _PYTHON.fullmatch(os.path.basename(command[0])) or len(command) < 2:
+        return
+    script = command[1]
+    if script.endswith(".py") and not os.path.exists(script):
+        near = difflib.get_close_matches(script, sorted(glob.glob("*.py")), 1, 0.7)
+        meant = f": did you mean {near[0]}?" if near else ""
+        raise UsageError(f"--capture: {script}: no such file{meant}")
+
+
+_PYTHON = re.compile(r"python[\d.]*")
 
 
 def environment(folder: Path, given: dict[str, str]) -> dict[str, str]:

@@ -79,6 +79,21 @@ def draw(parts: Sequence[Part], name: str, widest: int = 18) -> Drawing:
     return _drawn(fold(parts), parts, itertools.count(), name, "", widest)
 
 
+_LETTERS = (52, 40, 30, 20)
+"""Of a statement, where there is room, and where there is less."""
+
+
+def draw_within(width: float, parts: Sequence[Part], name: str) -> Drawing:
+    """Draw statements with labels as long as a page has room for.
+
+    What is cut of one is told where it is pointed at. A drawing of very many columns is
+    wider all the same.
+    """
+    drawings = (draw(parts, name, letters) for letters in _LETTERS)
+    narrow = (drawing for drawing in drawings if drawing.width <= width)
+    return next(narrow, None) or draw(parts, name, _LETTERS[-1])
+
+
 def _drawn(
     items: Sequence[Item],
     parts: Sequence[Part],

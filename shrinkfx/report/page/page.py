@@ -26,7 +26,7 @@ from shrinkfx.report.explanation.decisions import (
     lines,
 )
 from shrinkfx.report.page.course import Mark, course, mark_of, steps
-from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw
+from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw, draw_within
 from shrinkfx.report.page.heading import about, checks_of, figures, head, lead
 from shrinkfx.report.page.links import links
 from shrinkfx.report.page.parts import parts_kept, parts_listed, parts_of
@@ -34,14 +34,14 @@ from shrinkfx.report.page.record import Before, Check, Run, Summary
 from shrinkfx.report.page.words import count
 from shrinkfx.version import __version__
 
-REPORT = "report.html"
-"""Lies beside the repro."""
-
 DIGITS = 12
 """How much of a digest is shown."""
 
-_LABEL, _STATEMENT = 20, 52
-"""Letters of a box: of an operator's name, of a statement."""
+_LABEL = 20
+"""Letters of a box: of an operator's name."""
+
+_WIDE = 1100
+"""Pixels that a page has for a drawing."""
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ def _before(run: Run, guilty: Sequence[str]) -> Drawing | None:
 
 def _after(run: Run, guilty: Sequence[str]) -> Drawing | None:
     if run.listing is not None:
-        return draw(parts_listed(run.listing, guilty), "after", _STATEMENT)
+        return draw_within(_WIDE, parts_listed(run.listing, guilty), "after")
     if run.left is not None:
-        return draw(parts_kept(run.left, guilty), "after", _STATEMENT)
+        return draw_within(_WIDE, parts_kept(run.left, guilty), "after")
     return None
 
 
@@ -174,7 +174,8 @@ def _course_said(run: Run, accepted: int, cut: int) -> str:
     caught = sum(check.is_by_catch for check in run.checks)
     also = f", {caught} by-catch" if caught else ""
     cached = run.summary.cached
-    known = f" {count(cached, 'answer')} came from memory." if cached else ""
+    again = f" {count(cached, 'candidate')} came up again, and took no further check."
+    known = again if cached else ""
     return f"{checks} from {cut:,} operators down, {steps_said}{also}.{known}"
 
 

@@ -13,6 +13,9 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import ByCatch
 
+REPORT = "report.html"
+"""Lies beside the repro."""
+
 
 @dataclass(frozen=True)
 class Check:

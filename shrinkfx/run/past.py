@@ -1,0 +1,100 @@
+"""What a past run came to, read again from its folder."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from shrinkfx.errors import UsageError
+from shrinkfx.failure.signature import Signature
+from shrinkfx.journal.journal import Journal
+from shrinkfx.options.options import Options, Reduction
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.record import read_older
+from shrinkfx.report.explanation.record import EXPLAIN, Explanation
+from shrinkfx.report.explanation.words import in_lines
+from shrinkfx.report.issue.from_model import FromModel
+from shrinkfx.report.issue.text import ISSUE
+from shrinkfx.report.output import CAPTURE, own_file
+from shrinkfx.report.page.record import REPORT
+from shrinkfx.report.summary import SUMMARY
+from shrinkfx.run.folder import JOURNAL, PROGRAM, RESULT, require_journal
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a run came to that is over.
+
+    Attributes:
+        came: of a reduction; None where that was none, or cannot be read any more.
+        again: the program that it was asked about: what begins another run of it.
+    """
+
+    came: Reduction | None
+    again: Path
+
+
+def past_run(folder: Path) -> Past:
+    """Read what the run in a folder came to; nothing is changed there.
+
+    Raises:
+        UsageError: no run is there, or it cannot be read.
+    """
+    require_journal(folder, "--out")
+    with closing(Journal(folder / JOURNAL, only_read=True)) as journal:
+        run = journal.fact("run")
+        if run is None:
+            raise UsageError(f"{folder}: the run there was killed before it began")
+        with journal.db.trusted():
+            options = Options.from_json(run["options"]).with_files(own_file(folder))
+        try:
+            came = _reduction(folder, journal)
+        except (OSError, ValueError, TypeError, LookupError, AttributeError):
+            came = None  # a file is gone, or was changed by hand
+    captured = options.model.parent.name == CAPTURE
+    return Past(came, folder / CAPTURE if captured else options.model)
+
+
+def _reduction(folder: Path, journal: Journal) -> Reduction | None:
+    result, program = journal.fact(RESULT), journal.fact(PROGRAM)
+    if result is None or program is None:
+        return None
+    told = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    target = Signature.from_json(told["signature"])
+    seen = Signature.from_json(result["seen"]) if result["seen"] else target
+    operators, verified = told["operators"], told["verified"]
+    pages, left = told["guard_pages"] or {}, told.get("left_of_model", {})
+    return Reduction(
+        status=told["status"],
+        candidate=Candidate.from_json(Skeleton.from_json(program), result["candidate"]),
+        signature=target,
+        seen=seen,
+        minimal=told["minimal"],
+        operators=(operators["before"], operators["after"]),
+        checks=told["checks"]["total"],
+        seconds=told["seconds"],
+        verified=(verified["runs"], verified["failed"]),
+        repro=folder / told["files"][0],
+        summary=told,
+        cause=_cause(folder, seen),
+        report=_there(folder / REPORT),
+        issue=_there(folder / ISSUE),
+        left_of_model=read_older(FromModel, left).in_words(),
+        shows_alone=not (pages.get("repro_needs_them") or told.get("interpreted_for")),
+    )
+
+
+def _cause(folder: Path, seen: Signature) -> tuple[str, ...]:
+    """Say what is known of the cause; where nobody has asked, that is nothing."""
+    path = folder / EXPLAIN
+    if not path.is_file():
+        return ()
+    known = read_older(Explanation, json.loads(path.read_text(encoding="utf-8")))
+    return in_lines(known, seen)
+
+
+def _there(path: Path) -> Path | None:
+    return path if path.is_file() else None

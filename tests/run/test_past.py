@@ -1,0 +1,137 @@
+"""The folder of a run, named alone, is that run: over, or one to go on with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.pages import explained, searched, transformer
+
+from shrinkfx.api import is_run, past
+from shrinkfx.cli.main import main
+from shrinkfx.journal.journal import Journal
+from shrinkfx.options.options import Options
+
+TOOL = Path(__file__).resolve().parents[1] / "support" / "torchless" / "command_line.py"
+
+
+def called(
+    home: Path, *arguments: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    tool: Sequence[str] = [sys.executable, str(TOOL), str(home), *arguments]
+    return subprocess.run(tool, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+@pytest.mark.processes
+def test_run_that_is_over_is_told_again_and_none_begun(tmp_path: Path) -> None:
+    called(tmp_path)
+    judge = f"{sys.executable} -S {tmp_path / 'judge.py'} {{}}"
+    model = str(tmp_path / "model.pt2")
+    first = called(tmp_path, model, "--check", judge, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    (out,) = (tmp_path / "shrinkfx-out").iterdir()
+    kept = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    named = f"shrinkfx-out/{out.name}"
+    for typed in ([named], ["--resume", named]):
+        again = called(tmp_path, *typed, cwd=tmp_path)
+        assert again.returncode == 0, again.stderr
+        assert "this run has finished, on 20" in again.stderr
+        ending = first.stdout.splitlines()
+        said = again.stdout.splitlines()
+        assert said[1 : len(ending)] == ending[1:]  # the first has seconds, rounded
+        assert said[0].startswith("reduced: ")
+        assert said[len(ending) :] == [
+            f"anew:     its page: shrinkfx --report {named}",
+            f"          its cause, in full: shrinkfx --explain {named}",
+            f"another:  a new run of the same program: shrinkfx {model}",
+        ]
+    assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == kept
+    assert len([*out.parent.iterdir()]) == 1
+
+
+def over(out: Path, model: Path) -> Path:
+    """Leave a run of a program that is over, and what is known of its cause."""
+    explained(searched(out, transformer(2)))
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        journal.note("run", {"options": Options(model).to_json()})
+        result = journal.fact("result")
+        journal.note("result", {**result, "seen": None})
+    summary = json.loads((out / "summary.json").read_text())
+    told = {"files": ["repro.py"], "by_catch": [], "guard_pages": None}
+    rate = {"rate": {"before": 1.0, "after": 1.0}}
+    (out / "summary.json").write_text(json.dumps({**summary, **told, **rate}))
+    return out
+
+
+def test_what_was_found_out_since_is_told(tmp_path: Path) -> None:
+    out = over(tmp_path / "out", tmp_path / "model.pt2")
+    found = past(out)
+    assert found.again == tmp_path / "model.pt2"
+    assert found.came is not None
+    assert found.came.operators == (43, 2)
+    assert found.came.exit_code == 0
+    assert "cause:    Index 12 of size 12 in aten.roll" in str(found.came)
+
+
+def test_another_run_of_a_script_begins_with_what_was_captured(tmp_path: Path) -> None:
+    out = over(tmp_path / "out", tmp_path / "out" / "capture" / "program-1.pt2")
+    assert past(out).again == out / "capture"
+
+
+@pytest.mark.parametrize("damaged", ["", "{}", "[1]", '{"signature": 3}'])
+def test_summary_that_cannot_be_read_leaves_what_the_journal_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str
+) -> None:
+    out = over(tmp_path / "out", tmp_path / "model.pt2")
+    (out / "summary.json").write_text(damaged)
+    assert past(out).came is None
+    assert main([str(out)]) == 0
+    told = capsys.readouterr()
+    assert "this run has finished" in told.err
+    assert told.out.splitlines()[-1].endswith(f"shrinkfx {tmp_path / 'model.pt2'}")
+
+
+def test_folder_of_a_run_takes_no_other_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = over(tmp_path / "out", tmp_path / "model.pt2")
+    assert main([str(out), "--until", "nan"]) == 2
+    assert "or begin another run: shrinkfx MODEL.pt2 --until" in capsys.readouterr().err
+    (out / "capture").mkdir()
+    assert main([str(out), "--until", "nan"]) == 2
+    assert f"shrinkfx {out / 'capture'} --until" in capsys.readouterr().err
+
+
+def test_run_that_was_cut_off_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    class Goes(Exception):
+        """It went on."""
+
+    def resume(folder: str, **told: object) -> None:
+        asked.append((folder, told["model"], told["max_minutes"]))
+        raise Goes
+
+    monkeypatch.setattr("shrinkfx.api.resume", resume)
+    Journal(tmp_path / "journal.sqlite").close()
+    with pytest.raises(Goes):
+        main([str(tmp_path), "--max-minutes", "3"])
+    assert asked == [(str(tmp_path), None, 3.0)]
+
+
+def test_what_is_no_run_is_none(tmp_path: Path) -> None:
+    assert not is_run(tmp_path)
+    (tmp_path / "minifier_launcher.py").touch()
+    assert not is_run(tmp_path)
+    capture = tmp_path / "capture"
+    capture.mkdir()
+    (capture / "end.json").touch()
+    assert is_run(tmp_path)
+    assert not is_run(capture)  # a program for another run
