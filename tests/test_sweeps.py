@@ -98,9 +98,11 @@ def test_killed_sweep_is_resumed_without_running_anything_twice(
     assert len(answered) == len(set(answered)) > len(before)
     assert asked[: len(before) - 1] == before[:-1]
     assert results(out) == results(tmp_path / "whole")
-    # The folder's name is all that differs.
-    first, second = (done.stdout.splitlines()[:-1] for done in (whole, resumed))
+    # The folder's name is all that differs, and that the program has all of its path.
+    first, second = (done.stdout.splitlines()[:-2] for done in (whole, resumed))
     assert first == second
+    for done in (whole, resumed):
+        assert "failing-1.pt" in done.stdout.splitlines()[-1]
 
     finished = run([*again, str(out)])
     assert finished.returncode == resumed.returncode
