@@ -7,6 +7,7 @@ report.
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -112,9 +113,10 @@ def verified(
     once.
     """
     if found.stopped:
-        context.note(
-            f"{found.stopped}: writing and verifying the smallest program so far"
-        )
+        said = f"{found.stopped}: writing and verifying the smallest program so far"
+        took_s, out = math.ceil(context.budget.repro_s), context.out
+        again = _AGAIN.format(took_s=took_s, out=out)
+        context.note(said + (again if found.stopped == INTERRUPTED else ""))
     operators = (found.made_of or found).reducer.best
     asked = context, server, subject, reserve_s
     found, kept = _listed_or_not(*asked, found)
@@ -123,6 +125,13 @@ def verified(
         return found, kept
     listed = reduce_listing(context, subject, found, reserve_s)
     return (found, kept) if listed is found else _listed_or_not(*asked, listed)
+
+
+_AGAIN = (
+    ", which takes some {took_s} s; Ctrl-C again ends it at once and loses nothing: "
+    "shrinkfx --resume {out} goes on"
+)
+"""Said at the first Ctrl-C."""
 
 
 def _listed_or_not(
