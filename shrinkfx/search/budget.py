@@ -69,11 +69,6 @@ class Budget:
         last = self._checks_s
         return sum(last) / len(last) if last else self.check_s
 
-    @property
-    def repro_s(self) -> float:
-        """What it may take to write and verify a repro, of all of the program even."""
-        return _CHECKS_KEPT * self.check_s
-
     def has(self, seconds: float) -> bool:
         """Tell whether so many are left besides what is kept for the repro."""
         return self.spare_s >= seconds
@@ -90,7 +85,7 @@ class Budget:
         """
         self.check_s = max(self.check_s, check_s)
         if self.max_seconds is not None:
-            self.reserve_s = self.repro_s
+            self.reserve_s = _CHECKS_KEPT * self.check_s
 
     def must_have(self, seconds: float) -> None:
         """See that so many are left, beyond the limit if need be."""
