@@ -128,6 +128,20 @@ def test_sweep_that_is_killed_in_its_reduction_is_resumed_there(
     assert len(after) == len(set(after))
     summary = json.loads((out / "summary.json").read_text())
     assert summary["checks"]["total"] == len(after)
+    ends, sizes = declared((out / "repro.py").read_text())
+    assert ends <= sizes
+
+
+def declared(repro: str) -> tuple[set[int], set[int]]:
+    """Find the ends of ranges that a repro declares, and the sizes that it runs."""
+    runs = re.findall(r"^(?:passing|failing) = (.+)", repro, re.MULTILINE)
+    dims = re.findall(r"torch\.export\.Dim\(.+?((?:, \w+=\d+)*)\)", repro)
+    assert len(runs) == 2
+    assert dims
+    ends, sizes = (
+        {int(n) for n in re.findall(r"\d+", "".join(s))} for s in (dims, runs)
+    )
+    return ends, sizes
 
 
 def answers(journal: Path) -> list[tuple[str, str, str]]:
