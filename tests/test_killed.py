@@ -313,13 +313,13 @@ def listened_to(
     )
 
 
-def read_until(process: subprocess.Popen[str], words: str) -> None:
+def read_until(process: subprocess.Popen[str], words: str) -> str:
     assert process.stderr is not None
     said = []
     for line in process.stderr:
         said.append(line)
         if words in line:
-            return
+            return line
     raise AssertionError("".join(said))
 
 
@@ -340,7 +340,9 @@ def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
     process = listened_to(either, out)
     read_until(process, " -> ")
     os.killpg(process.pid, signal.SIGINT)
-    read_until(process, "interrupted: writing and verifying")
+    told = read_until(process, "interrupted: writing and verifying")
+    assert "Ctrl-C again ends it at once and loses nothing" in told
+    assert f"shrinkfx --resume {out} goes on" in told
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=600)
     assert process.returncode == 4

@@ -98,9 +98,11 @@ def test_killed_sweep_is_resumed_without_running_anything_twice(
     assert len(answered) == len(set(answered)) > len(before)
     assert asked[: len(before) - 1] == before[:-1]
     assert results(out) == results(tmp_path / "whole")
-    # The folder's name is all that differs.
-    first, second = (done.stdout.splitlines()[:-1] for done in (whole, resumed))
+    # The folder's name is all that differs, and that the program has all of its path.
+    first, second = (done.stdout.splitlines()[:-2] for done in (whole, resumed))
     assert first == second
+    for done in (whole, resumed):
+        assert "failing-1.pt" in done.stdout.splitlines()[-1]
 
     finished = run([*again, str(out)])
     assert finished.returncode == resumed.returncode
@@ -126,6 +128,20 @@ def test_sweep_that_is_killed_in_its_reduction_is_resumed_there(
     assert len(after) == len(set(after))
     summary = json.loads((out / "summary.json").read_text())
     assert summary["checks"]["total"] == len(after)
+    ends, sizes = declared((out / "repro.py").read_text())
+    assert ends <= sizes
+
+
+def declared(repro: str) -> tuple[set[int], set[int]]:
+    """Find the ends of ranges that a repro declares, and the sizes that it runs."""
+    runs = re.findall(r"^(?:passing|failing) = (.+)", repro, re.MULTILINE)
+    dims = re.findall(r"torch\.export\.Dim\(.+?((?:, \w+=\d+)*)\)", repro)
+    assert len(runs) == 2
+    assert dims
+    ends, sizes = (
+        {int(n) for n in re.findall(r"\d+", "".join(s))} for s in (dims, runs)
+    )
+    return ends, sizes
 
 
 def answers(journal: Path) -> list[tuple[str, str, str]]:

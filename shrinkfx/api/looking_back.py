@@ -12,7 +12,7 @@ from shrinkfx.check.preflight import require_script
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Begun, Listener, ignore
 from shrinkfx.intake.capture.door import place_of
-from shrinkfx.intake.capture.left import left_in
+from shrinkfx.intake.left import without_run
 from shrinkfx.options.options import Options
 from shrinkfx.run.explaining import Explained, explain_folder
 from shrinkfx.run.folder import JOURNAL, over
@@ -34,7 +34,7 @@ def runs(folder: str | Path) -> list[Run]:
     Raises:
         UsageError: there is no such folder, or it cannot be read.
     """
-    return list_runs(Path(folder), left_in)
+    return list_runs(Path(folder), without_run)
 
 
 def is_run(folder: str | Path) -> bool:

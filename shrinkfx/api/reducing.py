@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shrinkfx.api.captures import teller
-from shrinkfx.api.settings import SHOWN_BY, with_what_shows_it
+from shrinkfx.api.settings import with_what_shows_it
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.events import Begun, Listener, Noted, ignore
 from shrinkfx.failure.signature import Kind
@@ -20,6 +20,7 @@ from shrinkfx.intake.capture import door
 from shrinkfx.intake.door import take_in, with_torch_compile
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.options.running import BudgetOptions
+from shrinkfx.options.values import SHOWN_BY
 from shrinkfx.run.folder import JOURNAL, begun, resumed
 from shrinkfx.run.pipeline import run
 from shrinkfx.run.sweep.conclude import Swept

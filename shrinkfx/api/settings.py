@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
-
-SHOWN_BY: Mapping[str | None, Mapping[str, str]] = {
-    Kind.CHECK_INPUTS: {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
-}
-"""Variables without which a kind of failure never shows."""
+from shrinkfx.options.values import SHOWN_BY
 
 
 def with_what_shows_it(options: Options) -> Options:

@@ -106,6 +106,8 @@ def swept(swept: api.Swept) -> Ended:
     if swept.target:
         print(f"inputs:   {swept.target.failing}")
     print(f"folder:   {swept.folder}")
+    if swept.to_go_on:
+        print(f"next:     {swept.to_go_on}")
     result = {
         "examples": counts,
         "findings": swept.report["findings"],

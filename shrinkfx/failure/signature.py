@@ -63,6 +63,12 @@ class Stage(StrEnum):
     COMPARE = "compare"
     DONE = "done"
 
+    @property
+    def place(self) -> str:
+        """Where that is, in words."""
+        passing = self is Stage.PASSING
+        return "at the sizes that must pass" if passing else f"in {self.value}"
+
 
 _TEXT = 2 * LINE
 
@@ -119,6 +125,14 @@ class Signature:
         """Require of the same failure that what differs is what does in another."""
         return replace(self, only=seen.differs if seen else "")
 
+    @property
+    def alone(self) -> Signature:
+        """The same failure where the run that must pass is the only one."""
+        if self.stage is not Stage.PASSING:
+            return self
+        compared = self.kind in (Kind.MISMATCH, Kind.NAN)
+        return replace(self, stage=Stage.COMPARE if compared else Stage.RUN)
+
     def says(self, pattern: str) -> bool:
         """Tell whether the text holds a regular expression."""
         return bool(re.search(pattern, self.text))
@@ -154,7 +168,7 @@ class Signature:
     def __str__(self) -> str:
         if self.kind is Kind.CHECK:
             return f"--check {self.text}"
-        return f"{self.kind} in {self.stage}: {self.text or self.detail}"
+        return f"{self.kind} {self.stage.place}: {self.text or self.detail}"
 
 
 def asked_for(until: str, seen: Signature) -> bool:

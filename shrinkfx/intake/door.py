@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from shrinkfx.errors import NotCuttable, NotReproducible, UsageError
 from shrinkfx.folder_lock import taken
 from shrinkfx.intake import minifier, runnable
-from shrinkfx.intake.found import PROGRAM, Found
+from shrinkfx.intake.found import DOES_NOT_FAIL, PROGRAM, Found
 from shrinkfx.intake.recognise import holds_run, recognise
 from shrinkfx.intake.script import Kind, Script, read_script
 from shrinkfx.options.options import Options
@@ -50,9 +51,25 @@ def take_in(
             found = _found(script, options, out)
             for sentence in found.said:
                 told(sentence)
-            yield replace(found.asked_with(options), out=out)
+            asked = replace(found.asked_with(options), out=out)
+            with _noted_where_it_does_not_fail(asked):
+                yield asked
     finally:
         remove_if_empty(out)
+
+
+@contextlib.contextmanager
+def _noted_where_it_does_not_fail(asked: Options) -> Iterator[None]:
+    """Leave beside a program that its run came to nothing: its folder stays."""
+    try:
+        yield
+    except NotCuttable:  # which fails
+        raise
+    except NotReproducible:
+        note = asked.model.with_name(DOES_NOT_FAIL)
+        with contextlib.suppress(OSError):  # that is told in any case
+            note.write_text(json.dumps({"program": asked.called}))
+        raise
 
 
 def _found(script: Script, options: Options, out: Path) -> Found:
@@ -74,7 +91,7 @@ def _found(script: Script, options: Options, out: Path) -> Found:
         raise
 
 
-_OWN = (PROGRAM, runnable.CODE)
+_OWN = (PROGRAM, runnable.CODE, DOES_NOT_FAIL)
 """What doors for dumps leave in their folder."""
 
 
@@ -90,6 +107,7 @@ def _require_own(folder: Path) -> None:
 
 def _taken(script: Script, options: Options, folder: Path) -> Found:
     folder.mkdir(exist_ok=True)
+    (folder / DOES_NOT_FAIL).unlink(missing_ok=True)
     if script.kind is Kind.RUNNABLE:
         return runnable.export(script, options, folder)
     return minifier.take_program(script, options, folder)

@@ -12,6 +12,9 @@ from shrinkfx.protocol.choices import InductorOptions
 PROGRAM = "program.pt2"
 """What a door calls it in the folder of a run."""
 
+DOES_NOT_FAIL = "does-not-fail.json"
+"""Beside it: that it does not fail as asked, which leaves no journal."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Found:

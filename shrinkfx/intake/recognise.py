@@ -17,8 +17,9 @@ _SHOWN = 8
 def recognise(path: Path) -> Script | None:
     """Read what a path leads to that is no ``.pt2``.
 
-    A folder is that of a dump; a script is one that PyTorch's AOTI minifier wrote, or
-    torch.compile; a log is that of ``TORCH_TRACE``, with one graph in it.
+    A folder is that of a dump, or the one that ``TORCH_TRACE`` named; a script is one
+    that PyTorch's AOTI minifier wrote, or torch.compile; a log is that of
+    ``TORCH_TRACE``, with one graph in it.
 
     Returns:
         None for a file that may be a program, or is not there.
@@ -34,6 +35,10 @@ def recognise(path: Path) -> Script | None:
             return None
     except OSError:  # who looks for a program says what is wrong with the path
         return None
+    return _in_file(path)
+
+
+def _in_file(path: Path) -> Script:
     text = _read(path)
     if _LOG.match(text):
         return read_script(path, _in_log(path, text))
@@ -55,7 +60,8 @@ def _in_folder(folder: Path) -> Script:
     if not found:
         raise LoadError(
             str(folder),
-            f"is a folder without a dump of PyTorch's ({_LAUNCHER}, repro.py)",
+            f"is a folder without a dump of PyTorch's ({_LAUNCHER}, repro.py, or a log "
+            "of TORCH_TRACE)",
             "give the path of a .pt2, or of a dump: torch_compile_debug/run_*/minifier",
         )
     if len(found) > 1:
@@ -63,8 +69,9 @@ def _in_folder(folder: Path) -> Script:
         if len(found) > _SHOWN:
             names.append(f"  and {len(found) - _SHOWN} more")
         listed = "\n".join(names)
-        raise UsageError(f"{folder} holds {len(found)} dumps: name one:\n{listed}")
-    return read_script(found[0], _read(found[0]))
+        what = "logs of TORCH_TRACE" if found[0].suffix == ".log" else "dumps"
+        raise UsageError(f"{folder} holds {len(found)} {what}: name one:\n{listed}")
+    return _in_file(found[0])
 
 
 def holds_run(folder: Path) -> bool:
@@ -73,6 +80,9 @@ def holds_run(folder: Path) -> bool:
 
 
 _LAUNCHER = "minifier_launcher.py"
+
+_LOGS = "dedicated_log_torch_trace_*.log"
+"""``LOG_PREFIX`` of ``torch/_logging/_internal.py``, and what follows it."""
 
 _IN_FOLDER = (
     f"{{}}{_LAUNCHER}",
@@ -85,14 +95,16 @@ _IN_FOLDER = (
 def _scripts(folder: Path) -> list[Path]:
     """List the dumps in a folder; those of a whole failure before what is left of one.
 
-    ``repro.py`` is the last that a minifier has left, or all there is without one.
+    ``repro.py`` is the last that a minifier has left, or all there is without one. A
+    log of ``TORCH_TRACE`` counts where there is nothing else; each process writes one.
     """
     for above in ("", "run_*/", "torch_compile_debug/run_*/"):
         for pattern in _IN_FOLDER:
             if found := sorted(folder.glob(pattern.format(above))):
                 return found
     names = ("repro.py", "fx_graph_runnable.py", "fx_graph_runnable_*.txt")
-    return [path for name in names for path in sorted(folder.glob(name))]
+    found = [path for name in names for path in sorted(folder.glob(name))]
+    return found or sorted(folder.glob(_LOGS))
 
 
 def _read(path: Path) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.failure.signature import Kind, Signature, why_another_word
+from shrinkfx.failure.signature import Kind, Signature, Stage, why_another_word
 from shrinkfx.program.candidate import Candidate
 
 _IN_NOTEBOOK = 20_000
@@ -135,7 +135,7 @@ def _by_catch(caught: Sequence[Any], folder: str, shown: int) -> Iterator[str]:
         text = each["text"].partition("\n")[0]
         get = f"shrinkfx --candidate {each['candidate']} --out {folder}"
         yield (
-            f"by-catch: {each['kind']} in {each['stage']}: {_cut(text)} "
+            f"by-catch: {each['kind']} {Stage(each['stage']).place}: {_cut(text)} "
             f"({each['operators']} operators: {get})"
         )
     if len(caught) > shown:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import UNTIL
+from shrinkfx.failure.signature import Kind as FailureKind
 from shrinkfx.flags import one_of
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.protocol.choices import InductorOptions
@@ -17,6 +18,11 @@ GUARD_PAGES = ("auto", "on", "off")
 
 RANGES = ("declared", "beyond")
 """Which sizes a sweep tries."""
+
+SHOWN_BY: Mapping[str | None, Mapping[str, str]] = {
+    FailureKind.CHECK_INPUTS: {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
+}
+"""Variables without which a kind of failure never shows."""
 
 
 def kind_of_failure(_: str, value: str) -> None:

@@ -134,6 +134,7 @@ class WriteCandidate(Task):
         path: of the ``.pt2``.
         data: a file for values that are too long for Python.
         anonymous: print it without the names of the user's model.
+        at_passing: print it for the inputs on which it must pass, and no others.
     """
 
     doing = "writing the result"
@@ -143,6 +144,7 @@ class WriteCandidate(Task):
     path: str
     data: str
     anonymous: bool = False
+    at_passing: bool = False
 
 
 @dataclass(frozen=True)

@@ -230,9 +230,13 @@ def _expectation(record: RunRecord) -> list[str]:
     flaky = f", in about {failure.rate_after:.2g} of its {conditions.runs} runs"
     often = flaky if conditions.runs > 1 else ""
     when = f", in call {failure.calls}" if failure.calls > 1 else ""
-    passes = ["it passes at the sizes of `passing`, and at those of `failing`:"]
+    where = []
+    if conditions.passes:
+        where = ["it passes at the sizes of `passing`, and at those of `failing`:"]
+    if conditions.at_passing:
+        where = ["at the sizes that must pass (the original does there), alone:"]
     said = f"{_failure(record.signature)}{when}{often};"
-    return [*(passes if conditions.passes else []), said, *_otherwise(record)]
+    return [*where, said, *_otherwise(record)]
 
 
 def _otherwise(record: RunRecord) -> list[str]:

@@ -106,6 +106,7 @@ class Conditions:
         keeps_state: the program changes its buffers or inputs, so it must be
             compiled before eager runs, and each run gets copies of the inputs.
         passes: it runs on inputs on which it must pass, before those on which it fails.
+        at_passing: the inputs are those, alone: it is there that it fails.
         interpreted_for: the GPU whose kernels failed on the interpreter, or '' where
             the program itself was run.
         inputs: the file that a user's command takes beside the program, or ''.
@@ -123,6 +124,7 @@ class Conditions:
     strict: bool = False
     keeps_state: bool = False
     passes: bool = False
+    at_passing: bool = False
     interpreted_for: str = ""
     inputs: str = ""
     gpu: int = -1

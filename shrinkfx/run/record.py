@@ -44,6 +44,7 @@ class Result:
         rate: the part of its runs that fail.
         memory: what is known of it where it is a memory error.
         stopped: what ended the search for it early, or ''.
+        at_passing: it fails on the inputs on which it must pass, and no others count.
     """
 
     candidate: Candidate
@@ -53,6 +54,7 @@ class Result:
     rate: float = 1.0
     memory: Memory = field(default_factory=Memory)
     stopped: str = ""
+    at_passing: bool = False
 
 
 def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunRecord:
@@ -107,7 +109,11 @@ def with_result(record: RunRecord, result: Result) -> RunRecord:
         record,
         failure=replace(failure, seen=seen, rate_after=result.rate),
         programs=replace(record.programs, after=after),
-        conditions=replace(record.conditions, runs=runs_to_be_sure(result.rate)),
+        conditions=replace(
+            record.conditions,
+            runs=runs_to_be_sure(result.rate),
+            at_passing=result.at_passing,
+        ),
         memory=result.memory,
         search=replace(record.search, stopped=result.stopped),
     )
@@ -156,8 +162,8 @@ def with_end(
     record: RunRecord, context: RunContext, found: SearchResult, builds: Builds
 ) -> RunRecord:
     """Add how the search has ended, and what the run has cost until now."""
-    searches = [each.search for each in found.all]
-    told = found.minimal, found.rest, found.by_catch(), found.kinds
+    searches, target = [each.search for each in found.all], record.failure.target
+    told = found.minimal, found.rest, found.by_catch(target), found.kinds
     return replace(
         record,
         search=Search(found.stopped, *told),

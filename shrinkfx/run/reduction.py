@@ -17,6 +17,7 @@ from shrinkfx.errors import (
 )
 from shrinkfx.events import Started
 from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.journal.ahead import Ahead
 from shrinkfx.program.apply import apply
@@ -105,10 +106,25 @@ class SearchResult:
         if self.made_of is None:
             self.rest, self.second = "", []
 
-    def by_catch(self) -> list[ByCatch]:
-        """Gather the other failures; one that might be the target comes first."""
+    def by_catch(self, target: Signature) -> list[ByCatch]:
+        """Gather the other failures; one that might be the target comes first.
+
+        The target at the sizes that must pass is none: where a candidate's sizes went
+        to those that fail, that is what it shows.
+        """
         caught = (pair for each in self.all for pair in each.search.by_catch())
-        return [*gather(self.second), *gather([*caught])]
+        others = [
+            (candidate, verdict)
+            for candidate, verdict in caught
+            if not _is_at_passing(verdict.observation.signature, target)
+        ]
+        return [*gather(self.second), *gather(others)]
+
+
+def _is_at_passing(seen: Signature | None, target: Signature) -> bool:
+    """Tell whether it is the target that shows on the inputs that must pass."""
+    is_there = seen is not None and seen.stage is Stage.PASSING
+    return is_there and target.admits(seen and seen.alone)
 
 
 def reduce(context: RunContext, subject: Subject) -> SearchResult:

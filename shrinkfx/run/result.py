@@ -45,7 +45,11 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
     saved, values = (str(draft_of(path).resolve()) for path in (program, data))
     told = with_short_names(result.candidate)
     anonymous = context.options.anonymous
-    task = WriteCandidate(told.to_json(), saved, values, anonymous=anonymous)
+    task = WriteCandidate(
+        *(told.to_json(), saved, values),
+        anonymous=anonymous,
+        at_passing=result.at_passing,
+    )
     ending = client.ask(task)
     printed = ending.answer
     if not isinstance(printed, Printed):

@@ -90,7 +90,8 @@ def retrieve(met: Met, folder: Path, listener: Listener) -> Retrieved:
         client = client.built_stock().with_options(form=CandidateForm(asked.form))
         wanted = asked.failure or Signature.from_json(settings["target"])
         seen, rate = see_again(client, candidate, wanted, settings["rate"])
-        subject = _subject(client, described, seen.signature or wanted, rate)
+        shown = seen.signature or wanted
+        subject = _subject(client, described, shown.alone, rate)
         return _write(context, server, subject, candidate, seen)
 
 
@@ -147,10 +148,18 @@ def _write(
     candidate: Candidate,
     seen: Observation,
 ) -> Retrieved:
-    """Write a candidate, and verify the repro of its failure."""
+    """Write a candidate, and verify the repro of its failure.
+
+    Where it fails on the inputs on which it must pass, the repro has no others.
+    """
     client = subject.client
     form = str(client.options.form)
-    result = Result(candidate, form, seen.signature, rate=subject.rate)
+    shown = seen.signature.alone if seen.signature else None
+    result = Result(
+        *(candidate, form, shown),
+        rate=subject.rate,
+        at_passing=shown != seen.signature,
+    )
     printed = write(context, client, result)
     verified = None
     if seen.signature is not None:
@@ -211,7 +220,7 @@ def _by_catch(journal: Journal, baseline: Mapping[str, Any] | None) -> str:
         others = {
             str(asked.failure): asked.digest[:DIGITS]
             for asked in journal.find("")
-            if asked.failure and not target.admits(asked.failure)
+            if asked.failure and not target.admits(asked.failure.alone)
         }
     if not others:
         return "that run has met no other failure; report.html has all that was asked"

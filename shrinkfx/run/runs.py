@@ -39,6 +39,8 @@ class State(StrEnum):
     UNREADABLE = "unreadable"
     CAPTURED = "captured"
     """A script has run, and none of its programs is being reduced."""
+    DOES_NOT_FAIL = "does not fail"
+    """The program of a dump, which is kept; there is nothing to go on with."""
 
 
 GOES_ON = (State.STOPPED, State.KILLED, State.BROKEN_OFF, State.CAPTURED)
@@ -78,7 +80,7 @@ class Run:
 
 
 class Capture(Protocol):
-    """What a script has left, whose run has not begun."""
+    """What a script or a dump has left, of which there is no run."""
 
     @property
     def folder(self) -> Path: ...
@@ -88,6 +90,8 @@ class Capture(Protocol):
     def at(self) -> float: ...
     @property
     def has_ended(self) -> bool: ...
+    @property
+    def does_not_fail(self) -> bool: ...
 
 
 def list_runs(
@@ -96,7 +100,7 @@ def list_runs(
     """List the runs in a folder, or the one that it is of, the last one last.
 
     Args:
-        captured: finds what a script has left in the folder of a run.
+        captured: finds what a script or a dump has left in a folder without a journal.
 
     Raises:
         UsageError: there is no such folder, or it cannot be read.
@@ -116,6 +120,8 @@ def list_runs(
 
 def _of_capture(capture: Capture) -> Run:
     ended = State.CAPTURED if capture.has_ended else State.UNREADABLE
+    if capture.does_not_fail:
+        ended = State.DOES_NOT_FAIL
     state = State.AT_WORK if is_taken(capture.folder) else ended
     why = "" if state != State.UNREADABLE else _KILLED_IN_CAPTURE
     return Run(capture.folder, state, capture.script, at=capture.at, problem=why)
@@ -184,14 +190,14 @@ def _kind(known: Any, unchanged: Any, *, sweeps: object) -> str:  # noqa: ANN401
 
 
 def _status(folder: Path, journal: Journal) -> str:
-    if is_taken(folder):
-        return State.AT_WORK
     if finished := journal.fact("finished"):
         said: str = finished["said"].partition(":")[0]
         of_sweep = not said.isalpha()
         return _OF_SWEEPS.get(finished["exit_code"], "over") if of_sweep else said
     if journal.fact("stopped"):
         return State.STOPPED
+    if is_taken(folder):  # of what is over, something is asked
+        return State.AT_WORK
     # Whoever leaves takes the lock away, whatever ends it but a kill.
     return State.KILLED if (folder / LOCK).exists() else State.BROKEN_OFF
 

@@ -15,7 +15,7 @@ import torch
 from torch.utils import collect_env
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.listing import Listing, Run
 from shrinkfx.protocol.answers import Answer, Done, Invalid
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.descriptions import (
@@ -251,6 +251,9 @@ class Worker(Held):
         self.write_program(built.exported, Path(task.path))
         device = "cuda" if self.setup.backend == Backend.INTERPRETER else ""
         listing = self.candidate(task, options).listing
+        if task.at_passing and built.at_passing:
+            built = built.at_passing
+            listing = listing.with_run_alone(Run.PASSING) if listing else None
         if listing is None:
             two_sets = self.loaded().failing is not self.loaded().example
             text = text_of_graph(built, device, two_sets=two_sets)

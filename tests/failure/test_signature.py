@@ -44,6 +44,17 @@ def test_until_takes_its_kind(until: str, seen: Signature, taken: bool) -> None:
     assert asked_for(until, seen) is taken
 
 
+@pytest.mark.parametrize("seen", [MISMATCH, NAN, SEGFAULT, BOUNDS])
+def test_failure_of_the_run_that_must_pass_is_the_same_without_the_other(
+    seen: Signature,
+) -> None:
+    passing = dataclasses.replace(seen, stage=Stage.PASSING)
+    assert not seen.admits(passing)
+    assert passing.alone == seen
+    assert seen.alone is seen
+    assert f"{seen.kind} at the sizes that must pass: " in str(passing)
+
+
 def test_why_a_failure_goes_by_another_word_than_was_asked_for_is_said() -> None:
     """Whatever ``--until`` takes, it takes with a reason."""
     seen = [SEGFAULT, NAN, Signature(Kind.IMA, Stage.RUN, MEMORY)]

@@ -351,6 +351,26 @@ def test_a_folder_of_somebody_elses_is_left_alone(told: Told, tmp_path: Path) ->
     assert (tmp_path / "out" / "notes.txt").exists()
 
 
+NOTHING = NotReproducible("any", 3, ["passes"], "")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(NOTHING, ["does not fail"]), (NotCuttable("any", "crash", ["passes"]), [])],
+)
+def test_dump_that_does_not_fail_is_listed(
+    dump: Path, told: Told, error: NotReproducible, status: list[str]
+) -> None:
+    options = Options(dump, out=dump.parent / "out")
+    with pytest.raises(NotReproducible), take_in(options, told.said.append):
+        raise error
+    listed = api.runs(dump.parent)
+    assert [run.status for run in listed] == status
+    assert all(run.program == dump.name and not run.may_go_on for run in listed)
+    with take_in(options, told.said.append):
+        assert api.runs(dump.parent) == []  # a run is about to begin
+
+
 def test_dump_is_swept_and_what_is_found_reduced(
     dump: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,30 @@ def test_folder_is_that_of_its_dump(tmp_path: Path, there: tuple[str, ...]) -> N
     assert is_dump(tmp_path)
 
 
+TRACE = "dedicated_log_torch_trace_{}.log"
+
+
+def test_folder_of_torch_trace_is_its_one_log(tmp_path: Path) -> None:
+    put(tmp_path, TRACE.format("rank_0_x"), text=logged(RUNNABLE))
+    put(tmp_path, "other.log", text=logged(RUNNABLE))
+    script = recognise(tmp_path)
+    assert script is not None
+    assert script.text.strip() == RUNNABLE.strip()
+    assert is_dump(tmp_path)
+    put(tmp_path, "repro.py")
+    script = recognise(tmp_path)
+    assert script is not None
+    assert script.path == tmp_path / "repro.py"
+
+
+def test_of_several_logs_one_must_be_named(tmp_path: Path) -> None:
+    names = [TRACE.format(n) for n in range(2)]
+    put(tmp_path, *names, text=logged(RUNNABLE))
+    with pytest.raises(UsageError, match="2 logs of TORCH_TRACE: name one") as refused:
+        recognise(tmp_path)
+    assert all(str(tmp_path / name) in str(refused.value) for name in names)
+
+
 def test_of_several_one_must_be_named(tmp_path: Path) -> None:
     put(tmp_path, *(f"run_{n}/minifier/minifier_launcher.py" for n in range(12)))
     with pytest.raises(UsageError, match="12 dumps: name one") as refused:

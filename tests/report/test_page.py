@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.pages import KERNEL, SOURCE, explained, searched, transformer
 
 from shrinkfx.events import ignore
@@ -261,6 +263,38 @@ def test_boxes_stand_below_what_they_read_and_none_on_another() -> None:
         assert (line[0], line[-1]) == (laid.places[a], laid.places[b])
         heights = [y for _, y in line]
         assert heights == [*range(int(heights[0]), int(heights[-1]) + 1)]
+
+
+def test_lines_take_less_room_than_boxes() -> None:
+    """Five long lines pass a chain, which igraph lays out in a column each."""
+    chained = [(n, n + 1) for n in range(7)]
+    laid = lay_out(8, sorted([*chained, *((n, 7) for n in range(5))]))
+    assert laid.columns < 3
+
+
+def test_box_stands_below_the_middle_of_what_it_reads() -> None:
+    laid = lay_out(3, [(0, 2), (1, 2)])
+    assert [x for x, _ in laid.places] == [0.0, 1.0, 0.5]
+
+
+@given(
+    st.integers(2, 30).flatmap(
+        lambda boxes: st.tuples(
+            st.just(boxes),
+            st.sets(st.tuples(st.integers(0, boxes - 1), st.integers(0, boxes - 1))),
+        )
+    )
+)
+def test_no_box_is_laid_upon_another(program: tuple[int, set[tuple[int, int]]]) -> None:
+    boxes, pairs = program
+    laid = lay_out(boxes, sorted((a, b) for a, b in pairs if a < b))
+    rows: dict[float, list[float]] = {}
+    for x, y in laid.places:
+        rows.setdefault(y, []).append(x)
+    for row in map(sorted, rows.values()):
+        assert row[0] > -1e-6
+        assert row[-1] < laid.columns - 1 + 1e-6
+        assert all(b - a > 1 - 1e-6 for a, b in itertools.pairwise(row))
 
 
 def test_nothing_is_laid_out_as_nothing() -> None:

@@ -745,6 +745,13 @@ def test_header_says_at_which_sizes_it_passes() -> None:
     assert "`passing`" not in script()
 
 
+def test_header_says_that_it_fails_where_it_must_pass() -> None:
+    text = script(at_passing=True)
+    assert "at the sizes that must pass (the original does there), alone:" in text
+    assert "`failing`" not in text
+    assert "the sizes that must pass" not in swept()
+
+
 def test_embedded_program_passes_first() -> None:
     runs = {"passing": "(torch.ones(3),)", "failing": "(torch.ones(4),)"}
     text = write_embedded("minimal.pt2", about(passes=True), [], runs)

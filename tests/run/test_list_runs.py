@@ -109,6 +109,21 @@ def test_sweep_says_whether_it_has_found_something(
     assert (only(runs).status, only(runs).kind) == (status, "sweep")
 
 
+@pytest.mark.parametrize(
+    ("ended", "status"),
+    [
+        (("reduced", "reduced: 10 -> 3 operators", 0), "reduced"),
+        (("stopped", "5 checks are spent", 4), "stopped"),
+    ],
+)
+def test_run_that_is_over_is_that_while_something_is_asked_of_it(
+    options: Options, runs: Path, ended: tuple[str, str, int], status: str
+) -> None:
+    begin(options, runs / "model-1", ended=ended)
+    with taken(runs / "model-1"):
+        assert only(runs).status == status
+
+
 _WORKS = """
 import os, signal, sys
 from pathlib import Path

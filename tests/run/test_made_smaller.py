@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.fake_fitter import FakeFitter
 from support.lies import strided
 
@@ -166,7 +168,7 @@ def test_wrong_values_do_not_become_a_wrong_shape(tmp_path: Path) -> None:
     assert best is not None
     assert sizes(best)[0] == 3
     assert found.kinds["sizes"] == MINIMAL
-    caught = [c.text for c in found.by_catch()]
+    caught = [c.text for c in found.by_catch(WRONG)]
     assert caught == ["shape 1"]
 
 
@@ -182,6 +184,29 @@ def test_what_operators_are_wrong_about_stays_the_same(tmp_path: Path) -> None:
         found, _ = reduced(tmp_path, worker, target=target, causes=causes)
         assert found.made_of is not None
         assert {o.lies for o in worker.options} == {kept}
+
+
+DIES = Ending("signal", signal.SIGFPE, Stage.PASSING)
+
+
+@pytest.mark.parametrize(
+    ("ending", "caught"),
+    [
+        (replace(DIFFERS, stage=Stage.PASSING), []),
+        (DIES, ["crash at the sizes that must pass"]),
+    ],
+)
+def test_target_at_sizes_that_must_pass_is_no_by_catch(
+    tmp_path: Path, ending: Ending, caught: list[str]
+) -> None:
+    """Made small, they are those that fail; another failure there is by-catch."""
+    worker = Worker(lambda program: ending if sizes(program)[0] < 3 else DIFFERS)
+    found, _ = reduced(tmp_path, worker)
+    best = found.reducer.best.listing
+    assert best is not None
+    assert sizes(best)[0] == 3
+    told = [f"{c.kind} {Stage(c.stage).place}" for c in found.by_catch(WRONG)]
+    assert told == caught
 
 
 def test_values_come_from_a_seed_where_that_fails_too(tmp_path: Path) -> None:

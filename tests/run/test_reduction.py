@@ -93,7 +93,7 @@ def test_wrong_result_is_confirmed_by_the_original_without_it(tmp_path: Path) ->
     assert found.reducer.best.keep == {"cos"}
     assert found.rest == "passed"
     assert not notes
-    assert found.by_catch() == []
+    assert found.by_catch(WRONG) == []
 
 
 def test_form_that_counts_otherwise_than_the_file_is_told(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
     assert len(found.reducer.best.keep) == 1
     assert found.rest == "reproduced"
     assert any("--candidate" in note for note in notes)
-    (rest,) = found.by_catch()
+    (rest,) = found.by_catch(WRONG)
     assert (rest.kind, rest.text, rest.checks) == ("mismatch", "wrong", 1)
     assert (rest.operators, len(found.second)) == (4, 1)
     assert found.reducer.asker.has_reproduced(
@@ -142,7 +142,7 @@ def test_another_call_of_an_operator_that_lies_is_no_second_failure(
     assert len(found.reducer.best.keep) == 1
     assert found.rest == "passed"
     assert not notes
-    assert found.by_catch() == []
+    assert found.by_catch(WRONG) == []
 
 
 def test_what_fails_without_any_call_of_what_lies_is_a_second_failure(

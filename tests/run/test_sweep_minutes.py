@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import (
     CheckAtSizes,
     CompileOriginal,
+    Describe,
     FindSpace,
     SaveInputs,
     Task,
@@ -46,6 +48,7 @@ class Program:
         self.directory.mkdir(parents=True)
         self.now = 0.0
         self.saved_at: list[float] = []
+        self.described = False
         self.context: RunContext | None = None
 
     @contextlib.contextmanager
@@ -70,6 +73,8 @@ class Program:
                 return Ending("exit", answer=OpenSizes(SPACE))
             case CompileOriginal():
                 (self.directory / "sweep.pt2").touch()
+            case Describe():
+                self.described = True
             case SaveInputs():
                 self.saved_at.append(self.now)
                 Path(task.path).write_bytes(b"inputs")
@@ -86,7 +91,7 @@ def _sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
     model = tmp_path / "model.pt2"
     model.write_bytes(b"program")
 
-    def sweep(name: str, seconds: float | None) -> tuple[Swept, Program]:
+    def sweep(name: str, seconds: float | None, **asked: str) -> tuple[Swept, Program]:
         program = Program(tmp_path / name)
         monkeypatch.setattr(
             RunContext, "server", lambda context, *_: program.started(context)
@@ -94,6 +99,7 @@ def _sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
         minutes = None if seconds is None else seconds / 60
         out = tmp_path / name
         options = Options(model, out=out, max_minutes=minutes, sweeping=Sweeping(20))
+        options = replace(options, **asked)  # type: ignore[arg-type]
         return run_sweep(options, out, ignore), program
 
     return sweep
@@ -108,6 +114,7 @@ def test_findings_of_a_sweep_that_was_out_of_minutes_are_written(sweep: Sweep) -
     (found,) = report["findings"]
     assert found["sizes"]["n"] >= 33
     assert (swept.folder / found["failing_inputs"]).read_bytes() == b"inputs"
+    assert swept.to_go_on == f"shrinkfx --resume {swept.folder} --max-minutes M"
     assert program.saved_at
     assert min(program.saved_at) >= 12.0
 
@@ -122,3 +129,29 @@ def test_minutes_that_end_when_the_search_has_leave_what_it_found(sweep: Sweep) 
     assert swept.findings[0].nearest == {"n": 32}
     assert max(program.saved_at) > searched_s + 0.5
     assert (swept.folder / "sweep.json").exists()
+
+
+def test_sweep_ends_with_the_command_that_reduces_what_it_has_found(
+    sweep: Sweep, tmp_path: Path
+) -> None:
+    swept, program = sweep("whole", None)
+    assert swept.target is None
+    failing = tmp_path / "whole" / "failing-1.pt"
+    asked = f"--inputs {failing} --until mismatch"
+    assert swept.to_go_on == f"shrinkfx {tmp_path / 'model.pt2'} {asked}"
+    assert program.described
+
+
+def test_sweep_that_is_reduced_leaves_operators_to_that(sweep: Sweep) -> None:
+    swept, program = sweep("reduced", None, until="mismatch")
+    assert swept.goes_on
+    assert (swept.to_go_on, program.described) == ("", False)
+
+
+def test_finding_of_another_kind_than_was_asked_for_may_be_reduced(
+    sweep: Sweep,
+) -> None:
+    swept, _ = sweep("other", None, until="crash", match="SIG")
+    assert swept.status == "missed"
+    assert "failing-1.pt --until mismatch" in swept.to_go_on
+    assert "SIG" not in swept.to_go_on

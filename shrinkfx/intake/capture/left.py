@@ -23,6 +23,7 @@ class Left:
         programs: how many were captured.
         at: when the last of it was written, in seconds since 1970.
         has_ended: the script has, and that is noted.
+        does_not_fail: it is the program of a dump, whose run found no failure.
     """
 
     folder: Path
@@ -30,6 +31,7 @@ class Left:
     programs: int
     at: float
     has_ended: bool
+    does_not_fail: bool = False
 
 
 def left_in(folder: Path) -> Left | None:

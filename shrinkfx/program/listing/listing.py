@@ -70,6 +70,12 @@ class Given:
         kept = [(r, made) for r, made in ordered if r is Run.EXAMPLE or made != example]
         return replace(self, recipes=tuple(kept))
 
+    def in_run_alone(self, run: Run) -> Self:
+        """Have it fail on what it holds in a run, the example's aside."""
+        example = ((Run.EXAMPLE, self.recipe()),)
+        alone = replace(self, recipes=example)
+        return alone.with_recipe(Run.FAILING, self.recipe(run))
+
 
 @dataclass(frozen=True)
 class Dim:
@@ -188,6 +194,10 @@ class Listing:
         """Go through the operators of all blocks, in order."""
         lines = ((block, line) for block in self.blocks for line in block.statements)
         yield from ((block, line) for block, line in lines if line.is_operator)
+
+    def with_run_alone(self, run: Run) -> Self:
+        """Have it called with what it is given in one run, and in no other."""
+        return replace(self, given=tuple(each.in_run_alone(run) for each in self.given))
 
     def normalised(self) -> Self:
         """Leave out what nothing comes of: statements, blocks, inputs, dims.

@@ -44,14 +44,71 @@ def lay_out(boxes: int, edges: Sequence[tuple[int, int]]) -> Layers:
     short = [pair for line in through for pair in itertools.pairwise(line)]
     graph = igraph.Graph(len(layer), short, directed=True)
     places = [(x, y) for x, y in graph.layout_sugiyama(layers=layer).coords]
-    left = min((x for x, _ in places), default=0.0)
+    places = _closer(places, boxes)
+    reach = [0.0 if each < boxes else _BEND for each in range(len(places))]
+    left = min((x + r for (x, _), r in zip(places, reach, strict=True)), default=0.0)
+    right = max((x - r for (x, _), r in zip(places, reach, strict=True)), default=0.0)
     points = [(x - left, y) for x, y in places]
     return Layers(
         tuple(points[:boxes]),
         tuple(tuple(points[each] for each in line) for line in through),
-        max((x for x, _ in points), default=0.0) + 1,
+        right - left + 1,
         max(layer, default=0) + 1,
     )
+
+
+_BEND = 0.4
+"""How much less room than a box a line needs to each side, in columns."""
+
+
+def _closer(places: Sequence[Point], boxes: int) -> list[Point]:
+    """Move columns together where lines pass a layer: igraph gives them a box's room.
+
+    What is in one column stays in one, and nothing changes sides. But of several
+    components igraph may put one upon another, and those go side by side.
+
+    Args:
+        boxes: how many places are of boxes; the rest are of lines.
+    """
+    columns = [round(x, 3) for x, _ in places]
+    rows: dict[float, list[int]] = {}
+    for number in sorted(range(len(places)), key=lambda each: columns[each]):
+        rows.setdefault(places[number][1], []).append(number)
+    apart: list[tuple[float, float, float]] = []
+    for row in rows.values():
+        for left, right in itertools.pairwise(row):
+            columns[right] = max(columns[right], columns[left] + _ASIDE)
+            least = 1 - _BEND * ((left >= boxes) + (right >= boxes))
+            apart.append((columns[left], columns[right], least))
+    to_left = _packed(columns, apart)
+    to_right = _packed([-x for x in columns], [(-b, -a, d) for a, b, d in apart])
+    # Between the two, what stands below the middle of others still does.
+    most = max(to_left, default=0.0)
+    moved = [(a + most - b) / 2 for a, b in zip(to_left, to_right, strict=True)]
+    return [(x, y) for x, (_, y) in zip(moved, places, strict=True)]
+
+
+def _packed(
+    columns: Sequence[float], apart: Sequence[tuple[float, float, float]]
+) -> list[float]:
+    """Move each column as far down the axis as others let it.
+
+    Args:
+        apart: two columns, and how far the second is to be from the first.
+    """
+    least: dict[float, list[tuple[float, float]]] = {}
+    for first, second, distance in apart:
+        least.setdefault(second, []).append((first, distance))
+    moved: dict[float, float] = {}
+    last = 0.0
+    for x in sorted({*columns}):
+        beside = (moved[first] + distance for first, distance in least.get(x, ()))
+        last = moved[x] = max([last, *beside])
+    return [moved[x] for x in columns]
+
+
+_ASIDE = 0.001
+"""Enough to be a column of its own."""
 
 
 def _layers(boxes: int, edges: Sequence[tuple[int, int]]) -> list[int]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.failure.signature import ANY, asked_for
+from shrinkfx.failure.signature import ANY, Kind, asked_for
 from shrinkfx.options.options import Options
+from shrinkfx.options.typed import typed
+from shrinkfx.options.values import SHOWN_BY
 from shrinkfx.program.sizes import Space
 from shrinkfx.report.sweep import Point, Row, draw, table, write_sweep
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.folder import how_to_go_on
 from shrinkfx.run.sweep.at_sizes import ExampleRunner, SweepSettings
 from shrinkfx.sweep.examples import Answer, Example, Examples, SweepFailure
 
@@ -46,6 +49,8 @@ class Swept:
             that was asked for) or ``stopped`` (budget or Ctrl-C).
         target: the first finding of the kind that was asked for, to be reduced.
         table: a line per finding.
+        to_go_on: the command that leads on: what reduces a finding, or goes on with
+            what was stopped; '' where there is none.
         report: what ``sweep.json`` holds.
     """
 
@@ -55,6 +60,7 @@ class Swept:
     table: str
     folder: Path
     report: Mapping[str, Any] = field(repr=False)
+    to_go_on: str = ""
 
     @property
     def goes_on(self) -> bool:
@@ -116,7 +122,30 @@ def conclude(
     _note_invalid(context, examples)
     target = wanted[0] if wanted and until else None
     status = str(report["status"])
-    return Swept(status, findings, target, table(rows) if rows else "", out, report)
+    text = table(rows) if rows else ""
+    # Where none is of the kind that was asked for, another kind may do.
+    chosen = next(iter([*wanted, *findings]), None)
+    go_on = how_to_go_on(context) if searched.stopped else ""
+    if not go_on and chosen and not target:
+        go_on = _to_reduce(context.options, chosen)
+    return Swept(status, findings, target, text, out, report, go_on)
+
+
+def _to_reduce(options: Options, finding: SweepFinding) -> str:
+    """Give the command that reduces a finding with what lies in the folder."""
+    found = finding.found
+    shown_by = SHOWN_BY[Kind.CHECK_INPUTS] if found.missing_guard else {}
+    return typed(
+        replace(
+            options,
+            until=str(found.signature.kind),
+            match=options.match if _is_wanted(found, options) else "",
+            inputs=finding.failing,
+            run_code=False,
+            environment={**options.environment, **shown_by},
+            out=None,
+        )
+    )
 
 
 def _is_wanted(found: SweepFailure, options: Options) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import BudgetExhausted, LoadError, UsageError
+from shrinkfx.errors import BudgetExhausted, LoadError, UsageError, WorkerError
 from shrinkfx.events import Entered, Failed, Listener, Phase, Spanned, Tried
 from shrinkfx.failure.classify import first_line
 from shrinkfx.journal.sweep_journal import SweepJournal
@@ -17,6 +17,8 @@ from shrinkfx.program.sizes import Space, names_in, outside
 from shrinkfx.protocol.descriptions import OpenSizes
 from shrinkfx.protocol.tasks import FindSpace
 from shrinkfx.run.context import INTERRUPTED, RunContext
+from shrinkfx.run.describing import describe_program
+from shrinkfx.run.examining import examine_operators
 from shrinkfx.run.folder import JOURNAL, at_work, finish
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
@@ -56,10 +58,28 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         searched = _search(context, runner, settings, journal, beside)
         context.budget.max_seconds = None  # what was found is written, come what may
         swept = conclude(context, runner, settings, searched)
+        if swept.findings and not (swept.goes_on or searched.stopped):
+            _tell_other_causes(context, server)
         said = searched.stopped or f"{len(swept.findings)} findings in sweep.json"
         if not swept.goes_on:
             finish(context, swept.status, said, swept.exit_code)
         return swept
+
+
+def _tell_other_causes(context: RunContext, server: Server) -> None:
+    """Say of custom operators that are not what they declare, as a reduction does.
+
+    They may be what fails; what was found stands, whatever becomes of that.
+    """
+    client = CheckClient(
+        *(server, context.limits(BASELINE_TIMEOUT_S)), meter=context.meters["baseline"]
+    )
+    try:
+        client, described = describe_program(context, client)
+        examine_operators(context, client, described)
+    except (LoadError, WorkerError, KeyboardInterrupt) as error:
+        said = first_line(str(error)) or INTERRUPTED
+        context.note(f"its custom operators are not examined: {said}")
 
 
 def _space(context: RunContext, server: Server) -> Space:

@@ -72,8 +72,10 @@ class Rebuilt:
 
     @property
     def at_passing(self) -> Rebuilt | None:
-        """The same program, to be run on the inputs on which it must pass."""
-        return replace(self, failing=self.passing) if self.passing else None
+        """The same program, to be run on the inputs on which it must pass, alone."""
+        if self.passing is None:
+            return None
+        return replace(self, failing=self.passing, passing=None)
 
     def exported_again(self, exported: ExportedProgram) -> Rebuilt:
         """Take another program of the same inputs, which has other names inside."""

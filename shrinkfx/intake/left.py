@@ -1,0 +1,24 @@
+"""What lies in the folder of a run that has no journal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from shrinkfx.intake.capture.left import Left, left_in
+from shrinkfx.intake.found import DOES_NOT_FAIL
+from shrinkfx.report.output import INTAKE
+
+
+def without_run(folder: Path) -> Left | None:
+    """Find a capture, or a program that does not fail; None where there is neither."""
+    return left_in(folder) or _no_failure(folder)
+
+
+def _no_failure(folder: Path) -> Left | None:
+    note = folder / INTAKE / DOES_NOT_FAIL
+    try:
+        program, at = json.loads(note.read_text())["program"], note.stat().st_mtime
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return Left(folder, str(program), 1, at, has_ended=True, does_not_fail=True)

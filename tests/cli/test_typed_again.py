@@ -1,0 +1,40 @@
+"""A command that is shown asks for what it was made of."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shrinkfx.cli.from_arguments import options_of
+from shrinkfx.cli.parser import make_parser
+from shrinkfx.options.options import Options
+from shrinkfx.options.typed import typed
+
+ASKED: list[dict[str, Any]] = [
+    {},
+    {"until": "nan", "match": "output 0"},
+    {"inputs": Path("out dir/failing-1.pt"), "out": Path("there")},
+    {"preload": ("ops", "my ops.py"), "device": "cuda:1", "gpus": ("0", "1")},
+    {"inductor": {"max_autotune": True, "text": "abc", "number": "1", "tiles": [1, 2]}},
+    {"environment": {"A": "1", "B": "", "C": "x=y"}},
+    {"timeout_s": 2.5, "rtol": 1e-07, "atol": 0.0, "strict": True, "jobs": 3},
+    {"guard_pages": "on", "sanitizer": "racecheck", "keep": ("sizes", "values")},
+    {"strategies": ("drop_nodes", "close_dims"), "explain": True, "title": "It's"},
+    {"max_minutes": 0.1234567},
+]
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_command_asks_for_what_it_was_made_of(asked: dict[str, Any]) -> None:
+    options = replace(Options(Path("my model.pt2")), **asked)
+    program, *words = shlex.split(typed(options))
+    assert program == "shrinkfx"
+    assert options_of(make_parser().parse_args(words), "") == options
+
+
+def test_what_is_usual_is_not_said() -> None:
+    assert typed(Options(Path("model.pt2"), command="x")) == "shrinkfx model.pt2"
