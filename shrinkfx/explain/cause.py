@@ -49,12 +49,15 @@ class Shown:
         memory: what AddressSanitizer has said of it, or None.
         lies: operators whose results are not what their fake kernels say, with what
             is otherwise in the original, by the names of its nodes.
+        own: what of the user's own is in the compiler that it does not fail without, in
+            a sentence; or ''.
     """
 
     fails: bool = True
     minimal: bool = False
     memory: MemoryReport | None = None
     lies: Mapping[str, str] = field(default_factory=dict)
+    own: str = ""
 
 
 @dataclass
@@ -104,6 +107,8 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
         found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
     if folder is not None:
         found = _with_more(minimum, found, asking, folder)
+    if shown.own:
+        found = replace(found, cause=(shown.own, *found.cause)[:SENTENCES])
     unknown = [*asking.unknown, *(text for part in parts for text in part.unknown)]
     if found.decisions is not None:
         unknown += found.decisions.unknown

@@ -12,7 +12,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.kernel_values import Wrong
-from shrinkfx.report.carried import Carried
+from shrinkfx.report.carried import Carried, InCompiler
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.decisions import (
@@ -26,6 +26,7 @@ from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator, shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
+from shrinkfx.report.in_compiler import sentence, told
 from shrinkfx.report.issue.code import Traits, quoted, traits_of
 from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
@@ -344,6 +345,78 @@ def test_lie_of_an_operator_of_pytorchs_own_is_an_issue_for_pytorch() -> None:
     assert text.startswith("# [AOTInductor] aten.bmm")
     assert "in the original it is torch.int8[2]" in text
     assert "do not file" not in text
+
+
+OWN = InCompiler(("torch._inductor.config post_grad_custom_post_pass",), ("passes.py",))
+"""What a preload of the user's has put into the compiler."""
+
+
+def with_own(fails_without: bool | None, *, anonymous: bool = False) -> IssueFacts:
+    carried = Carried(in_compiler=OWN)
+    written = replace(
+        RECORD.verified.written, carried=carried, fails_without_own=fails_without
+    )
+    verified = replace(RECORD.verified, written=written)
+    return facts_of(replace(RECORD, verified=verified), anonymous=anonymous)
+
+
+def test_issue_that_takes_code_in_the_compiler_is_for_who_wrote_that() -> None:
+    said = sentence(OWN)
+    found = replace(EXPLAINED, cause=(said, *EXPLAINED.cause))
+    title, top, rest = text_of(with_own(False), found).split("\n\n", 2)
+    assert title == (
+        "# passes.py sets post_grad_custom_post_pass; without that nothing fails "
+        "(AOTInductor: wrong dtype, int64 instead of int8)"
+    )
+    assert "**For whoever wrote `passes.py`: do not file this with PyTorch" in top
+    assert "`passes.py` sets `post_grad_custom_post_pass`" in top
+    assert "does not fail without that" in top
+    assert said not in rest
+    assert "`aten.bmm` in kernel `cpp_fused_bmm_0` is wrong." in rest
+    assert "- Whether the code that is not PyTorch's is wrong" in rest
+    anonymous = text_of(with_own(False, anonymous=True), found)
+    assert "passes.py" not in anonymous
+    assert "post_grad_custom_post_pass" in anonymous
+
+
+def test_code_in_the_compiler_that_may_not_matter_is_told_of_and_no_more() -> None:
+    text = text_of(with_own(None))
+    assert text.startswith("# [AOTInductor] aten.bmm")
+    assert "do not file" not in text
+    said = "Code that is not PyTorch's is in the compiler: `passes.py` sets `post_grad_"
+    assert said in text
+    assert "- Whether it fails without the code in the compiler" in text
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        (
+            ["torch._inductor.kernel.conv lowerings: aten.silu.default"],
+            "registers a lowering of aten.silu",
+        ),
+        (
+            ["torch._decomp decomposition_table: aten.a.x", "m decompositions: b.b.b"],
+            "registers a decomposition of aten.a.x and b.b.b",
+        ),
+        (
+            ["torch._inductor.codegen.cpp CppOverrides: tanh"],
+            "changes torch._inductor.codegen.cpp CppOverrides: tanh",
+        ),
+        (
+            ["m lowerings: a.a.a", "m lowerings: a.b.b", "m lowerings: a.c.c"],
+            "registers a lowering of a.a.a, a.b.b and 1 more",
+        ),
+        (
+            ["m lowerings: a.a.default", "torch._inductor.config x.y"],
+            "sets x.y and registers a lowering of a.a",
+        ),
+    ],
+)
+def test_what_code_does_to_the_compiler_is_said_by_its_places(
+    places: list[str], said: str
+) -> None:
+    assert told(InCompiler(tuple(places))) == f"a preload {said}"
 
 
 def test_script_that_is_too_long_or_needs_files_is_attached() -> None:

@@ -21,7 +21,12 @@ from shrinkfx.report.issue.sentences import (
     sentence,
     title_of,
 )
-from shrinkfx.report.issue.to_author import about_it, address, addressed_to
+from shrinkfx.report.issue.to_author import (
+    about_it,
+    address,
+    address_of_own,
+    addressed_to,
+)
 from shrinkfx.report.issue.unknown import not_known
 
 ISSUE = "ISSUE.md"
@@ -84,6 +89,8 @@ def _unverified(facts: IssueFacts) -> Iterator[str]:
 def _address(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
     if (wrong := addressed_to(explanation)) is not None:
         yield address(facts, wrong)
+    elif facts.needs_own:
+        yield address_of_own(facts)
 
 
 def _description(
