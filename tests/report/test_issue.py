@@ -453,13 +453,16 @@ def test_each_kind_has_a_title_and_a_sentence(kind: Kind) -> None:
     [
         ("args = (torch.zeros((2,), dtype=torch.int8),)", Traits("int8")),
         ("args = (torch.randn((2,)), torch.randn((2,)).to(torch.bfloat16))", Traits()),
-        ("args = ()\nexport(model, args, dynamic_shapes=None)", Traits(dynamic=True)),
+        ("args = ()", Traits(dynamic=True)),
+        ("# Made by: shrinkfx.minify(module, dynamic_shapes=...)\nargs = ()", Traits()),
         ("failing = (torch.randn((2,)), 3)", Traits()),
     ],
 )
 def test_dtype_and_dynamic_sizes_are_told(given: str, traits: Traits) -> None:
-    assert traits_of(given) == traits
-    text = issue_text(FACTS, EXPLAINED, given, "")
+    assert traits_of(given, dynamic=traits.dynamic) == traits
+    size = ProgramSize(1, dynamic_dims=2 if traits.dynamic else 0)
+    record = replace(RECORD, programs=replace(RECORD.programs, after=size))
+    text = issue_text(facts_of(record), EXPLAINED, given, "")
     assert (" (int8): " in text and "on int8 tensors" in text) is bool(traits.dtype)
     assert ("dynamic shapes" in text.partition("```")[0]) is traits.dynamic
 
@@ -655,6 +658,23 @@ def test_nothing_is_left_where_all_names_are_made_up() -> None:
     captured = plain.replace("MODEL.pt2 --preload ...", "--capture -- python serve.py")
     left = replace(from_model(captured, Carried()), places=("serve.py", "head"))
     assert left.in_words() == "comments on serve.py, head"
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ("(torch.full((1,), 205.05, dtype=torch.float32),)", ["torch.full"]),
+        ("(torch.full((64, 64), 2.0, dtype=torch.float32),)", []),
+        ("(torch.full((1,), float('nan'), dtype=torch.float32),)", []),
+        ("(torch.full((1,), -1e30, dtype=torch.float32),)", ["torch.full"]),
+        ("(torch.ones((640,)), [3, {'a': -777}], 0.5)", ["777"]),
+    ],
+)
+def test_values_of_a_model_are_told_however_they_are_written(
+    given: str, values: list[str]
+) -> None:
+    left = from_model(f"args = {given}\n", Carried())
+    assert [value.partition("(")[0] for value in left.values] == values
 
 
 @pytest.mark.parametrize(

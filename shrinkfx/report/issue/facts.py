@@ -33,6 +33,7 @@ class IssueFacts(Message):
         interpreted: the GPU that kernels were made for, which ran on Triton's
             interpreter alone; or ''.
         guarded: it need not show without a sanitizer.
+        dynamic: some of the result's sizes are.
         on_gpu: that is compute-sanitizer, else AddressSanitizer.
         inductor: options that it was compiled with, as Python.
         environment: names of variables that the repro sets.
@@ -74,6 +75,7 @@ class IssueFacts(Message):
     versions: tuple[str, ...]
     anonymous: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
+    dynamic: bool = False
     on_gpu: bool = False
     in_compiler: InCompiler = field(default_factory=InCompiler)
     needs_own: bool = False
@@ -122,6 +124,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
         anonymous=anonymous,
         renamed=record.programs.renamed,
+        dynamic=bool(record.programs.after.dynamic_dims),
         on_gpu=record.memory.on_gpu,
         in_compiler=written.carried.in_compiler,
         needs_own=written.needs_own,

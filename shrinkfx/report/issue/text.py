@@ -50,7 +50,9 @@ def issue_text(
         environment: what is known of versions.
         title: '' makes one.
     """
-    title = title or title_of(facts, explanation, traits_of(script))
+    title = title or title_of(
+        facts, explanation, traits_of(script, dynamic=facts.dynamic)
+    )
     parts = [
         f"# {title}",
         *_unverified(facts),
@@ -96,7 +98,7 @@ def _address(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
 def _description(
     facts: IssueFacts, explanation: Explanation, script: str
 ) -> Iterator[str]:
-    traits = traits_of(script)
+    traits = traits_of(script, dynamic=facts.dynamic)
     first = sentence(facts, explanation, traits)
     yield " ".join([first, *circumstances(facts, traits)])
     yield from _of_the_original(facts, explanation)
