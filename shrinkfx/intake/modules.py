@@ -113,9 +113,9 @@ def sets(path: str, setting: str) -> bool:
         node = rest.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             continue
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if node.attr == setting.rpartition(".")[2]:
-                return True
+        is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if is_set and getattr(node, "attr", "") == setting.rpartition(".")[2]:
+            return True
         rest += ast.iter_child_nodes(node)
     return False
 
