@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.api.in_python import in_python
 from shrinkfx.api.reducing import reduce
 from shrinkfx.events import Listener, Noted
 from shrinkfx.intake.in_memory import Given, written_down
@@ -176,7 +177,7 @@ def minify(
         anonymous=anonymous,
         command=command,
     )
-    with shown(listener, quiet=quiet) as told:
+    with in_python(), shown(listener, quiet=quiet) as told:
         reduction = (
             reduce(options, told) if given.is_path else _reduce(given, options, told)
         )

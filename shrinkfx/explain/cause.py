@@ -50,12 +50,15 @@ class Shown:
         memory: what AddressSanitizer has said of it, or None.
         lies: results of the original that are not what their fake kernels say, by the
             names of their operators' nodes.
+        own: what of the user's own is in the compiler that it does not fail without, in
+            a sentence; or ''.
     """
 
     fails: bool = True
     minimal: bool = False
     memory: MemoryReport | None = None
     lies: Mapping[str, FakeMismatch] = field(default_factory=dict)
+    own: str = ""
 
 
 @dataclass
@@ -105,6 +108,8 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
         found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
     if folder is not None:
         found = _with_more(minimum, found, asking, folder)
+    if shown.own:
+        found = replace(found, cause=(shown.own, *found.cause)[:SENTENCES])
     unknown = [*asking.unknown, *(text for part in parts for text in part.unknown)]
     if found.decisions is not None:
         unknown += found.decisions.unknown

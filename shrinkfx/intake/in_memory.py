@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from shrinkfx.errors import UsageError
 from shrinkfx.folder_lock import taken
+from shrinkfx.intake.carried import is_setting
 from shrinkfx.intake.found import PROGRAM, Found
+from shrinkfx.intake.in_session import FromSession, Source, from_session
 from shrinkfx.intake.modules import Preload, preloads_for
 from shrinkfx.intake.recognise import holds_run
 from shrinkfx.options.options import Options
@@ -79,11 +81,16 @@ def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Foun
     args, kwargs = given.args, given.kwargs
     program = exported(given.program, args, kwargs, given.dynamic_shapes)
     preloads = _preloads(program, options)
+    settings, session = _of_the_session(options)
+    more = preloads_for(session.modules, options.cwd or Path.cwd())
+    preloads += [each for each in more if each not in preloads]
     out = output_folder(options.out, Path(f"{name}.pt2"))
     try:
         with taken(out):
             try:
                 found = _found(given, program, preloads, out)
+                said = (*found.said, *session.said)
+                found = replace(found, inductor=settings, said=said)
                 command = options.command or _command(given)
                 options = replace(options, name=name, command=command)
                 asked = replace(found.asked_with(options), out=out)
@@ -194,6 +201,21 @@ def _preloads(program: Any, options: Options) -> list[Preload]:  # noqa: ANN401 
         *(Preload(n) if n.endswith(".py") else next(imported) for n in found),
         *map(Preload, loaded),
     ]
+
+
+def _of_the_session(options: Options) -> tuple[dict[str, Any], FromSession]:
+    """Take the settings of Inductor in this process, and what else is of it there."""
+    from shrinkfx.worker.intake.live import live
+
+    known = live()
+    sources = [Source(o.module, o.file, o.why) for o in known.origins if _is_own(o)]
+    others = [name for name in known.others if is_setting(name)]
+    settings = {k: v for k, v in known.settings.items() if is_setting(k)}
+    return settings, from_session(sources, others, options.preload)
+
+
+def _is_own(origin: Any) -> bool:  # noqa: ANN401 - an origin, of the worker
+    return origin.module == "__main__" or (origin.is_local and not origin.library)
 
 
 _SAY = "give preload=['module or file']"

@@ -6,6 +6,7 @@ package that they do not find, by a file of ours that says where that lies.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import os
@@ -93,6 +94,30 @@ def _found_anew(modules: Sequence[str], cwd: Path) -> dict[str, str | None]:
 
 _FIND_S = 60.0
 """For parents of packages, which are imported to be looked into."""
+
+
+def sets(path: str, setting: str) -> bool:
+    """Tell whether a Python file sets an attribute of such a name as it is imported.
+
+    What functions set is left out: nobody may call them then.
+
+    Args:
+        setting: its last part counts: ``x.y`` is set by ``config.x.y = 1``.
+    """
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    rest: list[ast.AST] = [tree]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if is_set and getattr(node, "attr", "") == setting.rpartition(".")[2]:
+            return True
+        rest += ast.iter_child_nodes(node)
+    return False
 
 
 def _same_file(one: str | None, other: str) -> bool:

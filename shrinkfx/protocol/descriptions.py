@@ -121,6 +121,7 @@ class Registered(Answer):
         modules: those beside the script that were imported.
         files: those beside the script that were used.
         elsewhere: files that lie nowhere near.
+        own: places of the compiler where code that is none of PyTorch's is now.
     """
 
     changes: Mapping[str, str]
@@ -130,6 +131,7 @@ class Registered(Answer):
     modules: tuple[str, ...]
     files: tuple[str, ...]
     elsewhere: tuple[str, ...]
+    own: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

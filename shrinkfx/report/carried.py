@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shrinkfx.program.beside import ONLY_ON
+from shrinkfx.protocol.record import Message
 from shrinkfx.report.definitions import Definitions
 
 
@@ -33,6 +34,20 @@ class Preload:
         return Path(self.name).stem if self.name.endswith(".py") else self.name
 
 
+@dataclass(frozen=True)
+class InCompiler(Message):
+    """Code that is none of PyTorch's, and that preloads make a part of its compiler.
+
+    Attributes:
+        places: where it is, as ``torch._inductor.config post_grad_custom_post_pass``
+            or ``torch._inductor.lowering lowerings: aten.silu.default``.
+        sources: names of the files whose statements put it there.
+    """
+
+    places: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
 Unit = tuple[str, int, int]
 """File, line and column of a statement; of a preload without a file its name, 0, 0."""
 
@@ -49,6 +64,8 @@ class Cut:
         elsewhere: what has been read, and does not lie beside.
         joined: modules need not be modules; where texts say so, too, they are written
             where they are imported.
+        in_compiler: what is left of that.
+        bare: nothing is left of it, though the preloads have put some there.
     """
 
     whole: bool = False
@@ -58,6 +75,8 @@ class Cut:
     files: frozenset[str] | None = None
     elsewhere: frozenset[str] = frozenset()
     joined: bool = False
+    in_compiler: InCompiler = field(default_factory=InCompiler)
+    bare: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +92,7 @@ class Carried:
         units: what was kept for its effect alone.
         tied: files of this machine that are named by their paths, or read there.
         absent: what the preloads have used, and this does not carry.
+        in_compiler, bare: as in the cut that it was made by.
     """
 
     definitions: tuple[Definitions, ...] = ()
@@ -83,6 +103,8 @@ class Carried:
     units: tuple[Unit, ...] = ()
     tied: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    in_compiler: InCompiler = field(default_factory=InCompiler)
+    bare: bool = False
 
     @property
     def remarks(self) -> list[str]:

@@ -91,6 +91,8 @@ class _Carrier:
             units=tuple(self._units(taken, parts)),
             tied=self._tied([*(each.text for each in taken), *texts.values()]),
             absent=tuple(p for p in self._others() if Path(p) not in files.values()),
+            in_compiler=self._cut.in_compiler,
+            bare=self._cut.bare,
         )
 
     def _apart(

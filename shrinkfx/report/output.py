@@ -115,13 +115,15 @@ def write_smallest_repro(
         embedded: those of the choices that the program itself is tried with, if source
             does not fail; None for all.
     """
-    written = None
+    written, bare = None, list[bool | None]()
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         path = Path(draft) / "repro.py"
         last = choices if embedded is None else embedded
         for attempt in _attempts(path, folder, printed, record, choices, last):
             fails = runner.fails(attempt.files, record.signature)
             written = replace(attempt, fails=fails)
+            if attempt.carried.bare:
+                bare.append(fails)
             if fails:
                 found = _Form(path, folder, printed, written)
                 written = found.with_fewest_settings(record, runner, optional)
@@ -132,7 +134,11 @@ def write_smallest_repro(
         path.replace(draft_of(final))
         publish(final)
     _drop_unused(folder, written, choices)
-    return replace(written, files=(final, *written.files[1:]))
+    is_sure = bool(bare) and record.failure.rate_after == 1
+    fails_without = False if is_sure and set(bare) == {False} else None
+    return replace(
+        written, files=(final, *written.files[1:]), fails_without_own=fails_without
+    )
 
 
 def _attempts(

@@ -149,6 +149,10 @@ def _of_repro(verified: Verified) -> dict[str, Any]:
         "files": [file.name for file in written.files],
         "preloads": dict(written.carried.kept),
         "modules": list(written.carried.modules),
+        "in_compiler": {
+            **asdict(written.carried.in_compiler),
+            "fails_without": written.fails_without_own,
+        },
         "environment": {
             "set": dict(written.environment),
             "not_needed": list(written.not_needed),

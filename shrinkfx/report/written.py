@@ -21,6 +21,8 @@ class Written:
         carried: what it holds of the preloads.
         environment: the variables that it sets.
         not_needed: names of others, without which it fails alike.
+        fails_without_own: what it does without ``carried.in_compiler``; None where
+            nobody has seen that.
     """
 
     files: tuple[Path, ...]
@@ -29,6 +31,12 @@ class Written:
     carried: Carried = field(default_factory=Carried)
     environment: Mapping[str, str] = field(default_factory=dict)
     not_needed: tuple[str, ...] = ()
+    fails_without_own: bool | None = None
+
+    @property
+    def needs_own(self) -> bool:
+        """Tell whether it fails by code of the user's own in the compiler."""
+        return bool(self.carried.in_compiler.places) and self.fails_without_own is False
 
     @property
     def is_source(self) -> bool:

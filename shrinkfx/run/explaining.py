@@ -23,9 +23,11 @@ from shrinkfx.report.atomic_files import draft_of, publish, write_json
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
 from shrinkfx.report.explanation.words import in_lines
 from shrinkfx.report.header import with_cause
+from shrinkfx.report.in_compiler import sentence
 from shrinkfx.report.issue.plain import without_origins
 from shrinkfx.report.issue.renaming import with_new_names
 from shrinkfx.report.summary import tell_cause
+from shrinkfx.report.written import Verified
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import RESULT, at_work
 from shrinkfx.run.issue import write_issue_anew
@@ -69,6 +71,7 @@ def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
     nothing = Explained(Explanation(), (), context.out)
     memory = kept.record.memory.report
     shown = _shown(kept.subject, minimal, kept.verified.always_fails, memory)
+    shown = replace(shown, own=_own(context, kept.verified))
     try:
         context.journal.note(RESULT, _to_json(context.options, kept, shown))
         if context.options.no_explain:
@@ -92,6 +95,14 @@ def _shown(
     """State what the run has shown of a result."""
     lies = {lie.node: lie for lie in subject.other_causes.mismatches}
     return Shown(fails, minimal, memory, lies)
+
+
+def _own(context: RunContext, verified: Verified) -> str:
+    """Say what of the user's own the compiler holds that the failure takes."""
+    written = verified.written
+    if not (written.needs_own and verified.always_fails):
+        return ""
+    return sentence(written.carried.in_compiler, anonymous=context.options.anonymous)
 
 
 def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:
@@ -132,6 +143,7 @@ def _to_json(options: Options, kept: Kept, shown: Shown) -> dict[str, Any]:
         "minimal": shown.minimal,
         "fails": shown.fails,
         "memory": asdict(shown.memory) if shown.memory else None,
+        "own": shown.own,
         "inputs": str(options.inputs.resolve()) if options.inputs else None,
         "environment": dict(options.environment),
         "renamed": dict(kept.record.programs.renamed),
@@ -148,7 +160,8 @@ def _shown_from_json(subject: Subject, known: Mapping[str, Any]) -> Shown:
     """Say again what a run has shown; an earlier version has not noted all of it."""
     told = known.get("memory")
     memory = MemoryReport(**told) if told else None
-    return _shown(subject, known["minimal"], known.get("fails", True), memory)
+    shown = _shown(subject, known["minimal"], known.get("fails", True), memory)
+    return replace(shown, own=known.get("own", ""))
 
 
 def _found(

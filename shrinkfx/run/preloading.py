@@ -7,135 +7,32 @@ operators that are gone. Eager alone sees neither a lowering nor a fake kernel.
 
 from __future__ import annotations
 
-import re
-import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from shrinkfx import scratch
 from shrinkfx.check.client.server import Server
-from shrinkfx.check.oracle import Asks, Limits, Meter
-from shrinkfx.errors import BudgetExhausted
-from shrinkfx.protocol.answers import Answer
-from shrinkfx.protocol.descriptions import Printed, Registered
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import RunPreload
-from shrinkfx.report.carried import Carried, Cut, Preload, Unit
+from shrinkfx.check.oracle import Asks, Limits
+from shrinkfx.protocol.descriptions import Printed
+from shrinkfx.report.carried import Carried, Cut, InCompiler, Preload, Unit
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.definitions import BUILT_IN
 from shrinkfx.report.record import RunRecord
-from shrinkfx.report.repro import write_registrations
 from shrinkfx.run.context import RunContext
-
-MAX_QUERIES, MAX_SECONDS = 40, 240.0
-"""What may be asked about preloads; a question takes a CPU-second or two."""
+from shrinkfx.run.preload_effects import MAX_SECONDS, Effect, PreloadOracle
 
 PART_OF_THE_REST = 3
 """By what is left of the minutes is divided: the repro is yet to be written and run."""
 
+_RUNS_WITHOUT_OWN = 8
+"""Runs of a repro for which there is time, where it is tried without what a user has
+put into the compiler: as source and as the program itself, and the others after it."""
+
 _CUTS: WeakKeyDictionary[Server, dict[frozenset[str], list[Cut]]] = WeakKeyDictionary()
 """What is known for the program that a server holds, by the operators of preloads that
 are left: an earlier step of the search often has the same ones."""
-
-
-@dataclass(frozen=True)
-class Effect:
-    """What a preload does, as far as this program and its compiler are concerned."""
-
-    outcome: str
-    exported: str
-    changes: Mapping[str, str]
-    registered: frozenset[str]
-    modules: frozenset[str]
-    files: frozenset[str]
-    elsewhere: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, said: Answer | None) -> Effect | None:
-        """Take a worker's answer; None if it came to none."""
-        if not isinstance(said, Registered):
-            return None
-        return cls(
-            outcome=said.outcome,
-            exported=said.exported,
-            changes=said.changes,
-            registered=frozenset(said.registered),
-            modules=frozenset(said.modules),
-            files=frozenset(said.files),
-            elsewhere=frozenset(said.elsewhere),
-        )
-
-    def is_kept_by(self, other: Effect | None, operators: Sequence[str]) -> bool:
-        """Tell whether another one does the same for ``operators``."""
-        if other is None:
-            return False
-        same = (other.outcome, other.exported) == (self.outcome, self.exported)
-        gone = {name.partition(".")[0] for name in self.registered} - set(operators)
-        about = [re.escape(name).replace("::", r"\W+") for name in sorted(gone)]
-        allowed = re.compile(rf"\b({'|'.join(about) or '(?!)'})\b")
-        mine, theirs = self.changes.items(), other.changes.items()
-        return same and all(allowed.search(place) for place, _ in mine ^ theirs)
-
-
-@dataclass
-class PreloadOracle:
-    """Asks a worker what registering operators in some way does.
-
-    Attributes:
-        note: is told when the first question is asked.
-        questions: how many were asked.
-    """
-
-    server: Asks
-    limits: Limits
-    meter: Meter
-    program: Path
-    operators: Sequence[str]
-    record: RunRecord
-    note: Callable[[str], None] = lambda _: None
-    deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
-    questions: int = 0
-
-    @property
-    def is_tired(self) -> bool:
-        return self.questions >= MAX_QUERIES or self._seconds_left <= 1
-
-    @property
-    def _seconds_left(self) -> float:
-        return max(1.0, self.deadline - time.monotonic())
-
-    def effect(self, carried: Carried) -> Effect | None:
-        """Run what registers operators in an empty folder, then the program.
-
-        Returns:
-            None if it came to no end, or if the time is up.
-        """
-        if not self.questions:
-            self.note("looking for what of the preloads the operators need")
-        self.questions += 1
-        text = write_registrations(self.record, carried.definitions, carried.unpacking)
-        with scratch.folder("preload") as folder:
-            script = Path(folder) / "repro.py"
-            script.write_text(text, encoding="utf-8")
-            for name, file in carried.files.items():
-                shutil.copy(file, Path(folder) / name)
-            request = Request(
-                RunPreload(
-                    str(script), str(self.program.resolve()), tuple(self.operators)
-                ),
-                timeout_s=self.limits.timeout_s,
-                max_rss_bytes=self.limits.max_rss_bytes,
-                clock_s=self._seconds_left,
-            )
-            try:
-                ending = self.server.ask(request)
-            except BudgetExhausted:  # what is known has yet to be written
-                self.deadline = time.monotonic()
-                return None
-            return Effect.of(self.meter.add(ending).answer)
 
 
 def ways_to_carry(
@@ -167,7 +64,8 @@ def ways_to_carry(
     custom = frozenset(name for name in operators if not name.startswith(BUILT_IN))
     if custom not in cuts:
         cuts[custom] = smallest_first(made, judge, operators)
-    return distinct([made(cut) for cut in cuts[custom]])
+    has_time = context.budget.has(_RUNS_WITHOUT_OWN * context.budget.pace_s)
+    return distinct([made(cut) for cut in cuts[custom] if has_time or not cut.bare])
 
 
 def seconds_for(left_s: float) -> float:
@@ -209,7 +107,34 @@ def smallest_first(
         cut = in_one
     surer = (replace(each, elsewhere=before.elsewhere) for each in (Cut(), whole))
     least = dict.fromkeys((cut, apart))
-    return [*(replace(c, elsewhere=trials.last.elsewhere) for c in least), *surer]
+    cuts = [*(replace(c, elsewhere=trials.last.elsewhere) for c in least), *surer]
+    return [*_first_without_own(cuts, trials)] if trials.last.own else cuts
+
+
+def _first_without_own(cuts: Sequence[Cut], trials: _Trials) -> Iterator[Cut]:
+    """Put before all others what leaves the compiler as it is.
+
+    If its repro fails, code of a user's own there is not to blame; if it does not, that
+    code is what the failure needs.
+    """
+    own, least = trials.last.own, cuts[0]
+    units = trials.made(least).units
+
+    def bare(gone: Sequence[Unit]) -> Cut:
+        left_out = without(gone)
+        return replace(
+            least,
+            acts=least.acts | left_out.acts,
+            preloads=least.preloads | left_out.preloads,
+        )
+
+    trials = replace(trials, besides=own)
+    gone = droppable(units, lambda some: trials.suffice(bare(some)), trials.judge)
+    sources = dict.fromkeys(Path(name).name for name, *_ in gone)
+    found = InCompiler(tuple(sorted(own)), tuple(sources))
+    if gone and not trials.last.own:
+        yield replace(bare(gone), bare=True)
+    yield from (replace(cut, in_compiler=found) for cut in cuts)
 
 
 def _does_as(
@@ -222,17 +147,26 @@ def _does_as(
 
 @dataclass
 class _Trials:
-    """Compares cuts with what was there before; ``last`` is what the last one did."""
+    """Compares cuts with what was there before, but for what is at some places.
+
+    Attributes:
+        last: what the last one did that was enough.
+        besides: the places where anything may be.
+    """
 
     made: Callable[[Cut], Carried]
     judge: PreloadOracle
     operators: Sequence[str]
     before: Effect
     last: Effect
+    besides: frozenset[str] = frozenset()
 
     def suffice(self, cut: Cut) -> bool:
         seen = self.judge.effect(self.made(cut))
-        if seen is None or not self.before.is_kept_by(seen, self.operators):
+        if seen is None:
+            return False
+        wanted, less = (each.without(self.besides) for each in (self.before, seen))
+        if not wanted.is_kept_by(less, self.operators):
             return False
         self.last = seen
         return True

@@ -53,6 +53,8 @@ def test_operator_that_stands_in_for_another_is_of_no_line() -> None:
 def test_what_fails_alone_is_guilty_and_of_several_all_are_named() -> None:
     alone = explain(asked(whole(chain("x", "relu"))), Shown(minimal=True))
     assert alone.guilty == alone.operators
+    own = explain(asked(whole(chain("x", "relu"))), Shown(minimal=True, own="by a.py."))
+    assert own.cause == ("by a.py.", *alone.cause)
     several = explain(asked(whole(chain("x", "relu", "exp"))), Shown(minimal=True))
     assert several.guilty == ()
     assert "relu" in several.cause[0]

@@ -364,12 +364,32 @@ def test_settings_of_the_script_are_those_of_the_run(
         "os.environ['OTHER'] = '1'\n"
         "torch._inductor.config.max_autotune = True\n"
         "torch._inductor.config.custom_pass = lambda graph: None\n"
-        "run('call:raise', inductor_configs={'freezing': True})"
+        "run('call:raise', inductor_configs={'freezing': True, 'given_pass': run})"
     )
     assert came.asked is not None
     assert came.asked.environment == {"TORCHINDUCTOR_X": "1"}
     assert came.asked.inductor == {"max_autotune": True, "freezing": True}
-    assert "Inductor's custom_pass cannot be carried: no plain value" in came.said[2]
+    (said,) = (said for said in came.said if "cannot be carried" in said)
+    assert "Inductor's given_pass cannot be carried: no plain value" in said
+    (own,) = (name for name in came.asked.preload if "definitions" in name)
+    assert "config.custom_pass = lambda graph: None" in Path(own).read_text()
+
+
+def test_pass_that_a_preloaded_module_sets_is_in_effect(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    """Where only a function sets it, nobody may call that in the run."""
+    text = "import torch\nclass Mine:\n    pass\n"
+    setting = "torch._inductor.config.custom_pass = Mine()\n"
+    (tmp_path / "sets.py").write_text(f"{text}{setting}")
+    (tmp_path / "offers.py").write_text(f"{text}def put():\n    {setting}")
+    came = captured("import sets\nrun('call:raise')")
+    assert came.asked is not None
+    assert came.asked.preload == ("sets",)
+    assert not any("cannot be carried" in said for said in came.said)
+    assert any("sets is preloaded: torch._inductor.config" in s for s in came.said)
+    came = captured("import offers\noffers.put()\nrun('call:raise')")
+    assert any("Inductor's custom_pass cannot be" in said for said in came.said)
 
 
 def test_what_is_set_here_too_was_not_unset_by_the_script(

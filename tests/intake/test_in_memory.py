@@ -22,6 +22,7 @@ from shrinkfx.errors import LoadError, StorageError, UsageError
 from shrinkfx.events import Noted
 from shrinkfx.intake import in_memory
 from shrinkfx.intake.in_memory import Given, written_down
+from shrinkfx.intake.in_session import Source, from_session
 from shrinkfx.options.options import Options
 from shrinkfx.worker.intake.operators import registrations
 
@@ -304,3 +305,75 @@ def test_operators_are_found_however_they_were_registered(imported: str) -> None
     assert found.operator == f"{name}::twice"
     assert found.module == __name__
     assert in_memory._of_python(found) == __name__
+
+
+# --- what the session has put into Inductor
+
+PASSES = """
+import torch._inductor.config as config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+class Nothing(CustomGraphPass):
+    def __call__(self, graph):
+        pass
+    def uuid(self):
+        return "nothing"
+def put():
+    config.post_grad_custom_pre_pass = Nothing()
+config.post_grad_custom_post_pass = Nothing()
+"""
+
+
+def test_settings_of_the_session_are_those_of_the_run(asked: list[Options]) -> None:
+    with torch._inductor.config.patch({"max_autotune": True, "epilogue_fusion": False}):
+        shrinkfx.minify(
+            Small().eval(), args=(X,), kwargs=BIAS, inductor={"epilogue_fusion": True}
+        )
+    shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS)
+    assert asked[0].inductor == {"max_autotune": True, "epilogue_fusion": True}
+    assert asked[1].inductor == {}
+
+
+def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
+    asked: list[Options], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "live_passes.py").write_text(PASSES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    told: list[str] = []
+
+    def listen(event: object) -> None:
+        if isinstance(event, Noted):
+            told.append(event.text)
+
+    config = torch._inductor.config
+    names = "post_grad_custom_post_pass", "post_grad_custom_pre_pass"
+    with config.patch(dict.fromkeys(names)):
+        module = importlib.import_module("live_passes")
+        shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, listener=listen)
+        assert not any("not carried" in said for said in told)
+        assert any("live_passes is preloaded: " in said for said in told)
+        module.put()
+        shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, listener=listen)
+        (said,) = (said for said in told if "not carried" in said)
+        assert names[1] in said
+        assert names[0] not in said
+        assert "preload='passes'" in said
+        assert "--" not in said
+    sys.modules.pop("live_passes")
+    assert [options.preload for options in asked] == [("live_passes",)] * 2
+
+
+@pytest.mark.parametrize(
+    ("source", "preload", "modules", "lost"),
+    [
+        (Source("__main__", "", "torch._inductor.x.lowerings"), [], 0, True),
+        (Source("ops", "/a/ops.py", "torch._inductor.x.lowerings"), [], 1, False),
+        (Source("ops", "/a/ops.py", "torch._inductor.x.t"), ["/a/ops.py"], 0, False),
+        (Source("ops", "/a/ops.py", "torch._inductor.x.t"), ["/a/b.py"], 0, True),
+    ],
+)
+def test_code_of_the_session_is_preloaded_or_told_of(
+    source: Source, preload: list[str], modules: int, lost: bool
+) -> None:
+    found = from_session([source], [], preload)
+    assert len(found.modules) == modules
+    assert any(source.why in s and "not carried" in s for s in found.said) == lost

@@ -14,7 +14,7 @@ from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.operators import OperatorFinding, What
-from shrinkfx.report.carried import Carried
+from shrinkfx.report.carried import Carried, InCompiler
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.decisions import (
@@ -28,6 +28,7 @@ from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator, shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
+from shrinkfx.report.in_compiler import sentence, told
 from shrinkfx.report.issue.code import Traits, quoted, traits_of
 from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
@@ -353,6 +354,78 @@ def test_lie_of_an_operator_of_pytorchs_own_is_an_issue_for_pytorch() -> None:
     assert "do not file" not in text
 
 
+OWN = InCompiler(("torch._inductor.config post_grad_custom_post_pass",), ("passes.py",))
+"""What a preload of the user's has put into the compiler."""
+
+
+def with_own(fails_without: bool | None, *, anonymous: bool = False) -> IssueFacts:
+    carried = Carried(in_compiler=OWN)
+    written = replace(
+        RECORD.verified.written, carried=carried, fails_without_own=fails_without
+    )
+    verified = replace(RECORD.verified, written=written)
+    return facts_of(replace(RECORD, verified=verified), anonymous=anonymous)
+
+
+def test_issue_that_takes_code_in_the_compiler_is_for_who_wrote_that() -> None:
+    said = sentence(OWN)
+    found = replace(EXPLAINED, cause=(said, *EXPLAINED.cause))
+    title, top, rest = text_of(with_own(False), found).split("\n\n", 2)
+    assert title == (
+        "# passes.py sets post_grad_custom_post_pass; without that nothing fails "
+        "(AOTInductor: wrong dtype, int64 instead of int8)"
+    )
+    assert "**For whoever wrote `passes.py`: do not file this with PyTorch" in top
+    assert "`passes.py` sets `post_grad_custom_post_pass`" in top
+    assert "does not fail without that" in top
+    assert said not in rest
+    assert "`aten.bmm` in kernel `cpp_fused_bmm_0` is wrong." in rest
+    assert "- Whether the code that is not PyTorch's is wrong" in rest
+    anonymous = text_of(with_own(False, anonymous=True), found)
+    assert "passes.py" not in anonymous
+    assert "post_grad_custom_post_pass" in anonymous
+
+
+def test_code_in_the_compiler_that_may_not_matter_is_told_of_and_no_more() -> None:
+    text = text_of(with_own(None))
+    assert text.startswith("# [AOTInductor] aten.bmm")
+    assert "do not file" not in text
+    said = "Code that is not PyTorch's is in the compiler: `passes.py` sets `post_grad_"
+    assert said in text
+    assert "- Whether it fails without the code in the compiler" in text
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        (
+            ["torch._inductor.kernel.conv lowerings: aten.silu.default"],
+            "registers a lowering of aten.silu",
+        ),
+        (
+            ["torch._decomp decomposition_table: aten.a.x", "m decompositions: b.b.b"],
+            "registers a decomposition of aten.a.x and b.b.b",
+        ),
+        (
+            ["torch._inductor.codegen.cpp CppOverrides: tanh"],
+            "changes torch._inductor.codegen.cpp CppOverrides: tanh",
+        ),
+        (
+            ["m lowerings: a.a.a", "m lowerings: a.b.b", "m lowerings: a.c.c"],
+            "registers a lowering of a.a.a, a.b.b and 1 more",
+        ),
+        (
+            ["m lowerings: a.a.default", "torch._inductor.config x.y"],
+            "sets x.y and registers a lowering of a.a",
+        ),
+    ],
+)
+def test_what_code_does_to_the_compiler_is_said_by_its_places(
+    places: list[str], said: str
+) -> None:
+    assert told(InCompiler(tuple(places))) == f"a preload {said}"
+
+
 def test_script_that_is_too_long_or_needs_files_is_attached() -> None:
     beside = text_of(replace(FACTS, beside=("repro_inputs.pt",)))
     assert "It reads `repro_inputs.pt`, attached" in beside
@@ -387,13 +460,16 @@ def test_each_kind_has_a_title_and_a_sentence(kind: Kind) -> None:
     [
         ("args = (torch.zeros((2,), dtype=torch.int8),)", Traits("int8")),
         ("args = (torch.randn((2,)), torch.randn((2,)).to(torch.bfloat16))", Traits()),
-        ("args = ()\nexport(model, args, dynamic_shapes=None)", Traits(dynamic=True)),
+        ("args = ()", Traits(dynamic=True)),
+        ("# Made by: shrinkfx.minify(module, dynamic_shapes=...)\nargs = ()", Traits()),
         ("failing = (torch.randn((2,)), 3)", Traits()),
     ],
 )
 def test_dtype_and_dynamic_sizes_are_told(given: str, traits: Traits) -> None:
-    assert traits_of(given) == traits
-    text = issue_text(FACTS, EXPLAINED, given, "")
+    assert traits_of(given, dynamic=traits.dynamic) == traits
+    size = ProgramSize(1, dynamic_dims=2 if traits.dynamic else 0)
+    record = replace(RECORD, programs=replace(RECORD.programs, after=size))
+    text = issue_text(facts_of(record), EXPLAINED, given, "")
     assert (" (int8): " in text and "on int8 tensors" in text) is bool(traits.dtype)
     assert ("dynamic shapes" in text.partition("```")[0]) is traits.dynamic
 
@@ -589,6 +665,23 @@ def test_nothing_is_left_where_all_names_are_made_up() -> None:
     captured = plain.replace("MODEL.pt2 --preload ...", "--capture -- python serve.py")
     left = replace(from_model(captured, Carried()), places=("serve.py", "head"))
     assert left.in_words() == "comments on serve.py, head"
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ("(torch.full((1,), 205.05, dtype=torch.float32),)", ["torch.full"]),
+        ("(torch.full((64, 64), 2.0, dtype=torch.float32),)", []),
+        ("(torch.full((1,), float('nan'), dtype=torch.float32),)", []),
+        ("(torch.full((1,), -1e30, dtype=torch.float32),)", ["torch.full"]),
+        ("(torch.ones((640,)), [3, {'a': -777}], 0.5)", ["777"]),
+    ],
+)
+def test_values_of_a_model_are_told_however_they_are_written(
+    given: str, values: list[str]
+) -> None:
+    left = from_model(f"args = {given}\n", Carried())
+    assert [value.partition("(")[0] for value in left.values] == values
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ from test_repro import about
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.beside import Beside
-from shrinkfx.report.carried import Carried, Cut, Preload
+from shrinkfx.report.carried import Carried, Cut, InCompiler, Preload
 from shrinkfx.report.carrying import carry
+from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.output import output_folder, remove_if_empty, write_smallest_repro
 from shrinkfx.report.tensors import DATA
 from shrinkfx.report.written import Written
@@ -291,3 +292,26 @@ def test_repro_is_utf_8_wherever_it_is_written(tmp_path: Path) -> None:
         env={**os.environ, **ascii_only, "PYTHONPATH": path},
         check=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("needs_own", "rate", "expected"),
+    [(True, 1.0, False), (False, 1.0, None), (True, 0.5, None)],
+)
+def test_repro_is_tried_without_own_code_in_the_compiler_first(
+    tmp_path: Path, needs_own: bool, rate: float, expected: bool | None
+) -> None:
+    """What a flaky repro does not show is not known not to fail."""
+    (tmp_path / "minimal.pt2").write_bytes(b"program")
+    (tmp_path / DATA).write_bytes(b"values")
+    own = InCompiler(("lowerings: aten.relu",), ("ops.py",))
+    line = Definitions("lowerings[relu] = print", False, "", ())
+    ways = [Carried(bare=True), Carried((line,), in_compiler=own)]
+    runner = FakeRunner(lambda text: not needs_own or "lowerings" in text)
+    record = about()
+    record = replace(record, failure=replace(record.failure, rate_after=rate))
+    written = write_smallest_repro(tmp_path, ANSWER, record, ways, runner)
+    assert "lowerings" not in runner.texts[0]
+    assert ("lowerings" in written.files[0].read_text()) == needs_own
+    assert written.fails_without_own is expected
+    assert written.needs_own == (expected is False)

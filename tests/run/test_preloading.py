@@ -28,10 +28,8 @@ from shrinkfx.report.carried import Carried, Cut, Preload, Unit
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.preload_effects import MAX_QUERIES, Effect, PreloadOracle
 from shrinkfx.run.preloading import (
-    MAX_QUERIES,
-    Effect,
-    PreloadOracle,
     distinct,
     droppable,
     seconds_for,
@@ -222,11 +220,19 @@ def test_worker_tells_what_matters_to_a_program_from_what_does_not(
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
         asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
-        smallest, sliced, _ = map(made, smallest_first(made, asked, operators))
-    kept, all_that_acts = (each.definitions[0].text for each in (smallest, sliced))
+        ways = [*map(made, smallest_first(made, asked, operators))]
+    assert [way.bare for way in ways] == [True, False, False, False]
+    without_own, kept, all_that_acts, _ = (each.definitions[0].text for each in ways)
     assert all(word in all_that_acts for word in ("print", "gone", "aten.cosh"))
     assert not any(word in kept for word in ("print", "gone"))
     assert all(word in kept for word in ("register_fake", "aten.cosh", "def plant"))
+    assert "register_fake" in without_own
+    assert "lowerings" not in without_own
+    for way in ways[1:]:
+        assert way.in_compiler.sources == ("ops.py",)
+        (place,) = way.in_compiler.places
+        assert place.endswith("lowerings: aten.cosh.default")
+    assert not ways[0].in_compiler.places
 
 
 def save(file: Path, program: Path) -> None:
@@ -450,4 +456,4 @@ def test_file_that_is_read_where_it_lies_is_told_of_however_its_path_is_made(
         asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
         found = [made(cut) for cut in smallest_first(made, asked, operators)]
     assert made(Cut()).tied == ()
-    assert [each.tied for each in found] == 3 * [(str(table),)]
+    assert [each.tied for each in found] == 4 * [(str(table),)]

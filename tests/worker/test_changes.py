@@ -4,25 +4,43 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import fx
 from torch._inductor.codegen.cpp import CppOverrides
+from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.lowering import lowerings
 
-from shrinkfx.worker.preloads.registrations import Snapshot
+from shrinkfx.worker.preloads.registrations import Changes, Snapshot
 
 aten = torch.ops.aten
+
+
+def _printed(x: object) -> str:
+    return str(x)
+
+
+class _Pass(CustomGraphPass):
+    """A pass of somebody's own."""
+
+    def __call__(self, graph: fx.Graph) -> None:
+        pass
+
+    def uuid(self) -> str:
+        return "none"
 
 
 def test_snapshot_tells_what_is_new_other_or_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = Snapshot()
-    assert before.changes({}) == {}
+    assert before.changes({}) == Changes({}, ())
     monkeypatch.setitem(lowerings, aten.cosh.default, lambda x: x)
     monkeypatch.delitem(lowerings, aten.sinh.default)
-    monkeypatch.setattr(CppOverrides, "erfc", staticmethod(str))
+    monkeypatch.setattr(CppOverrides, "erfc", staticmethod(_printed))
     monkeypatch.setenv("TORCHINDUCTOR_FREEZING", "1")
     with torch._inductor.config.patch(epilogue_fusion=False):
-        changes = before.changes({"mylib::mix": "kernels"})
+        found = before.changes({"mylib::mix": "kernels"})
+    changes, own = dict(found.places), [name.rpartition(" ")[2] for name in found.own]
+    assert own == ["erfc", "aten.cosh.default"]
     for place in ("lowerings: aten.cosh.default", "lowerings: aten.sinh.default"):
         (name,) = (each for each in changes if each.endswith(place))
         assert (changes.pop(name) == "is gone") == ("sinh" in place)
@@ -32,4 +50,18 @@ def test_snapshot_tells_what_is_new_other_or_gone(
     first = dict(changes)
     monkeypatch.setattr(CppOverrides, "erfc", staticmethod(lambda x: str(x)))
     with torch._inductor.config.patch(epilogue_fusion=False):
-        assert before.changes({"mylib::mix": "kernels"}) != first
+        assert before.changes({"mylib::mix": "kernels"}).places != first
+
+
+@pytest.mark.parametrize(
+    ("value", "is_own"),
+    [(_Pass(), True), ([_Pass()], True), (CppOverrides.erf, False), (None, False)],
+)
+def test_code_of_somebody_else_is_told_from_pytorchs_own(
+    value: object, is_own: bool
+) -> None:
+    before = Snapshot()
+    option = "post_grad_custom_post_pass"
+    with torch._inductor.config.patch({option: value}):
+        own = before.changes({}).own
+    assert own == ((f"torch._inductor.config {option}",) if is_own else ())

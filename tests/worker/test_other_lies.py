@@ -32,7 +32,8 @@ def turned(x: torch.Tensor) -> torch.Tensor:
 
 class Half(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.turned.half(x.sin()).cos()
+        half: torch.Tensor = torch.ops.turned.half(x.sin())
+        return half.cos()
 
 
 def made(*shape: int) -> Rebuilt:

@@ -225,11 +225,15 @@ def found_of(choice: Choice, place: Path) -> Found:
     environment, unset = _environment(program.environment, os.environ)
     if unset:
         said.append(f"the script has unset {', '.join(unset)}: unset it here as well")
-    if others := [name for name in program.not_carried if is_setting(name)]:
-        names = ", ".join(others)
-        said.append(f"Inductor's {names} cannot be carried: no plain value")
     inductor = {k: v for k, v in program.inductor.items() if is_setting(k)}
     preloads = preloads_of(program, place, Path.cwd())
+    others = [name for name in program.not_carried if is_setting(name)]
+    if others := [name for name in others if not preloads.set(name)]:
+        names = ", ".join(others)
+        said.append(
+            f"Inductor's {names} cannot be carried: no plain value; --preload a module "
+            "that sets it as it is imported"
+        )
     inputs, why = _inputs(choice.step)
     if why:
         said.append(

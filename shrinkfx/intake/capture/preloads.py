@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx.intake.capture.records import CapturedProgram, Origin
-from shrinkfx.intake.modules import preloads_for, written_beside
+from shrinkfx.intake.modules import preloads_for, sets, written_beside
 from shrinkfx.report.definitions import REGISTRAR, definitions
 from shrinkfx.report.statements import read_source, statements_of
 
@@ -18,10 +18,19 @@ _MAIN = "__main__"
 
 @dataclass(frozen=True)
 class Preloads:
-    """Names for ``--preload``, in order, and sentences on them."""
+    """Names for ``--preload``, in order, and sentences on them.
+
+    Attributes:
+        files: of Python, of those that are the user's own.
+    """
 
     names: tuple[str, ...]
     said: tuple[str, ...]
+    files: tuple[str, ...]
+
+    def set(self, setting: str) -> bool:
+        """Tell whether one of them sets a setting of Inductor as it is imported."""
+        return any(sets(file, setting) for file in self.files)
 
 
 def preloads_of(program: CapturedProgram, folder: Path, cwd: Path) -> Preloads:
@@ -35,19 +44,23 @@ def preloads_of(program: CapturedProgram, folder: Path, cwd: Path) -> Preloads:
     found = dict(zip(own, preloads_for([*own.items()], cwd), strict=True))
     names: dict[str, None] = {}
     said: list[str] = []
+    files: list[str] = []
     for origin in program.origins:
         remark = _called(origin) if origin.called else ""
         if _is_own_module(origin):
             name = found[origin.module].put(folder)
+            files.append(origin.file)
+            remark = remark or f"{origin.module} is preloaded: {origin.why}"
         elif origin.module == _MAIN:
             name, remark = _of_main(origin, program, folder, remark)
+            files += [name] if name else []
         else:
             name = origin.library or origin.module
         if name:
             names[name] = None
         if remark:
             said.append(remark)
-    return Preloads(tuple(names), tuple(dict.fromkeys(said)))
+    return Preloads(tuple(names), tuple(dict.fromkeys(said)), tuple(files))
 
 
 def _is_own_module(origin: Origin) -> bool:

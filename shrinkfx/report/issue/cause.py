@@ -12,6 +12,7 @@ from shrinkfx.report.explanation.decisions import PARTS, Decisions, LeftOut, Swi
 from shrinkfx.report.explanation.decisions import lines as decided
 from shrinkfx.report.explanation.operators import shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.in_compiler import sentence
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.plain import (
     short,
@@ -26,6 +27,7 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
     known = explanation.decisions
     theirs = decided(known, facts.failure) if known is not None else []
     theirs.append(shown_by_the_search(explanation.operators))
+    theirs += [sentence(facts.in_compiler, anonymous=name) for name in (True, False)]
     told = [text for text in explanation.cause if text not in theirs]
     less = [_less(text, facts, explanation) for text in told]
     said = [

@@ -71,14 +71,14 @@ class Traits:
     writes: str = ""
 
 
-def traits_of(script: str) -> Traits:
-    """Read off a repro what its program is given."""
+def traits_of(script: str, *, dynamic: bool) -> Traits:
+    """Read off a repro what its program is given; whether sizes are is known."""
     tree = ast.parse(script)
     given = [n for n in tree.body if isinstance(n, ast.Assign) and _is_given(n)]
     tensors = [t for each in given for t in _tensors(each.value)]
     kinds = {_DTYPE.sub(r"\1", found[0]) if found else "" for found in tensors}
     dtype = kinds.pop() if len(kinds) == 1 else ""
-    return Traits(dtype, "dynamic_shapes=" in script, _written(tree))
+    return Traits(dtype, dynamic, _written(tree))
 
 
 _DTYPE = re.compile(r"torch\.((?:u?int|b?float|complex)\d+|bool)\b")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.words import cut_middle
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.carried import InCompiler
 from shrinkfx.report.issue.log import without_warnings
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.warned import OtherCauses
@@ -33,6 +34,7 @@ class IssueFacts(Message):
         interpreted: the GPU that kernels were made for, which ran on Triton's
             interpreter alone; or ''.
         guarded: it need not show without a sanitizer.
+        dynamic: some of the result's sizes are.
         on_gpu: that is compute-sanitizer, else AddressSanitizer.
         inductor: options that it was compiled with, as Python.
         environment: names of variables that the repro sets.
@@ -42,6 +44,8 @@ class IssueFacts(Message):
         log: what the repro printed when it failed.
         beside: files that the repro needs beside it.
         versions: ``torch 2.13.0`` and so on, of what it was seen with.
+        in_compiler: code of the user's own that is a part of the compiler.
+        needs_own: the script does not fail without that; False where that is not known.
         anonymous: the user's names were left out; ``renamed`` has new ones of inputs
             and weights by old ones.
     """
@@ -72,7 +76,10 @@ class IssueFacts(Message):
     versions: tuple[str, ...]
     anonymous: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
+    dynamic: bool = False
     on_gpu: bool = False
+    in_compiler: InCompiler = field(default_factory=InCompiler)
+    needs_own: bool = False
     tool: str = __version__
 
     @property
@@ -118,5 +125,8 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
         anonymous=anonymous,
         renamed=record.programs.renamed,
+        dynamic=bool(record.programs.after.dynamic_dims),
         on_gpu=record.memory.on_gpu,
+        in_compiler=written.carried.in_compiler,
+        needs_own=written.needs_own,
     )

@@ -69,7 +69,7 @@ def from_model(script: str, carried: Carried) -> FromModel:
         names=_unique([*_names(module), *_dims(tree)]),
         operators=_unique(_operators(module)),
         constants=_unique(_constants(module)),
-        values=_unique([*_values(module), *_values(*given)]),
+        values=_unique([*_values(module), *_values(*given), *_numbers(*given)]),
         sources=_sources(carried),
         places=_unique(_places(script)),
         header=_unique([n for n in _FILE.findall(script) if n != NOBODYS]),
@@ -136,7 +136,7 @@ def _operators(module: ast.AST) -> Iterator[str]:
                 yield found[1]
 
 
-_PLAIN = {None, "cpu", "cuda", "none", 0.5, *range(-16, 17)}
+_PLAIN = {None, "cpu", "cuda", "none", "nan", "inf", "-inf", 0.5, *range(-16, 17)}
 """What anybody writes."""
 
 
@@ -162,10 +162,30 @@ def _values(*places: ast.AST) -> Iterator[str]:
 
 def _is_literal(node: ast.Call) -> bool:
     name = ast.unparse(node.func)
-    if name != "torch.tensor":
+    if name not in _OF_VALUES:
         return name == "unpack"
-    leaves = (n.value for n in ast.walk(node.args[0]) if isinstance(n, ast.Constant))
+    values = ast.walk(node.args[_OF_VALUES[name]])
+    leaves = (n.value for n in values if isinstance(n, ast.Constant))
     return any(leaf not in _PLAIN for leaf in leaves)
+
+
+_OF_VALUES = {"torch.tensor": 0, "torch.full": 1}
+"""What makes a tensor of values, and which of its arguments these are."""
+
+
+def _numbers(*given: ast.Assign) -> Iterator[str]:
+    """Yield what is given as it is, and is no tensor."""
+    rest = [each.value for each in given]
+    while rest:
+        node = rest.pop(0)
+        if isinstance(node, (ast.Tuple, ast.List)):
+            rest[:0] = node.elts
+        elif isinstance(node, ast.Dict):
+            rest[:0] = node.values
+        elif isinstance(node, ast.UnaryOp):
+            rest[:0] = [node.operand]
+        elif isinstance(node, ast.Constant) and node.value not in _PLAIN:
+            yield cut(repr(node.value), 40)
 
 
 def _is_data(node: ast.Subscript) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.in_compiler import told as said_of_own
 from shrinkfx.report.issue.code import Traits
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.plain import short, without_paths
@@ -24,6 +25,11 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     if (wrong := addressed_to(explanation)) is not None:
         what = f"{wrong.name}: its {wrong.what} is wrong"
         return _cut(f"{what} (AOTInductor: {_in_short(facts)})", _TITLE)
+    if facts.needs_own:
+        what = said_of_own(facts.in_compiler, anonymous=facts.anonymous)
+        short_of_it = f" (AOTInductor: {_in_short(facts)})"
+        whole = f"{what}; without that nothing fails{short_of_it}"
+        return whole if len(whole) <= _TITLE else _cut(what + short_of_it, _TITLE)
     names = operators(facts, explanation)
     what = " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"
     beside = [traits.dtype, "dynamic shapes" if traits.dynamic else ""]
@@ -159,6 +165,10 @@ def circumstances(facts: IssueFacts, traits: Traits) -> list[str]:
         said.append(f"It fails in call {facts.calls} of the loaded package.")
     if facts.inductor:
         said.append(f"It is compiled with the options `{facts.inductor}`.")
+    if facts.in_compiler.places and not facts.needs_own:
+        anonymous = facts.anonymous
+        does = said_of_own(facts.in_compiler, anonymous=anonymous, mark="`")
+        said.append(f"Code that is not PyTorch's is in the compiler: {does}.")
     # That it is told to check its inputs is in the sentence before this one.
     told = [_CHECKS_INPUTS] if facts.kind is Kind.CHECK_INPUTS else []
     if needed := [f"`{name}`" for name in facts.environment if name not in told]:

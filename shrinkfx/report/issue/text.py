@@ -21,7 +21,7 @@ from shrinkfx.report.issue.sentences import (
     sentence,
     title_of,
 )
-from shrinkfx.report.issue.to_author import address, addressed_to
+from shrinkfx.report.issue.to_author import address, address_of_own, addressed_to
 from shrinkfx.report.issue.unknown import not_known
 
 ISSUE = "ISSUE.md"
@@ -45,7 +45,9 @@ def issue_text(
         environment: what is known of versions.
         title: '' makes one.
     """
-    title = title or title_of(facts, explanation, traits_of(script))
+    title = title or title_of(
+        facts, explanation, traits_of(script, dynamic=facts.dynamic)
+    )
     parts = [
         f"# {title}",
         *_unverified(facts),
@@ -84,12 +86,14 @@ def _unverified(facts: IssueFacts) -> Iterator[str]:
 def _address(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
     if (wrong := addressed_to(explanation)) is not None:
         yield address(facts, wrong)
+    elif facts.needs_own:
+        yield address_of_own(facts)
 
 
 def _description(
     facts: IssueFacts, explanation: Explanation, script: str
 ) -> Iterator[str]:
-    traits = traits_of(script)
+    traits = traits_of(script, dynamic=facts.dynamic)
     first = sentence(facts, explanation, traits)
     yield " ".join([first, *circumstances(facts, traits)])
     yield from _of_the_original(facts, explanation)

@@ -1,4 +1,7 @@
-"""An issue for whoever wrote an operator that does not do what it declares."""
+"""An issue for others than PyTorch: for whoever wrote what is at fault, or may be.
+
+That is an operator that does not do what it declares, or code in the compiler.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from dataclasses import dataclass
 
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.in_compiler import told, whose
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.plain import short
 
@@ -53,4 +57,17 @@ def address(facts: IssueFacts, wrong: Wrong) -> str:
         f"`torch.library.opcheck(torch.ops.{wrong.operator.operator}, args)` with the "
         "arguments of its call in the repro, as a tuple (not the repro's own `args`); "
         f"then mend the {wrong.what}."
+    )
+
+
+def address_of_own(facts: IssueFacts) -> str:
+    """Say whose code the compiler is made of as well, and that the failure takes it."""
+    known, anonymous = facts.in_compiler, facts.anonymous
+    whom = whose(known, anonymous=anonymous, mark="`")
+    does = told(known, anonymous=anonymous, mark="`")
+    return (
+        f"> **For whoever wrote {whom}: do not file this with PyTorch as it is.** "
+        f"{does[:1].upper()}{does[1:]}, so that code which is none of PyTorch's is a "
+        "part of the compiler, and the script does not fail without that. See whether "
+        "that code is right: only if it is, what fails is PyTorch's."
     )

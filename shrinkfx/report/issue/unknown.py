@@ -15,6 +15,8 @@ def not_known(facts: IssueFacts, explanation: Explanation) -> list[str]:
     is_known = bool(cause(facts, explanation))
     if addressed_to(explanation) is not None:
         return [*_of_the_failure(facts)]
+    if facts.needs_own:
+        return [*_of_the_failure(facts), _WHOSE_FAULT]
     of_cause = _of_the_cause(explanation, is_known=is_known)
     return [*_of_the_failure(facts), *of_cause, *_elsewhere(facts)]
 
@@ -32,6 +34,11 @@ def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
         yield "Whether each of these operators is needed."
     if not facts.compared:
         yield "What is right: eager refuses these inputs, too."
+    if facts.in_compiler.places and not facts.needs_own:
+        yield "Whether it fails without the code in the compiler that is not PyTorch's."
+
+
+_WHOSE_FAULT = "Whether the code that is not PyTorch's is wrong, or what is made of it."
 
 
 def _of_the_cause(explanation: Explanation, *, is_known: bool) -> Iterator[str]:

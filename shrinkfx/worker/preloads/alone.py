@@ -50,7 +50,8 @@ def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered
     beside = witness.beside()
     files, elsewhere = _used(beside, script.parent)
     return Registered(
-        changes=changes,
+        changes=changes.places,
+        own=changes.own,
         registered=tuple(registered),
         exported=exported,
         outcome=outcome,

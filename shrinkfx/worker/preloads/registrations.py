@@ -16,6 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -54,6 +55,23 @@ Place = tuple[int, Hashable]
 """The object that holds a value, and where in it."""
 
 
+_COMPILERS = ("torch._inductor", "torch._decomp", "torch._functorch", "triton")
+"""How the places begin where code is part of the compiler."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is other than before.
+
+    Attributes:
+        places: each with what it holds now.
+        own: those where code that is none of PyTorch's is part of the compiler.
+    """
+
+    places: Mapping[str, str]
+    own: tuple[str, ...]
+
+
 class Snapshot:
     """Remembers what every place holds, to tell later which do not any more."""
 
@@ -64,13 +82,13 @@ class Snapshot:
         self._values = {place: (at, value) for place, at, _, value in _values()}
         self._state = _state()
 
-    def changes(self, operators: Mapping[str, str]) -> dict[str, str]:
+    def changes(self, operators: Mapping[str, str]) -> Changes:
         """Describe what is new or other than it was, by its place.
 
         Args:
             operators: what is registered for those that are of interest.
         """
-        found, gone = dict(operators), dict(self._values)
+        found, gone, own = dict(operators), dict(self._values), _own_settings()
         for place, holder, key, value in _values():
             known = gone.pop(place, None)
             if known and _is_same(known[1], value):
@@ -81,11 +99,13 @@ class Snapshot:
                 # In a list, what comes after a thing that is gone is in its place.
                 name = f"{holder} {said if isinstance(key, int) else _key(key)}"
                 found[name] = found.get(name, "") + said
+                if name.startswith(_COMPILERS) and _is_own(value):
+                    own.append(name)
         for (_, key), (holder, _) in gone.items():
             found[f"{holder} {_key(key)}"] = "is gone"
         state = _state()
         found |= {k: v for k, v in state.items() if self._state.get(k) != v}
-        return found
+        return Changes(found, tuple(sorted({name for name in own if name in found})))
 
 
 def registrations(operator: str) -> str:
@@ -154,9 +174,38 @@ def _is_same(before: object, now: object) -> bool:
 
 
 def _is_foreign(value: object) -> bool:
-    home = getattr(value, "__module__", "") or ""
     made = isinstance(value, (FunctionType, MethodType, type))
-    return made and home.partition(".")[0] not in (*ROOMS, *sys.stdlib_module_names)
+    return made and _is_of_others(value)
+
+
+def _is_of_others(value: object) -> bool:
+    home = str(getattr(value, "__module__", "") or "").partition(".")[0]
+    return bool(home) and home not in (*ROOMS, *sys.stdlib_module_names)
+
+
+def _is_own(value: object) -> bool:
+    """Tell code that is none of PyTorch's, or an object of such a class."""
+    match value:
+        case staticmethod() | classmethod():
+            return _is_own(value.__func__)
+        case partial():
+            return _is_own(value.func)
+        case list() | tuple() | set() | frozenset():
+            return any(map(_is_own, value))
+        case dict():
+            return any(map(_is_own, value.values()))
+    return _is_of_others(value) or _is_of_others(type(value))
+
+
+def _own_settings() -> list[str]:
+    """Name the settings that hold such code, as ``_state`` does."""
+    found = []
+    for name in _CONFIGS:
+        config = sys.modules.get(name)
+        if config is not None and hasattr(config, "get_config_copy"):
+            values = config.get_config_copy().items()
+            found += [f"{name} {option}" for option, v in values if _is_own(v)]
+    return found
 
 
 def _state() -> dict[str, str]:

@@ -223,6 +223,14 @@ def _of_module(name: str, why: str) -> Iterator[Origin]:
         yield _origin_of(vars(module), why)
 
 
+def in_inductor(settings: Iterable[object]) -> Iterator[Origin]:
+    """Lead to modules whose code is in Inductor, or in values of its settings."""
+    first: dict[str, Origin] = {}
+    for origin in (*_foreign_in_inductor(), *_of_values(settings)):
+        first.setdefault(origin.module, origin)
+    yield from first.values()
+
+
 def _foreign_in_inductor() -> Iterator[Origin]:
     """Find functions in Inductor that are somebody's own: lowerings, printers, passes.
 
@@ -257,7 +265,7 @@ def _of_values(values: Iterable[object]) -> Iterator[Origin]:
             value = value.func if isinstance(value, partial) else value.__func__
         home = getattr(value, "__module__", None)
         if isinstance(home, str) and home and home.partition(".")[0] not in _ROOMS:
-            yield from _of_module(home, "set in Inductor's configuration")
+            yield from _of_module(home, "its code is set in Inductor's configuration")
 
 
 @cache

@@ -30,7 +30,7 @@ class InductorSettings:
         found = {
             name: value
             for name, value in now.items()
-            if not _is_same(value, self._before.get(name, _ABSENT))
+            if not is_same(value, self._before.get(name, _ABSENT))
         }
         return {**found, **(options or {})}
 
@@ -38,7 +38,8 @@ class InductorSettings:
 _ABSENT = object()
 
 
-def _is_same(a: object, b: object) -> bool:
+def is_same(a: object, b: object) -> bool:
+    """Compare two values of a setting, whatever these make of that."""
     try:
         return a is b or bool(a == b)
     except Exception:  # noqa: BLE001 - values of a user's own may compare in any way

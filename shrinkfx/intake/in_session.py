@@ -1,0 +1,74 @@
+"""What a run takes of the session that called it: code in Inductor, and what is lost.
+
+A pass, a decomposition or a lowering of one's own is a function, and no other process
+has that unless it imports the module which puts it there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shrinkfx.intake.modules import sets
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module whose code is in Inductor; ``why`` says where."""
+
+    module: str
+    file: str
+    why: str
+
+
+@dataclass(frozen=True)
+class FromSession:
+    """What is preloaded for that, by names and files, and sentences on all of it."""
+
+    modules: tuple[tuple[str, str], ...]
+    said: tuple[str, ...]
+
+
+def from_session(
+    sources: Sequence[Source], settings: Sequence[str], preload: Sequence[str]
+) -> FromSession:
+    """Choose what is preloaded, and say what of Inductor no other process will have.
+
+    Args:
+        settings: names of those that are no plain values.
+        preload: what the user has named; who names some knows all.
+    """
+    own = [each for each in sources if each.module != "__main__"]
+    typed = [each for each in sources if each.module == "__main__"]
+    named = [_file_of(name) for name in preload]
+    files = named or [each.file for each in own]
+    lost = [name for name in settings if not any(sets(f, name) for f in files)]
+    typed += [each for each in own if preload and not _is_among(each.file, named)]
+    # Where the names of settings are known, they say more than whose code it is.
+    lost += [s.why for s in typed if s.why.startswith("torch.") and not lost]
+    taken = [] if preload else own
+    said = [f"{each.module} is preloaded: {each.why}" for each in taken]
+    if lost:
+        said.append(
+            f"live in this session and not carried: {', '.join(dict.fromkeys(lost))}: "
+            f"no other process has it; {_HOW}"
+        )
+    return FromSession(tuple((s.module, s.file) for s in taken), tuple(said))
+
+
+_HOW = (
+    "put what sets it at the top of a module, passes.py say, and give preload='passes'"
+)
+
+
+def _is_among(file: str, files: Sequence[str]) -> bool:
+    return Path(file).resolve() in [Path(each).resolve() for each in files if each]
+
+
+def _file_of(name: str) -> str:
+    """Find the file of a preload, a module of this process or a path."""
+    if name.endswith((".py", ".so")):
+        return name
+    return getattr(sys.modules.get(name), "__file__", None) or ""

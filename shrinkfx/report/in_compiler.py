@@ -1,0 +1,61 @@
+"""What code of a user's own is a part of the compiler, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from shrinkfx.report.carried import InCompiler
+
+_NAMED = 2
+"""Files and places that a sentence names, at most."""
+
+_NOT_NAMED = "a preload"
+"""What has put it there, where no file did, or where that is left out."""
+
+
+def told(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
+    """Say what does what: ``passes.py sets post_grad_custom_post_pass``.
+
+    Args:
+        anonymous: leave out the names of the user's files.
+        mark: what stands on both sides of a name.
+    """
+    subject = whose(found, anonymous=anonymous, mark=mark)
+    return f"{subject} {' and '.join(_parts(found, mark))}"
+
+
+def whose(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
+    """Name the files whose code it is."""
+    named = () if anonymous else found.sources
+    return _joined(list(named), mark) if named else _NOT_NAMED
+
+
+def sentence(found: InCompiler, *, anonymous: bool = False) -> str:
+    """Say what a repro has shown that does not fail without it."""
+    return f"{told(found, anonymous=anonymous)}; without that it does not fail."
+
+
+def _parts(found: InCompiler, mark: str) -> Iterator[str]:
+    rest = list(found.places)
+    for pattern, words in _KINDS.items():
+        said = {place: re.search(pattern, place) for place in rest}
+        rest = [place for place, match in said.items() if match is None]
+        if names := [m[1].removesuffix(".default") for m in said.values() if m]:
+            yield words.format(_joined(list(dict.fromkeys(names)), mark))
+
+
+_KINDS = {
+    r"^torch\._\w+\.config (\S+)$": "sets {}",
+    r"\bdecompositions?\w*: (\S+)$": "registers a decomposition of {}",
+    r"\blowerings: (\S+)$": "registers a lowering of {}",
+    r"(.+)$": "changes {}",
+}
+"""Places, and what is done there; the last one is that of any other place."""
+
+
+def _joined(names: list[str], mark: str) -> str:
+    shown = [f"{mark}{name}{mark}" for name in names[:_NAMED]]
+    if more := len(names) - len(shown):
+        return f"{', '.join(shown)} and {more} more"
+    return " and ".join(shown)

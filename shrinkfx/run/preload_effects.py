@@ -1,0 +1,132 @@
+"""What registering operators in some way does, as a worker sees it.
+
+Eager alone sees neither a lowering nor a fake kernel, so it is asked as well what else
+in PyTorch is other than before.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from shrinkfx import scratch
+from shrinkfx.check.oracle import Asks, Limits, Meter
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.protocol.answers import Answer
+from shrinkfx.protocol.descriptions import Registered
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import RunPreload
+from shrinkfx.report.carried import Carried
+from shrinkfx.report.record import RunRecord
+from shrinkfx.report.repro import write_registrations
+
+MAX_QUERIES, MAX_SECONDS = 40, 240.0
+"""What may be asked about preloads; a question takes a CPU-second or two."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a preload does, as far as this program and its compiler are concerned."""
+
+    outcome: str
+    exported: str
+    changes: Mapping[str, str]
+    registered: frozenset[str]
+    modules: frozenset[str]
+    files: frozenset[str]
+    elsewhere: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, said: Answer | None) -> Effect | None:
+        """Take a worker's answer; None if it came to none."""
+        if not isinstance(said, Registered):
+            return None
+        return cls(
+            outcome=said.outcome,
+            exported=said.exported,
+            changes=said.changes,
+            registered=frozenset(said.registered),
+            modules=frozenset(said.modules),
+            files=frozenset(said.files),
+            elsewhere=frozenset(said.elsewhere),
+            own=frozenset(said.own),
+        )
+
+    def without(self, places: Set[str]) -> Effect:
+        """Leave out of what is asked for what there is at some places."""
+        rest = {k: v for k, v in self.changes.items() if k not in places}
+        return replace(self, changes=rest, own=self.own - places)
+
+    def is_kept_by(self, other: Effect | None, operators: Sequence[str]) -> bool:
+        """Tell whether another one does the same for ``operators``."""
+        if other is None:
+            return False
+        same = (other.outcome, other.exported) == (self.outcome, self.exported)
+        gone = {name.partition(".")[0] for name in self.registered} - set(operators)
+        about = [re.escape(name).replace("::", r"\W+") for name in sorted(gone)]
+        allowed = re.compile(rf"\b({'|'.join(about) or '(?!)'})\b")
+        mine, theirs = self.changes.items(), other.changes.items()
+        return same and all(allowed.search(place) for place, _ in mine ^ theirs)
+
+
+@dataclass
+class PreloadOracle:
+    """Asks a worker what registering operators in some way does.
+
+    Attributes:
+        note: is told when the first question is asked.
+        questions: how many were asked.
+    """
+
+    server: Asks
+    limits: Limits
+    meter: Meter
+    program: Path
+    operators: Sequence[str]
+    record: RunRecord
+    note: Callable[[str], None] = lambda _: None
+    deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
+    questions: int = 0
+
+    @property
+    def is_tired(self) -> bool:
+        return self.questions >= MAX_QUERIES or self._seconds_left <= 1
+
+    @property
+    def _seconds_left(self) -> float:
+        return max(1.0, self.deadline - time.monotonic())
+
+    def effect(self, carried: Carried) -> Effect | None:
+        """Run what registers operators in an empty folder, then the program.
+
+        Returns:
+            None if it came to no end, or if the time is up.
+        """
+        if not self.questions:
+            self.note("looking for what of the preloads the operators need")
+        self.questions += 1
+        text = write_registrations(self.record, carried.definitions, carried.unpacking)
+        with scratch.folder("preload") as folder:
+            script = Path(folder) / "repro.py"
+            script.write_text(text, encoding="utf-8")
+            for name, file in carried.files.items():
+                shutil.copy(file, Path(folder) / name)
+            request = Request(
+                RunPreload(
+                    str(script), str(self.program.resolve()), tuple(self.operators)
+                ),
+                timeout_s=self.limits.timeout_s,
+                max_rss_bytes=self.limits.max_rss_bytes,
+                clock_s=self._seconds_left,
+            )
+            try:
+                ending = self.server.ask(request)
+            except BudgetExhausted:  # what is known has yet to be written
+                self.deadline = time.monotonic()
+                return None
+            return Effect.of(self.meter.add(ending).answer)
