@@ -55,8 +55,11 @@ class OtherCauses(Message):
         )
 
     def less(self, operator: str) -> Self:
-        """Leave out those about an operator."""
-        return self.left_in(self._operators() - {operator})
+        """Leave out those about an operator, and what fails in its result's check."""
+        left = self.left_in(self._operators() - {operator})
+        of_it = re.compile(rf"torch\.ops\.{re.escape(operator)}(?![\w.]*\w)")
+        others = tuple(text for text in self.warnings if not of_it.search(text))
+        return replace(left, warnings=others)
 
     def _operators(self) -> frozenset[str]:
         lying = {lie.operator for lie in self.mismatches}
