@@ -57,8 +57,7 @@ class OtherCauses(Message):
     def less(self, operator: str) -> Self:
         """Leave out those about an operator, and what fails in its result's check."""
         left = self.left_in(self._operators() - {operator})
-        of_it = re.compile(rf"torch\.ops\.{re.escape(operator)}(?![\w.]*\w)")
-        others = tuple(text for text in self.warnings if not of_it.search(text))
+        others = tuple(t for t in self.warnings if not tells_the_lie(t, operator))
         return replace(left, warnings=others)
 
     def _operators(self) -> frozenset[str]:
@@ -69,6 +68,20 @@ class OtherCauses(Message):
 def of_examined(found: OperatorFinding) -> str:
     """Say what was seen of a custom operator in a run of its own."""
     return f"custom operator: {found.text}"
+
+
+def tells_the_lie(warning: str, operator: str) -> bool:
+    """Tell whether a warning is of an operator's result that is not as declared.
+
+    It says so itself, or it is of a check of that result in generated code.
+    """
+    named = re.escape(operator)
+    if re.search(rf"torch\.ops\.{named}(?![\w.]*\w)", warning):
+        return True
+    told = (
+        warning.startswith("lying operator: ") or " has a fake kernel that " in warning
+    )
+    return told and f"({operator})" in warning
 
 
 def without_advice(warning: str) -> str:
