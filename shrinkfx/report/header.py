@@ -11,7 +11,7 @@ from shrinkfx.failure.readers.script import CANNOT_TELL
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.record import RunRecord
-from shrinkfx.report.warned import without_advice
+from shrinkfx.report.warned import tells_the_lie, without_advice
 
 _INTERPRETED = (
     "Verified on Triton's interpreter only, with kernels for {} and no GPU:\n"
@@ -86,13 +86,17 @@ _CAUSE = "Cause:   "
 _TOLD = re.compile(rf"^# {_CAUSE}.*\n(?:# {{{len(_CAUSE)},}}.*\n)*", re.MULTILINE)
 
 
-def with_cause(script: str, cause: Sequence[str]) -> str:
+def with_cause(script: str, cause: Sequence[str], liar: str = "") -> str:
     """Say the cause of the failure in a repro's header, in the place of what is there.
 
     Nothing but that comment changes. The first sentence is always said, others as long
     as the header fits on a screen.
+
+    Args:
+        liar: the operator whose lie the cause tells: no warning tells it again.
     """
     script = _TOLD.sub("", script, count=1)
+    script = _without_the_lie(script, liar) if liar else script
     indent = " " * len(_CAUSE)
     rows: list[str] = []
     said = takewhile(lambda row: row.startswith("#"), script.splitlines())
@@ -107,6 +111,27 @@ def with_cause(script: str, cause: Sequence[str]) -> str:
         rows += more
     told = "".join(f"# {row}\n" for row in rows)
     return re.sub(r"^# Seen on:", lambda m: told + m[0], script, count=1, flags=re.M)
+
+
+def _without_the_lie(script: str, liar: str) -> str:
+    """Leave out warnings of an operator's lie, and the empty line below the last."""
+
+    def less(found: re.Match[str]) -> str:
+        told = _WARNING.findall(found[0])
+        kept = [text for text in told if not tells_the_lie(_unwrapped(text), liar)]
+        return "".join([*kept, "#\n"]) if kept else ""
+
+    return re.sub(rf"^(?:{_WARNED})+#\n", less, script, count=1, flags=re.MULTILINE)
+
+
+_BEFORE = "Careful, of the original: "
+_WARNED = r"# Careful.*\n(?:# {10,}.*\n)*"
+_WARNING = re.compile(_WARNED)
+
+
+def _unwrapped(warning: str) -> str:
+    rows = [row.removeprefix("#").strip() for row in warning.splitlines()]
+    return " ".join(rows).removeprefix(_BEFORE)
 
 
 _FAILURE = re.compile(
@@ -176,7 +201,7 @@ def _careful(record: RunRecord) -> list[str]:
     )
     # What is made smaller has other sizes than these tell of.
     told = [without_advice(text) for text in record.warnings]
-    warnings = [f"Careful, of the original: {text}" for text in told]
+    warnings = [f"{_BEFORE}{text}" for text in told]
     for warning in (*warnings, *(f"Careful: {text}" for text in eager)):
         text = _without_folders(warning)
         lines += textwrap.wrap(text, 84, subsequent_indent=" " * 9)

@@ -55,8 +55,10 @@ class OtherCauses(Message):
         )
 
     def less(self, operator: str) -> Self:
-        """Leave out those about an operator."""
-        return self.left_in(self._operators() - {operator})
+        """Leave out those about an operator, and what fails in its result's check."""
+        left = self.left_in(self._operators() - {operator})
+        others = tuple(t for t in self.warnings if not tells_the_lie(t, operator))
+        return replace(left, warnings=others)
 
     def _operators(self) -> frozenset[str]:
         lying = {lie.operator for lie in self.mismatches}
@@ -66,6 +68,20 @@ class OtherCauses(Message):
 def of_examined(found: OperatorFinding) -> str:
     """Say what was seen of a custom operator in a run of its own."""
     return f"custom operator: {found.text}"
+
+
+def tells_the_lie(warning: str, operator: str) -> bool:
+    """Tell whether a warning is of an operator's result that is not as declared.
+
+    It says so itself, or it is of a check of that result in generated code.
+    """
+    named = re.escape(operator)
+    if re.search(rf"torch\.ops\.{named}(?![\w.]*\w)", warning):
+        return True
+    told = (
+        warning.startswith("lying operator: ") or " has a fake kernel that " in warning
+    )
+    return told and f"({operator})" in warning
 
 
 def without_advice(warning: str) -> str:

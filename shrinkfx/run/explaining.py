@@ -208,15 +208,16 @@ def _written(
     if renamed is not None:
         new = with_new_names(found, renamed)
         cause = tuple(without_origins(s, new, anonymous=True) for s in new.cause)
-    _tell_in(out / "repro.py", cause)
+    liar = found.liar.operator.operator if found.liar is not None else ""
+    _tell_in(out / "repro.py", cause, liar)
     tell_cause(out, found.cause)
     return Explained(found, in_lines(found, failure), out)
 
 
-def _tell_in(repro: Path, cause: Sequence[str]) -> None:
+def _tell_in(repro: Path, cause: Sequence[str], liar: str) -> None:
     """Say the cause in the comment at the top of a repro that has been verified."""
     before = repro.read_text(encoding="utf-8")
-    after = with_cause(before, cause)
+    after = with_cause(before, cause, liar)
     if ast.dump(ast.parse(before)) == ast.dump(ast.parse(after)):
         draft_of(repro).write_text(after, encoding="utf-8")
         publish(repro)

@@ -47,6 +47,24 @@ def test_cause_stands_in_the_header_and_is_told_once() -> None:
     assert with_cause(again, []) == SCRIPT
 
 
+def test_lie_that_the_cause_tells_is_no_warning_as_well() -> None:
+    head, _, rest = SCRIPT.partition("\n")
+    lie = "# Careful, of the original: lying operator: mix (my.mix.default)\n"
+    lie += "#          has strides [192, 1, 12], its metadata says [192, 16, 1]\n"
+    guards = "# Careful, of the original: with CHECK=1 it fails otherwise: Error in\n"
+    guards += "#          op: torch.ops.my.mix.default; that may be the cause\n"
+    other = "# Careful, of the original: with nan_asserts it fails otherwise\n"
+    plain = f"{head}\n#\n{rest}"
+    warned = f"{head}\n{lie}{guards}#\n#\n{rest}"
+    told = with_cause(warned, ["It lies."], "my.mix.default")
+    assert told == with_cause(plain, ["It lies."])
+    assert "metadata" in with_cause(warned, ["It lies."], "my.mix")
+    assert "metadata" in with_cause(warned, ["A roll."])
+    both = f"{head}\n{lie}{other}{guards}#\n#\n{rest}"
+    told = with_cause(both, ["It lies."], "my.mix.default")
+    assert told == with_cause(f"{head}\n{other}#\n#\n{rest}", ["It lies."])
+
+
 def test_header_fits_on_a_screen_whatever_is_known_of_the_cause() -> None:
     told = with_cause(SCRIPT, [f"Sentence {n} of some length, " * 5 for n in range(12)])
     header = [*takewhile(lambda row: row.startswith("#"), told.splitlines())]

@@ -314,14 +314,50 @@ def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> 
     assert title.startswith("# my.mix: its fake kernel is wrong (AOTInductor: wrong ")
     assert "**For whoever wrote `my.mix`: do not file this with PyTorch.**" in top
     assert "(`ops.py:12`)" in top
-    assert "torch.library.opcheck(torch.ops.my.mix.default, args)" in top
-    assert "it has a fake kernel (ops.py:12) that promises f32[2], given x[2]" in rest
+    assert "torch.library.opcheck(torch.ops.my.mix.default, args, kwargs, " in rest
+    assert rest.count("has a fake kernel that promises f32[2], given x[2]") == 1
     assert "f32[64]" not in rest  # the original's, of the same
     assert "other (`my.other`) has strides [1]" in rest
     assert "model.py" not in text
     assert "other versions of PyTorch" not in text
     anonymous = text_of(replace(FACTS, anonymous=True), found)
     assert "ops.py" not in anonymous
+
+
+def test_author_is_told_what_is_declared_what_is_given_and_three_versions() -> None:
+    mix = Operator("mix", "mine.mix.default")
+    declared, made = tensor("float32", 2), tensor("float32", 3)
+    said = f"has a fake kernel that promises {declared}; its result is {made}"
+    lie = Lie(mix, f"{said}, given x[2]", "ops.py:12", False, "", declared, made)
+    shows = "Compiled code reads that result as it is declared."
+    found = Explanation(cause=(lie.sentence, shows), guilty=(mix,), lies=(lie,))
+    guards = "with CHECK=1 it fails otherwise: expected size 2==3: Error in op: "
+    careful = OtherCauses(
+        warnings=(f"{guards}torch.ops.mine.mix.default; that may be the cause",)
+    )
+    known = ("torch 2.13.0", "Python 3.11.7", "g++ 12.2.0", "on Linux x86_64")
+    script = SCRIPT + "model = Repro().eval()\n"
+    facts = replace(FACTS, careful=careful, versions=known)
+    text = issue_text(facts, found, script, "CPU flags")
+    heads = [line for line in text.splitlines() if line.startswith("#")]
+    assert heads[1:] == [
+        "### What is declared, and what is so",
+        "### How to see it",
+        "### What comes of it",
+        "### Versions",
+    ]
+    assert f"- declared by the fake kernel (`ops.py:12`): `{declared}`\n" in text
+    assert f"- returned by the operator: `{made}`\n- called with: `x[2]`\n" in text
+    assert "under its assignment to `model`" in text
+    assert 'opcheck(operator, *call, test_utils="test_faketensor")' in text
+    assert text.count(str(declared)) == 1  # and not in the cause again
+    assert shows in text
+    assert "fails otherwise" not in text
+    assert "```\ntorch 2.13.0\nPython 3.11.7\ng++ 12.2.0\n```" in text
+    other = careful.warnings[0].replace("mine.mix.default", "mine.mix.default_2")
+    careful = careful.with_warning(other)
+    text = issue_text(replace(facts, careful=careful), found, script, "")
+    assert text.count("fails otherwise") == 1
 
 
 def test_issue_of_an_undeclared_write_is_for_who_wrote_the_operator() -> None:

@@ -23,13 +23,14 @@ from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.report.page.course import course, steps
 from shrinkfx.report.page.drawing import Drawing, draw, draw_within
 from shrinkfx.report.page.folding import MOST, Fold, fold
-from shrinkfx.report.page.heading import checks_of, figures
+from shrinkfx.report.page.heading import checks_of, figures, warnings
 from shrinkfx.report.page.kernel import guilty_source
 from shrinkfx.report.page.layered import lay_out
 from shrinkfx.report.page.links import links
@@ -163,6 +164,20 @@ def test_page_of_what_is_not_known_says_so() -> None:
     text = page(Run("model.pt2"))
     assert "no result was written yet" in text
     assert "Nothing points at a cause" in text
+
+
+def test_lie_that_the_cause_tells_is_not_warned_of_above_it() -> None:
+    mix = Operator("mix", "my.mix.default")
+    found = Explanation(guilty=(mix,), lies=(Lie(mix, "promises more than there is"),))
+    said = "lying operator: other (my.other.default) has strides [1]"
+    lie = said.replace("other", "mix")
+    guards = "with CHECK=1 it fails otherwise: Error in op: torch.ops.my.mix.default"
+    run = Run("model.pt2", summary=Summary(warnings=(lie, said, guards)))
+    assert warnings(run) == [lie, said, guards]
+    run = replace(run, explanation=found)
+    assert warnings(run) == [said]
+    assert said in page(run)
+    assert "my.mix.default) has strides" not in page(run)
 
 
 def test_a_thousand_nodes_take_under_a_second_and_five_megabytes(

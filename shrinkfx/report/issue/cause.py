@@ -20,6 +20,7 @@ from shrinkfx.report.issue.plain import (
     without_origins,
     without_paths,
 )
+from shrinkfx.report.issue.to_author import addressed_to
 
 
 def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
@@ -28,6 +29,9 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
     theirs = decided(known, facts.failure) if known is not None else []
     theirs.append(shown_by_the_search(explanation.operators))
     theirs += [sentence(facts.in_compiler, anonymous=name) for name in (True, False)]
+    wrong = addressed_to(explanation)
+    if wrong is not None and wrong.lie is not None:  # it stands above all else
+        theirs.append(wrong.lie.sentence)
     told = [text for text in explanation.cause if text not in theirs]
     less = [_less(text, facts, explanation) for text in told]
     said = [

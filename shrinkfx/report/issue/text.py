@@ -1,4 +1,4 @@
-"""``ISSUE.md``: PyTorch's form for a bug report, filled in."""
+"""``ISSUE.md``: PyTorch's form for a bug report, or one for an operator's author."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ from shrinkfx.report.issue.sentences import (
     sentence,
     title_of,
 )
-from shrinkfx.report.issue.to_author import address, address_of_own, addressed_to
+from shrinkfx.report.issue.to_author import (
+    Wrong,
+    address,
+    address_of_own,
+    addressed_to,
+    contradiction,
+    seeing,
+)
 from shrinkfx.report.issue.unknown import not_known
 
 ISSUE = "ISSUE.md"
@@ -29,6 +36,9 @@ ISSUE = "ISSUE.md"
 
 _QUOTED = 20_000
 """Characters of a script that an issue quotes; GitHub takes 65,536 in all."""
+
+_VERSIONS = 3
+"""That whoever wrote an operator is told: of PyTorch, Python and a compiler."""
 
 
 def issue_text(
@@ -48,19 +58,46 @@ def issue_text(
     title = title or title_of(
         facts, explanation, traits_of(script, dynamic=facts.dynamic)
     )
+    wrong = addressed_to(explanation)
     parts = [
         f"# {title}",
         *_unverified(facts),
-        *_address(facts, explanation),
-        "### 🐛 Describe the bug",
-        *_description(facts, explanation, script),
-        "### Error logs",
-        _fenced(_log(facts, script)),
-        "### Versions",
-        _fenced(environment),
+        *(
+            _for_pytorch(facts, explanation, script, environment)
+            if wrong is None
+            else _for_its_author(facts, explanation, wrong, script)
+        ),
         _made_by(facts),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _for_pytorch(
+    facts: IssueFacts, explanation: Explanation, script: str, environment: str
+) -> Iterator[str]:
+    if facts.needs_own:
+        yield address_of_own(facts)
+    yield "### 🐛 Describe the bug"
+    yield from _description(facts, explanation, script)
+    yield "### Error logs"
+    yield _fenced(_log(facts, script))
+    yield "### Versions"
+    yield _fenced(environment)
+
+
+def _for_its_author(
+    facts: IssueFacts, explanation: Explanation, wrong: Wrong, script: str
+) -> Iterator[str]:
+    """Say what is declared and what is given: of a compiler there is little to know."""
+    yield address(facts, wrong)
+    yield "### What is declared, and what is so"
+    yield contradiction(facts, wrong)
+    yield "### How to see it"
+    yield from seeing(wrong, script)
+    yield "### What comes of it"
+    yield from _description(facts, explanation, script)
+    yield "### Versions"
+    yield _fenced("\n".join(facts.versions[:_VERSIONS]))
 
 
 def _log(facts: IssueFacts, script: str) -> str:
@@ -81,13 +118,6 @@ def _unverified(facts: IssueFacts) -> Iterator[str]:
         f"> **Not verified: do not file this as it is.** The script below {did} in an "
         "empty folder: see it fail first."
     )
-
-
-def _address(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
-    if (wrong := addressed_to(explanation)) is not None:
-        yield address(facts, wrong)
-    elif facts.needs_own:
-        yield address_of_own(facts)
 
 
 def _description(

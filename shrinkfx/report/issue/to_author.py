@@ -5,12 +5,15 @@ That is an operator that does not do what it declares, or code in the compiler.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.in_compiler import told, whose
 from shrinkfx.report.issue.facts import IssueFacts
+from shrinkfx.report.issue.opcheck import opcheck_of
 from shrinkfx.report.issue.plain import short
 
 
@@ -20,18 +23,30 @@ class Wrong:
 
     Attributes:
         what: of it is wrong: its ``fake kernel``, or its ``schema``.
-        place: file and line of that, or ''.
-        does: what it does that is wrong.
+        does: what that does which is wrong.
+        lie: the result that is not as declared; None where the schema is wrong.
+        writes: to what it writes, where it declares that it writes nothing.
     """
 
     operator: Operator
     what: str
-    place: str
     does: str
+    lie: Lie | None = None
+    writes: str = ""
 
     @property
     def name(self) -> str:
         return short(self.operator.operator)
+
+    @property
+    def test(self) -> str:
+        """The part of opcheck that shows it."""
+        return "test_faketensor" if self.lie is not None else "test_schema"
+
+    def place(self, facts: IssueFacts) -> str:
+        """File and line of what is wrong, in brackets; or ''."""
+        place = self.lie.place if self.lie is not None else ""
+        return f" (`{place}`)" if place and not facts.anonymous else ""
 
 
 def addressed_to(explanation: Explanation) -> Wrong | None:
@@ -39,24 +54,22 @@ def addressed_to(explanation: Explanation) -> Wrong | None:
     lie, values = explanation.liar, explanation.values
     if lie is not None and lie.operator.is_custom:
         promises = "promises another result than the operator returns"
-        return Wrong(lie.operator, "fake kernel", lie.place, promises)
+        return Wrong(lie.operator, "fake kernel", promises, lie=lie)
     if values is not None and values.overwrites and len(explanation.guilty) == 1:
-        writes = f"does not declare that the operator writes to {values.value}"
         (guilty,) = explanation.guilty
-        return Wrong(guilty, "schema", "", writes) if guilty.is_custom else None
+        value = values.value
+        writes = f"does not declare that the operator writes to {value}"
+        wrong = Wrong(guilty, "schema", writes, writes=value)
+        return wrong if guilty.is_custom else None
     return None
 
 
 def address(facts: IssueFacts, wrong: Wrong) -> str:
-    """Say who is to read it, what is wrong, and how that is seen without a compiler."""
-    place = f" (`{wrong.place}`)" if wrong.place and not facts.anonymous else ""
+    """Say who is to read it, and what is wrong."""
     return (
         f"> **For whoever wrote `{wrong.name}`: do not file this with PyTorch.** The "
-        f"{wrong.what} of `{wrong.name}`{place} {wrong.does}, and compiled code "
-        "believes it. To see that without a compiler, run "
-        f"`torch.library.opcheck(torch.ops.{wrong.operator.operator}, args)` with the "
-        "arguments of its call in the repro, as a tuple (not the repro's own `args`); "
-        f"then mend the {wrong.what}."
+        f"{wrong.what} of `{wrong.name}`{wrong.place(facts)} {wrong.does}, and "
+        "compiled code believes it."
     )
 
 
@@ -71,3 +84,55 @@ def address_of_own(facts: IssueFacts) -> str:
         "part of the compiler, and the script does not fail without that. See whether "
         "that code is right: only if it is, what fails is PyTorch's."
     )
+
+
+def contradiction(facts: IssueFacts, wrong: Wrong) -> str:
+    """Set what is declared against what is given."""
+    lie = wrong.lie
+    if lie is None:
+        return (
+            "- declared: its schema names no argument that it writes to\n"
+            f"- done: it writes to `{wrong.writes}`"
+        )
+    if lie.declared is None or lie.made is None:
+        return f"- {lie.said}"
+    result = f" (result {lie.result})" if lie.result else ""
+    # What is said may begin with these, and goes on with what the call was given.
+    given = lie.said.partition(", given ")[2]
+    rows = [
+        f"- declared by the fake kernel{wrong.place(facts)}: `{lie.declared}`{result}",
+        f"- returned by the operator: `{lie.made}`{result}",
+    ]
+    if lie.declared.device != lie.made.device:
+        rows.append(f"- on: `{lie.made.device}`, declared `{lie.declared.device}`")
+    rows += [f"- called with: `{given}`"] * bool(given)
+    rows += ["- seen in the program before it was reduced"] * lie.in_original
+    return "\n".join(rows)
+
+
+def seeing(wrong: Wrong, script: str) -> Iterator[str]:
+    """Say how the contradiction is seen without a compiler: lines to be pasted."""
+    operator = wrong.operator.operator
+    pasted = opcheck_of(operator, wrong.test, script)
+    if pasted is None:
+        yield (
+            f"Run `torch.library.opcheck(torch.ops.{operator}, args, kwargs, "
+            f'test_utils="{wrong.test}")` with the arguments of its call in the '
+            "script below, as a tuple and a dict (not the script's own `args`)."
+        )
+        return
+    yield (
+        f"Put this into the script below, under its assignment to `{pasted.below}`. "
+        f"Nothing is compiled: it stops there for as long as the {wrong.what} is wrong."
+    )
+    yield f"```python\n{pasted.text}\n```"
+    if wrong.lie is not None and (wrong.lie.in_original or not _shows(wrong.lie)):
+        yield (
+            "It was seen at other sizes than the script's, so this may pass: then call "
+            "the operator at those."
+        )
+
+
+def _shows(lie: Lie) -> bool:
+    """Tell whether one run shows it: a size that is fixed is right at that size."""
+    return " fixes dim " not in lie.said

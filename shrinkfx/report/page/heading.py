@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shrinkfx.report.page.record import Run
 from shrinkfx.report.page.words import count, time
+from shrinkfx.report.warned import tells_the_lie
 
 
 def head(run: Run) -> tuple[str, str]:
@@ -71,6 +72,15 @@ def figures(run: Run) -> list[tuple[str, str, str]]:
     if summary.runs:
         found.append(("repro fails in", f"{summary.failed} of {summary.runs}", "runs"))
     return found
+
+
+def warnings(run: Run) -> list[str]:
+    """List what else may be the cause, less the lie that the cause tells."""
+    told = run.summary.warnings
+    liar = run.explanation.liar if run.explanation else None
+    if liar is None:
+        return [*told]
+    return [text for text in told if not tells_the_lie(text, liar.operator.operator)]
 
 
 def about(run: Run) -> list[tuple[str, str]]:

@@ -27,7 +27,7 @@ from shrinkfx.report.explanation.decisions import (
 )
 from shrinkfx.report.page.course import Mark, course, mark_of, steps
 from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw, draw_within
-from shrinkfx.report.page.heading import about, checks_of, figures, head, lead
+from shrinkfx.report.page.heading import about, checks_of, figures, head, lead, warnings
 from shrinkfx.report.page.links import links
 from shrinkfx.report.page.parts import parts_kept, parts_listed, parts_of
 from shrinkfx.report.page.record import Before, Check, Run, Summary
@@ -101,6 +101,7 @@ def page(run: Run) -> str:
         lead=lead(run),
         figures=figures(run),
         sections=_sections(run),
+        warnings=warnings(run),
         cause=explanation.cause if explanation else summary.cause,
         links=links(explanation) if explanation else (),
         before=before,

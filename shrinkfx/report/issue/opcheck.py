@@ -1,0 +1,158 @@
+"""``torch.library.opcheck`` of a custom operator, as a repro calls it: to be pasted."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shrinkfx.report.issue.code import MODULE
+
+
+@dataclass(frozen=True)
+class Pasted:
+    """Lines that check an operator without a compiler.
+
+    Attributes:
+        text: the lines.
+        below: the name of what a script assigns last before them: ``model``.
+    """
+
+    text: str
+    below: str
+
+
+def opcheck_of(operator: str, test: str, script: str) -> Pasted | None:
+    """Write a check of an operator with the arguments that a repro passes it.
+
+    Arguments that are inputs, weights or constants are written out. Where ``forward``
+    works them out, or calls the operator several times, it is run, and each call of
+    it is checked then.
+
+    Args:
+        operator: ``mine.mix.default``.
+        test: the part of opcheck that shows what is wrong: ``test_schema``.
+        script: the repro's text.
+
+    Returns:
+        None where no call is seen that can be checked so: in a branch of ``torch.cond``
+        what is called is not run as it stands.
+    """
+    tree = ast.parse(script)
+    assigned = list(_assigned(tree))
+    given = "failing" if "failing" in assigned else "args"
+    if "model" not in assigned or given not in assigned:
+        return None
+    below = max("model", given, key=lambda name: _last(assigned, name))
+    module = _class(tree)
+    if module is None:  # the script carries the program itself
+        return Pasted(_watched(operator, test, given), below)
+    forward = next(n for n in module.body if getattr(n, "name", "") == "forward")
+    assert isinstance(forward, ast.FunctionDef)
+    calls = list(_calls(forward, operator))
+    if not calls:
+        return None
+    if len(calls) == len(list(_calls(tree, operator))) == 1:
+        written = _written_out(calls[0], forward, given)
+        if written is not None:
+            return Pasted(_direct(operator, test, *written), below)
+    return Pasted(_watched(operator, test, given), below)
+
+
+def _assigned(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id
+
+
+def _last(names: list[str], name: str) -> int:
+    return len(names) - names[::-1].index(name)
+
+
+def _class(tree: ast.Module) -> ast.ClassDef | None:
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    return next((node for node in classes if node.name == MODULE), None)
+
+
+def _calls(tree: ast.AST, operator: str) -> Iterator[ast.Call]:
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    yield from (c for c in calls if ast.unparse(c.func) == f"torch.ops.{operator}")
+
+
+def _written_out(
+    call: ast.Call, forward: ast.FunctionDef, given: str
+) -> tuple[str, str] | None:
+    """Write the arguments of a call as a script can; None where it cannot."""
+    names = [each.arg for each in forward.args.args]
+    before = [n for n in forward.body if n.lineno < call.lineno]
+    if any("_." in ast.unparse(node) for node in before):
+        return None  # what is written in place is another value by then
+    if any(isinstance(n.ctx, ast.Store) and n.id in names for n in _names(before)):
+        return None
+    known = {name: f"{given}[{place}]" for place, name in enumerate(names[1:])}
+    known["self"] = "model"
+    plain = _Plain(known)
+    args = [plain.written(each) for each in call.args]
+    kwargs = [(each.arg, plain.written(each.value)) for each in call.keywords]
+    if not plain.is_all or any(name is None for name, _ in kwargs):
+        return None
+    positional = f"({', '.join(args)}{',' if len(args) == 1 else ''})"
+    named = ", ".join(f'"{name}": {value}' for name, value in kwargs)
+    return positional, f"{{{named}}}" if named else ""
+
+
+def _names(statements: list[ast.stmt]) -> Iterator[ast.Name]:
+    for statement in statements:
+        yield from (n for n in ast.walk(statement) if isinstance(n, ast.Name))
+
+
+class _Plain(ast.NodeTransformer):
+    """Puts what a script calls inputs and weights in the place of their names."""
+
+    def __init__(self, known: dict[str, str]) -> None:
+        self.known = known
+        self.is_all = True
+
+    def written(self, node: ast.expr) -> str:
+        return ast.unparse(self.visit(node))
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.known:
+            return ast.parse(self.known[node.id], mode="eval").body
+        self.is_all = self.is_all and node.id == "torch"
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.is_all = self.is_all and ast.unparse(node.func) == "torch.device"
+        return node
+
+
+def _direct(operator: str, test: str, args: str, kwargs: str) -> str:
+    parts = [f"torch.ops.{operator}", args, kwargs, f'test_utils="{test}"']
+    return _call([part for part in parts if part])
+
+
+def _call(parts: list[str]) -> str:
+    line = f"torch.library.opcheck({', '.join(parts)})"
+    if len(line) <= 88:
+        return line
+    return "\n".join(["torch.library.opcheck(", *(f"    {p}," for p in parts), ")"])
+
+
+def _watched(operator: str, test: str, given: str) -> str:
+    packet, _, overload = f"torch.ops.{operator}".rpartition(".")
+    return f"""\
+operator, calls = {packet}.{overload}, []
+
+
+def noted(*args, **kwargs):
+    calls.append((args, kwargs))
+    return operator(*args, **kwargs)
+
+
+{packet}.{overload} = noted  # for one run of the model
+with torch.no_grad():
+    model(*{given})
+{packet}.{overload} = operator
+for call in calls:
+    torch.library.opcheck(operator, *call, test_utils="{test}")"""
