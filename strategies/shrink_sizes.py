@@ -6,6 +6,9 @@
 
 Equal numbers belong together as long as that works, and after that each dim for
 itself. What follows from a size in a statement, as a product does, the fitter mends.
+
+Where none of these is a step, each size that is left was asked about at its least and
+at one less: with all that are equal, and alone unless a dim is declared for it.
 """
 
 from __future__ import annotations
@@ -44,10 +47,12 @@ class ShrinkSizes:
             yield from _at(listing, dict.fromkeys(part, 1))
         yield from _at(listing, dict.fromkeys(free, 2))
         for group in sizes:
-            yield from _alone(group)
+            yield from _alone(group, group.least)
         for group in sizes:
             for size in smaller(group.size, group.least):
                 yield from _at(listing, {group: size})
+        for group in sizes:
+            yield from _alone(group, group.size - 1)
         for pair in pairs(sizes):
             yield from _at(listing, pair)
 
@@ -67,8 +72,7 @@ def _resized(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Change]:
         yield from group.at(listing, size)
 
 
-def _alone(group: Sizes) -> Iterator[Rewrite]:
-    """Propose each dim of a static group at 1, and the others as they are."""
-    if group.run is None:
-        for place in group.places:
-            yield Rewrite((Resize(place.name, place.dim, 1),))
+def _alone(group: Sizes, size: int) -> Iterator[Rewrite]:
+    """Propose a size for each dim that nothing declares, and the others as they are."""
+    for place in group.places if not group.dim else ():
+        yield Rewrite((Resize(place.name, place.dim, size, group.run),))

@@ -249,7 +249,10 @@ def _given(listing: Listing) -> str:
 
 
 def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
-    """Say of each kind of thing whether the result is 1-minimal in it."""
+    """Say of each kind of thing whether the result is 1-minimal in it.
+
+    What that claims of each kind is told in ``docs/rooms/run.md``.
+    """
     known: dict[Kind, bool] = {}
     refused = unseen = ""
     if found.made_of is not None:
@@ -270,7 +273,7 @@ def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
         elif kind is Kind.OPERANDS and context.options.strategies and known.get(kind):
             said[kind] = _NOT_BYPASSED
         elif known.get(kind) and not refused:
-            said[kind] = MINIMAL
+            said[kind] = PLAINEST if kind in _OF_NUMBERS else MINIMAL
         elif found.made_of is not None and known and kind not in known:
             said[kind] = "not asked: no strategy for it was chosen"
         else:
@@ -279,6 +282,11 @@ def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
 
 
 MINIMAL = "1-minimal"
+
+PLAINEST = "no plainer kind of values does"
+"""Of numbers, of which nobody can ask about all."""
+
+_OF_NUMBERS = (Kind.VALUES, Kind.WEIGHTS)
 
 _NOT_BYPASSED = (
     "not asked: what the strategies for operators ask about, of which some were chosen"

@@ -276,6 +276,8 @@ class Course:
         asked = strategy, self.best, self._fitter, self._suspects
         edits = fitting_proposals(*asked)
         self._start = self.best
+        if self.best.listing is not None:  # what was rejected alone comes last
+            edits.sort(key=self._refused.__contains__)
         if strategy.combines and self.best.listing is not None:
             self._turn = Halved(edits, self._refused)
         elif strategy.combines:

@@ -33,6 +33,7 @@ from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.listing import (
     MINIMAL,
+    PLAINEST,
     VALUES,
     reduce_listing,
     say_what_is_minimal,
@@ -231,7 +232,7 @@ def test_kinds_that_are_kept_are_left_as_they_are(tmp_path: Path) -> None:
     assert best is not None
     assert sizes(best) == (4, 6)
     assert found.kinds["sizes"] == "kept"
-    assert found.kinds["values"] == MINIMAL
+    assert found.kinds["values"] == PLAINEST
 
 
 def test_search_of_listings_is_over_where_checks_are(tmp_path: Path) -> None:
@@ -274,7 +275,8 @@ def test_what_fake_tensors_do_not_run_is_minimal_in_values_at_most(
 ) -> None:
     worker = Worker(lambda _: True, misfit="no fake class\nof a queue")
     found, _ = reduced(tmp_path, worker)
-    assert found.kinds["operators"] == found.kinds["values"] == MINIMAL
+    assert found.kinds["operators"] == MINIMAL
+    assert found.kinds["values"] == PLAINEST
     for kind in ("sizes", "weights", "arguments", "operands", "insides"):
         assert found.kinds[kind] == (
             "not asked: fake tensors do not run it: no fake class"

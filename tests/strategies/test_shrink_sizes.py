@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from hypothesis import given as given_cases
+from hypothesis import strategies as st
 from support.listings import given, listing
 from support.small import called, drawn, reduced, shape, view
 
-from shrinkfx.program.listing.changes import Declare, Refill, Resize, Write
+from shrinkfx.program.listing.changes import Declare, Refill, Resize, Write, changed
 from shrinkfx.program.listing.listing import MAIN, Dim, Listing, Run
 from shrinkfx.program.listing.recipes import Seeded
 from shrinkfx.strategies.shrink_sizes import ShrinkSizes
@@ -63,6 +67,19 @@ def test_a_threshold_is_found_by_bisection(least: int) -> None:
     best, asked = searched(program, lambda p: shape(p, "x")[0] >= least)
     assert shape(best, "x") == (least,)
     assert asked <= 26
+
+
+@pytest.mark.parametrize("least", [2, 4, 100, 600])
+def test_a_size_that_stays_holds_no_other_up(least: int) -> None:
+    """What was asked of it is not asked again at each step of the other."""
+    program = listing(ADD, given("x", drawn(975)), given("y", drawn(900)))
+
+    def fails(p: Listing) -> bool:
+        return shape(p, "x")[0] == 975 and shape(p, "y")[0] >= least
+
+    best, asked = searched(program, fails)
+    assert (shape(best, "x"), shape(best, "y")) == ((975,), (least,))
+    assert asked <= 60
 
 
 def test_two_dims_that_must_be_equal_fall_together() -> None:
@@ -195,3 +212,90 @@ def test_sizes_that_only_go_together_do(
     best, asked = searched(program, lambda p: needs(shape(p, "x")[0], shape(p, "y")[0]))
     assert (shape(best, "x")[0], shape(best, "y")[0]) == least
     assert asked <= 40
+
+
+# --- what is left was asked about: of each size its least, and one less
+
+
+@pytest.mark.parametrize("least", [2, 4, 600, 974])
+def test_of_equal_sizes_one_that_stays_holds_no_other_up(least: int) -> None:
+    """None of them can be 1."""
+    program = listing(ADD, given("x", drawn(975)), given("y", drawn(975)))
+
+    def fails(p: Listing) -> bool:
+        return shape(p, "x")[0] >= least and shape(p, "y")[0] == 975
+
+    best, asked = searched(program, fails)
+    assert (shape(best, "x"), shape(best, "y")) == ((least,), (975,))
+    assert asked <= 75
+
+
+def test_dims_that_export_names_are_told_apart() -> None:
+    auto = {0: "torch.export.Dim.AUTO(min=2)"}
+    x, y = called("x", drawn(40), auto), called("y", drawn(40), auto)
+
+    def fails(p: Listing) -> bool:
+        return shape(p, "x")[0] >= 4 and shape(p, "y")[0] == 40
+
+    best, _ = searched(listing(ADD, x, y), fails)
+    assert (shape(best, "x"), shape(best, "y")) == ((4,), (40,))
+
+
+def test_a_dim_that_no_input_has_as_it_is_falls() -> None:
+    x = called("x", drawn(81), {0: "2*n + 1"})
+    program = listing(RELU, x, dims=[Dim("n", 8, 64)])
+    best, _ = searched(program, lambda p: shape(p, "x")[0] > 8)
+    assert shape(best, "x") == (9,)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Listing, Callable[[Listing], bool]]:
+    """Draw a program and sizes at which it fails: from some up, or just at some."""
+    few = st.lists(st.sampled_from([2, 3, 8, 12, 17]), min_size=1, max_size=2)
+    sizes = {name: draw(few) for name in "xyz"}
+    auto = {0: "torch.export.Dim.AUTO(min=2)"}
+    x, y = (
+        called(n, drawn(*sizes[n]), auto if draw(st.booleans()) else {}) for n in "xy"
+    )
+    text = "add = aten.add.Tensor(x, y)\nmul = aten.mul.Tensor(add, self.z)\nreturn mul"
+    program = listing(text, x, y, given("z", drawn(*sizes["z"]), "parameter"))
+    first = tuple(shape_of(program))
+    ups = st.tuples(*(st.integers(1, size) for size in first))
+    least = draw(ups)
+    odd, dice = draw(st.booleans()), draw(st.integers(0, 1000))
+
+    def fails(p: Listing) -> bool:
+        now = tuple(shape_of(p))
+        if not odd or now == first:
+            return all(a >= b for a, b in zip(now, least, strict=True))
+        return random.Random(f"{dice} {now}").random() < 0.2
+
+    return program, fails
+
+
+def shape_of(program: Listing) -> list[int]:
+    return [size for each in program.given for size in each.recipe().shape]
+
+
+def smaller_by_hand(program: Listing) -> Iterator[Listing]:
+    """Make each size its least, and one less: with its equals, and alone."""
+    places = [(g, d) for g in program.given for d in range(len(g.recipe().shape))]
+    groups = defaultdict(list)
+    for g, d in places:
+        groups[g.recipe().shape[d], d in dict(g.open_dims)].append((g, d))
+    for (size, is_open), group in groups.items():
+        for goal in {2 if is_open else 1, size - 1}:
+            for some in (group, *([place] for place in group)):
+                if (2 if is_open else 1) <= goal < size:
+                    run = Run.EXAMPLE if is_open else None
+                    resizes = (Resize(g.name, d, goal, run) for g, d in some)
+                    yield changed(program, tuple(resizes))
+
+
+@given_cases(cases())
+def test_what_is_left_fails_at_no_least_and_at_no_size_one_less(
+    case: tuple[Listing, Callable[[Listing], bool]],
+) -> None:
+    program, fails = case
+    best, _ = searched(program, fails)
+    assert not [shape_of(p) for p in smaller_by_hand(best) if fails(p)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -167,11 +168,12 @@ def sizes_in(listing: Listing, run: Run) -> Iterator[Sizes]:
     for place, size in _open(opened, run):
         if _AUTO in place.how:
             found["", size].append(replace(place, how=""))
-        elif place.how.isidentifier():
-            named.setdefault(place.how, size)
+        elif solved := _solved(place.how, size):
+            named.setdefault(*solved)
     for name, size in named.items():
-        follow = [p for p, _ in _open(opened, run) if _evaluated(p.how, {name: size})]
-        found[name, size] += follow
+        for place, there in _open(opened, run):
+            if _evaluated(place.how, {name: size}) == there:
+                found[name, size].append(place)
     for (name, size), places in found.items():
         yield Sizes(size, tuple(places), run, name)
 
@@ -180,6 +182,16 @@ def _open(given: list[Given], run: Run) -> Iterator[tuple[Place, int]]:
     for each in given:
         for dim, how in each.open_dims:
             yield Place(each.name, dim, how), each.recipe(run).shape[dim]
+
+
+def _solved(how: str, size: int) -> tuple[str, int] | None:
+    """Name the dim that a size follows from, and say what it is: of ``2*n + 1``."""
+    names = set(re.findall(r"[A-Za-z_]\w*", how))
+    for name in names if len(names) == 1 else ():
+        start, then = (_evaluated(how, {name: number}) for number in (0, 1))
+        if start is not None and then is not None and then > start:
+            return name, (size - start) // (then - start)
+    return None
 
 
 def _evaluated(how: str, values: Mapping[str, int]) -> int | None:
