@@ -231,7 +231,8 @@ def test_finished_run_says_so_and_changes_nothing(
         torchless.call(*torchless.options, "--out", str(whole)),
     ):
         assert again.returncode == 0, again.stderr
-        assert "finished: reduced:" in again.stderr
+        assert "has finished, on" in again.stderr
+        assert "reduced: " in again.stderr
     other = torchless.call(*torchless.options, "--timeout=99", "--out", str(whole))
     assert other.returncode == 2
     assert "another run" in other.stderr
