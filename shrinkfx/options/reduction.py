@@ -28,7 +28,9 @@ class Reduction:
         operators: of the original, and of the result.
         verified: how often the repro was run, and how often it failed.
         repro: the script; its folder holds ``minimal.pt2`` and ``summary.json``.
-        cause: what is known of the failure's cause, in lines; ``explain.json`` has all.
+        cause: what is known of the failure's cause, in sentences.
+        told: these and what else is known of it, in lines as they are printed;
+            ``explain.json`` has all.
         issue: ``ISSUE.md``, or None where a command of the user's judges.
         left_of_model: names and values of the user's model in the repro, in a line.
         shows_alone: the repro needs neither guard pages nor the interpreter to fail.
@@ -50,6 +52,7 @@ class Reduction:
     summary: Mapping[str, Any]
     to_go_on: str = ""
     cause: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
     report: Path | None = None
     issue: Path | None = None
     left_of_model: str = ""
@@ -117,7 +120,7 @@ def lines(
     rate = reduction.summary["rate"]
     if min(rate.values()) < 1.0:
         yield f"flaky:    {rate['before']:.0%} of runs fail, {rate['after']:.0%} now"
-    yield from (s for s in reduction.cause if everything or s.startswith(_IN_SHORT))
+    yield from (s for s in reduction.told if everything or s.startswith(_IN_SHORT))
     folder = shlex.quote(str(reduction.repro.parent))
     caught = reduction.summary["by_catch"]
     yield from _by_catch(caught, folder, _SHOWN if everything else 1)
@@ -158,7 +161,7 @@ def _next(reduction: Reduction) -> str:
         return f"next:     your command, with {repro} in the place of {{}}"
     if failed < runs or not reduction.shows_alone:
         return f"next:     shrinkfx --verify {repro}"
-    if not any(line.startswith("cause:") for line in reduction.cause):
+    if not reduction.cause:
         folder = shlex.quote(str(reduction.repro.parent))
         return f"next:     shrinkfx --explain {folder}"
     return f"next:     python {repro}"

@@ -67,6 +67,7 @@ def _reduction(folder: Path, journal: Journal) -> Reduction | None:
     seen = Signature.from_json(result["seen"]) if result["seen"] else target
     operators, verified = told["operators"], told["verified"]
     pages, left = told["guard_pages"] or {}, told.get("left_of_model", {})
+    explanation = _explained(folder)
     return Reduction(
         status=told["status"],
         candidate=Candidate.from_json(Skeleton.from_json(program), result["candidate"]),
@@ -79,7 +80,8 @@ def _reduction(folder: Path, journal: Journal) -> Reduction | None:
         verified=(verified["runs"], verified["failed"]),
         repro=folder / told["files"][0],
         summary=told,
-        cause=_cause(folder, seen),
+        cause=explanation.cause,
+        told=in_lines(explanation, seen),
         report=_there(folder / REPORT),
         issue=_there(folder / ISSUE),
         left_of_model=read_older(FromModel, left).in_words(),
@@ -87,13 +89,12 @@ def _reduction(folder: Path, journal: Journal) -> Reduction | None:
     )
 
 
-def _cause(folder: Path, seen: Signature) -> tuple[str, ...]:
-    """Say what is known of the cause; where nobody has asked, that is nothing."""
+def _explained(folder: Path) -> Explanation:
+    """Read what is known of the cause; where nobody has asked, that is nothing."""
     path = folder / EXPLAIN
     if not path.is_file():
-        return ()
-    known = read_older(Explanation, json.loads(path.read_text(encoding="utf-8")))
-    return in_lines(known, seen)
+        return Explanation()
+    return read_older(Explanation, json.loads(path.read_text(encoding="utf-8")))
 
 
 def _there(path: Path) -> Path | None:

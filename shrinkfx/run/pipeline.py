@@ -91,8 +91,13 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
         said = found.stopped or f"{status}: {before} -> {after} operators"
         finish(context, status, said, reduction.exit_code)
         page = report_run(context)
-        cause = explained.lines
-        reduction = replace(reduction, cause=cause, issue=issue, report=page)
+        reduction = replace(
+            reduction,
+            cause=explained.explanation.cause,
+            told=explained.lines,
+            issue=issue,
+            report=page,
+        )
         if found.stopped:
             reduction = replace(reduction, to_go_on=how_to_go_on(context))
     for caught in record.search.by_catch:
