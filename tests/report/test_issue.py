@@ -360,6 +360,19 @@ def test_author_is_told_what_is_declared_what_is_given_and_three_versions() -> N
     assert text.count("fails otherwise") == 1
 
 
+@pytest.mark.parametrize("what", ["strides", "dtype"])
+def test_author_is_told_which_opcheck_compares_strides(what: str) -> None:
+    mix = Operator("mix", "mine.mix.default")
+    declared, made = tensor("float32", 4, 6), tensor("float64", 4, 6)
+    if what == "strides":
+        made = tensor("float32", 4, 6, strides=(1, 4))
+    lie = Lie(mix, "lies", "ops.py:12", False, "", declared, made)
+    found = Explanation(cause=(lie.sentence,), guilty=(mix,), lies=(lie,))
+    script = SCRIPT + "model = Repro().eval()\n"
+    text = issue_text(FACTS, found, script, "")
+    assert ("torch 2.11 lets them pass" in text) is (what == "strides")
+
+
 def test_issue_of_an_undeclared_write_is_for_who_wrote_the_operator() -> None:
     mix = Operator("mix", "my.mix.default")
     values = WrongValue(
