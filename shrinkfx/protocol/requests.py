@@ -118,7 +118,8 @@ class CheckOptions(ComparisonOptions, Message):
         runs: how often a child may run a program that passes.
         reference: compare with eager.
         taps: inner values that are returned and compared as well.
-        sought: of several outputs that differ, look first at ``nan`` or ``mismatch``.
+        sought: the kind of failure that is asked about, or ''. Of several outputs that
+            differ, ``nan`` and ``mismatch`` say which is looked at first.
         evidence: a file for what the failure may come from, or None.
         anatomy: a folder for what it is made of and what its kernels tell, or None.
         values: a file for what each kernel has made, held against eager, or None.

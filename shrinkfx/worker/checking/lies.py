@@ -11,7 +11,7 @@ from collections.abc import Collection
 import torch
 
 from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
-from shrinkfx.worker.eager.intermediates import SEED, copy_of
+from shrinkfx.worker.eager.intermediates import SEED, given_to_one_run
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import flat_inputs
 from shrinkfx.worker.sizes.bindings import bind
@@ -32,7 +32,8 @@ def other_lies(run: Rebuilt, expected: Collection[str]) -> str:
     torch.manual_seed(SEED)
     try:
         with torch.no_grad():
-            Watcher(run.exported.graph_module, lies).run(*map(copy_of, flat))
+            given = given_to_one_run(run.exported, flat)
+            Watcher(run.exported.graph_module, lies).run(*given)
     except Exception:  # noqa: BLE001 - whatever the user's program raises
         return ""
     found = dict.fromkeys(lie.about for lie in lies.found)

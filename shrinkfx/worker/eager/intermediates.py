@@ -145,13 +145,10 @@ class _Recorder(Watcher):
     def _run(self, inputs: Inputs) -> str:
         flat = flat_inputs(self._exported, inputs)
         self.mismatches.sizes = bind(self._exported, flat)
-        placeholders = self._exported.graph.find_nodes(op="placeholder")
-        given = zip((n.name for n in placeholders), flat, strict=True)
         torch.manual_seed(SEED)
         try:
             with torch.no_grad():
-                held = shared_weights(self._exported)
-                self.run(*(v if name in held else copy_of(v) for name, v in given))
+                self.run(*given_to_one_run(self._exported, flat))
         except LoadError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the user's program raises
@@ -259,6 +256,18 @@ def call_often(
     for _ in range(calls):
         results = call(function, inputs, seed=seed)
     return results
+
+
+def given_to_one_run(exported: ExportedProgram, flat: Sequence[Any]) -> list[Any]:
+    """Copy what a graph is run on, so that the run changes none of it.
+
+    Weights that no operator writes into are handed over as they are: there may be
+    gigabytes of them.
+    """
+    held = shared_weights(exported)
+    names = (node.name for node in exported.graph.find_nodes(op="placeholder"))
+    pairs = zip(names, flat, strict=True)
+    return [value if name in held else copy_of(value) for name, value in pairs]
 
 
 def run_eager(
