@@ -23,7 +23,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.beside import ONLY_ON
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.choices import Guard, Probe
+from shrinkfx.protocol.choices import Build, Guard, Probe
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import RunScript
 
@@ -45,6 +45,7 @@ class ScriptRunner:
             in a new interpreter, which takes nothing.
         failed_afresh: the texts that have failed in such a run.
         longer_s: the time limit of runs since one was ended before it could fail.
+        build: how a script is built that is not expected to fail, and is then no repro.
     """
 
     server: Asks
@@ -58,6 +59,7 @@ class ScriptRunner:
     afresh_first: bool = False
     failed_afresh: list[str] = field(default_factory=list)
     longer_s: list[float] = field(default_factory=list)
+    build: Build = Build.STOCK
 
     def run(
         self, files: Sequence[Path], *, fresh: bool, target: Signature | None = None
@@ -69,6 +71,20 @@ class ScriptRunner:
             target: what it should show. Of a bare Python whose threads throw different
                 things any one may be seen; where it is not this, one thread tells.
         """
+        ending, seen = self._run(files, target, fresh=fresh, build=Build.STOCK)
+        self.times.append(ending.seconds)
+        if target is not None and target.admits(seen.signature):
+            self.logs.append(ending.log)
+        return seen
+
+    def _run(
+        self,
+        files: Sequence[Path],
+        target: Signature | None,
+        *,
+        fresh: bool,
+        build: Build,
+    ) -> tuple[Ending, Observation]:
         with scratch.folder("repro") as folder:
             for file in files:
                 shutil.copy(file, folder)
@@ -76,26 +92,33 @@ class ScriptRunner:
             read = partial(_read, script.read_text(encoding="utf-8"), script.name)
             ending = second_look.ask(
                 self.server.ask,
-                self._request(script, fresh=fresh),
+                self._request(script, fresh=fresh, build=build),
                 partial(_is_in_doubt, read, target),
             )
-            self.times.append(ending.seconds)
-            seen = read(self.meter.add(ending))
-            if target is not None and target.admits(seen.signature):
-                self.logs.append(ending.log)
-            return seen
+            return ending, read(self.meter.add(ending))
 
-    def _request(self, script: Path, *, fresh: bool) -> Request:
+    def _request(self, script: Path, *, fresh: bool, build: Build) -> Request:
         return Request(
             RunScript(str(script), str(script.parent)),
-            CheckOptions(probe=self.probe, guard_pages=self.guard),
+            CheckOptions(probe=self.probe, guard_pages=self.guard, build=build),
             timeout_s=max(self.limits.timeout_s, *self.longer_s, 0.0),
             max_rss_bytes=self.limits.max_rss_bytes,
             fresh=fresh,
         )
 
-    def fails(self, files: Sequence[Path], target: Signature) -> bool | None:
-        """Run once, and tell if it failed so; None if it had no answer."""
+    def fails(
+        self, files: Sequence[Path], target: Signature, *, is_likely: bool = True
+    ) -> bool | None:
+        """Run once, and tell if it failed so; None if it had no answer.
+
+        Args:
+            is_likely: if not, it is run in a fork first, built as the search builds;
+                only what fails there is run as a stranger would.
+        """
+        if not is_likely and not _sets_variables(files[0]):
+            _, seen = self._run(files, target, fresh=False, build=self.build)
+            if not _failed(seen, target):
+                return _failed(seen, target)
         first = self.afresh_first and not self.times
         fresh = first or _sets_variables(files[0])
         failed = _failed(self._answered(files, target, fresh=fresh), target)

@@ -39,7 +39,14 @@ class ReproRunner(Protocol):
     None says that the run had no answer: something else has ended it.
     """
 
-    def fails(self, files: Sequence[Path], target: Signature) -> bool | None: ...
+    def fails(
+        self, files: Sequence[Path], target: Signature, *, is_likely: bool = True
+    ) -> bool | None:
+        """Run it once.
+
+        Args:
+            is_likely: if not, what takes less than such a run may tell that it passes.
+        """
 
 
 def output_folder(chosen: Path | None, model: Path) -> Path:
@@ -120,7 +127,9 @@ def write_smallest_repro(
         path = Path(draft) / "repro.py"
         last = choices if embedded is None else embedded
         for attempt in _attempts(path, folder, printed, record, choices, last):
-            fails = runner.fails(attempt.files, record.signature)
+            fails = runner.fails(
+                attempt.files, record.signature, is_likely=not attempt.carried.bare
+            )
             written = replace(attempt, fails=fails)
             if attempt.carried.bare:
                 bare.append(fails)

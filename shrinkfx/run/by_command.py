@@ -45,8 +45,14 @@ class CommandRunner:
     client: CheckClient
     inputs: Path
 
-    def fails(self, files: Sequence[Path], target: Signature) -> bool | None:
-        """Ask the command about what the repro writes; None if it had no answer."""
+    def fails(
+        self, files: Sequence[Path], target: Signature, *, is_likely: bool = True
+    ) -> bool | None:
+        """Ask the command about what the repro writes; None if it had no answer.
+
+        Args:
+            is_likely: the command is run in any case.
+        """
         with scratch.folder("repro") as folder:
             for file in files:
                 shutil.copy(file, folder)

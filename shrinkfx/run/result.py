@@ -139,6 +139,7 @@ def verify_as_is(
         runner = ScriptRunner(
             *(bare, subject.client.limits, meter, probe, side, context.note),
             afresh_first=_is_compiled(record.signature, server.ready.backend),
+            build=subject.build,
         )
         limits = subject.client.limits
         ways = ways_to_carry(context, server, bare, limits, printed, record)

@@ -22,7 +22,7 @@ from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.beside import ONLY_ON
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.choices import Build, Guard
 
 GUARDED = """
 import os
@@ -363,6 +363,44 @@ def test_script_that_has_failed_in_a_new_interpreter_is_run_in_forks(
         runner.fails([script], ASSERTION)
         runner.again([script], ASSERTION)
         assert [request.fresh for request in server.asked] == ways
+
+
+@pytest.mark.parametrize(
+    ("endings", "fails", "ways"),
+    [
+        ([PASSES], False, [(False, Build.FAST)]),
+        ([KILLED], None, [(False, Build.FAST)]),
+        ([FAILS, FAILS], True, [(False, Build.FAST), (True, Build.STOCK)]),
+        ([FAILS, PASSES], False, [(False, Build.FAST), (True, Build.STOCK)]),
+    ],
+)
+def test_what_is_not_expected_to_fail_is_tried_as_the_search_builds(
+    tmp_path: Path,
+    endings: list[Ending],
+    fails: bool | None,
+    ways: list[tuple[bool, Build]],
+) -> None:
+    script, server = tmp_path / "repro.py", FakeServer(*endings)
+    script.write_text("def compiled(): ...\nactual = compiled()\n")
+    runner = ScriptRunner(
+        *(server, Limits(60.0, 1 << 30), Meter()),
+        afresh_first=True,
+        build=Build.FAST,
+    )
+    assert runner.fails([script], ASSERTION, is_likely=False) is fails
+    asked = [(request.fresh, request.options.build) for request in server.asked]
+    assert asked == ways
+    assert len(runner.times) == len(ways) - 1, "of runs as a stranger's"
+
+
+def test_script_that_sets_what_a_fork_has_read_is_not_tried_in_one(
+    tmp_path: Path,
+) -> None:
+    script, server = tmp_path / "repro.py", FakeServer(PASSES)
+    script.write_text(SETS)
+    runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter(), build=Build.FAST)
+    assert runner.fails([script], ASSERTION, is_likely=False) is False
+    assert [request.fresh for request in server.asked] == [True]
 
 
 COMPILES = """

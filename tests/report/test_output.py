@@ -46,8 +46,12 @@ class FakeRunner:
     def __init__(self, fails: Callable[[str], bool]) -> None:
         self._fails = fails
         self.texts: list[str] = []
+        self.likely: list[bool] = []
 
-    def fails(self, files: Sequence[Path], target: Signature) -> bool:
+    def fails(
+        self, files: Sequence[Path], target: Signature, *, is_likely: bool = True
+    ) -> bool:
+        self.likely.append(is_likely)
         assert all(file.is_file() for file in files)
         self.texts.append(files[0].read_text(encoding="utf-8"))
         return self._fails(self.texts[-1])
@@ -312,6 +316,7 @@ def test_repro_is_tried_without_own_code_in_the_compiler_first(
     record = replace(record, failure=replace(record.failure, rate_after=rate))
     written = write_smallest_repro(tmp_path, ANSWER, record, ways, runner)
     assert "lowerings" not in runner.texts[0]
+    assert (runner.likely[0], runner.likely[-1]) == (False, needs_own)
     assert ("lowerings" in written.files[0].read_text()) == needs_own
     assert written.fails_without_own is expected
     assert written.needs_own == (expected is False)

@@ -15,6 +15,7 @@ from torch._inductor.exc import CppCompileError
 
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.worker import build_cache
 from shrinkfx.worker.aoti import runtime_object
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build
 from shrinkfx.worker.aoti.shared_objects import NOT_SHARED, SharedObjects
@@ -396,9 +397,11 @@ def test_two_processes_make_one_object(
     for folder in folders:
         folder.mkdir()
 
+    home = build_cache.folder()
+
     def make(folder: Path) -> Path:
         text = INCLUDES + INTERFACE
-        return runtime_object.runtime_object(command, text, folder).path
+        return runtime_object.runtime_object(command, text, folder, home).path
 
     with ThreadPoolExecutor() as pool:  # each locks for itself, as processes do
         paths = list(pool.map(make, folders))

@@ -12,6 +12,11 @@ from torch._inductor.cpp_builder import CppBuilder
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
+from shrinkfx.protocol.answers import Built
+from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.choices import Step as OfBuild
+from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.tasks import RunScript
 from shrinkfx.worker.aoti.shared_libraries import left_behind, shared_libraries
 
 SCRIPT = """
@@ -48,6 +53,20 @@ def run(bare: Server, folder: Path, weight: str, *, fresh: bool) -> str:
     script.write_text(SCRIPT.replace("WEIGHT", weight))
     runner = ScriptRunner(bare, Limits(300.0, 8 << 30), Meter())
     return runner.run([script], fresh=fresh).log
+
+
+@pytest.mark.aoti
+def test_script_is_built_in_a_fork_as_candidates_are(
+    bare: Server, tmp_path: Path
+) -> None:
+    """With what was compiled for all programs, though its home is another one."""
+    script = tmp_path / "repro.py"
+    script.write_text(SCRIPT.replace("WEIGHT", "2.0"))
+    options = CheckOptions(build=Build.FAST)
+    request = Request(RunScript(str(script), str(tmp_path)), options, timeout_s=300.0)
+    ending = bare.ask(request)
+    assert RIGHT in ending.log
+    assert ending.built == Built(Build.FAST, OfBuild.LINK)
 
 
 def objects(bare: Server) -> int:

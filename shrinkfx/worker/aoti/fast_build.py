@@ -21,6 +21,7 @@ from torch._inductor.cpp_builder import CppBuilder
 
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, InductorOptions, Step
+from shrinkfx.worker import build_cache
 from shrinkfx.worker.aoti.headers import headers_remembered
 from shrinkfx.worker.aoti.instead import instead
 from shrinkfx.worker.aoti.runtime_object import (
@@ -102,6 +103,7 @@ class _FastCompile:
         self._only = only
         self._stock = stock
         self._shared = shared
+        self._home = build_cache.folder()  # a script may be given a home of its own
         self._built = Built(Build.FAST, Step.LOWERING)
         self._kernels: CppBuilder | None = None
         self._wrapper: CppBuilder | None = None
@@ -168,7 +170,7 @@ class _FastCompile:
             raise CannotBuild("the library is not linked with torch")
         words = _words(builder)
         own, common = self._split(builder)
-        self._runtime = runtime_object(words, common, own.parent)
+        self._runtime = runtime_object(words, common, own.parent, self._home)
         if self._kernels:
             self._has_kernels = self._shared.take(_words(self._kernels))
             if not self._has_kernels:

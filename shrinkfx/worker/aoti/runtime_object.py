@@ -121,13 +121,16 @@ def split_wrapper(path: Path) -> Split:
     )
 
 
-def runtime_object(command: Sequence[str], common: str, scratch: Path) -> Runtime:
+def runtime_object(
+    command: Sequence[str], common: str, scratch: Path, home: Path
+) -> Runtime:
     """Find the object that goes with a wrapper, or make it.
 
     Args:
         command: compiles the wrapper: its source, its output and its flags.
         common: what wrappers begin with.
         scratch: a folder for what is not finished.
+        home: the user's folder for what is compiled once for all runs.
 
     Raises:
         CannotBuild: it cannot be compiled or kept.
@@ -136,7 +139,7 @@ def runtime_object(command: Sequence[str], common: str, scratch: Path) -> Runtim
     flags = [word for word in command if word != "-o" and not word.endswith(files)]
     text = common + INSTANCES.read_text()
     try:
-        path = build_cache.folder() / "aoti-runtime" / f"{_key(flags, text)}.o"
+        path = home / "aoti-runtime" / f"{_key(flags, text)}.o"
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             with _locked(path.with_suffix(".lock")):

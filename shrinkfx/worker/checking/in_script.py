@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import torch._inductor.config
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Done, Unresolved
-from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.protocol.choices import Backend, Build, Probe
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.protocol.tasks import RunScript
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
 from shrinkfx.worker.aoti.shared_libraries import shared_libraries
+from shrinkfx.worker.aoti.shared_objects import SharedObjects
 from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter
@@ -33,9 +39,9 @@ def run_script(
         probe = options.probe or Probe.REAL
         replace_cuda(Path(task.path), setup, probe)
     sys.argv = [task.path]
-    bare_script.become(environment, task.cwd)
     try:
-        with shared_libraries(folder):
+        with _built(options.build, folder):
+            bare_script.become(environment, task.cwd)
             runpy.run_path(task.path, run_name="__main__")
         red_zones.tell()
         red_zones.look(" of a script")  # this process ends without its exits
@@ -43,3 +49,15 @@ def run_script(
         return Unresolved(str(error))
     note(Stage.DONE)
     return Done()
+
+
+@contextlib.contextmanager
+def _built(build: Build, folder: Path) -> Iterator[None]:
+    """Have what is compiled inside be built so, and shared with a server's children."""
+    if build is Build.STOCK:
+        with shared_libraries(folder):
+            yield
+    else:
+        plain = torch._inductor.config.patch(dict(with_plain_wrapper({})))
+        with plain, fast_build(folder, None, SharedObjects(folder)):
+            yield
