@@ -8,10 +8,10 @@ from pathlib import Path
 
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import ShrinkfxError, Unforeseen
-from shrinkfx.failure.classify import first_line
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.types import UNTYPED, ListedType, Types
+from shrinkfx.program.words import first_line
 from shrinkfx.protocol.answers import Ending, Invalid
 from shrinkfx.protocol.listed import Fitted, Listed, Typed
 from shrinkfx.protocol.tasks import FitRewrites, ListCandidate

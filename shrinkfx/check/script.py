@@ -13,7 +13,6 @@ from pathlib import Path
 from shrinkfx import scratch
 from shrinkfx.check import second_look
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.oracle import Asks, Limits, Meter
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import SERVER_DIED, observe
@@ -148,7 +147,7 @@ class ScriptRunner:
                 seen = self._answered(files, target, budget, fresh=fresh)
                 failed.append(_failed(seen, target))
                 if failed[-1] is False:
-                    self.note(f"a run of the repro did otherwise: {describe(seen)}")
+                    self.note(f"a run of the repro did otherwise: {seen.in_words}")
         return failed
 
     def _answered(

@@ -14,11 +14,11 @@ from shrinkfx import scratch
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import last_among, operators_among
 from shrinkfx.failure.blame import Evidence, suspects, ties
-from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.launches import is_call, is_inside, reached
 from shrinkfx.failure.readers.compilers import Complaint, gcc, triton
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.words import first_line
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.files import Excerpt, Launch, Traces
 from shrinkfx.report.explanation.code import CodeLine

@@ -9,9 +9,11 @@ import re
 import signal
 from dataclasses import replace
 
+from shrinkfx.failure.compiling import compile_error, innermost
 from shrinkfx.failure.normalise import normalise, normalise_cpp
 from shrinkfx.failure.readers import compute_sanitizer, device
 from shrinkfx.failure.readers.interpreter import finding
+from shrinkfx.failure.readers.memory import memory_text
 from shrinkfx.failure.readers.threads import (
     in_order,
     is_without_words,
@@ -20,7 +22,7 @@ from shrinkfx.failure.readers.threads import (
 )
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.words import cut, short_lines
+from shrinkfx.program.words import cut, first_line, line_of, short_lines
 from shrinkfx.protocol.answers import (
     Checked,
     Difference,
@@ -31,13 +33,6 @@ from shrinkfx.protocol.answers import (
     Unresolved,
 )
 
-_HEAP = re.compile(
-    r"double free or corruption|(?:malloc|calloc|realloc|free|malloc_consolidate"
-    r"|munmap_chunk|mremap_chunk|unlink_chunk|tcache_\w+)\(\): "
-    r"|corrupted (?:size|double-linked|unsorted)|invalid fastbin"
-    r"|malloc: Assertion|Fatal glibc error: malloc"
-    r"|\*\*\* (?:stack smashing|buffer overflow) detected"
-)
 _BOUNDS = re.compile(
     r"index out of bounds|index \S+ is out of bounds|device-side assert"
 )
@@ -53,18 +48,6 @@ _ASSERTION = re.compile(
 _BAD_INPUT = re.compile(
     r"put_handles\[\d+\]: ([a-z ]+?)(?: at \d+)?,|(At least one (?:NaN|INF)) in"
 )
-_OUT_OF_MEMORY = re.compile(
-    r"DefaultCPUAllocator: (?:can't|not enough)|std::bad_alloc"
-    r"|Tried to allocate|\bMemoryError\b"
-)
-_COMPILER_OUT_OF_MEMORY = re.compile(
-    r"out of memory allocating|memory exhausted|Cannot allocate memory"
-    r"|Killed signal terminated program"
-)
-_COMPILER = re.compile(r"^[^\n]*?(?:fatal )?error: ([^\n]+)", re.MULTILINE)
-_LINKER = re.compile(r"(undefined (?:reference|symbol)[^\n]*|cannot find -l[^\n]*)")
-_TRITON = re.compile(r"\bat \d+:\d+:\n.*?\n *\^\n(.+)", re.DOTALL)
-_TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 _KEPT_CHARACTERS, _FIRST_CHARACTERS = 16_000, 4_000
 # The C++ runner may raise no more than "API call failed" and print why before.
 _SAID = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE)
@@ -169,7 +152,7 @@ def _death(number: int, log: str, stage: Stage) -> Signature:
     """Name a death by a signal; what the process wrote before comes first."""
     name = signal.Signals(number).name
     stage = _of_the_run(stage)
-    known = _known_text(log, stage) if stage is Stage.RUN else _memory_text(log, stage)
+    known = _known_text(log, stage) if stage is Stage.RUN else memory_text(log, stage)
     if known:
         return known
     if number in _FAULTS:
@@ -189,34 +172,23 @@ def _known_text(text: str, stage: Stage) -> Signature | None:
     """Recognise the run-time failures that say what they are."""
     if found_by_interpreter := finding(text, stage):
         return found_by_interpreter
-    if memory := _memory_text(text, stage):
+    if memory := memory_text(text, stage):
         return memory
     if printed := device.asserted(text, stage):
         return printed
     if found := _BOUNDS.search(text):
-        line = _line_of(text, found)
+        line = line_of(text, found)
         return Signature(Kind.ASSERT, stage, "index out of bounds", line)
     if found := _BAD_INPUT.search(text):
         detail = found[1] or found[2]
-        return Signature(Kind.CHECK_INPUTS, stage, detail, _line_of(text, found))
+        return Signature(Kind.CHECK_INPUTS, stage, detail, line_of(text, found))
     if found := _LAYOUT.search(text):
-        line = _line_of(text, found).replace("\n", ": ")
+        line = line_of(text, found).replace("\n", ": ")
         kind = Kind.CHECK_INPUTS if found[1] == "input" else Kind.ASSERT
         return Signature(kind, stage, f"layout of {found[1]}", line)
     if found := _ASSERTION.search(text):
-        line = _line_of(text, found)
+        line = line_of(text, found)
         return Signature(Kind.ASSERT, stage, normalise(line), line)
-    return None
-
-
-def _memory_text(text: str, stage: Stage) -> Signature | None:
-    """Recognise what may be said at any stage; compiling may run kernels, too."""
-    if died := device.death(text, stage):
-        return died
-    if found := _HEAP.search(text):
-        return Signature(Kind.IMA, stage, MEMORY, _line_of(text, found))
-    if found := _OUT_OF_MEMORY.search(text):
-        return Signature(Kind.OOM, stage, "", _line_of(text, found))
     return None
 
 
@@ -225,9 +197,9 @@ def _raised(error: Raised, log: str, stage: Stage) -> Signature:
     if error.type == MemoryError.__name__:
         return Signature(Kind.OOM, stage, "", f"{error.type}: {text}".strip(": "))
     if stage is Stage.COMPILE:
-        return finding(text, stage) or _compile_error(error)
+        return finding(text, stage) or compile_error(error)
     if stage is Stage.LOAD:
-        return _memory_text(text, stage) or _load_error(error)
+        return memory_text(text, stage) or _load_error(error)
     # The C++ runner's exception may only say that a call failed; the reason was
     # printed before.
     both = f"{text}\n{log}" if device.TRIGGERED in text else text
@@ -238,7 +210,7 @@ def _raised(error: Raised, log: str, stage: Stage) -> Signature:
         line = said[-1].strip()
     if line.endswith((":", "<EMPTY MESSAGE>")) and (found := _RAISED_AT.search(text)):
         line = f"{line} at {found[1]}"
-    return _exception(error.type, line, stage, _innermost(error))
+    return _exception(error.type, line, stage, innermost(error))
 
 
 def _exception(name: str, line: str, stage: Stage, where: str = "") -> Signature:
@@ -248,46 +220,8 @@ def _exception(name: str, line: str, stage: Stage, where: str = "") -> Signature
 
 def _load_error(error: Raised) -> Signature:
     line = first_line(error.message)
-    detail = f"{error.type}: {normalise_cpp(line) or _innermost(error)}"
+    detail = f"{error.type}: {normalise_cpp(line) or innermost(error)}"
     return Signature(Kind.LOAD_ERROR, Stage.LOAD, detail, f"{error.type}: {line}")
-
-
-def _compile_error(error: Raised) -> Signature:
-    """Name a compile error: g++'s first ``error:``, else Inductor's own words."""
-    message, stage = error.message, Stage.COMPILE
-    if "CppCompileError" in message or error.type == "CppCompileError":
-        output = message.partition("Output:")[2] or message
-        if found := _COMPILER_OUT_OF_MEMORY.search(output):
-            return Signature(Kind.OOM, stage, "", _line_of(output, found))
-        found = _LINKER.search(output) or _COMPILER.search(output)
-        text = found[1] if found else first_line(message)
-        detail = f"C++: {normalise_cpp(text)}"
-        return Signature(Kind.COMPILE_ERROR, stage, detail, text.strip())
-    if found := _TRITON.search(message):
-        # The kernel's source goes before what is wrong with it.
-        line = _innermost_of_triton(found[1])
-        text = f"Triton: {line}"
-        return Signature(Kind.COMPILE_ERROR, stage, f"Triton: {normalise(line)}", text)
-    line = first_line(message)
-    if memory := _memory_text(line, stage):
-        return memory
-    # "AssertionError:" and nothing behind it, or the dump of a graph, tells
-    # nothing: where it was raised does.
-    says_nothing = not line or line.endswith((":", "(", "[", "{"))
-    cause = normalise(line)
-    if says_nothing:
-        cause = f"{line.partition(':')[0]}: {_innermost(error)}"
-    target = _TARGET.search(message)
-    parts = [error.type, cause.strip(), *([target[1]] if target else [])]
-    text = f"{error.type}: {line}" + (f" ({target[1]})" if target else "")
-    return Signature(Kind.COMPILE_ERROR, stage, " | ".join(parts), text)
-
-
-def _innermost_of_triton(text: str) -> str:
-    """Find what is wrong in the helper that a kernel calls, if in one."""
-    while inner := _TRITON.search(text):
-        text = inner[1]
-    return first_line(text)
 
 
 def _difference(difference: Difference) -> Signature:
@@ -301,27 +235,6 @@ def _difference(difference: Difference) -> Signature:
         beside_nan=difference.besides == "nan",
         differs="values" if difference.is_of_values else difference.what,
     )
-
-
-def first_line(message: str) -> str:
-    """Pick the first line that says something."""
-    return cut(next((s.strip() for s in message.splitlines() if s.strip()), ""))
-
-
-def _innermost(error: Raised) -> str:
-    """Name the innermost frame inside torch: the identity of an empty message.
-
-    A file of the user's has another name in a repro.
-    """
-    frames = [f for f in error.frames if f.startswith("torch/")]
-    return f"at {frames[-1]}" if frames else ""
-
-
-def _line_of(text: str, found: re.Match[str]) -> str:
-    start = text.rfind("\n", 0, found.start()) + 1
-    end = text.find("\n", found.end())
-    line = text[start : len(text) if end < 0 else end]
-    return re.sub(r"^\s*what\(\):\s*", "", line).strip()
 
 
 def _said(ending: Ending) -> str:

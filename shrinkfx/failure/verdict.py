@@ -55,6 +55,18 @@ class Observation(Message):
         return self.signature is not None or not self.unresolved
 
     @property
+    def passed(self) -> bool:
+        """Whether it came to its end, with nothing wrong."""
+        return not (self.signature or self.invalid or self.unresolved)
+
+    @property
+    def in_words(self) -> str:
+        """What it did, in a line."""
+        if self.signature:
+            return str(self.signature)
+        return self.invalid or self.unresolved or "passes: the same result as eager"
+
+    @property
     def own_seconds(self) -> float:
         """Seconds that it would have taken with the machine to itself."""
         return self.seconds - self.waited_s

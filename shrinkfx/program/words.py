@@ -66,3 +66,16 @@ def cut_apart(text: str, most: int = LINE) -> str:
 def short_lines(text: str) -> str:
     """Keep both ends of each line that is far too long to be read."""
     return _LONG.sub(lambda found: cut_middle(found[0], 2 * LINE), text)
+
+
+def first_line(message: str) -> str:
+    """Pick the first line that says something."""
+    return cut(next((s.strip() for s in message.splitlines() if s.strip()), ""))
+
+
+def line_of(text: str, found: re.Match[str]) -> str:
+    """Quote the lines that hold a match, without what C++ says before."""
+    start = text.rfind("\n", 0, found.start()) + 1
+    end = text.find("\n", found.end())
+    line = text[start : len(text) if end < 0 else end]
+    return re.sub(r"^\s*what\(\):\s*", "", line).strip()

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.oracle import Asks, Limits
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.classify import observe
@@ -127,5 +126,5 @@ def _cannot_tell(seen: Observation) -> bool:
 
 def _in_words(seen: Observation) -> str:
     if seen.signature or seen.invalid or seen.unresolved:
-        return describe(seen)
+        return seen.in_words
     return f"{AT_ITS_END}nothing checked it" if _cannot_tell(seen) else PASSES

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shrinkfx.check.baseline.stock import describe
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Outcome
@@ -45,7 +44,7 @@ def whatever_is_behind(context: RunContext, subject: Subject) -> Subject:
         return asked
     if verdict.outcome is Outcome.UNRESOLVED:
         return subject
-    context.note(_BY_CHANCE.format(named, describe(verdict.observation)))
+    context.note(_BY_CHANCE.format(named, verdict.observation.in_words))
     return replace(subject, by_what_is_behind=short)
 
 

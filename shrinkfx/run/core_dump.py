@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.classify import observe
@@ -57,7 +56,7 @@ def leave_core_dump(
     client = client.with_limits(client.limits, context.meters["verify"])
     context.note("running the result for a CUDA core dump")
     try:
-        seen = describe(observe(client.ask(CheckCandidate(best.to_json()))))
+        seen = observe(client.ask(CheckCandidate(best.to_json()))).in_words
     except (WorkerError, BudgetExhausted) as error:
         seen = str(error)
     dumps = sorted(folder.iterdir())

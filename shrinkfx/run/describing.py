@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import LoadError
-from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.readers.script import frames_of_death
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.program.words import first_line
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.operators import FakeMismatch

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.failure.classify import first_line
-from shrinkfx.program.words import printable
+from shrinkfx.program.words import first_line, printable
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Examined
 from shrinkfx.protocol.operators import FakeMismatch, OperatorFinding, What

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shrinkfx.check.baseline.in_one import InOne
-from shrinkfx.check.baseline.stock import describe
 from shrinkfx.errors import LoadError, NotCuttable
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import GraphForm
@@ -43,7 +42,7 @@ def in_a_form_that_fails(
         if tried.subject is not None:
             return tried.subject
         if tried.form is not GraphForm.INLINED_COND:  # only worth a try
-            runs += [describe(verdict.observation) for verdict in tried.seen]
+            runs += [verdict.observation.in_words for verdict in tried.seen]
     fails = f"the program fails ({subject.target})"
     raise NotCuttable(subject.target.kind, fails, runs)
 

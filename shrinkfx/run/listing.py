@@ -15,7 +15,6 @@ from pathlib import Path
 from shrinkfx.check.listing import FakeTensors, list_candidate
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError
-from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import Stage
 from shrinkfx.journal.ahead import Ahead
 from shrinkfx.program.apply import apply
@@ -25,6 +24,7 @@ from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.order import in_order_of_use
 from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.words import first_line
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.listed import Listed
 from shrinkfx.run.context import RunContext

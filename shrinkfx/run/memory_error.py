@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.baseline.with_guard_pages import (
     ON_CPU,
     ON_GPU,
@@ -154,5 +153,5 @@ def _sanitized(
         return None, ending.answer.why
     report = (compute_sanitizer.parse if on_gpu else asan.parse)(ending.log)
     seen = observe(ending)
-    nothing = seen.unresolved or f"no report; under it: {describe(seen)}"
+    nothing = seen.unresolved or f"no report; under it: {seen.in_words}"
     return report, "" if report else nothing

@@ -16,13 +16,13 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.events import Started
-from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.journal.ahead import Ahead
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
+from shrinkfx.program.words import first_line
 from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.record import ByCatch
 from shrinkfx.report.summary import DIGITS, gather

@@ -18,13 +18,12 @@ from shrinkfx.check.client.server import WORKER
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import ShrinkfxError, UsageError
 from shrinkfx.events import Listener, Noted
-from shrinkfx.failure.classify import first_line
 from shrinkfx.journal.history import Question, history
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.program.words import cut
+from shrinkfx.program.words import cut, first_line
 from shrinkfx.protocol.files import Left
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, RepeatedOracle
 from shrinkfx.errors import UsageError
@@ -169,7 +168,7 @@ def _write(
         result = dataclasses.replace(result, memory=memory)
         verified = verify(context, server, subject, result, printed).verified
     program = context.out / "minimal.pt2"
-    return Retrieved(describe(seen), printed.operators, program, verified)
+    return Retrieved(seen.in_words, printed.operators, program, verified)
 
 
 def find(folder: Path, digest: str, moved: Path | None = None) -> Met:

@@ -12,7 +12,7 @@ from shrinkfx.check.baseline.guarded_in_one import guarded_in_one
 from shrinkfx.check.baseline.in_one import InOne, baseline_in_one
 from shrinkfx.check.baseline.on_interpreter import probe_baseline
 from shrinkfx.check.baseline.runs import Packages
-from shrinkfx.check.baseline.stock import Baseline, baseline, describe
+from shrinkfx.check.baseline.stock import Baseline, baseline
 from shrinkfx.check.baseline.with_caching import baseline_with_either, is_chosen
 from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarding
 from shrinkfx.check.client.server import Server
@@ -258,7 +258,7 @@ def _see_it_fail_flat(original: Original, command: Command) -> float:
     )
     if not inputs.exists():
         known = "the program may fail (--check has not been run)"
-        raise NotCuttable(command.target.kind, known, [describe(saved)])
+        raise NotCuttable(command.target.kind, known, [saved.in_words])
     seconds = see_it_fail(command, client, program, inputs, context.budget)
     program.unlink()
     inputs.unlink()

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import Meter
 from shrinkfx.check.script import ScriptRunner
@@ -127,7 +126,7 @@ def backend_for(options: Options, expected: Signature | None, script: str) -> Ba
 
 def _in_words(seen: Observation, *, checked: bool) -> str:
     if seen.signature or seen.invalid or seen.unresolved:
-        return describe(seen)
+        return seen.in_words
     if AT_ITS_END in seen.log and not checked:
         return f"{AT_ITS_END}nothing checked it here, so it need not show that it fails"
     return "passes"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.several_calls import calls_needed
-from shrinkfx.check.baseline.stock import Baseline, describe
+from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, Stage, asked_for
@@ -74,7 +74,8 @@ def probe_baseline(
             showing = probe
             budget.keep(seen.seconds)
     calls, real = 1, client.with_options(probe=Probe.REAL)
-    if showing is None and _passes(shown.get(Probe.REAL)):
+    alone = shown.get(Probe.REAL)
+    if showing is None and alone and alone.passed:
 
         def shows(seen: Observation) -> bool:
             return _shows(Probe.REAL, seen, wanted, match)
@@ -154,7 +155,7 @@ def _confirmed(
                 seen.append(asked.original(fresh=fresh)[0])
     failed = sum(target.admits(s.signature) for s in seen)
     if failed < len(seen):
-        described = list(dict.fromkeys(describe(s) for s in seen))
+        described = list(dict.fromkeys(s.in_words for s in seen))
         advice = "the interpreter does the same each time: please report this"
         raise NotReproducible(target.kind, len(seen), described, advice)
     note(f"baseline: {target}")
@@ -192,10 +193,6 @@ def _is_of_the_probe(probe: Probe, seen: Observation) -> bool:
 _IN_PYTHON = (Probe.REAL, Probe.CONTRACT)
 
 
-def _passes(seen: Observation | None) -> bool:
-    return seen is not None and not (seen.signature or seen.invalid or seen.unresolved)
-
-
 def _said(probe: Probe, seen: Observation, *, whole: bool) -> str:
     """Say what a probe found; one alone compares results, where it has seen all."""
     if seen.unresolved == _CUT_SHORT:
@@ -204,7 +201,7 @@ def _said(probe: Probe, seen: Observation, *, whole: bool) -> str:
         why = seen.unresolved or f"Inductor for Python: {seen.signature}"
         return f"cannot tell: {why}"
     compares = probe is Probe.REAL and whole
-    return "finds nothing" if _passes(seen) and not compares else describe(seen)
+    return "finds nothing" if seen.passed and not compares else seen.in_words
 
 
 def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.baseline.not_seen import not_seen
 from shrinkfx.check.baseline.other_causes import may_be_the_inputs, other_cause
 from shrinkfx.check.baseline.runs import MAX_SILENT_RUNS, Bounds, Packages, Runs
 from shrinkfx.check.oracle import (
@@ -15,9 +16,8 @@ from shrinkfx.check.oracle import (
     CheckClient,
     runs_to_be_sure,
 )
-from shrinkfx.errors import BudgetExhausted, NotReproducible
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage
-from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.choices import Build, Guard, Probe, Weights
 from shrinkfx.protocol.record import Message
@@ -114,19 +114,7 @@ def baseline(
             way = run_often(way, runs, bounds, max_calls, note)
             if runs.target:
                 return concluded(way, runs, bounds, build, note)
-    raise _not_seen(wanted, tried)
-
-
-def _not_seen(wanted: str, tried: list[tuple[Runs, Bounds]]) -> NotReproducible:
-    """Say how often it ran, and for how long if that has ended the runs."""
-    seen = [s for runs, _ in tried for s in (*runs.seen, *runs.later)]
-    said = list(dict.fromkeys(describe(s) for s in seen))
-    made = sum(runs.made for runs, _ in tried)
-    why = [bounds.why_no_more(runs) for runs, bounds in tried]
-    advice = "\n".join(dict.fromkeys(filter(None, [_advice(seen, wanted), *why])))
-    spent_s = sum(bounds.spent_s for _, bounds in tried)
-    seconds = spent_s if any(why) and spent_s else None
-    return NotReproducible(wanted, made, said, advice, seconds)
+    raise not_seen(wanted, tried)
 
 
 _OWN_RANDOM = "with random numbers of its own"
@@ -150,7 +138,7 @@ def run_often(
     if (in_vain or fails_to_compile) and bounds.allow_compiling(runs):
         kept = _again(kept, runs, bounds)
     max_calls = min(max_calls, 1 + bounds.max_runs - runs.made)  # the first one is made
-    if max_calls > 1 and all(_passes(s) for s in runs.seen):
+    if max_calls > 1 and all(s.passed for s in runs.seen):
         calls = _calls_needed(kept, runs, bounds, max_calls, note)
     kept = kept.with_options(calls=calls)
     _go_on(kept, runs, bounds, note)
@@ -261,10 +249,6 @@ _FEW_RUNS = (
 )
 
 
-def _passes(seen: Observation) -> bool:
-    return not (seen.signature or seen.invalid or seen.unresolved)
-
-
 def _calls_needed(
     kept: CheckClient,
     runs: Runs,
@@ -315,33 +299,3 @@ def _go_on(
     silent = [s.unresolved for s in runs.seen if s.unresolved]
     if len(silent) >= MAX_SILENT_RUNS:
         note(f"{len(silent)} runs gave no answer ({silent[-1]}): running it no further")
-
-
-def describe(seen: Observation) -> str:
-    """Say in a line what a run did."""
-    if seen.signature:
-        return str(seen.signature)
-    return seen.invalid or seen.unresolved or "passes: the same result as eager"
-
-
-def _advice(seen: list[Observation], wanted: str) -> str:
-    kinds = {s.signature.kind.value for s in seen if s.signature}
-    if kinds:
-        return f"to reduce what it does: --until {sorted(kinds)[0]}"
-    if all(_passes(s) for s in seen):
-        silent = ["a silent memory error? --until ima"] if wanted != Kind.IMA else []
-        return "\n".join([*_WHAT_DIFFERS, *silent, *_WHERE_ELSE])
-    return "see above"
-
-
-_WHAT_DIFFERS = (
-    "what may differ from the failing run:",
-    "inputs other than the exported ones? --inputs FILE; other sizes? --dynamic-sweep",
-    "its settings? --inductor-config KEY=VALUE, --env KEY=VALUE",
-    "lowerings or passes of its own? --preload FILE",
-)
-
-_WHERE_ELSE = (
-    "on CUDA only? --device cuda --backend interpreter checks each access of a kernel",
-    "now and then, on a busy machine? keep this one busy, with --baseline-runs 1000",
-)

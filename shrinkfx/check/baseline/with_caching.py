@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.baseline.stock import Baseline, describe
+from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import Stage
@@ -93,7 +93,7 @@ def _seen_with(client: CheckClient, found: Baseline, budget: Allowance) -> str:
         return "minutes were short for a run with it"
     if ending.how == "late" and math.isfinite(share):
         return "minutes were short for a run with it"
-    return f"with it: {describe(seen)}"
+    return f"with it: {seen.in_words}"
 
 
 def is_chosen(*environments: Mapping[str, str]) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.runs import Packages
-from shrinkfx.check.baseline.stock import describe
 from shrinkfx.check.oracle import ENOUGH, CheckClient
 from shrinkfx.check.second_look import may_die_instead
 from shrinkfx.errors import BudgetExhausted
@@ -122,12 +121,12 @@ def find_guarding(
             if not kind and (kind := told_of_zones(seen.log)):
                 note(f"guard pages: {kind}")
             if _is_wanted(seen, until, match):
-                note(f"guard pages {name}: {describe(seen)}")
+                note(f"guard pages {name}: {seen.in_words}")
                 return replace(guarding, plain=plain, steady=steady)
             if seen.invalid.startswith(Stage.EAGER):
-                note(f"guard pages {name}: {_IN_EAGER} ({describe(seen)})")
+                note(f"guard pages {name}: {_IN_EAGER} ({seen.in_words})")
             elif guarding.pages.is_sanitizer:
-                note(f"guard pages {name}: {describe(seen)}")
+                note(f"guard pages {name}: {seen.in_words}")
     note(f"{tried} show no such failure: going on without them")
     return Guarding(plain=plain)
 
@@ -178,7 +177,7 @@ def _is_wanted(seen: Observation, until: str | None, match: str) -> bool:
 
 def in_words(seen: list[Observation]) -> str:
     """Say what runs did, each thing once."""
-    texts = [describe(s) for s in seen]
+    texts = [s.in_words for s in seen]
     counted = [f"{text} ({texts.count(text)} of {len(texts)} runs)" for text in texts]
     return "; ".join(dict.fromkeys(counted))
 

@@ -12,6 +12,7 @@ import re
 
 from shrinkfx.failure.normalise import normalise
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.program.words import line_of
 
 _STRAY = re.compile(
     r"illegal memory access|cudaErrorIllegalAddress"
@@ -70,14 +71,14 @@ def death(text: str, stage: Stage) -> Signature | None:
     An assertion is not: what that says was printed elsewhere (``asserted``).
     """
     if found := _STRAY.search(text):
-        return Signature(Kind.IMA, stage, MEMORY, _line(text, found))
+        return Signature(Kind.IMA, stage, MEMORY, line_of(text, found))
     for detail, words in _ASTRAY.items():
         if found := re.search(words, text):
-            return Signature(Kind.CRASH, stage, f"CUDA: {detail}", _line(text, found))
+            return Signature(Kind.CRASH, stage, f"CUDA: {detail}", line_of(text, found))
     if found := _TOO_LONG.search(text):
-        return Signature(Kind.HANG, stage, "", _line(text, found))
+        return Signature(Kind.HANG, stage, "", line_of(text, found))
     if found := _OUT_OF_MEMORY.search(text):
-        return Signature(Kind.OOM, stage, "", _line(text, found))
+        return Signature(Kind.OOM, stage, "", line_of(text, found))
     return None
 
 
@@ -105,7 +106,7 @@ def broken(text: str) -> str:
     A line of the kernel's log counts where its number is none that programs cause.
     """
     if found := _BROKEN.search(text):
-        return _line(text, found)
+        return line_of(text, found)
     numbered = (found for found in _XID.finditer(text))
     ours = (each[0] for each in numbered if int(each[1]) in _OF_THE_MACHINE)
     return next(ours, "").strip()
@@ -114,13 +115,6 @@ def broken(text: str) -> str:
 def lost(text: str) -> str:
     """Quote what says that there is no GPU any more; '' if nothing does."""
     if found := _LOST.search(text):
-        return _line(text, found)
+        return line_of(text, found)
     gone = (found[0] for found in _XID.finditer(text) if int(found[1]) == _BUS)
     return next(gone, "").strip()
-
-
-def _line(text: str, found: re.Match[str]) -> str:
-    start = text.rfind("\n", 0, found.start()) + 1
-    end = text.find("\n", found.end())
-    line = text[start : len(text) if end < 0 else end]
-    return re.sub(r"^\s*what\(\):\s*", "", line).strip()

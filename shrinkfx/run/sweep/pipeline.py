@@ -10,10 +10,10 @@ from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, LoadError, UsageError, WorkerError
 from shrinkfx.events import Entered, Failed, Listener, Phase, Spanned, Tried
-from shrinkfx.failure.classify import first_line
 from shrinkfx.journal.sweep_journal import SweepJournal
 from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space, names_in, outside
+from shrinkfx.program.words import first_line
 from shrinkfx.protocol.descriptions import OpenSizes
 from shrinkfx.protocol.tasks import FindSpace
 from shrinkfx.run.context import INTERRUPTED, RunContext

@@ -21,9 +21,9 @@ from torch import fx
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.normalise import normalise
 from shrinkfx.failure.signature import Kind
+from shrinkfx.program.words import first_line
 from shrinkfx.protocol.answers import Answer, Checked, Invalid
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.passing import fails

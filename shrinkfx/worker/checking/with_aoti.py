@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.failure.classify import first_line
 from shrinkfx.failure.signature import Stage
+from shrinkfx.program.words import first_line
 from shrinkfx.protocol.answers import Answer, Checked, Difference, Stopped
 from shrinkfx.protocol.choices import Guard, InductorOptions, Weights
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from shrinkfx.failure.classify import first_line
+from shrinkfx.program.words import first_line
 from shrinkfx.worker.model import Keywords
 
 

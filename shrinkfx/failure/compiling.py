@@ -1,0 +1,67 @@
+"""The identity of a failure to compile, by what a compiler says, or Inductor."""
+
+from __future__ import annotations
+
+import re
+
+from shrinkfx.failure.normalise import normalise, normalise_cpp
+from shrinkfx.failure.readers.memory import memory_text
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.words import first_line, line_of
+from shrinkfx.protocol.answers import Raised
+
+_COMPILER_OUT_OF_MEMORY = re.compile(
+    r"out of memory allocating|memory exhausted|Cannot allocate memory"
+    r"|Killed signal terminated program"
+)
+_COMPILER = re.compile(r"^[^\n]*?(?:fatal )?error: ([^\n]+)", re.MULTILINE)
+_LINKER = re.compile(r"(undefined (?:reference|symbol)[^\n]*|cannot find -l[^\n]*)")
+_TRITON = re.compile(r"\bat \d+:\d+:\n.*?\n *\^\n(.+)", re.DOTALL)
+_TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
+
+
+def compile_error(error: Raised) -> Signature:
+    """Name a compile error: g++'s first ``error:``, else Inductor's own words."""
+    message, stage = error.message, Stage.COMPILE
+    if "CppCompileError" in message or error.type == "CppCompileError":
+        output = message.partition("Output:")[2] or message
+        if found := _COMPILER_OUT_OF_MEMORY.search(output):
+            return Signature(Kind.OOM, stage, "", line_of(output, found))
+        found = _LINKER.search(output) or _COMPILER.search(output)
+        text = found[1] if found else first_line(message)
+        detail = f"C++: {normalise_cpp(text)}"
+        return Signature(Kind.COMPILE_ERROR, stage, detail, text.strip())
+    if found := _TRITON.search(message):
+        # The kernel's source goes before what is wrong with it.
+        line = _innermost_of_triton(found[1])
+        text = f"Triton: {line}"
+        return Signature(Kind.COMPILE_ERROR, stage, f"Triton: {normalise(line)}", text)
+    line = first_line(message)
+    if memory := memory_text(line, stage):
+        return memory
+    # "AssertionError:" and nothing behind it, or the dump of a graph, tells
+    # nothing: where it was raised does.
+    says_nothing = not line or line.endswith((":", "(", "[", "{"))
+    cause = normalise(line)
+    if says_nothing:
+        cause = f"{line.partition(':')[0]}: {innermost(error)}"
+    target = _TARGET.search(message)
+    parts = [error.type, cause.strip(), *([target[1]] if target else [])]
+    text = f"{error.type}: {line}" + (f" ({target[1]})" if target else "")
+    return Signature(Kind.COMPILE_ERROR, stage, " | ".join(parts), text)
+
+
+def _innermost_of_triton(text: str) -> str:
+    """Find what is wrong in the helper that a kernel calls, if in one."""
+    while inner := _TRITON.search(text):
+        text = inner[1]
+    return first_line(text)
+
+
+def innermost(error: Raised) -> str:
+    """Name the innermost frame inside torch: the identity of an empty message.
+
+    A file of the user's has another name in a repro.
+    """
+    frames = [f for f in error.frames if f.startswith("torch/")]
+    return f"at {frames[-1]}" if frames else ""

@@ -1,0 +1,32 @@
+"""Memory that was corrupted, or has run out, as glibc, PyTorch and CUDA say it."""
+
+from __future__ import annotations
+
+import re
+
+from shrinkfx.failure.readers import device
+from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.program.words import line_of
+
+_HEAP = re.compile(
+    r"double free or corruption|(?:malloc|calloc|realloc|free|malloc_consolidate"
+    r"|munmap_chunk|mremap_chunk|unlink_chunk|tcache_\w+)\(\): "
+    r"|corrupted (?:size|double-linked|unsorted)|invalid fastbin"
+    r"|malloc: Assertion|Fatal glibc error: malloc"
+    r"|\*\*\* (?:stack smashing|buffer overflow) detected"
+)
+_OUT_OF_MEMORY = re.compile(
+    r"DefaultCPUAllocator: (?:can't|not enough)|std::bad_alloc"
+    r"|Tried to allocate|\bMemoryError\b"
+)
+
+
+def memory_text(text: str, stage: Stage) -> Signature | None:
+    """Recognise what may be said at any stage; compiling may run kernels, too."""
+    if died := device.death(text, stage):
+        return died
+    if found := _HEAP.search(text):
+        return Signature(Kind.IMA, stage, MEMORY, line_of(text, found))
+    if found := _OUT_OF_MEMORY.search(text):
+        return Signature(Kind.OOM, stage, "", line_of(text, found))
+    return None
