@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from shrinkfx import unpacked
+
 _PREFIX = "shrinkfx-"
 _LOCK = ".lock"
 
@@ -55,4 +57,4 @@ def abandoned() -> Iterator[Path]:
         with contextlib.suppress(OSError), lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield lock.parent
-            shutil.rmtree(lock.parent, ignore_errors=True)
+            unpacked.remove(lock.parent)

@@ -19,7 +19,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 import shrinkfx
-from shrinkfx import scratch
+from shrinkfx import scratch, unpacked
 from shrinkfx.check.client import bare_environment
 from shrinkfx.check.client.interrupts import held_interrupt
 from shrinkfx.check.client.line import Line
@@ -202,7 +202,7 @@ class Server:
             self._process.stdout.close()
             self._end_stem()
             kill_marked(self._mark)
-            shutil.rmtree(self.directory, ignore_errors=True)
+            unpacked.remove(self.directory)
 
     def __enter__(self) -> Self:
         return self
