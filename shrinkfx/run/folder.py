@@ -279,7 +279,8 @@ def _told(out: Path, again: str = "--resume") -> Iterator[None]:
         error.add_note(_more(out))
         raise
     except (ShrinkfxError, KeyboardInterrupt) as error:
-        error.add_note(f"to go on from here: shrinkfx {again} {out}")
+        if _holds_journal(out, "--out"):
+            error.add_note(f"to go on from here: shrinkfx {again} {out}")
         raise
 
 

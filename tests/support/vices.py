@@ -135,7 +135,7 @@ def count_calls(request: Request, folder: Path) -> Answer:
 
 def fill_the_disk(request: Request, folder: Path) -> Answer:
     said = os.strerror(errno.ENOSPC) + _told(request).get("why", "")
-    raise OSError(errno.ENOSPC, said, "model.pt2")
+    raise OSError(errno.ENOSPC, said, _told(request).get("place", "model.pt2"))
 
 
 def unpack_and_die(request: Request, folder: Path) -> Answer:
