@@ -532,6 +532,18 @@ def test_what_was_half_written_goes(options: Options, out: Path) -> None:
     assert names == {"journal.sqlite", "repro.py"}
 
 
+def test_what_an_interrupt_has_left_half_written_goes_at_once(
+    options: Options, out: Path
+) -> None:
+    def begin_to_write(journal: Journal) -> None:
+        (out / "draft-minimal.pt2").touch()
+        (out / "draft-abc").mkdir()
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_by(KeyboardInterrupt(), options, begin_to_write)
+    assert {path.name for path in out.iterdir()} == {"journal.sqlite"}
+
+
 def test_journal_of_another_version_is_left_alone(out: Path) -> None:
     path = out / "journal.sqlite"
     with closing(sqlite3.connect(path)) as db:
