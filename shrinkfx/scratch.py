@@ -46,6 +46,11 @@ def is_removed() -> bool:
     return not root().is_dir()
 
 
+def may_be_loaded_from() -> bool:
+    """Tell whether libraries can be loaded from there: not where it is ``noexec``."""
+    return not os.statvfs(root()).f_flag & os.ST_NOEXEC
+
+
 def _remove(made: Path, owner: int) -> None:
     if os.getpid() == owner:  # and not a copy that somebody has forked
         shutil.rmtree(made, ignore_errors=True)
