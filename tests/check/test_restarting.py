@@ -267,6 +267,26 @@ def test_disk_is_named_that_a_child_has_met_full(start: Start) -> None:
     assert full.value.advice == "free some space"
 
 
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("/usr/bin/ld: final link failed: No space left on device", ""),
+        ("ld: cannot open output file /c/a.so: No space left on device", "/c/a.so"),
+        (
+            "a.cpp:3:1: fatal error: error writing to /c/a.s: No space left on device",
+            "/c/a.s",
+        ),
+    ],
+)
+def test_disk_is_read_off_what_a_compiler_says(
+    start: Start, line: str, place: str
+) -> None:
+    server = start()
+    with pytest.raises(StorageError) as full:
+        server.ask(request("fill_the_disk", line=line))
+    assert full.value.subject == (place or str(server.directory))
+
+
 def test_full_disk_of_temporary_files_may_be_done_without(start: Start) -> None:
     server = start()
     place = str(server.directory / "child-1" / "x.o")

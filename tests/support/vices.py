@@ -134,6 +134,9 @@ def count_calls(request: Request, folder: Path) -> Answer:
 
 
 def fill_the_disk(request: Request, folder: Path) -> Answer:
+    if line := _told(request).get("line"):  # as a compiler or a linker does
+        print(line)
+        os.abort()
     said = os.strerror(errno.ENOSPC) + _told(request).get("why", "")
     raise OSError(errno.ENOSPC, said, _told(request).get("place", "model.pt2"))
 

@@ -250,7 +250,8 @@ def refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
         if shutil.disk_usage(folder).free < _LEAST_BYTES:
             raise _full(str(folder), folders)
     if line := _SAID_FULL.search(said):  # elsewhere, or there is some space again
-        named = _PATH.findall(line[0])
+        _, _, what = line[0].partition(": ")  # and who says so, the linker perhaps
+        named = _PATH.findall(what)
         raise _full(named[-1] if named else str(folders[0]), folders)
 
 
