@@ -18,7 +18,7 @@ ALLOWED = {
     "errors": set(),
     "version": set(),
     "unpacked": set(),
-    "scratch": {"unpacked"},
+    "scratch": {"errors", "unpacked"},
     "cgroups": set(),
     "host_memory": {"cgroups"},
     "processes": {"cgroups"},
