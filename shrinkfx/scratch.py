@@ -16,6 +16,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from shrinkfx import unpacked
+from shrinkfx.errors import StorageError
+
 _PREFIX = "shrinkfx-"
 _LOCK = ".lock"
 
@@ -27,8 +30,12 @@ def folder(purpose: str) -> tempfile.TemporaryDirectory[str]:
 
 @functools.cache
 def root() -> Path:
-    """Make the folder of all, once in this process."""
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    """Make the folder of all, once in this process.
+
+    Raises:
+        StorageError: nothing can be written where temporary files would lie.
+    """
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_temporary()))
     draft = made / f"{_LOCK}.new"
     lock = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -44,6 +51,19 @@ def is_removed() -> bool:
     return not root().is_dir()
 
 
+def _temporary() -> Path:
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        advice = "set TMPDIR to a folder that can be written to, on a disk with space"
+        raise StorageError("$TMPDIR", str(error.strerror), advice) from error
+
+
+def may_be_loaded_from() -> bool:
+    """Tell whether libraries can be loaded from there: not where it is ``noexec``."""
+    return not os.statvfs(root()).f_flag & os.ST_NOEXEC
+
+
 def _remove(made: Path, owner: int) -> None:
     if os.getpid() == owner:  # and not a copy that somebody has forked
         shutil.rmtree(made, ignore_errors=True)
@@ -51,8 +71,8 @@ def _remove(made: Path, owner: int) -> None:
 
 def abandoned() -> Iterator[Path]:
     """Yield the folders of processes that were killed; remove each afterwards."""
-    for lock in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}")):
+    for lock in sorted(_temporary().glob(f"{_PREFIX}*/{_LOCK}")):
         with contextlib.suppress(OSError), lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield lock.parent
-            shutil.rmtree(lock.parent, ignore_errors=True)
+            unpacked.remove(lock.parent)

@@ -56,8 +56,9 @@ def at_work(
         StorageError: the disk is full, or the journal damaged.
     """
     clear_orphans()
-    with _told(out, again), taken(out):
+    with _told(out, again), taken(out), contextlib.ExitStack() as at_the_end:
         _remove_drafts(out)
+        at_the_end.callback(_remove_drafts, out)
         counts_time = again == "--resume"
         with closing(Journal(out / JOURNAL, counts_time=counts_time)) as journal:
             is_new = journal.fact("run") is None
@@ -279,7 +280,8 @@ def _told(out: Path, again: str = "--resume") -> Iterator[None]:
         error.add_note(_more(out))
         raise
     except (ShrinkfxError, KeyboardInterrupt) as error:
-        error.add_note(f"to go on from here: shrinkfx {again} {out}")
+        if _holds_journal(out, "--out"):
+            error.add_note(f"to go on from here: shrinkfx {again} {out}")
         raise
 
 

@@ -209,8 +209,10 @@ def stopping(context: RunContext, found: SearchResult) -> Iterator[None]:
             found.stopped, context.out_of_budget = str(reason), True
         else:
             found.short_of = str(reason)
-    except (StrategyError, WorkerError, StorageError) as reason:
-        found.stopped = first_line(str(reason))  # what to do is told where it ends
+    except StorageError as reason:  # with what to do: the rest may find some space
+        found.stopped = "; ".join(str(reason).splitlines())
+    except (StrategyError, WorkerError) as reason:
+        found.stopped = first_line(str(reason))
     except OSError as reason:  # of a folder that could not be made, say
         found.stopped = str(reason)
     except KeyboardInterrupt:

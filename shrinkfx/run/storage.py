@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shrinkfx import scratch
+from shrinkfx.check.client.restarting import OUT_REMOVED
 from shrinkfx.check.client.server import REMOVED
 from shrinkfx.errors import StorageError
 
@@ -16,10 +17,10 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 @contextlib.contextmanager
 def storage_told(out: Path) -> Iterator[None]:
-    """Tell what cannot be written, or that scratch space was removed meanwhile.
+    """Tell what cannot be written, or what was removed meanwhile.
 
     Args:
-        out: what is blamed where the error names no file.
+        out: the folder of the run; it is blamed where the error names no file.
 
     Raises:
         StorageError: with what to do.
@@ -29,6 +30,8 @@ def storage_told(out: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOENT and scratch.is_removed():
             raise StorageError(str(scratch.root()), *REMOVED) from error
+        if error.errno == errno.ENOENT and not out.is_dir():
+            raise StorageError(str(out), *OUT_REMOVED) from error
         if error.errno not in _STORAGE:
             raise
         where = str(error.filename or out)

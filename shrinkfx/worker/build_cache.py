@@ -20,7 +20,7 @@ _KEPT_BYTES = 512 << 20
 
 def note_use(path: Path) -> None:
     """Have a file count as just used."""
-    with contextlib.suppress(PermissionError):  # another user's may be read
+    with contextlib.suppress(OSError):  # another user's, or a read-only disk's
         os.utime(path)
 
 

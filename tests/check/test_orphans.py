@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from shrinkfx import scratch
 from shrinkfx.check.client.orphans import clear_orphans
+from shrinkfx.errors import StorageError
 
 pytestmark = pytest.mark.processes
 
@@ -104,6 +106,21 @@ def test_folder_of_this_process_is_not_taken_for_abandoned() -> None:
     with scratch.folder("package") as folder:
         assert Path(folder).parent == root
     assert not Path(folder).exists()
+
+
+def test_machine_without_a_place_for_temporary_files_says_what_to_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such is a container whose file system is read-only."""
+
+    def find_none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", find_none)
+    with pytest.raises(StorageError, match=r"No usable .*\nset TMPDIR"):
+        clear_orphans()
+    with pytest.raises(StorageError, match=r"No usable .*\nset TMPDIR"):
+        scratch.root.__wrapped__()
 
 
 def test_folder_without_a_lock_is_left_alone(

@@ -260,6 +260,54 @@ def test_answer_of_a_child_that_met_a_full_disk_is_none(start: Start) -> None:
         start().ask(request("fill_the_disk"))
 
 
+def test_disk_is_named_that_a_child_has_met_full(start: Start) -> None:
+    with pytest.raises(StorageError) as full:
+        start().ask(request("fill_the_disk", place="/home/me/.cache/x.o"))
+    assert full.value.subject == "/home/me/.cache/x.o"
+    assert full.value.advice == "free some space"
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("/usr/bin/ld: final link failed: No space left on device", ""),
+        ("ld: cannot open output file /c/a.so: No space left on device", "/c/a.so"),
+        (
+            "a.cpp:3:1: fatal error: error writing to /c/a.s: No space left on device",
+            "/c/a.s",
+        ),
+    ],
+)
+def test_disk_is_read_off_what_a_compiler_says(
+    start: Start, line: str, place: str
+) -> None:
+    server = start()
+    with pytest.raises(StorageError) as full:
+        server.ask(request("fill_the_disk", line=line))
+    assert full.value.subject == (place or str(server.directory))
+
+
+def test_full_disk_of_temporary_files_may_be_done_without(start: Start) -> None:
+    server = start()
+    place = str(server.directory / "child-1" / "x.o")
+    with pytest.raises(StorageError) as full:
+        server.ask(request("fill_the_disk", place=place))
+    assert full.value.subject == place
+    assert "set TMPDIR to a folder on a disk that has more" in full.value.advice
+
+
+def test_nothing_goes_on_when_the_folder_of_the_run_is_gone(
+    start: Start, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    server = start(folders=(out,))
+    assert server.ask(request("echo", word="there")).answer == Unresolved("there")
+    out.rmdir()
+    with pytest.raises(StorageError, match=r"out: it was removed in the middle"):
+        server.ask(request("echo", word="gone"))
+
+
 def test_nothing_more_is_asked_where_there_is_no_gpu_any_more(start: Start) -> None:
     with pytest.raises(WorkerError, match="the GPU is gone"):
         start().ask(request("lose_gpu"))

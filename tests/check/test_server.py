@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from support.doubles import request_of, told
 import shrinkfx
 from shrinkfx import scratch
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
-from shrinkfx.errors import LoadError, WorkerError
+from shrinkfx.errors import LoadError, UsageError, WorkerError
 from shrinkfx.failure.classify import observe
 from shrinkfx.protocol.answers import Ending, Unresolved
 from shrinkfx.protocol.requests import Job, Request, Setup
@@ -410,6 +411,18 @@ def test_server_gives_up_after_its_start_time(
         start("--loads-for-ever", str(note), start_timeout_s=4.0)
     assert survivors() == []
     assert not Path(note.read_text()).exists()
+
+
+def test_server_does_not_start_where_nothing_can_be_loaded(
+    start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each program would fail to load, and that would be reduced."""
+    seen = SimpleNamespace(f_flag=os.ST_NOEXEC | os.ST_NOSUID)
+    monkeypatch.setattr(os, "statvfs", lambda _: seen)
+    before = {*scratch.root().iterdir()}
+    with pytest.raises(UsageError, match=r"noexec.*set TMPDIR"):
+        start()
+    assert {*scratch.root().iterdir()} == before
 
 
 def test_server_leaves_no_directory_when_its_command_is_missing(

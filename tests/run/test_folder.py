@@ -509,6 +509,19 @@ def test_whatever_else_ends_a_run_says_how_to_go_on(
     assert not (out / ".lock").exists()
 
 
+def test_run_whose_folder_is_removed_says_so_and_no_way_to_go_on(
+    options: Options, out: Path
+) -> None:
+    def remove(journal: Journal) -> None:
+        shutil.rmtree(out)
+
+    missing = FileNotFoundError(errno.ENOENT, "No such file", str(out / "repro.py"))
+    with pytest.raises(StorageError, match="removed in the middle") as caught:
+        interrupted_by(missing, options, remove)
+    assert caught.value.subject == str(out)
+    assert not hasattr(caught.value, "__notes__")
+
+
 def test_what_was_half_written_goes(options: Options, out: Path) -> None:
     begin(options)
     (out / "draft-minimal.pt2").touch()
@@ -517,6 +530,18 @@ def test_what_was_half_written_goes(options: Options, out: Path) -> None:
     begin(options)
     names = {path.name for path in out.iterdir()}
     assert names == {"journal.sqlite", "repro.py"}
+
+
+def test_what_an_interrupt_has_left_half_written_goes_at_once(
+    options: Options, out: Path
+) -> None:
+    def begin_to_write(journal: Journal) -> None:
+        (out / "draft-minimal.pt2").touch()
+        (out / "draft-abc").mkdir()
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_by(KeyboardInterrupt(), options, begin_to_write)
+    assert {path.name for path in out.iterdir()} == {"journal.sqlite"}
 
 
 def test_journal_of_another_version_is_left_alone(out: Path) -> None:

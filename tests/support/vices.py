@@ -14,10 +14,12 @@ import functools
 import json
 import os
 import resource
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -132,8 +134,32 @@ def count_calls(request: Request, folder: Path) -> Answer:
 
 
 def fill_the_disk(request: Request, folder: Path) -> Answer:
+    if line := _told(request).get("line"):  # as a compiler or a linker does
+        print(line)
+        os.abort()
     said = os.strerror(errno.ENOSPC) + _told(request).get("why", "")
-    raise OSError(errno.ENOSPC, said, "model.pt2")
+    raise OSError(errno.ENOSPC, said, _told(request).get("place", "model.pt2"))
+
+
+def unpack_and_die(request: Request, folder: Path) -> Answer:
+    """Leave what PyTorch 2.11's loader does, as a program that crashes."""
+    _unpack(request, folder)
+    os.abort()
+
+
+def unpack_and_hang(request: Request, folder: Path) -> Answer:
+    _unpack(request, folder)
+    return hang(request, folder)
+
+
+def _unpack(request: Request, folder: Path) -> None:
+    unpacked = Path(tempfile.mkdtemp("", "", "/tmp"))
+    unpacked = unpacked.rename(unpacked.with_name(secrets.token_hex(3)))
+    model = unpacked / "model" / "data" / "aotinductor" / "model"
+    model.mkdir(parents=True)
+    text = f"// Compile cmd\n// g++ -c -o {folder}/inductor/cab/cab.o\n"
+    (model / "cab.wrapper.cpp").write_text(text)
+    Path(_told(request)["note"]).write_text(str(unpacked))
 
 
 def remove_server_folder(request: Request, folder: Path) -> Answer:

@@ -15,6 +15,8 @@ from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.checking.check import check
+from shrinkfx.worker.checking.with_aoti import with_aoti
+from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import Inputs
 
@@ -44,6 +46,7 @@ def tried(
     folder: Path,
     load: Callable[[], Compiled],
     of: nn.Module | None = None,
+    recording: Recording | None = None,
 ) -> tuple[Checked, list[str]]:
     """Check a program that passes at 3 rows, and may fail at 4.
 
@@ -60,9 +63,13 @@ def tried(
     stages: list[str] = []
     setup = Setup(str(folder))
     run = Rebuilt(exported, example, failing, passing=passing)
-    answer = check(setup, run, CheckOptions(), stages.append, folder)
-    assert isinstance(answer, Checked)
-    return answer, stages
+    note = stages.append
+    if recording:
+        said = with_aoti(setup, run, CheckOptions(), note, folder, recording)
+    else:
+        said = check(setup, run, CheckOptions(), note, folder)
+    assert isinstance(said, Checked)
+    return said, stages
 
 
 def wrong_at(*rows: int) -> Compiled:
@@ -103,3 +110,24 @@ def test_program_with_buffers_is_loaded_again(
 ) -> None:
     answer, _ = tried(monkeypatch, tmp_path, Counts, Counts())
     assert answer.difference is None
+
+
+def test_values_that_are_saved_of_both_lie_in_the_folder_of_the_check(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """C++ saves them below the current folder, which is the user's."""
+    here, folder = tmp_path / "here", tmp_path / "check"
+    here.mkdir()
+    folder.mkdir()
+    monkeypatch.chdir(here)
+    wrote: list[Path] = []
+
+    def compiled(x: Tensor) -> Tensor:
+        Path("tmp").mkdir(exist_ok=True)
+        (Path("tmp") / f"aoti_torchbefore_0_{len(x)}.pt").touch()
+        wrote.append(Path.cwd())
+        return x * 2
+
+    tried(monkeypatch, folder, lambda: compiled, recording=Recording(folder))
+    assert list(here.iterdir()) == []
+    assert wrote == [folder / "passing", folder]  # what is read is the last one's

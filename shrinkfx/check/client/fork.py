@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import socket
 import tempfile
 import threading
 from pathlib import Path
 from typing import Protocol
 
+from shrinkfx import unpacked
 from shrinkfx.check.client.line import Line
 from shrinkfx.check.client.orphans import kill_marked, new_mark
 from shrinkfx.check.client.server import log_in
@@ -108,7 +108,7 @@ class Fork:
 
     def _remove(self) -> None:
         kill_marked(self._mark)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        unpacked.remove(self.directory)
 
     @property
     def log(self) -> str:

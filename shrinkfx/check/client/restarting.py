@@ -42,6 +42,12 @@ _MORE = "free some space, set TMPDIR to a folder that has more, or raise --max-d
 
 _LEAST_BYTES = 1 << 20
 
+OUT_REMOVED = (
+    REMOVED[0],
+    "leave it there until the run is over, and run the same command again",
+)
+"""What to say of a run's own folder that is gone."""
+
 
 class RestartingServer(Server):
     """Asks again what a process has died of, once; then that has no answer.
@@ -88,18 +94,26 @@ class RestartingServer(Server):
             WorkerError: the process dies whatever it is asked, or cannot be started;
                 or there is no GPU any more.
             BudgetExhausted: the time is up.
-            StorageError: the disk is full, so that the answer means nothing.
+            StorageError: the disk is full, so that the answer means nothing; or a
+                folder of the run was removed.
         """
         self._asking(request.task)
         ending = self._asked(request)
         if isinstance(request.task, Describe) and _is_described(ending):
             self._described[request.options.graph] = request
             self._lost.discard(request.options.graph)
+        self._refuse_if_removed()
         refuse_if_full(ending, self._folders)
         _refuse_if_lost(ending)
         self._answered()
         self._heard(ending)
         return ending
+
+    def _refuse_if_removed(self) -> None:
+        """Go on with nothing that has no place to lie: SQLite would not notice."""
+        for folder in self._folders:
+            if not folder.is_dir():
+                raise StorageError(str(folder), *OUT_REMOVED)
 
     def fork(self, request: Request) -> Ending:
         """Have the process fork, with what candidates are cut from described."""
@@ -233,8 +247,25 @@ def refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
     for folder in folders:
         if found := _TOO_MUCH.search(said):
             raise StorageError(str(folder), found[1], _MORE)
-        if _FULL in said or shutil.disk_usage(folder).free < _LEAST_BYTES:
-            raise StorageError(str(folder), "the disk is full", "free some space")
+        if shutil.disk_usage(folder).free < _LEAST_BYTES:
+            raise _full(str(folder), folders)
+    if line := _SAID_FULL.search(said):  # elsewhere, or there is some space again
+        _, _, what = line[0].partition(": ")  # and who says so, the linker perhaps
+        named = _PATH.findall(what)
+        raise _full(named[-1] if named else str(folders[0]), folders)
+
+
+_SAID_FULL = re.compile(rf"^.*{_FULL}.*$", re.MULTILINE)
+
+_PATH = re.compile(r"(?<![^\s'\"])/[^\s:'\"]+")
+
+
+def _full(place: str, folders: tuple[Path, ...]) -> StorageError:
+    """Say which disk is full; what a check writes itself lies in the first folder."""
+    elsewhere = ", or set TMPDIR to a folder on a disk that has more"
+    is_temporary = place.startswith(str(folders[0]))
+    advice = "free some space" + (elsewhere if is_temporary else "")
+    return StorageError(place, "the disk is full", advice)
 
 
 def _refuse_if_lost(ending: Ending) -> None:

@@ -19,13 +19,13 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 import shrinkfx
-from shrinkfx import scratch
+from shrinkfx import scratch, unpacked
 from shrinkfx.check.client import bare_environment
 from shrinkfx.check.client.interrupts import held_interrupt
 from shrinkfx.check.client.line import Line
 from shrinkfx.check.client.orphans import kill_marked, new_mark
 from shrinkfx.check.client.stem import ADOPTION, Stem
-from shrinkfx.errors import LoadError, StorageError, WorkerError
+from shrinkfx.errors import LoadError, StorageError, UsageError, WorkerError
 from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, sample
 from shrinkfx.program.words import LINE, cut, printable
@@ -44,6 +44,11 @@ GUARDED_WORKER = (*_MODULE, "shrinkfx.worker.cpu_memory.guard_pages")
 
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)
 """How a worker ends that was killed: no program that it loads does that to it."""
+
+_NOEXEC = (
+    "{}: it is mounted noexec, so that no compiled program can be loaded from there: "
+    "set TMPDIR to a folder on a disk that is not"
+)
 
 REMOVED = (
     "it was removed in the middle of the work",
@@ -67,6 +72,9 @@ class Server:
         gpus: numbers of those that its forks are spread over; it uses the first.
         leaves_stem: leave a process behind that can become another server.
         beside: a server whose stem this one is to be, where that makes no difference.
+
+    Raises:
+        UsageError: nothing can be loaded from ``$TMPDIR``, whatever is compiled.
     """
 
     def __init__(
@@ -88,6 +96,8 @@ class Server:
         leaves_stem: bool = False,
         beside: Server | None = None,
     ) -> None:
+        if not scratch.may_be_loaded_from():
+            raise UsageError(_NOEXEC.format(scratch.root().parent))
         self.directory = Path(tempfile.mkdtemp(prefix="server-", dir=scratch.root()))
         self._command, self._environment = command, environment
         self._cwd = cwd if environment is not None else self.directory / _EMPTY
@@ -202,7 +212,7 @@ class Server:
             self._process.stdout.close()
             self._end_stem()
             kill_marked(self._mark)
-            shutil.rmtree(self.directory, ignore_errors=True)
+            unpacked.remove(self.directory)
 
     def __enter__(self) -> Self:
         return self

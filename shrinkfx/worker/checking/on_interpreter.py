@@ -86,7 +86,8 @@ def _ask(
     note(Stage.LOAD)
     before, reference = runs
     compiled = interpreter.load(code, probe)
-    if failure := before.fails(compiled, note):
+    near = recording.apart(compiled) if recording else compiled
+    if failure := before.fails(near, note):
         return failure
     if before.ran and mutates(code.exported):
         compiled = interpreter.load(

@@ -68,7 +68,8 @@ def with_aoti(
         print(f"shrinkfx: its weights go into the package: {error}", flush=True)
         inside = _with_weights_inside(options)
         return with_aoti(setup, run, inside, note, folder, recording)
-    if failure := before.fails(with_tails(compiled, run, options)[0], note):
+    near = with_tails(compiled, run, options)[0]
+    if failure := before.fails(recording.apart(near) if recording else near, note):
         return failure
     if run.passing and mutates(run.exported):
         # With the buffers that it had at first.

@@ -40,6 +40,9 @@ from shrinkfx.worker.explaining.scheduled import (
 _HOOK = "set_kernel_post_grad_provenance_tracing"
 _BEFORE, _AFTER, _LEFT = "before", "after", "left"
 _RESULTS = "results.pt"
+_PASSING = "passing"
+_SAVED = Path("tmp", "aoti_torch")
+"""As AOTInductor's C++ has it, below the working directory."""
 _OWN = ("aten.", "prims.")
 """Operators of PyTorch's: what these write, they declare."""
 
@@ -78,8 +81,7 @@ class Recording:
         self._makers: dict[str, int] = {}
         self._number, self._calling = 0, False
         self._lowering: object = None
-        # As AOTInductor's C++ has it, below the working directory.
-        self._files = self.folder / "tmp" / "aoti_torch"
+        self._files = self.folder / _SAVED
 
     @contextlib.contextmanager
     def generating(self) -> Iterator[None]:
@@ -222,6 +224,15 @@ class Recording:
     def keeping(self, compiled: Callable[..., Any]) -> Kept:
         """Have the compiled program leave its results as well."""
         return Kept(compiled, self.folder)
+
+    def apart(self, compiled: Callable[..., Any]) -> Kept:
+        """Have a run that passes leave all that where nobody reads it.
+
+        Else it would lie in the folder that the user works in.
+        """
+        folder = self.folder / _PASSING
+        (folder / _SAVED).mkdir(parents=True, exist_ok=True)
+        return Kept(compiled, folder)
 
     def results(self) -> list[Any] | None:
         """Read what the last call has given; None if it came to no end."""

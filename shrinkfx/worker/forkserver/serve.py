@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 
+from shrinkfx import unpacked
 from shrinkfx.protocol.answers import Answer, Done, Ending
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import MARK, Request
@@ -40,6 +41,9 @@ from shrinkfx.worker.forkserver.supervise import (
 from shrinkfx.worker.forkserver.warm import Device, WarmChildren
 
 CANCEL = "cancel"
+
+_CHILD = "child-"
+"""How the folders of children are called."""
 
 Answerer = Callable[[Request], Work]
 """Choose what a child does for a request, and have ready what it finds when born."""
@@ -181,7 +185,7 @@ class _Server:
             pass
         finally:
             kill_descendants()
-            shutil.rmtree(self.directory, ignore_errors=True)
+            unpacked.remove(self.directory)
 
     def _answer(self, request: Request) -> None:
         used = used_cpu_s()
@@ -193,13 +197,15 @@ class _Server:
             self.line.write(done)
             return
         self.number += 1
-        folder = self.directory / f"child-{self.number}"
+        folder = self.directory / f"{_CHILD}{self.number}"
         folder.mkdir()
         warm = self._taken(request, folder)
         ending = supervise(work, request, folder, self._cancelled, self.forks, warm)
         self.heard(request, ending)
         self.line.write(replace(ending, cpu_seconds=ending.cpu_seconds + used))
         shutil.rmtree(folder, ignore_errors=True)
+        # One of these may have compiled a package that others of them load.
+        unpacked.clear(str(self.directory / _CHILD))
 
     def _taken(self, request: Request, folder: Path) -> int | None:
         """Have a warm child do it, if there is one, and the next get ready."""
@@ -281,7 +287,7 @@ def _leave_on_sigterm(directory: Path) -> None:
         if os.getpid() != server:  # a process that loading has forked
             os._exit(128 + signal.SIGTERM)
         kill_descendants()
-        shutil.rmtree(directory, ignore_errors=True)
+        unpacked.remove(directory)
         os._exit(128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, leave)
