@@ -182,6 +182,8 @@ def _with_the_lie(found: Explanation, lie: Lie) -> Explanation:
 
 def _beside_the_lie(found: Explanation, lie: Lie) -> tuple[str, ...]:
     """Say where it shows, as far as that is known."""
+    if lie.is_of_values:
+        return found.cause if found.guilty else ()
     told = [part for part in (found.chain, found.values, found.halted) if part]
     if not any(part.cause for part in told):
         return (f"{_READ}.",)

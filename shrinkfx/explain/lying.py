@@ -1,4 +1,4 @@
-"""Which operators of a minimum are not what their fake kernels say.
+"""Which operators of a minimum are not what their fake kernels say, or no measure.
 
 One run in eager tells it of custom operators, at the sizes that the minimum has:
 nothing is compiled. What the original was like is told where the minimum tells nothing.
@@ -15,7 +15,12 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import operators_left
 from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.operators import FakeMismatch, OperatorFinding, What
+from shrinkfx.protocol.operators import (
+    OF_VALUES,
+    FakeMismatch,
+    OperatorFinding,
+    What,
+)
 from shrinkfx.protocol.tasks import ExamineCandidate
 from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
@@ -23,7 +28,7 @@ from shrinkfx.report.explanation.operators import Operator
 SECONDS = 10.0
 """What the run in eager may take."""
 
-_OF_THE_FAKE = {What.FAKE, What.FIXES}
+_BLAMED = {What.FAKE, What.FIXES, *OF_VALUES}
 
 
 def lying(minimum: Minimum, in_original: Mapping[str, FakeMismatch]) -> tuple[Lie, ...]:
@@ -55,7 +60,8 @@ def _lies(
             one = by_node[0]
             place = "" if one.place is None else f"[{one.place}]"
             was = one.declared, one.made
-            yield Lie(operator, one.said, one.fake_kernel, False, place, *was)
+            facts = one.said, one.fake_kernel, False, place, *was
+            yield Lie(operator, *facts, what=one.what)
         elif operator.name in in_original:
             lie = in_original[operator.name]
             said = f"{lie.said} (result {lie.place})" if lie.place else lie.said
@@ -75,4 +81,4 @@ def _examined(minimum: Minimum) -> tuple[OperatorFinding, ...]:
             client.ask(ExamineCandidate(candidate, str(path.resolve()), SECONDS))
         rows = path.read_text().splitlines() if path.exists() else []
     found = [OperatorFinding.from_line(row) for row in rows if row.endswith("}")]
-    return tuple(one for one in found if one.what in _OF_THE_FAKE)
+    return tuple(one for one in found if one.what in _BLAMED)

@@ -149,6 +149,21 @@ class What(StrEnum):
     FAKE = "fake"
     FIXES = "fixes"
     DIES = "dies"
+    STRAYS = "strays"
+    UNFILLED = "unfilled"
+    UNSTEADY = "unsteady"
+    LAYOUT = "layout"
+
+
+OF_VALUES = {
+    What.STRAYS: "gives other values where other bytes lie around its arguments: it "
+    "reads outside of them",
+    What.UNFILLED: "returns values made of memory that it has not filled",
+    What.UNSTEADY: "gives other values each time for the same arguments",
+    What.LAYOUT: "gives other values for the same arguments with other strides, though "
+    "its tag flexible_layout lets compilers change these",
+}
+"""What an operator's values depend on, besides those of its arguments."""
 
 
 _UNDECLARED = "which its schema does not declare"
@@ -198,6 +213,8 @@ class OperatorFinding(Reported):
                 where = "in eager at sizes that the program declares"
                 told = f"dies of {self.error} {where}"
                 return ", ".join(filter(None, (told, self.call)))
+            case what if what in OF_VALUES:
+                return ", ".join(filter(None, (OF_VALUES[what], self.call)))
         told = f"has a fake kernel that {self._promises()}"
         return ", ".join(filter(None, (told, self.call)))
 

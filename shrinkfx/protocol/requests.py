@@ -131,6 +131,8 @@ class CheckOptions(ComparisonOptions, Message):
             or None where it has none such.
         lies: what its operators may be wrong about in eager, and one of them must, or
             it passes: ``FakeMismatch.about``; () where nobody asks.
+        bounded: operators that read nothing outside of their arguments, as it may call
+            them, or it passes; () where nobody asks.
         tails: operators whose results end before they are declared to: it fails only if
             it does so whatever lies behind these ends (``worker/checking/tails.py``).
     """
@@ -161,6 +163,7 @@ class CheckOptions(ComparisonOptions, Message):
     kernels: tuple[str, ...] = ()
     data: str | None = None
     lies: tuple[str, ...] = ()
+    bounded: tuple[str, ...] = ()
     tails: tuple[str, ...] = ()
 
 

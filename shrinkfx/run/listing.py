@@ -24,9 +24,11 @@ from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.order import in_order_of_use
 from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.namespaces import PYTORCHS
 from shrinkfx.program.words import first_line
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.listed import Listed
+from shrinkfx.protocol.operators import OF_VALUES
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.judging import confirm_plainly, fails_plainly
 from shrinkfx.run.oracles import asking_ahead, oracle_for
@@ -148,7 +150,23 @@ def _failing_by_the_same(subject: Subject, found: SearchResult) -> Subject:
     if target.stage not in (Stage.RUN, Stage.COMPARE):
         return subject
     left = (m for m in subject.other_causes.mismatches if m.within in best.keep)
-    return subject.with_options(lies=tuple(dict.fromkeys(m.about for m in left)))
+    subject = subject.with_options(lies=tuple(dict.fromkeys(m.about for m in left)))
+    return _within_bounds(subject, best)
+
+
+def _within_bounds(subject: Subject, best: Candidate) -> Subject:
+    """Have operators read only what they are given, if those of the original do.
+
+    Less is given to what stays the same: it may fail by what lies beside that alone.
+    """
+    targets = {best.target(name) for name in best.operators}
+    custom = {each for each in targets if each.partition(".")[0] not in PYTORCHS}
+    astray = {
+        found.operator
+        for found in subject.other_causes.examined
+        if found.what in OF_VALUES
+    }
+    return subject.with_options(bounded=tuple(sorted(custom - astray)))
 
 
 def _begun(

@@ -18,9 +18,9 @@ from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.kernel_values import Wrong
-from shrinkfx.protocol.operators import OperatorFinding, What
+from shrinkfx.protocol.operators import OF_VALUES, OperatorFinding, What
 from shrinkfx.report.explanation.chain import Chain
-from shrinkfx.report.explanation.lies import NOT_AS_DECLARED
+from shrinkfx.report.explanation.lies import NOT_AS_DECLARED, Lie
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.testing import chain, operator, skeleton, whole
@@ -100,6 +100,18 @@ def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
     assert told.liar is not None
     while_compiled = replace(minimum, target=Signature(Kind.CRASH, Stage.COMPILE, "x"))
     assert explain(while_compiled, Shown(lies=lies)).lies == ()
+
+
+def test_operator_that_is_no_measure_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    minimum = asked(whole(chain("x", "shift", "relu")))
+    shift, relu = operators_left(minimum.candidate)
+    lie = Lie(shift, OF_VALUES[What.UNSTEADY], what=What.UNSTEADY)
+    monkeypatch.setattr(cause, "lying", lambda *_: (lie,))
+    told = explain(minimum, Shown(minimal=True))
+    assert (told.guilty, told.cause[0]) == ((shift,), lie.sentence)
+    wrong = WrongValue(guilty=(relu,), wrong=WRONG, kernel="cpp_fused_relu_0")
+    monkeypatch.setattr(cause, "values", lambda _: wrong)
+    assert explain(minimum, Shown()).guilty == (shift,)
 
 
 def test_lie_is_told_once_where_a_kernel_dies_of_it(

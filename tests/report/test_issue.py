@@ -13,7 +13,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.kernel_values import Wrong
-from shrinkfx.protocol.operators import OperatorFinding, What
+from shrinkfx.protocol.operators import OF_VALUES, OperatorFinding, What
 from shrinkfx.report.carried import Carried, InCompiler
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.compiling import Halted
@@ -322,6 +322,23 @@ def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> 
     assert "other versions of PyTorch" not in text
     anonymous = text_of(replace(FACTS, anonymous=True), found)
     assert "ops.py" not in anonymous
+
+
+@pytest.mark.parametrize("what", list(OF_VALUES))
+def test_author_of_an_operator_that_is_no_measure_is_told_how_that_is_seen(
+    what: What,
+) -> None:
+    mix = Operator("mix", "mine.mix.default")
+    said = OperatorFinding("mine.mix.default", what, "mix", "given x[2]").said
+    lie = Lie(mix, said, what=what)
+    assert lie.sentence == f"{mix} {said}."
+    text = text_of(
+        FACTS, Explanation(cause=(lie.sentence,), guilty=(mix,), lies=(lie,))
+    )
+    assert text.startswith("# mine.mix: its kernel is wrong")
+    assert "**For whoever wrote `mine.mix`: do not file this with PyTorch.**" in text
+    assert "call it in eager" in text.lower()
+    assert "opcheck" not in text
 
 
 def test_author_is_told_what_is_declared_what_is_given_and_three_versions() -> None:

@@ -26,10 +26,12 @@ from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid, Raised
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.listed import Fitted, Listed, Typed
+from shrinkfx.protocol.operators import OperatorFinding, What
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate, FitRewrites, ListCandidate
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.warned import OtherCauses
+from shrinkfx.run import listing as making_smaller
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.listing import (
     MINIMAL,
@@ -185,6 +187,19 @@ def test_what_operators_are_wrong_about_stays_the_same(tmp_path: Path) -> None:
         found, _ = reduced(tmp_path, worker, target=target, causes=causes)
         assert found.made_of is not None
         assert {o.lies for o in worker.options} == {kept}
+
+
+def test_custom_operators_stay_within_what_they_are_given(tmp_path: Path) -> None:
+    """Not those of which it is known that the original's do not."""
+    tanh = "aten.tanh.default"
+    for what, bounded in ((What.WRITES, (tanh,)), (What.STRAYS, ())):
+        causes = OtherCauses(examined=(OperatorFinding(tanh, what, "tanh"),))
+        worker = Worker(lambda _: True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(making_smaller, "PYTORCHS", frozenset())
+            reduced(tmp_path, worker, causes=causes)
+        asked = {o.bounded for o in worker.options}
+        assert {tuple(b for b in some if b == tanh) for some in asked} == {bounded}
 
 
 DIES = Ending("signal", signal.SIGFPE, Stage.PASSING)

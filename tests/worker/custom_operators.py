@@ -137,3 +137,41 @@ LIBRARY.define("taken_apart(Tensor x) -> Tensor")  # type: ignore[no-untyped-cal
 LIBRARY.impl(  # type: ignore[no-untyped-call]
     "taken_apart", _returned, "CompositeImplicitAutograd"
 )
+
+
+def _behind(x: Tensor) -> Tensor:
+    end = x.data_ptr() + x.numel() * x.itemsize
+    return x + (ctypes.c_float.from_address(end).value > 1e9)
+
+
+def _half_filled(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    out.view(-1)[:-1] = x.reshape(-1)[:-1]
+    return out
+
+
+def _counting(x: Tensor) -> Tensor:
+    CALLS.append(len(CALLS))
+    return x + CALLS[-1]
+
+
+def _random(x: Tensor) -> Tensor:
+    return x + torch.rand_like(x)
+
+
+def _as_it_lies(x: Tensor) -> Tensor:
+    return x.as_strided(x.shape, (x.shape[1], 1)) * 1
+
+
+CALLS: list[int] = []
+for _name, _tags, _function in (
+    ("behind", (), _behind),
+    ("half_filled", (), _half_filled),
+    ("counting", (), _counting),
+    ("random", (), _random),
+    ("as_it_lies", (torch.Tag.flexible_layout,), _as_it_lies),
+    ("as_it_lies_exactly", (torch.Tag.needs_exact_strides,), _as_it_lies),
+):
+    LIBRARY.define(f"{_name}(Tensor x) -> Tensor", tags=_tags)
+    LIBRARY.impl(_name, _function, "CPU")
+    torch.library.register_fake(f"declared::{_name}", torch.empty_like)

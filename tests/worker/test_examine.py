@@ -228,6 +228,31 @@ def test_operator_that_kills_its_process_is_named_with_the_sizes(
     assert (before.what, before.argument) == (What.WRITES, "y")
 
 
+@pytest.mark.parametrize(
+    ("call", "what", "said"),
+    [
+        (OPS.behind, "strays", "it reads outside of them, given x[4, 3]"),
+        (OPS.half_filled, "unfilled", "memory that it has not filled"),
+        (OPS.counting, "unsteady", "each time for the same arguments"),
+        (OPS.as_it_lies, "layout", "its tag flexible_layout lets compilers"),
+    ],
+)
+def test_what_values_hang_on_besides_those_of_arguments_is_seen(
+    call: Call, what: str, said: str, tmp_path: Path
+) -> None:
+    ((kind, text),) = found(program(call, torch.randn(4, 3), dynamic=False), tmp_path)
+    assert kind == what
+    assert said in text
+
+
+@pytest.mark.parametrize("call", [OPS.as_it_lies_exactly, OPS.random])
+def test_random_numbers_and_fixed_strides_are_no_findings(
+    call: Call, tmp_path: Path
+) -> None:
+    made = program(call, torch.randn(4, 3), dynamic=False)
+    assert found(made, tmp_path) == []
+
+
 def test_where_a_fake_kernel_stands_is_told_if_a_file_has_it() -> None:
     source = Path(custom_operators.__file__)
     lines = source.read_text().splitlines()

@@ -1,10 +1,10 @@
-"""An operator whose result is not what its fake kernel says."""
+"""An operator whose result is not what its fake kernel says, or no truth at all."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shrinkfx.protocol.operators import TensorFacts
+from shrinkfx.protocol.operators import OF_VALUES, TensorFacts, What
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.operators import Operator
 
@@ -24,6 +24,7 @@ class Lie(Message):
         result: which of several results it is of, ``[1]``; or ''.
         declared, made: that result, as it is promised and as it is; None where that
             is not known, or not what is wrong.
+        what: is wrong with it; of ``OF_VALUES`` where eager itself is no truth.
     """
 
     operator: Operator
@@ -33,12 +34,20 @@ class Lie(Message):
     result: str = ""
     declared: TensorFacts | None = None
     made: TensorFacts | None = None
+    what: What = What.FAKE
 
     @property
     def sentence(self) -> str:
         """State it as the cause of a failure."""
+        if self.is_of_values:
+            return f"{self.operator} {self.said}."
         where = "in the original it " if self.in_original else "it "
         return f"{self.operator} lies about its result: {where}{self._placed()}."
+
+    @property
+    def is_of_values(self) -> bool:
+        """Tell whether its values hang on more than those of its arguments."""
+        return self.what in OF_VALUES
 
     @property
     def place(self) -> str:

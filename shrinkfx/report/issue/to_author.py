@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shrinkfx.protocol.operators import differing
+from shrinkfx.protocol.operators import OF_VALUES, What, differing
 from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
@@ -23,8 +23,9 @@ class Wrong:
     """A custom operator that is at fault.
 
     Attributes:
-        what: of it is wrong: its ``fake kernel``, or its ``schema``.
+        what: of it is wrong: its ``fake kernel``, its ``schema``, or its ``kernel``.
         does: what that does which is wrong.
+        so: what that means for compiled code.
         lie: the result that is not as declared; None where the schema is wrong.
         writes: to what it writes, where it declares that it writes nothing.
     """
@@ -34,6 +35,7 @@ class Wrong:
     does: str
     lie: Lie | None = None
     writes: str = ""
+    so: str = "compiled code believes it"
 
     @property
     def name(self) -> str:
@@ -53,6 +55,9 @@ class Wrong:
 def addressed_to(explanation: Explanation) -> Wrong | None:
     """Tell whose author the issue is for; None: it is PyTorch's."""
     lie, values = explanation.liar, explanation.values
+    if lie is not None and lie.is_of_values:
+        does, so = OF_VALUES[lie.what], _SO.get(lie.what, _NO_MEASURE)
+        return Wrong(lie.operator, "kernel", does, lie=lie, so=so)
     if lie is not None and lie.operator.is_custom:
         promises = "promises another result than the operator returns"
         return Wrong(lie.operator, "fake kernel", promises, lie=lie)
@@ -65,12 +70,30 @@ def addressed_to(explanation: Explanation) -> Wrong | None:
     return None
 
 
+_NO_MEASURE = "eager, which compiled code is held against, is no measure then"
+
+_SO = {What.LAYOUT: "compiled code has changed them, or may"}
+
+_HOW = {
+    What.STRAYS: "Call it in eager under AddressSanitizer, or with arguments that end "
+    "where a page does, whose values are those of the script below.",
+    What.UNFILLED: "Call it in eager with the arguments of the script below after "
+    "`torch.use_deterministic_algorithms(True, warn_only=True)`: PyTorch fills the "
+    "memory that it hands out with NaN then.",
+    What.UNSTEADY: "Call it in eager twice, with the arguments of the script below and "
+    "the same seed, and compare what it gives.",
+    What.LAYOUT: "Call it in eager with the arguments of the script below, and with "
+    "the same values in tensors of other strides, such as `x.contiguous()`.",
+}
+"""How it is seen of what is no part of ``opcheck``."""
+
+
 def address(facts: IssueFacts, wrong: Wrong) -> str:
     """Say who is to read it, and what is wrong."""
     return (
         f"> **For whoever wrote `{wrong.name}`: do not file this with PyTorch.** The "
         f"{wrong.what} of `{wrong.name}`{wrong.place(facts)} {wrong.does}, and "
-        "compiled code believes it."
+        f"{wrong.so}."
     )
 
 
@@ -113,6 +136,9 @@ def contradiction(facts: IssueFacts, wrong: Wrong) -> str:
 
 def seeing(wrong: Wrong, script: str) -> Iterator[str]:
     """Say how the contradiction is seen without a compiler: lines to be pasted."""
+    if wrong.lie is not None and wrong.lie.is_of_values:
+        yield _HOW[wrong.lie.what]
+        return
     operator = wrong.operator.operator
     pasted = opcheck_of(operator, wrong.test, script)
     if pasted is None:

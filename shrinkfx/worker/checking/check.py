@@ -16,6 +16,7 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.checking import evidence
+from shrinkfx.worker.checking.bounds import straying
 from shrinkfx.worker.checking.compare import Closeness
 from shrinkfx.worker.checking.lies import other_lies
 from shrinkfx.worker.checking.on_interpreter import on_interpreter
@@ -115,6 +116,10 @@ def _checked(
     if options.lies:
         note(Stage.EAGER)
         if why := other_lies(run, options.lies):
+            return Stopped(why)
+    if options.bounded:
+        note(Stage.EAGER)
+        if why := straying(run, options.bounded):
             return Stopped(why)
     check = on_interpreter if setup.backend == Backend.INTERPRETER else with_aoti
     return check(setup, run, options, note, folder, recording)

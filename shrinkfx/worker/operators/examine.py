@@ -4,7 +4,8 @@ A compiler believes schema and fake kernel. So the program runs in eager, at its
 sizes and at others that it declares, and around each call of a custom operator it is
 seen whether it writes to arguments, or returns their memory, without declaring that
 (what ``torch.library.opcheck`` calls ``test_schema``), and whether its fake kernel, as
-it is now, promises what it returns (``test_faketensor``). ``eager/fake_mismatch.py``
+it is now, promises what it returns (``test_faketensor``). It is called again, to see
+what else its values depend on (``repeated.py``). ``eager/fake_mismatch.py``
 compares with the metadata instead, which the file brings. Only what was seen is
 stated.
 """
@@ -30,11 +31,12 @@ from shrinkfx.protocol.tasks import Examine, ExamineCandidate
 from shrinkfx.worker.eager.fake_mismatch import facts_of, is_branching
 from shrinkfx.worker.eager.inputs_at import inputs_at
 from shrinkfx.worker.eager.intermediates import SEED, copy_of
-from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.model import Inputs, Keywords, Program, flat_inputs
 from shrinkfx.worker.operators.arguments import Given, call_in_words, tensors_given
 from shrinkfx.worker.operators.custom import is_custom
 from shrinkfx.worker.operators.promises import Promises, broken, promised_by
 from shrinkfx.worker.operators.registered import fake_kernel_of
+from shrinkfx.worker.operators.repeated import hangs_on
 from shrinkfx.worker.sizes.read_space import find_space
 
 _MOST_BYTES = 1 << 28
@@ -180,6 +182,7 @@ class _Observer(fx.Interpreter):
         self._examination.at.write_text(f"{n.target} ({n.name}) {words}")
         try:
             value = self._run(n)
+            hanging = list(_hanging_on(n.target, args, kwargs))
         finally:
             self._examination.at.write_text("")  # what dies now is another
         real = pytree.tree_leaves(value)
@@ -190,6 +193,9 @@ class _Observer(fx.Interpreter):
             self._examination.note(found, n.target)
         elif promised is not None:
             self._examination.look(n, words, promised, real)
+        for what in hanging:
+            found = OperatorFinding(str(n.target), what, n.name, call=words)
+            self._examination.note(found, n.target)
         self._examination.operators.add(str(n.target))
         return value
 
@@ -213,6 +219,14 @@ class _Observer(fx.Interpreter):
             operator = str(n.target)
             found = OperatorFinding(operator, what, n.name, argument=argument)
             self._examination.note(found, n.target)
+
+
+def _hanging_on(target: Any, args: Sequence[Any], kwargs: Keywords) -> Iterator[What]:
+    """Call it again; what raises then has given a result before, and tells nothing."""
+    try:
+        yield from hangs_on(target, args, kwargs)
+    except Exception as error:  # noqa: BLE001 - whatever the user's operator raises
+        print(f"shrinkfx: {target}, called again: {error}", flush=True)
 
 
 def _undeclared(

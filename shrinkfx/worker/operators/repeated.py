@@ -1,0 +1,159 @@
+"""An operator called again with the same values: what else its result depends on.
+
+What reads past the end of an argument, or does not fill its result, gives what lay in
+memory. Eager is the truth that compiled code is held against, so all else rests on
+that. Each call is given copies, in memory of which all is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.utils.deterministic
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from shrinkfx.protocol.operators import What
+from shrinkfx.worker.eager.intermediates import SEED, span
+from shrinkfx.worker.model import Keywords
+from shrinkfx.worker.operators.arguments import tensors_given
+
+_AROUND = 4096
+"""Bytes before and behind each argument."""
+
+_FILLINGS = (0x00, 0x5A)
+"""Bytes: zeros, and large numbers of any dtype, which are no NaN."""
+
+_CLOSE = 1e-3
+"""Relative to the largest value; threads add in another order."""
+
+_MOST_BYTES = 1 << 26
+"""Larger arguments are not copied so often."""
+
+
+def hangs_on(target: Any, args: Sequence[Any], kwargs: Keywords) -> Iterator[What]:
+    """Call a functional operator again, and say what its results depend on.
+
+    Of what gives other values each time nothing else can be told.
+
+    Raises:
+        Exception: what the operator raises.
+    """
+    if not _may_be_repeated(target, args, kwargs):
+        return
+
+    def call(place: Callable[[Any], Any]) -> list[Any]:
+        given = pytree.tree_map(place, (tuple(args), kwargs))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            return pytree.tree_leaves(target(*given[0], **given[1]))
+
+    first, second = (call(_among(_FILLINGS[0])) for _ in range(2))
+    with _fresh_memory_filled():
+        filled = call(_among(_FILLINGS[0]))
+    if any(map(_is_left_as_it_was, first, filled)):
+        yield What.UNFILLED
+    elif not _alike(first, second):
+        yield What.UNSTEADY
+    else:
+        if not _alike(first, call(_among(_FILLINGS[1]))):
+            yield What.STRAYS
+        is_flexible = torch.Tag.flexible_layout in target.tags
+        if is_flexible and not _alike(first, call(_relaid)):
+            yield What.LAYOUT
+
+
+def _may_be_repeated(target: Any, args: Sequence[Any], kwargs: Keywords) -> bool:
+    """Tell whether it declares to change nothing, and what it is given is not large."""
+    given = list(tensors_given(target, args, kwargs))
+    leaves = pytree.tree_leaves((tuple(args), kwargs))
+    return (
+        not target._schema.is_mutable
+        and not any(isinstance(leaf, torch.ScriptObject) for leaf in leaves)
+        and sum(span(t) * t.itemsize for _, t in given) <= _MOST_BYTES
+    )
+
+
+def _among(byte: int) -> Callable[[Any], Any]:
+    """Copy tensors, strides kept, each to among bytes that are all the same."""
+
+    def place(value: Any) -> Any:
+        if not _is_plain(value):
+            return value
+        length = span(value) * value.itemsize
+        memory = torch.empty(
+            length + 2 * _AROUND, dtype=torch.uint8, device=value.device
+        ).fill_(byte)
+        copy = memory[_AROUND : _AROUND + length].view(value.dtype)
+        copy.copy_(value.as_strided((span(value),), (1,)))
+        return copy.as_strided(value.shape, value.stride())
+
+    return place
+
+
+def _relaid(value: Any) -> Any:
+    """Copy a tensor with other strides: contiguous, if it is not."""
+    if not _is_plain(value) or value.dim() < 2:
+        return value
+    if not value.is_contiguous():
+        return value.contiguous()
+    return value.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def _is_plain(value: Any) -> bool:
+    if not isinstance(value, Tensor) or value.layout is not torch.strided:
+        return False
+    return not (value.is_quantized or value.is_conj() or value.is_neg())
+
+
+@contextlib.contextmanager
+def _fresh_memory_filled() -> Iterator[None]:
+    """Have PyTorch fill memory that it hands out: with NaN, or the largest integer."""
+    fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    was = torch.are_deterministic_algorithms_enabled()
+    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was, warn_only=warned)
+        torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
+
+
+def _is_left_as_it_was(value: Any, filled: Any) -> bool:
+    """Tell whether a result holds what its memory was filled with, and only then."""
+    if not isinstance(value, Tensor) or not _is_plain(filled):
+        return False
+    if value.shape != filled.shape or value.dtype != filled.dtype:
+        return False
+    if filled.is_floating_point() or filled.is_complex():
+        return bool((filled.isnan() & ~value.isnan()).any())
+    if filled.dtype == torch.bool:
+        return False
+    most = torch.iinfo(filled.dtype).max
+    return bool(((filled == most) & (value != most)).any())
+
+
+def _alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(some) == len(others) and all(map(_is_like, some, others))
+
+
+def _is_like(some: Any, other: Any) -> bool:
+    if not (isinstance(some, Tensor) and isinstance(other, Tensor)):
+        return True
+    if some.shape != other.shape or some.dtype != other.dtype:
+        return False
+    if not _is_plain(some) or not some.numel():
+        return True
+    if not (some.is_floating_point() or some.is_complex()):
+        return torch.equal(some, other)
+    kind = torch.complex128 if some.is_complex() else torch.float64
+    some, other = some.to(kind), other.to(kind)
+    finite = some.abs().nan_to_num(0.0, 0.0, 0.0)
+    return torch.allclose(
+        some, other, rtol=_CLOSE, atol=_CLOSE * float(finite.max()), equal_nan=True
+    )
