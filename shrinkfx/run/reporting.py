@@ -218,11 +218,10 @@ def _text(path: Path) -> str:
 
 
 def _sources(out: Path) -> dict[str, str]:
-    """Read the generated code that was kept, the kernels' first."""
+    """Read the generated code that was kept, by its place in the run's folder."""
     folder = out / FOLDER / Left.SOURCES
-    found = [path for path in folder.glob("*") if path.is_file()]
-    found.sort(key=lambda path: ("wrapper" in path.name, path.name))
-    return {path.name: _text(path) for path in found}
+    found = sorted(path for path in folder.glob("*") if path.is_file())
+    return {path.relative_to(out).as_posix(): _text(path) for path in found}
 
 
 def _swept(told: Mapping[str, Any]) -> Swept:

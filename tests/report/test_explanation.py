@@ -149,8 +149,11 @@ def test_line_at_fault_is_told_once() -> None:
     chain = Chain(code=(CodeLine(7, "  x = no(y);", at_fault=True),))
     assert in_lines(Explanation(cause=("It dies.",), chain=chain), FAILURE) == (
         "cause:    It dies.",
-        "code:     line 7: x = no(y);",
+        "code:     line 7 of the kernel, counted from its head: x = no(y);",
     )
+    kept = replace(chain, file="explain/sources/k.py")
+    told = in_lines(Explanation(chain=kept), FAILURE)
+    assert told == ("code:     line 7 of explain/sources/k.py: x = no(y);",)
     known = Explanation(cause=("Line 7: `x = no(y);`.",), chain=chain)
     assert len(in_lines(known, FAILURE)) == 1
 

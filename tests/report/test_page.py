@@ -398,6 +398,17 @@ def test_guilty_source_is_the_file_that_the_quoted_lines_are_of() -> None:
     alone = guilty_source(known, {})
     assert alone is not None
     assert (alone.name, alone.first, alone.marked) == ("", 5, 6)
+    assert alone.counted_in == "the kernel, counted from its head"
+
+
+def test_lines_are_found_in_the_kernels_own_file_and_in_that_kernel() -> None:
+    code = (CodeLine(2, "    x = no()", at_fault=True),)
+    known = Explanation(chain=Chain(kernel="k_1", code=code))
+    text = "def k_0(x):\n    x = no()\n\ndef k_1(x):\n    x = no()\n"
+    files = {"a/wrapper.cpp": text, "a/benchmark.py": text, "a/k_1.py": f"\n{text}"}
+    found = guilty_source(known, files)
+    assert found is not None
+    assert (found.name, found.marked) == ("a/k_1.py", 6)
 
 
 def test_kernel_without_a_line_at_fault_is_found_by_its_name() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.program.words import cut
+from shrinkfx.report.explanation.code import text_of
 from shrinkfx.report.explanation.decisions import by_hand, lines
 from shrinkfx.report.explanation.guide import Guide, Outcome, Row
 from shrinkfx.report.explanation.operators import Operator
@@ -62,7 +63,8 @@ def _code(explanation: Explanation) -> Iterator[str]:
             text = line.text.strip()
             is_told = any(f"`{text}`" in said for said in explanation.cause)
             if line.at_fault and not is_told:
-                yield f"code:     line {line.number}: {cut(text, _WIDTH)}"
+                where = f"line {line.number} of {text_of(part.file)}"
+                yield f"code:     {where}: {cut(text, _WIDTH)}"
 
 
 def _operators(left: Sequence[Operator]) -> Iterator[str]:

@@ -136,15 +136,17 @@ class Source:
     """A file of generated code.
 
     Attributes:
-        name: of the file; '' for lines of which no file was kept.
+        name: of the file, below the run's folder; '' for lines of which none was kept.
         first: the number of its first line.
         marked: the line at fault, by its number; 0 for none.
+        counted_in: the text that numbers are of, in words, where no file was kept.
     """
 
     name: str
     lines: tuple[str, ...]
     first: int = 1
     marked: int = 0
+    counted_in: str = ""
 
 
 @dataclass(frozen=True)
