@@ -7,9 +7,10 @@ from itertools import takewhile
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.report.explanation.by_number import LeftOut
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.decisions import Decisions, LeftOut
+from shrinkfx.report.explanation.decisions import Decisions
 from shrinkfx.report.explanation.guide import Guide, LeftFile, Outcome, Row
 from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator

@@ -58,8 +58,9 @@ def _left_out(explanation: Explanation) -> Iterator[str]:
 
 def _code(explanation: Explanation) -> Iterator[str]:
     """Show the line of generated code at fault; ``explain.json`` has those around."""
-    for part in (explanation.chain, explanation.halted):
-        for line in part.code if part is not None else ():
+    parts = explanation.chain, explanation.halted
+    for part in (part for part in parts if part is not None):
+        for line in part.code:
             text = line.text.strip()
             is_told = any(f"`{text}`" in said for said in explanation.cause)
             if line.at_fault and not is_told:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from shrinkfx.program.words import cut
 from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.report.explanation.by_number import PARTS, LeftOut
 from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.decisions import PARTS, Decisions, LeftOut, Switching
+from shrinkfx.report.explanation.decisions import Decisions, Switching
 from shrinkfx.report.explanation.decisions import lines as decided
 from shrinkfx.report.explanation.operators import shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation

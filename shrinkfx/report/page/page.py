@@ -18,13 +18,8 @@ import jinja2
 from markupsafe import Markup
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.report.explanation.decisions import (
-    Decisions,
-    LeftOut,
-    Setting,
-    by_hand,
-    lines,
-)
+from shrinkfx.report.explanation.by_number import ByHand, LeftOut
+from shrinkfx.report.explanation.decisions import Decisions, Setting, by_hand, lines
 from shrinkfx.report.page.course import Mark, course, mark_of, steps
 from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw, draw_within
 from shrinkfx.report.page.heading import about, checks_of, figures, head, lead, warnings
@@ -68,7 +63,7 @@ class Decided:
     lines: tuple[str, ...]
     settings: tuple[Setting, ...]
     left_out: tuple[LeftOut, ...]
-    by_hand: tuple[str, ...]
+    by_hand: tuple[ByHand, ...]
 
 
 @dataclass(frozen=True)
