@@ -76,6 +76,25 @@ def test_header_fits_on_a_screen_whatever_is_known_of_the_cause() -> None:
     assert "# Cause:   A roll.\n#          More" in with_cause(long, ["A roll.", "B."])
 
 
+def test_kernel_of_a_long_name_is_short_in_what_is_said_and_nowhere_else() -> None:
+    name = f"cpp_fused_{'add_mul_' * 20}7"
+    said = f"aten.add.Tensor in kernel {name} is wrong."
+    known = Explanation(cause=(said,), values=WrongValue(kernel=name))
+    short = "cpp_fused_add_mul_add_mul_add_mul_add_mul_a..._7"
+    told = (f"cause:    aten.add.Tensor in kernel {short} is wrong.",)
+    assert in_lines(known, FAILURE) == told
+    header = with_cause(SCRIPT, known.cause)
+    assert f"kernel {short} is wrong." in header.replace("\n#         ", "")
+    shown = page(Run("m.pt2", explanation=known))
+    assert f"kernel {short} is wrong." in shown
+    assert known.cause == (said,)  # explain.json has it whole, to be searched for
+
+
+def test_name_of_a_file_is_not_broken_in_the_header() -> None:
+    file = f"explain/sources/{'abcd' * 15}.kernel.cpp"
+    assert f" {file}:" in with_cause(SCRIPT, (f"Line 7 of {file}: `x`.",))
+
+
 def test_cause_names_no_folder() -> None:
     assert "/home" not in with_cause(SCRIPT, ["line 3 of /home/me/model.py"])
 

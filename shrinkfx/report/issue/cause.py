@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from shrinkfx.program.words import cut
+from shrinkfx.program.words import cut, short_kernels
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.report.explanation.by_number import PARTS, LeftOut
 from shrinkfx.report.explanation.code import CodeLine
@@ -43,7 +43,7 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
 
 def _plain(text: str, explanation: Explanation, *, anonymous: bool) -> str:
     text = without_origins(text, explanation, anonymous=anonymous)
-    return without_paths(with_code(text))
+    return without_paths(with_code(short_kernels(text)))
 
 
 def _less(text: str, facts: IssueFacts, explanation: Explanation) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shrinkfx.program.words import short_kernels
 from shrinkfx.report.page.record import Run
 from shrinkfx.report.page.words import count, time
 from shrinkfx.report.warned import tells_the_lie
@@ -9,7 +10,7 @@ from shrinkfx.report.warned import tells_the_lie
 
 def head(run: Run) -> tuple[str, str]:
     """Split the failure into its kind, and its own words."""
-    kind, _, text = run.summary.failure.partition(": ")
+    kind, _, text = short_kernels(run.summary.failure).partition(": ")
     if run.swept and not run.summary.failure:
         return "a sweep over sizes", run.model
     return (kind, text) if text else ("", kind or run.model)

@@ -18,6 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.words import short_kernels
 from shrinkfx.report.explanation.by_number import ByHand, LeftOut
 from shrinkfx.report.explanation.decisions import Decisions, Setting, by_hand, lines
 from shrinkfx.report.page.course import Mark, course, mark_of, steps
@@ -97,7 +98,7 @@ def page(run: Run) -> str:
         figures=figures(run),
         sections=_sections(run),
         warnings=warnings(run),
-        cause=explanation.cause if explanation else summary.cause,
+        cause=[short_kernels(text) for text in _cause(run)],
         links=links(explanation) if explanation else (),
         before=before,
         after=after,
@@ -129,6 +130,10 @@ def _template() -> jinja2.Template:
 @cache
 def _file(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _cause(run: Run) -> tuple[str, ...]:
+    return run.explanation.cause if run.explanation else run.summary.cause
 
 
 def _before(run: Run, guilty: Sequence[str]) -> Drawing | None:
