@@ -30,6 +30,7 @@ from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
+from shrinkfx.report.issue.renaming import as_in_repro
 from shrinkfx.report.page.anonymous import anonymous
 from shrinkfx.report.page.kernel import guilty_source
 from shrinkfx.report.page.record import REPORT, Check, Run, SizesTold, Summary, Swept
@@ -133,11 +134,14 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
         source=guilty_source(explanation, _sources(out)) if explanation else None,
         swept=_swept(swept) if swept else None,
     )
+    new = result.get("renamed", {})
     if not asked.get("anonymous"):
-        return run
+        if explanation is not None:
+            explanation = as_in_repro(explanation, new, models_too=True)
+        return replace(run, explanation=explanation)
     if (summary or {}).get("repro_form") == EMBEDDED:
         run = replace(run, repro="")  # it holds the program itself, with all its names
-    return anonymous(run, result.get("renamed", {}), _files(asked))
+    return anonymous(run, new, _files(asked))
 
 
 def _files(asked: Mapping[str, Any]) -> set[str]:

@@ -38,7 +38,7 @@ from shrinkfx.report.page.page import page, ranges
 from shrinkfx.report.page.parts import Light, Part, parts_kept, parts_listed, parts_of
 from shrinkfx.report.page.record import Check, Run, Summary
 from shrinkfx.run.reporting import report_folder
-from shrinkfx.testing import chain, listing, whole
+from shrinkfx.testing import ROWS, chain, listing, whole
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 
@@ -377,6 +377,23 @@ def test_each_check_is_drawn_in_its_lane_and_within_the_picture(over: str) -> No
 def test_course_of_few_checks_can_be_drawn(count: int) -> None:
     checks = [check(i + 1, 1) for i in range(count)]
     assert len(course(checks, 1, frozenset(), "seconds").dots) == count
+
+
+def test_what_is_left_is_drawn_by_the_names_of_its_repro() -> None:
+    program = listing(
+        "n0 = torch.ops.aten.relu.default(features_table_weight)\nreturn n0",
+        features_table_weight=ROWS,
+    )
+    fault = Operator("n0", "aten.relu.default")
+    run = Run("m", listing=program, explanation=Explanation(guilty=(fault,)))
+    shown = page(run)
+    drawn = shown[shown.index("<b>After</b>") :]
+    assert "x: float32[2, 3]\nfeatures_table_weight in the model</title>" in drawn
+    assert 'class="box guilty"' in drawn
+    assert "relu = aten.relu(x)" in drawn
+    assert "features_table_weight in the model" not in page(
+        replace(run, anonymous=True)
+    )
 
 
 def test_ranges_say_in_few_letters_which_numbers() -> None:

@@ -18,6 +18,8 @@ import jinja2
 from markupsafe import Markup
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.names import renamed, short_names
 from shrinkfx.program.words import short_kernels
 from shrinkfx.report.explanation.by_number import ByHand, LeftOut
 from shrinkfx.report.explanation.decisions import Decisions, Setting, by_hand, lines
@@ -25,7 +27,7 @@ from shrinkfx.report.page.course import Mark, course, mark_of, steps
 from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw, draw_within
 from shrinkfx.report.page.heading import about, checks_of, figures, head, lead, warnings
 from shrinkfx.report.page.links import links
-from shrinkfx.report.page.parts import parts_kept, parts_listed, parts_of
+from shrinkfx.report.page.parts import Part, parts_kept, parts_listed, parts_of
 from shrinkfx.report.page.record import Before, Check, Run, Summary
 from shrinkfx.report.page.words import count
 from shrinkfx.version import __version__
@@ -68,7 +70,7 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Part:
+class Used:
     """What a part of the run has used; ``share`` is that of all, in percent."""
 
     name: str
@@ -145,10 +147,21 @@ def _before(run: Run, guilty: Sequence[str]) -> Drawing | None:
 
 def _after(run: Run, guilty: Sequence[str]) -> Drawing | None:
     if run.listing is not None:
-        return draw_within(_WIDE, parts_listed(run.listing, guilty), "after")
+        parts = _as_in_repro(run.listing, guilty, is_so=run.anonymous)
+        return draw_within(_WIDE, parts, "after")
     if run.left is not None:
         return draw_within(_WIDE, parts_kept(run.left, guilty), "after")
     return None
+
+
+def _as_in_repro(listing: Listing, guilty: Sequence[str], *, is_so: bool) -> list[Part]:
+    """List what is left by the names of the repro, which is beside it."""
+    if is_so:
+        return parts_listed(listing, guilty)
+    names = short_names(listing)
+    own = names.values[listing.main.name]
+    wanted = [own.get(name, name) for name in guilty]
+    return parts_listed(renamed(listing, names), wanted, names.back())
 
 
 def _sections(run: Run) -> list[tuple[str, str]]:
@@ -217,12 +230,12 @@ def _row(check: Check, accepted: frozenset[int]) -> Row:
     )
 
 
-def _spent(summary: Summary) -> list[Part]:
+def _spent(summary: Summary) -> list[Used]:
     whole = sum(summary.cpu_seconds.values())
     if not whole:
         return []
     parts = summary.cpu_seconds.items()
-    return [Part(name, used, round(100 * used / whole, 2)) for name, used in parts]
+    return [Used(name, used, round(100 * used / whole, 2)) for name, used in parts]
 
 
 def _data_to_json(run: Run) -> dict[str, object]:
