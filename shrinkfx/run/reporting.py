@@ -19,6 +19,8 @@ from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import ShrinkfxError, UsageError
 from shrinkfx.events import Listener, Noted
 from shrinkfx.failure.classify import first_line
+from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.verdict import Outcome
 from shrinkfx.journal.history import Question, history
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
@@ -115,6 +117,8 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
     result: Mapping[str, Any] = journal.fact(RESULT) or {}
     left = result.get("candidate", {})
     program, candidate = _program(journal, left)
+    known = (journal.fact("baseline") or {}).get("target")
+    target = Signature.from_json(known) if known else None
     summary = _read(out / SUMMARY)
     explanation, why = _explanation(out)
     swept = _read(out / "sweep.json")
@@ -123,7 +127,7 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
         command=asked.get("command", ""),
         folder=_named(out) if asked else "",
         summary=Summary.from_json(summary) if summary else Summary(),
-        checks=tuple(map(_check, history(journal))),
+        checks=tuple(_check(asked, target) for asked in history(journal)),
         program=program,
         no_program=no_program,
         left=candidate,
@@ -151,9 +155,12 @@ def _files(asked: Mapping[str, Any]) -> set[str]:
     return {Path(name).name for name in names}
 
 
-def _check(asked: Question) -> Check:
-    shown = {"keep": frozenset(asked.keep), "said": cut(asked.said, _SAID)}
-    return Check(**{**vars(asked), **shown})
+def _check(asked: Question, target: Signature | None) -> Check:
+    differs = asked.outcome is Outcome.DIFFERENT
+    told = {name: value for name, value in vars(asked).items() if name != "seen"}
+    told |= {"keep": frozenset(asked.keep), "said": cut(asked.said, _SAID)}
+    is_target = target is not None and target.shows_in(asked.seen)
+    return Check(**told, is_by_catch=differs and not is_target)
 
 
 class _Known(NamedTuple):

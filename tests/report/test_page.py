@@ -344,7 +344,8 @@ def check(
     kept = frozenset({"a"})
     said = digest or str(number)
     asked = number, float(number), strategy, "program", "fast", said, operators, kept
-    return Check(*asked, outcome, "", 1.0)
+    caught = outcome is Outcome.DIFFERENT
+    return Check(*asked, outcome, "", 1.0, is_by_catch=caught)
 
 
 def test_steps_are_what_became_the_smallest() -> None:
