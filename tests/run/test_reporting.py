@@ -111,6 +111,22 @@ def test_counts_of_operators_agree_wherever_they_stand(tmp_path: Path) -> None:
         f"from {of} operators down",
     ):
         assert told in text, told
+    assert "in the form that is cut" not in text
+
+
+def test_count_of_the_form_that_is_cut_is_told_from_that_of_the_file(
+    tmp_path: Path,
+) -> None:
+    out = searched(tmp_path / "out", transformer(1))
+    told = json.loads((out / "summary.json").read_text())
+    cut = told["operators"]["before"]
+    told |= {"operators": {"before": 9, "after": 2}, "operators_cut": cut}
+    (out / "summary.json").write_text(json.dumps(told))
+    text = report_folder(out, ignore).read_text()
+    said = f"{cut} operators (in the form that is cut; 9 in the file)"
+    assert f"<b>Before</b> {said}; what is left is lit" in text
+    assert f"from {said} down" in text
+    assert "was reduced from 9 operators to 2" in text
 
 
 def test_error_in_drawing_is_told_and_the_run_goes_on(

@@ -40,6 +40,17 @@ def lead(run: Run) -> str:
     )
 
 
+def beside_the_file(run: Run, operators: int) -> str:
+    """Say of a count that it is not the file's, where that has another one.
+
+    The form that is cut may have more: one operator in place becomes several.
+    """
+    sizes = run.summary.sizes.get("operators")
+    if sizes is None or sizes.before in (None, operators):
+        return ""
+    return f" (in the form that is cut; {sizes.before:,} in the file)"
+
+
 def checks_of(run: Run) -> tuple[int, int]:
     """Count the checks of the search, as its summary does, and those that confirm."""
     checks = run.summary.checks or len(run.checks)

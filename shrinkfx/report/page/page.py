@@ -25,7 +25,15 @@ from shrinkfx.report.explanation.by_number import ByHand, LeftOut
 from shrinkfx.report.explanation.decisions import Decisions, Setting, by_hand, lines
 from shrinkfx.report.page.course import Mark, course, mark_of, steps
 from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw, draw_within
-from shrinkfx.report.page.heading import about, checks_of, figures, head, lead, warnings
+from shrinkfx.report.page.heading import (
+    about,
+    beside_the_file,
+    checks_of,
+    figures,
+    head,
+    lead,
+    warnings,
+)
 from shrinkfx.report.page.links import links
 from shrinkfx.report.page.parts import Part, parts_kept, parts_listed, parts_of
 from shrinkfx.report.page.record import Before, Check, Run, Summary
@@ -103,6 +111,7 @@ def page(run: Run) -> str:
         cause=[short_kernels(text) for text in _cause(run)],
         links=links(explanation) if explanation else (),
         before=before,
+        before_said=beside_the_file(run, before.of) if before else "",
         after=after,
         left_said=count(operators.after, "operator"),
         height=BOX_HEIGHT,
@@ -190,7 +199,8 @@ def _course_said(run: Run, accepted: int, cut: int) -> str:
     cached = run.summary.cached
     again = f" {count(cached, 'candidate')} came up again, and took no further check."
     known = again if cached else ""
-    return f"{checks} from {cut:,} operators down, {steps_said}{also}.{known}"
+    down = f"from {cut:,} operators{beside_the_file(run, cut)} down"
+    return f"{checks} {down}, {steps_said}{also}.{known}"
 
 
 def _decided(found: Decisions, summary: Summary) -> Decided:
