@@ -389,10 +389,12 @@ def test_what_is_left_is_drawn_by_the_names_of_its_repro() -> None:
     run = Run("m", listing=program, explanation=Explanation(guilty=(fault,)))
     shown = page(run)
     drawn = shown[shown.index("<b>After</b>") :]
-    assert "x: float32[2, 3]\nfeatures_table_weight in the model</title>" in drawn
+    assert (
+        "x: float32[2, 3]\nfeatures_table_weight in the whole program</title>" in drawn
+    )
     assert 'class="box guilty"' in drawn
     assert "relu = aten.relu(x)" in drawn
-    assert "features_table_weight in the model" not in page(
+    assert "features_table_weight in the whole program" not in page(
         replace(run, anonymous=True)
     )
 

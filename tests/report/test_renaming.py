@@ -68,10 +68,10 @@ OF_A_SIZE = replace(
 def test_model_is_named_once_beside_the_names_of_the_repro() -> None:
     told = as_in_repro(OF_A_SIZE, RENAMED, models_too=True)
     assert told.cause == (
-        "input x (token_ids in the model) is read, of dim 0 of x (s7 = 5), dim 1 of "
-        "token_ids in the whole program.",
-        "weight weight (encoder.0.table in the model) and input ids are not input "
-        "token_ids_2.",
+        "input x (token_ids in the whole program) is read, of dim 0 of x (s7 = 5), dim "
+        "1 of token_ids in the whole program.",
+        "weight weight (encoder.0.table in the whole program) and input ids are not "
+        "input token_ids_2.",
     )
     assert told.chain is not None
     assert told.chain.limit is not None
@@ -83,7 +83,7 @@ def test_model_is_named_once_beside_the_names_of_the_repro() -> None:
 def test_strangers_are_not_told_what_the_model_calls_it() -> None:
     told = as_in_repro(OF_A_SIZE, RENAMED, models_too=False)
     assert told.cause[1].startswith("weight weight and input ids are")
-    assert "in the model" not in told.to_line()
+    assert "encoder" not in told.cause[1]
 
 
 def test_part_and_cause_say_the_same_sentence() -> None:
@@ -97,3 +97,12 @@ def test_part_and_cause_say_the_same_sentence() -> None:
 def test_where_names_are_the_same_nothing_is_changed() -> None:
     for same in ({}, {"token_ids": "token_ids"}):
         assert as_in_repro(KNOWN, same, models_too=True) == KNOWN
+
+
+def test_size_of_an_input_is_told_without_a_users_names() -> None:
+    told = with_new_names(OF_A_SIZE, RENAMED)
+    assert "of dim 0 of x (s7 = 5), dim 1 of token_ids in the whole" in told.cause[0]
+    assert told.chain is not None
+    assert told.chain.limit is not None
+    assert str(told.chain.limit.symbols[0]) == "dim 0 of x (s7 = 5), declared 1..8"
+    assert "dim 0 of an input (s7" in with_new_names(OF_A_SIZE, {}).cause[0]

@@ -19,6 +19,8 @@ _OURS = ("buffer", "value")
 _ROLES = ("input", "weight", "registered buffer", "constant")
 """Those of what a user has named."""
 
+_DIM = r"dim \d+ of"
+
 _LAYOUT = Layout.__dataclass_fields__.keys()
 _SYMBOL = SizeSymbol.__dataclass_fields__.keys()
 
@@ -32,7 +34,7 @@ def as_in_repro(
 
     Args:
         renamed: what the repro calls inputs and weights, by their names in the result.
-        models_too: name each as the model does as well, once in the cause.
+        models_too: name each as the whole program does as well, once in the cause.
     """
     data = json.loads(explanation.to_line())
     layouts = {each["name"] for each in _layouts(data)}
@@ -55,12 +57,17 @@ def as_in_repro(
 class _Naming:
     """Replaces names in texts; of some it says once what the model calls them."""
 
-    def __init__(self, names: Mapping[str, str], still_to_tell: set[str]) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, str],
+        still_to_tell: set[str],
+        what: tuple[str, ...] = (*_ROLES, _DIM),
+    ) -> None:
         self._names, self._still_to_tell = names, still_to_tell
         longest_first = sorted(names, key=len, reverse=True)
         old = "|".join(map(re.escape, longest_first))
         self._named = re.compile(
-            rf"(?P<what>\b(?:{'|'.join(_ROLES)}|dim \d+ of) )(?P<old>{old})"
+            rf"(?P<what>\b(?:{'|'.join(what)}) )(?P<old>{old})"
             r"(?!\w|\.\w| in the whole program)"
         )
 
@@ -73,7 +80,7 @@ class _Naming:
         if old not in self._still_to_tell:
             return told
         self._still_to_tell.discard(old)
-        return f"{told} ({old} in the model)"
+        return f"{told} ({old} in the whole program)"
 
 
 def with_new_names(explanation: Explanation, renamed: Mapping[str, str]) -> Explanation:
@@ -97,7 +104,14 @@ def with_new_names(explanation: Explanation, renamed: Mapping[str, str]) -> Expl
     for name in ("chain", "halted"):
         for line in (data[name] or {}).get("code", ()):
             line["text"] = _replaced(line["text"], in_code)
-    return Explanation.from_json(_mapped(data, lambda text: _replaced(text, said)))
+    carriers = dict(renamed)
+    for part in _symbols(data):
+        if name := part["input"]:
+            carriers[name] = _new(name, renamed) or "an input"
+            part["input"] = carriers[name]
+        part |= {"whole_input": "", "whole_dim": None}
+    named = _Naming(carriers, set(), (_DIM,)) if carriers else str
+    return Explanation.from_json(_mapped(data, lambda t: named(_replaced(t, said))))
 
 
 def _new(name: str, renamed: Mapping[str, str]) -> str:

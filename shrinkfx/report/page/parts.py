@@ -96,14 +96,14 @@ def _told(value: TensorType | None) -> str:
 
 
 def parts_listed(
-    listing: Listing, guilty: Collection[str] = (), models: Names | None = None
+    listing: Listing, guilty: Collection[str] = (), whole: Names | None = None
 ) -> list[Part]:
     """List the boxes of what is left, from its statements.
 
     Args:
-        models: what the user's model calls what goes in, where that is otherwise.
+        whole: what the whole program calls what goes in, where that is otherwise.
     """
-    own = models.values[listing.main.name] if models is not None else {}
+    own = whole.values[listing.main.name] if whole is not None else {}
     found = [_given(given, own.get(given.spelling, "")) for given in listing.given]
     for statement in listing.main.statements:
         reads = tuple(sorted(name.removeprefix("self.") for name in statement.reads))
@@ -120,13 +120,13 @@ def parts_listed(
     return found
 
 
-def _given(given: Given, model: str) -> Part:
+def _given(given: Given, name: str) -> Part:
     recipe = given.recipe()
     shape = ", ".join(map(str, recipe.shape))
     label = f"{given.spelling}: {recipe.dtype}[{shape}]"
     more = f"{given.kind} {label}"
-    if model not in ("", given.spelling):
-        more += f"\n{model.removeprefix('self.')} in the model"
+    if name not in ("", given.spelling):
+        more += f"\n{name.removeprefix('self.')} in the whole program"
     return Part(given.name, label, more, (), (), _VALUE)
 
 
