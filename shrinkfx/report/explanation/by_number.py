@@ -50,11 +50,11 @@ def goes_away(one: LeftOut) -> str:
     part, lowers = PARTS[one.subsystem], one.subsystem is Subsystem.LOWERINGS
     which = f"{part} {one.number} ({name})"
     if one.alone:
-        gone = f"{which} {_FALLS_BACK if lowers else 'is skipped'}"
+        gone = f"{which} {FALLS_BACK if lowers else 'is skipped'}"
     else:
         all_parts = f"all {counted(one.of, part)}"
         those = f"{which} and all after it" if one.number else all_parts
-        gone = f"{those} {_FALL_BACK if lowers else 'are skipped'}"
+        gone = f"{those} {FALL_BACK if lowers else 'are skipped'}"
         gone += f" ({which} alone is not enough)"
     takes = _takes(one, lowers=lowers)
     if one.only_shows:
@@ -65,7 +65,7 @@ def goes_away(one: LeftOut) -> str:
     return f"Goes away when {gone}: {takes} is needed to fail."
 
 
-_FALLS_BACK, _FALL_BACK = "falls back to eager's kernel", "fall back to eager's kernels"
+FALLS_BACK, FALL_BACK = "falls back to eager's kernel", "fall back to eager's kernels"
 
 
 def _takes(one: LeftOut, *, lowers: bool) -> str:

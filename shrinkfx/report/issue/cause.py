@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from shrinkfx.program.words import cut, short_kernels
 from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.report.explanation.by_number import PARTS, LeftOut
+from shrinkfx.report.explanation.by_number import FALL_BACK, FALLS_BACK, PARTS, LeftOut
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.decisions import Decisions, Switching
 from shrinkfx.report.explanation.decisions import lines as decided
@@ -76,7 +76,7 @@ def _of_left_out(one: LeftOut) -> str:
     onwards = "" if one.alone else " and all that come after it"
     if one.subsystem is Subsystem.LOWERINGS:
         what = f"the lowering of `{short(one.name)}`{onwards}"
-        does = "falls back to eager's kernel" if one.alone else "fall back to eager's"
+        does = FALLS_BACK if one.alone else FALL_BACK
         return f"It goes away where {what} {does}."
     return f"It goes away without the {PARTS[one.subsystem]} `{one.name}`{onwards}."
 
