@@ -70,7 +70,7 @@ def report(path: Path) -> Ended:
 def explained(explained: api.Explained) -> Ended:
     print("\n".join(explained.lines))
     print(f"in full:  {explained.path}")
-    result = {"cause": explained.explanation.cause, "folder": str(explained.folder)}
+    result = {"cause": explained.cause, "folder": str(explained.folder)}
     return Ended("explained", 0, result=result)
 
 

@@ -77,6 +77,20 @@ def publish(guide: Guide, home: Path, folder: Path, *, within_s: float) -> Guide
     )
 
 
+def sources(guide: Guide, folder: Path) -> dict[str, str]:
+    """Read the code of the minimum that was put into ``folder``.
+
+    Returns:
+        Text by what a file is called in the run's folder: ``explain/sources/k.py``.
+    """
+    names = [file.name for file in guide.files]
+    return {
+        f"{folder.name}/{name}": (folder / name).read_text(errors="replace")
+        for name in names
+        if Path(name).parts[0] == Left.SOURCES
+    }
+
+
 def _inputs(values: Iterable[Value], saved: Path, left: Path) -> Iterator[str]:
     """Put what kernels were given beside the rest; memory for results is none of it."""
     found = list(saved.rglob("*.pt"))

@@ -17,7 +17,8 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut
-from shrinkfx.report.explanation.decisions import PARTS, LeftOut, NotNeeded
+from shrinkfx.report.explanation.by_number import PARTS, LeftOut
+from shrinkfx.report.explanation.decisions import NotNeeded
 
 _PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
 

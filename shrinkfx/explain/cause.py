@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from shrinkfx.errors import BudgetExhausted, WorkerError
+from shrinkfx.explain.artifacts import sources
 from shrinkfx.explain.chain import chain
 from shrinkfx.explain.compiling import compiling
 from shrinkfx.explain.decisions import decisions
 from shrinkfx.explain.given import given
 from shrinkfx.explain.guide import guide
+from shrinkfx.explain.lines import in_files
 from shrinkfx.explain.lying import lying
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.operators import computed_from, operators_left
@@ -230,6 +232,7 @@ def _with_more(
         whole = asking(WHAT, lambda: original(minimum, guilty)) or NOT_ASKED
         guided = asking("the guide", lambda: guide(minimum, kernels, folder, whole))
         found = replace(found, guide=guided)
+        found = in_files(found, sources(guided, folder) if guided else {})
     except KeyboardInterrupt:
         asking.unknown.append("what was asked last: interrupted")
     told = avoiding(found.decisions, minimum.target) if found.decisions else []

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from shrinkfx.explain.anatomy import Known
 from shrinkfx.explain.operators import computed_from
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.protocol.anatomy import KernelText
-from shrinkfx.report.explanation.code import CodeLine
+from shrinkfx.report.explanation.code import CodeLine, in_a_file
 from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.record import Explanation
 
 
 def marked(code: Code, line: int) -> tuple[CodeLine, ...]:
-    """Quote the lines around one."""
+    """Quote the lines around one, counted from the kernel's head."""
+    head = code.head()
     return tuple(
-        CodeLine(number + 1, code.lines[number], number == line)
+        CodeLine(number - head + 1, code.lines[number], number == line)
         for number in code.around(line)
     )
+
+
+def in_files(found: Explanation, files: Mapping[str, str]) -> Explanation:
+    """Count quoted lines as the files do that were kept of them, and name these.
+
+    Args:
+        files: text of generated code, by its place in the run's folder.
+    """
+    chain, halted, cause = found.chain, found.halted, found.cause
+    if chain is not None and (placed := in_a_file(chain.code, chain.kernel, files)):
+        chain = replace(chain, file=placed[0], code=placed[1])
+    if halted is not None and (placed := in_a_file(halted.code, halted.kernel, files)):
+        again = replace(halted, file=placed[0], code=placed[1])
+        new = dict(zip(halted.cause, again.cause, strict=True))
+        halted, cause = again, tuple(new.get(text, text) for text in cause)
+    return replace(found, chain=chain, halted=halted, cause=cause)
 
 
 def written_for(

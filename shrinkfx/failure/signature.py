@@ -155,6 +155,16 @@ class Signature:
             return takes and self.stage is seen.stage
         return self == seen
 
+    def shows_in(self, seen: Signature | None) -> bool:
+        """Tell whether ``seen`` is this failure, be it on the inputs that must pass.
+
+        What else fails is by-catch: a result of another shape, too, where values were.
+        """
+        if seen is None:
+            return False
+        at_passing = seen.stage is Stage.PASSING
+        return self.admits(seen.alone) and (at_passing or seen.differs == self.differs)
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what ``asdict`` made of one."""

@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shrinkfx.failure.verdict import Outcome
+from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.verdict import Observation, Outcome
 from shrinkfx.journal.database import Row
 from shrinkfx.journal.journal import Journal
 
@@ -20,6 +21,7 @@ class Question:
         operators: of the candidate; ``keep`` names them.
         outcome: None where it did not end.
         said: the failure, or why there is nothing to judge.
+        seen: the failure, or None.
     """
 
     number: int
@@ -33,6 +35,7 @@ class Question:
     outcome: Outcome | None
     said: str
     seconds: float
+    seen: Signature | None
 
 
 def history(journal: Journal) -> list[Question]:
@@ -44,7 +47,7 @@ def history(journal: Journal) -> list[Question]:
     sessions = journal.db.read("SELECT began_at, seen_at FROM sessions ORDER BY number")
     rows = journal.db.read(
         "SELECT number, asked_at, strategy, form, build, digest, operators, candidate,"
-        " outcome, coalesce(signature, reason, ''), coalesce(seconds, 0)"
+        " outcome, coalesce(signature, reason, ''), coalesce(seconds, 0), observation"
         " FROM checks ORDER BY number"
     )
     with journal.db.trusted():
@@ -52,7 +55,7 @@ def history(journal: Journal) -> list[Question]:
 
 
 def _question(row: Row, sessions: Sequence[Row]) -> Question:
-    number, asked_at, *asked, operators, candidate, outcome, said, seconds = row
+    number, asked_at, *asked, operators, candidate, outcome, said, seconds, seen = row
     strategy, form, build, digest = asked
     return Question(
         number,
@@ -66,6 +69,7 @@ def _question(row: Row, sessions: Sequence[Row]) -> Question:
         Outcome(outcome) if outcome else None,
         said,
         seconds,
+        Observation.from_line(seen).signature if seen else None,
     )
 
 

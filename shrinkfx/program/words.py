@@ -63,6 +63,36 @@ def cut_apart(text: str, most: int = LINE) -> str:
     return text[: most - len(end)] + end
 
 
+_KERNEL = 48
+"""Letters of a kernel's name in a sentence; Inductor makes some of two hundred."""
+
+_KERNELS = re.compile(
+    rf"(?P<code>`[^`]*[^`\w][^`]*`)|\b(?=\w{{{_KERNEL + 1}}})(?:cpp|triton)_\w+"
+)
+_NUMBER = re.compile(r"_\d+$")
+
+
+def short_kernels(text: str) -> str:
+    """Shorten the names of generated kernels in a sentence.
+
+    What a kernel computes is cut, and its number kept: no two of a program share one.
+    Code in backticks stays whole.
+
+    >>> short_kernels("cpp_fused_add_cat_hypot_mul_native_layer_norm_sigmoid_split_5")
+    'cpp_fused_add_cat_hypot_mul_native_layer_nor..._5'
+    """
+    return _KERNELS.sub(_shortened, text)
+
+
+def _shortened(found: re.Match[str]) -> str:
+    name = found[0]
+    if found["code"]:
+        return name
+    number = _NUMBER.search(name)
+    end = number[0] if number else name[-8:]
+    return f"{name[: _KERNEL - 3 - len(end)]}...{end}"
+
+
 def short_lines(text: str) -> str:
     """Keep both ends of each line that is far too long to be read."""
     return _LONG.sub(lambda found: cut_middle(found[0], 2 * LINE), text)

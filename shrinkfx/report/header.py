@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from shrinkfx.failure.readers.script import CANNOT_TELL
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.words import short_kernels
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.warned import tells_the_lie, without_advice
@@ -102,9 +103,14 @@ def with_cause(script: str, cause: Sequence[str], liar: str = "") -> str:
     said = takewhile(lambda row: row.startswith("#"), script.splitlines())
     room = _SCREEN - len(list(said)) - 1  # one to say that there is more
     for sentence in cause:
-        text = _without_folders(sentence)
+        text = short_kernels(_without_folders(sentence))
         first = indent if rows else _CAUSE
-        more = textwrap.wrap(text, 84, initial_indent=first, subsequent_indent=indent)
+        more = textwrap.wrap(
+            *(text, 84),
+            initial_indent=first,
+            subsequent_indent=indent,
+            break_long_words=False,  # a file is to be found by its name
+        )
         if rows and len(rows) + len(more) > room:
             rows.append(f"{indent}More is in explain.json.")
             break

@@ -55,8 +55,8 @@ class Programs:
     Attributes:
         cut: operators of the form of the original that was cut, which may have others.
         targets: operators that the result calls.
-        renamed: new names of its inputs and weights by old ones, where a user's are
-            left out.
+        renamed: what its repro calls inputs and weights, by their names in the result,
+            where these are not the same.
     """
 
     before: ProgramSize

@@ -25,7 +25,7 @@ from shrinkfx.report.explanation.words import in_lines
 from shrinkfx.report.header import with_cause
 from shrinkfx.report.in_compiler import sentence
 from shrinkfx.report.issue.plain import without_origins
-from shrinkfx.report.issue.renaming import with_new_names
+from shrinkfx.report.issue.renaming import as_in_repro, with_new_names
 from shrinkfx.report.summary import tell_cause
 from shrinkfx.report.written import Verified
 from shrinkfx.run.context import RunContext
@@ -49,11 +49,13 @@ class Explained:
     """What is known of a failure's cause.
 
     Attributes:
-        lines: it in few, for a terminal.
+        cause: of it the sentences, by the names that the repro has.
+        lines: it in few, for a terminal, by the same names.
         folder: of the run; ``explain.json`` lies there.
     """
 
     explanation: Explanation
+    cause: tuple[str, ...]
     lines: tuple[str, ...]
     folder: Path
 
@@ -68,7 +70,7 @@ def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
 
     It is there already: nothing that goes wrong here takes anything of it away.
     """
-    nothing = Explained(Explanation(), (), context.out)
+    nothing = Explained(Explanation(), (), (), context.out)
     memory = kept.record.memory.report
     shown = _shown(kept.subject, minimal, kept.verified.always_fails, memory)
     shown = replace(shown, own=_own(context, kept.verified))
@@ -78,9 +80,8 @@ def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
             return nothing
         found = _found(context, kept.subject, kept.result, shown)
         failure, new = kept.record.failure.seen, kept.record.programs.renamed
-        return _written(
-            context.out, found, failure, new if context.options.anonymous else None
-        )
+        anonymous = context.options.anonymous
+        return _written(context.out, found, failure, new, anonymous=anonymous)
     except KeyboardInterrupt:
         context.note("interrupted before its cause could be told")
     except Exception as error:
@@ -125,8 +126,8 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
             result = _from_json(subject, known)
             found = _found(context, subject, result, _shown_from_json(subject, known))
             failure = result.seen or subject.target
-            new = known.get("renamed", {}) if asked.anonymous else None
-            explained = _written(out, found, failure, new)
+            new, anonymous = known.get("renamed", {}), asked.anonymous
+            explained = _written(out, found, failure, new, anonymous=anonymous)
             write_issue_anew(context, subject.client, found)
             return explained
 
@@ -193,25 +194,29 @@ def _written(
     out: Path,
     found: Explanation,
     failure: Signature,
-    renamed: Mapping[str, str] | None,
+    renamed: Mapping[str, str],
+    *,
+    anonymous: bool,
 ) -> Explained:
     """Leave ``explain.json``, and the cause at the top of the repro and in the summary.
 
-    A run writes its summary again after this.
+    A run writes its summary again after this. ``explain.json`` has the names of the
+    result, for other tools; all that is read has those of the repro.
 
     Args:
-        renamed: what the repro calls inputs and weights; None where that is by the
-            user's own names.
+        renamed: what the repro calls inputs and weights.
     """
     write_json(out / EXPLAIN, json.loads(found.to_line()))
-    cause = found.cause
-    if renamed is not None:
-        new = with_new_names(found, renamed)
+    if anonymous:  # what is not in the repro is the user's own affair
+        told, new = found, with_new_names(found, renamed)
         cause = tuple(without_origins(s, new, anonymous=True) for s in new.cause)
+    else:
+        told = as_in_repro(found, renamed, models_too=True)
+        cause = as_in_repro(found, renamed, models_too=False).cause
     liar = found.liar.operator.operator if found.liar is not None else ""
     _tell_in(out / "repro.py", cause, liar)
-    tell_cause(out, found.cause)
-    return Explained(found, in_lines(found, failure), out)
+    tell_cause(out, told.cause)
+    return Explained(found, told.cause, in_lines(told, failure), out)
 
 
 def _tell_in(repro: Path, cause: Sequence[str], liar: str) -> None:

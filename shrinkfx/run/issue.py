@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.from_model import FromModel, from_model
-from shrinkfx.report.issue.renaming import with_new_names
+from shrinkfx.report.issue.renaming import as_in_repro, with_new_names
 from shrinkfx.report.issue.text import ISSUE, issue_text
 from shrinkfx.report.record import RunRecord
 from shrinkfx.run.context import RunContext
@@ -35,14 +36,14 @@ _SECONDS = 60.0
 """What collecting versions may take; half a CPU-second was seen, without a GPU."""
 
 
-def with_explanation(out: Path, record: RunRecord, found: Explanation) -> RunRecord:
+def with_explanation(out: Path, record: RunRecord, cause: Sequence[str]) -> RunRecord:
     """Add the cause, and what of the user's model the repro in a folder holds."""
     carried, left = record.verified.written.carried, FromModel()
     try:
         left = from_model((out / "repro.py").read_text(encoding="utf-8"), carried)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - there is none
         logger.info("what is left of the model is not known: %r", error)
-    return replace(record, cause=found.cause, left=left)
+    return replace(record, cause=tuple(cause), left=left)
 
 
 def drop_issue(out: Path) -> None:
@@ -134,6 +135,8 @@ def _written(
         title = context.options.title or ""
         if facts.anonymous:
             explanation = with_new_names(explanation, facts.renamed)
+        else:
+            explanation = as_in_repro(explanation, facts.renamed, models_too=False)
         text = issue_text(facts, explanation, script, environment, title)
         draft_of(path).write_text(text, encoding="utf-8")
         publish(path)

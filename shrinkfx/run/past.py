@@ -17,6 +17,7 @@ from shrinkfx.protocol.record import read_older
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
 from shrinkfx.report.explanation.words import in_lines
 from shrinkfx.report.issue.from_model import FromModel
+from shrinkfx.report.issue.renaming import as_in_repro
 from shrinkfx.report.issue.text import ISSUE
 from shrinkfx.report.output import CAPTURE, own_file
 from shrinkfx.report.page.record import REPORT
@@ -51,14 +52,14 @@ def past_run(folder: Path) -> Past:
         with journal.db.trusted():
             options = Options.from_json(run["options"]).with_files(own_file(folder))
         try:
-            came = _reduction(folder, journal)
+            came = _reduction(folder, journal, anonymous=options.anonymous)
         except (OSError, ValueError, TypeError, LookupError, AttributeError):
             came = None  # a file is gone, or was changed by hand
     captured = options.model.parent.name == CAPTURE
     return Past(came, folder / CAPTURE if captured else options.model)
 
 
-def _reduction(folder: Path, journal: Journal) -> Reduction | None:
+def _reduction(folder: Path, journal: Journal, *, anonymous: bool) -> Reduction | None:
     result, program = journal.fact(RESULT), journal.fact(PROGRAM)
     if result is None or program is None:
         return None
@@ -68,6 +69,9 @@ def _reduction(folder: Path, journal: Journal) -> Reduction | None:
     operators, verified = told["operators"], told["verified"]
     pages, left = told["guard_pages"] or {}, told.get("left_of_model", {})
     explanation = _explained(folder)
+    if not anonymous:
+        new = result.get("renamed", {})
+        explanation = as_in_repro(explanation, new, models_too=True)
     return Reduction(
         status=told["status"],
         candidate=Candidate.from_json(Skeleton.from_json(program), result["candidate"]),

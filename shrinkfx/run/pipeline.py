@@ -81,7 +81,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             explained = explain_result(context, kept, found.minimal)
             versions = collect_versions(context, subject.client, target)
         # To end a process that holds torch takes its time, too.
-        record = with_explanation(context.out, record, explained.explanation)
+        record = with_explanation(context.out, record, explained.cause)
         record = with_end(record, context, found, subject.client.builds)
         with contextlib.suppress(OSError):  # the one without the cause is there
             reduction = conclude(context, record, found.reducer.best)
@@ -93,7 +93,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
         page = report_run(context)
         reduction = replace(
             reduction,
-            cause=explained.explanation.cause,
+            cause=explained.cause,
             told=explained.lines,
             issue=issue,
             report=page,

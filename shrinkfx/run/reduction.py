@@ -16,7 +16,7 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.events import Started
-from shrinkfx.failure.signature import Signature, Stage
+from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.journal.ahead import Ahead
 from shrinkfx.program.apply import apply
@@ -116,15 +116,9 @@ class SearchResult:
         others = [
             (candidate, verdict)
             for candidate, verdict in caught
-            if not _is_at_passing(verdict.observation.signature, target)
+            if not target.shows_in(verdict.observation.signature)
         ]
         return [*gather(self.second), *gather(others)]
-
-
-def _is_at_passing(seen: Signature | None, target: Signature) -> bool:
-    """Tell whether it is the target that shows on the inputs that must pass."""
-    is_there = seen is not None and seen.stage is Stage.PASSING
-    return is_there and target.admits(seen and seen.alone)
 
 
 def reduce(context: RunContext, subject: Subject) -> SearchResult:

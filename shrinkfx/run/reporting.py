@@ -18,6 +18,8 @@ from shrinkfx.check.client.server import WORKER
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import ShrinkfxError, UsageError
 from shrinkfx.events import Listener, Noted
+from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.verdict import Outcome
 from shrinkfx.journal.history import Question, history
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
@@ -29,6 +31,7 @@ from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
+from shrinkfx.report.issue.renaming import as_in_repro
 from shrinkfx.report.page.anonymous import anonymous
 from shrinkfx.report.page.kernel import guilty_source
 from shrinkfx.report.page.record import REPORT, Check, Run, SizesTold, Summary, Swept
@@ -113,6 +116,8 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
     result: Mapping[str, Any] = journal.fact(RESULT) or {}
     left = result.get("candidate", {})
     program, candidate = _program(journal, left)
+    known = (journal.fact("baseline") or {}).get("target")
+    target = Signature.from_json(known) if known else None
     summary = _read(out / SUMMARY)
     explanation, why = _explanation(out)
     swept = _read(out / "sweep.json")
@@ -121,7 +126,7 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
         command=asked.get("command", ""),
         folder=_named(out) if asked else "",
         summary=Summary.from_json(summary) if summary else Summary(),
-        checks=tuple(map(_check, history(journal))),
+        checks=tuple(_check(asked, target) for asked in history(journal)),
         program=program,
         no_program=no_program,
         left=candidate,
@@ -132,11 +137,14 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
         source=guilty_source(explanation, _sources(out)) if explanation else None,
         swept=_swept(swept) if swept else None,
     )
+    new = result.get("renamed", {})
     if not asked.get("anonymous"):
-        return run
+        if explanation is not None:
+            explanation = as_in_repro(explanation, new, models_too=True)
+        return replace(run, explanation=explanation)
     if (summary or {}).get("repro_form") == EMBEDDED:
         run = replace(run, repro="")  # it holds the program itself, with all its names
-    return anonymous(run, result.get("renamed", {}), _files(asked))
+    return anonymous(run, new, _files(asked))
 
 
 def _files(asked: Mapping[str, Any]) -> set[str]:
@@ -146,9 +154,12 @@ def _files(asked: Mapping[str, Any]) -> set[str]:
     return {Path(name).name for name in names}
 
 
-def _check(asked: Question) -> Check:
-    shown = {"keep": frozenset(asked.keep), "said": cut(asked.said, _SAID)}
-    return Check(**{**vars(asked), **shown})
+def _check(asked: Question, target: Signature | None) -> Check:
+    differs = asked.outcome is Outcome.DIFFERENT
+    told = {name: value for name, value in vars(asked).items() if name != "seen"}
+    told |= {"keep": frozenset(asked.keep), "said": cut(asked.said, _SAID)}
+    is_target = target is not None and target.shows_in(asked.seen)
+    return Check(**told, is_by_catch=differs and not is_target)
 
 
 class _Known(NamedTuple):
@@ -217,11 +228,10 @@ def _text(path: Path) -> str:
 
 
 def _sources(out: Path) -> dict[str, str]:
-    """Read the generated code that was kept, the kernels' first."""
+    """Read the generated code that was kept, by its place in the run's folder."""
     folder = out / FOLDER / Left.SOURCES
-    found = [path for path in folder.glob("*") if path.is_file()]
-    found.sort(key=lambda path: ("wrapper" in path.name, path.name))
-    return {path.name: _text(path) for path in found}
+    found = sorted(path for path in folder.glob("*") if path.is_file())
+    return {path.relative_to(out).as_posix(): _text(path) for path in found}
 
 
 def _swept(told: Mapping[str, Any]) -> Swept:

@@ -56,15 +56,15 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
         raise NotWritten("the result could not be written", ending.log[-2000:])
     for path in (program, data):
         publish(path)
-    printed = replace(printed, renamed=_by_first_names(result.candidate, printed))
+    printed = replace(printed, renamed=by_first_names(result.candidate, printed))
     if result.printable:
         return printed
     return replace(printed, unprintable="its source does not fail")
 
 
-def _by_first_names(candidate: Candidate, printed: Printed) -> Mapping[str, str]:
+def by_first_names(candidate: Candidate, printed: Printed) -> Mapping[str, str]:
     """Give new names by those before a listing was read by short ones."""
-    if candidate.listing is None or not printed.renamed:
+    if candidate.listing is None:
         return printed.renamed
     short = short_names(candidate.listing).values[candidate.listing.main.name]
     own = {

@@ -10,6 +10,7 @@ from shrinkfx.check.baseline.in_one import InOne
 from shrinkfx.check.localise import interrogate
 from shrinkfx.failure.blame import Evidence, Suspect, suspects, ties
 from shrinkfx.failure.verdict import Verdict
+from shrinkfx.program.words import short_kernels
 from shrinkfx.protocol.files import Traces
 from shrinkfx.run.attempt import Attempt
 from shrinkfx.run.build import choose_build
@@ -46,7 +47,7 @@ def attempt(
     evidence = Evidence.of(told)
     blamed = _suspects(context, tried.subject, described, evidence, tried.seen[-1])
     for tie in ties(blamed)[:_SHOWN]:
-        context.note(str(tie))
+        context.note(short_kernels(str(tie)))
     return replace(tried, subject=replace(tried.subject, suspects=blamed))
 
 

@@ -63,6 +63,20 @@ def at_fault(chain: Chain) -> str:
     return line.strip()
 
 
+@pytest.mark.parametrize("case", ["pos", "bag"], ids=["C++", "Triton"])
+def test_lines_are_counted_from_the_head_of_their_kernel(case: str) -> None:
+    known, said = recorded(case)
+    chain = index_chain(known, said, False)
+    kernel = known.anatomy.kernel(chain.kernel)
+    assert kernel is not None
+    lines = kernel.text.split("\n")
+    head = next(n for n, text in enumerate(lines) if f" {chain.kernel}(" in text)
+    assert head > 0  # something stands above it
+    assert [line.text for line in chain.code] == [
+        lines[head + line.number - 1] for line in chain.code
+    ]
+
+
 def test_index_that_a_kernel_before_has_counted_wrong() -> None:
     known, said = recorded("pos")
     left = cut_to(known.skeleton, "cumsum", "add", "embedding")

@@ -13,6 +13,7 @@ from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.compiling import code_of, compiling, innermost, phase
+from shrinkfx.explain.lines import in_files
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.compilers import gcc, triton
@@ -21,7 +22,9 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.files import Excerpt, Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.testing import chain, whole
 
 PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin"))
@@ -157,13 +160,28 @@ def test_compilers_line_is_shown_among_those_around_it() -> None:
         f"C++ compilation of kernel {KERNEL}, which computes aten.tanh.default and "
         "aten.cos.default, fails: ‘planted_missing_hypot’ was not declared in this "  # noqa: RUF001
         "scope.",
-        "Line 641 of the generated code: `auto tmp15 = planted_missing_hypot(tmp9, "
+        "Line 641 of the generated file: `auto tmp15 = planted_missing_hypot(tmp9, "
         "tmp14);`.",
     )
     assert len(found.code) == len(lines)
     (marked,) = (line for line in found.code if line.mark)
     place = marked.text.index("planted_missing")
     assert marked.mark[place:].startswith("^~~")
+
+
+def test_lines_are_counted_as_the_files_do_that_are_kept() -> None:
+    code = tuple(CodeLine(n, text, n == 12) for n, text in enumerate("abc", 11))
+    halted = Halted((), "C++ compilation", code=code, file="other.cpp")
+    known = Explanation(cause=halted.cause, halted=halted)
+    told = in_files(known, {"explain/sources/k.cpp": "x\n  a\nb\n c\n"})
+    assert told.cause == (
+        "C++ compilation fails.",
+        "Line 3 of explain/sources/k.cpp: `b`.",
+    )
+    assert told.halted
+    assert told.halted.cause == told.cause
+    assert [line.number for line in told.halted.code] == [2, 3, 4]
+    assert in_files(known, {}) == known
 
 
 def test_linker_is_told_from_the_compiler() -> None:

@@ -33,9 +33,9 @@ from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import CheckOptions, LeaveOut, Request
 from shrinkfx.protocol.tasks import ReadSettings
+from shrinkfx.report.explanation.by_number import LeftOut
 from shrinkfx.report.explanation.decisions import (
     Decisions,
-    LeftOut,
     Setting,
     Switching,
     avoiding,
@@ -351,7 +351,10 @@ def test_lowering_in_words_and_as_commands() -> None:
     compiler = Compiler(does_without=needs(Subsystem.LOWERINGS, 2))
     found = decisions(minimum(compiler))
     first, in_vain = lines(found, TARGET)
-    assert first == "Goes away when lowering 2 (pass_2) falls back to eager."
+    assert first == (
+        "Goes away when lowering 2 (pass_2) falls back to eager's kernel: the code "
+        "that Inductor generates for it is needed to fail."
+    )
     count = f"{len(ON_CPU)} options of Inductor"
     assert in_vain == (
         "Fails alike without 4 joint passes and 9 post-grad passes and with "
@@ -359,9 +362,12 @@ def test_lowering_in_words_and_as_commands() -> None:
     )
     assert avoiding(found, TARGET) == [first]
     variables = "TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM=lowerings"
-    assert by_hand(found) == [
-        f"fails: {variables} TORCH_BISECT_MAX=2 python repro.py",
-        f"passes: {variables} TORCH_BISECT_MAX=1 python repro.py",
+    out = "and those after left to eager's kernels"
+    assert [*map(str, by_hand(found))] == [
+        f"fails with lowerings 0 to 2, {out}: "
+        f"{variables} TORCH_BISECT_MAX=2 python repro.py",
+        f"passes with lowerings 0 to 1, {out}: "
+        f"{variables} TORCH_BISECT_MAX=1 python repro.py",
     ]
     assert by_hand(replace(found, interpreted=True)) == []
     assert Decisions.from_json(json.loads(found.to_line())) == found
@@ -381,8 +387,9 @@ def test_lowering_of_an_innocent_is_only_said_to_show_it() -> None:
     told = beside(found, (guilty,), (guilty, reader, other))
     assert [one.only_shows for one in told.left_out] == [True, False, False]
     assert lines(told, TARGET)[2:] == [
-        "It does not show when lowering 1 (aten.tanh.default) falls back to eager; the "
-        "fault lies elsewhere.",
+        "It does not show when lowering 1 (aten.tanh.default) falls back to eager's "
+        "kernel: the code that Inductor generates for it is needed to show the "
+        "failure, and is not what is wrong; the cause says what is.",
         "Fails alike with 3 options of Inductor at careful values (all at once).",
     ]
     unknown = beside(found, (), (guilty, reader, other))
@@ -396,8 +403,9 @@ def test_no_decision_is_at_fault_where_an_operator_of_the_users_is() -> None:
     only_left = beside(Decisions(left_out=(left,)), (mine,), (mine, other))
     assert avoiding(only_left, TARGET) == []
     assert lines(only_left, TARGET) == [
-        "It does not show when post-grad pass 10 (reinplace) is skipped; the fault "
-        "lies elsewhere."
+        "It does not show when post-grad pass 10 (reinplace) is skipped: what that "
+        "pass does to the graph is needed to show the failure, and is not what is "
+        "wrong; the cause says what is."
     ]
     found = Decisions(Switching(3, (setting,), minimal=True))
     (told,) = lines(beside(found, (mine,), (mine, other)), TARGET)
@@ -412,7 +420,24 @@ def test_no_decision_is_at_fault_where_an_operator_of_the_users_is() -> None:
 def test_pass_in_words() -> None:
     compiler = Compiler(does_without=needs(Subsystem.POST_GRAD, 7))
     first, *_ = lines(decisions(minimum(compiler)), TARGET)
-    assert first == "Goes away when post-grad pass 7 (pass_7) is skipped."
+    assert first == (
+        "Goes away when post-grad pass 7 (pass_7) is skipped: what that pass does to "
+        "the graph is needed to fail."
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "of", "told"),
+    [
+        (0, 1, ("fails with the one lowering", "passes with the one lowering left to")),
+        (0, 3, ("fails with lowering 0, and", "passes with all 3 lowerings left to")),
+        (2, 3, ("fails with all 3 lowerings:", "passes with lowerings 0 to 1, and")),
+    ],
+)
+def test_by_hand_says_what_is_left_in(number: int, of: int, told: list[str]) -> None:
+    one = LeftOut(Subsystem.LOWERINGS, number, of, "aten.x", onwards=True)
+    found = map(str, by_hand(Decisions(left_out=(one,))))
+    assert all(text.startswith(t) for text, t in zip(found, told, strict=True))
 
 
 def test_what_only_goes_away_with_what_comes_after_is_told_so() -> None:
@@ -425,12 +450,13 @@ def test_what_only_goes_away_with_what_comes_after_is_told_so() -> None:
     assert (one.number, one.alone, one.onwards) == (2, False, True)
     (told,) = lines(Decisions(left_out=(one,)), TARGET)
     assert told == (
-        "Goes away when lowering 2 (pass_2) and all after it fall back to eager; "
-        "lowering 2 (pass_2) alone is not enough."
+        "Goes away when lowering 2 (pass_2) and all after it fall back to eager's "
+        "kernels (lowering 2 (pass_2) alone is not enough): the code that Inductor "
+        "generates for some of these is needed to fail."
     )
     (told,) = lines(Decisions(left_out=(replace(one, number=0),)), TARGET)
     assert told.startswith(
-        "Goes away when all 6 lowerings fall back to eager; lowering"
+        "Goes away when all 6 lowerings fall back to eager's kernels (lowering 0"
     )
 
 

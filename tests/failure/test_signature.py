@@ -131,3 +131,12 @@ def test_judge_tells_the_outcomes_apart(seen: Observation, outcome: Outcome) -> 
 def test_judge_takes_a_hang_when_hangs_are_asked_for() -> None:
     seen = Observation(HANG, unresolved="timeout in run")
     assert judge(seen, HANG) is Outcome.REPRODUCED
+
+
+def test_target_is_no_by_catch_and_what_differs_otherwise_is() -> None:
+    target = Signature(Kind.MISMATCH, Stage.COMPARE, differs="values")
+    assert target.shows_in(target)
+    assert target.shows_in(dataclasses.replace(target, stage=Stage.PASSING))
+    assert not target.shows_in(dataclasses.replace(target, differs="shape"))
+    assert not target.shows_in(Signature(Kind.CRASH, Stage.PASSING))
+    assert not target.shows_in(None)

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.words import LINE, cut, cut_apart, cut_middle, printable
+from shrinkfx.program.words import (
+    LINE,
+    cut,
+    cut_apart,
+    cut_middle,
+    printable,
+    short_kernels,
+)
 from shrinkfx.protocol.answers import Ending, Raised, Ready
 
 
@@ -82,3 +89,20 @@ def test_failure_of_any_length_has_an_identity_that_survives_being_written() -> 
     other = Signature(Kind.EXCEPTION, Stage.RUN, f"E: {megabyte}z")
     assert not failure.admits(other)
     assert str(Signature(Kind.EXCEPTION, Stage.RUN, "", "\udcff")).encode()
+
+
+LONG = "triton_per_fused__to_copy_add_embedding_mean_mul_native_layer_norm_pow_12"
+
+
+def test_names_of_kernels_are_short_in_a_sentence_and_whole_in_code() -> None:
+    told = short_kernels(f"In {LONG}, launched after cpp_fused_add_11, and `{LONG}`.")
+    short = "triton_per_fused__to_copy_add_embedding_me..._12"
+    assert told == f"In {short}, launched after cpp_fused_add_11, and `{short}`."
+    code = f"at `tmp1 = {LONG}(x)`, and at `y = {LONG}`"
+    assert short_kernels(code) == code
+    assert short_kernels(told) == told
+
+
+def test_kernels_that_begin_alike_stay_apart() -> None:
+    names = [LONG, LONG.replace("_12", "_2"), LONG.replace("_12", "_abc")]
+    assert len({short_kernels(name) for name in names}) == 3

@@ -7,9 +7,10 @@ from itertools import takewhile
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.report.explanation.by_number import LeftOut
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.decisions import Decisions, LeftOut
+from shrinkfx.report.explanation.decisions import Decisions
 from shrinkfx.report.explanation.guide import Guide, LeftFile, Outcome, Row
 from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
@@ -73,6 +74,25 @@ def test_header_fits_on_a_screen_whatever_is_known_of_the_cause() -> None:
     assert header[-3] == "#          More is in explain.json."
     long = "# a row\n" * 30 + SCRIPT
     assert "# Cause:   A roll.\n#          More" in with_cause(long, ["A roll.", "B."])
+
+
+def test_kernel_of_a_long_name_is_short_in_what_is_said_and_nowhere_else() -> None:
+    name = f"cpp_fused_{'add_mul_' * 20}7"
+    said = f"aten.add.Tensor in kernel {name} is wrong."
+    known = Explanation(cause=(said,), values=WrongValue(kernel=name))
+    short = "cpp_fused_add_mul_add_mul_add_mul_add_mul_a..._7"
+    told = (f"cause:    aten.add.Tensor in kernel {short} is wrong.",)
+    assert in_lines(known, FAILURE) == told
+    header = with_cause(SCRIPT, known.cause)
+    assert f"kernel {short} is wrong." in header.replace("\n#         ", "")
+    shown = page(Run("m.pt2", explanation=known))
+    assert f"kernel {short} is wrong." in shown
+    assert known.cause == (said,)  # explain.json has it whole, to be searched for
+
+
+def test_name_of_a_file_is_not_broken_in_the_header() -> None:
+    file = f"explain/sources/{'abcd' * 15}.kernel.cpp"
+    assert f" {file}:" in with_cause(SCRIPT, (f"Line 7 of {file}: `x`.",))
 
 
 def test_cause_names_no_folder() -> None:
@@ -149,8 +169,11 @@ def test_line_at_fault_is_told_once() -> None:
     chain = Chain(code=(CodeLine(7, "  x = no(y);", at_fault=True),))
     assert in_lines(Explanation(cause=("It dies.",), chain=chain), FAILURE) == (
         "cause:    It dies.",
-        "code:     line 7: x = no(y);",
+        "code:     line 7 of the kernel, counted from its head: x = no(y);",
     )
+    kept = replace(chain, file="explain/sources/k.py")
+    told = in_lines(Explanation(chain=kept), FAILURE)
+    assert told == ("code:     line 7 of explain/sources/k.py: x = no(y);",)
     known = Explanation(cause=("Line 7: `x = no(y);`.",), chain=chain)
     assert len(in_lines(known, FAILURE)) == 1
 

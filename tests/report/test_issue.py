@@ -15,14 +15,10 @@ from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.operators import OF_VALUES, OperatorFinding, What
 from shrinkfx.report.carried import Carried, InCompiler
+from shrinkfx.report.explanation.by_number import LeftOut
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.compiling import Halted
-from shrinkfx.report.explanation.decisions import (
-    Decisions,
-    LeftOut,
-    Setting,
-    Switching,
-)
+from shrinkfx.report.explanation.decisions import Decisions, Setting, Switching
 from shrinkfx.report.explanation.decisions import lines as decision_lines
 from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator, shown_by_the_search

@@ -38,7 +38,7 @@ from shrinkfx.report.page.page import page, ranges
 from shrinkfx.report.page.parts import Light, Part, parts_kept, parts_listed, parts_of
 from shrinkfx.report.page.record import Check, Run, Summary
 from shrinkfx.run.reporting import report_folder
-from shrinkfx.testing import chain, listing, whole
+from shrinkfx.testing import ROWS, chain, listing, whole
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 
@@ -344,7 +344,8 @@ def check(
     kept = frozenset({"a"})
     said = digest or str(number)
     asked = number, float(number), strategy, "program", "fast", said, operators, kept
-    return Check(*asked, outcome, "", 1.0)
+    caught = outcome is Outcome.DIFFERENT
+    return Check(*asked, outcome, "", 1.0, is_by_catch=caught)
 
 
 def test_steps_are_what_became_the_smallest() -> None:
@@ -379,6 +380,25 @@ def test_course_of_few_checks_can_be_drawn(count: int) -> None:
     assert len(course(checks, 1, frozenset(), "seconds").dots) == count
 
 
+def test_what_is_left_is_drawn_by_the_names_of_its_repro() -> None:
+    program = listing(
+        "n0 = torch.ops.aten.relu.default(features_table_weight)\nreturn n0",
+        features_table_weight=ROWS,
+    )
+    fault = Operator("n0", "aten.relu.default")
+    run = Run("m", listing=program, explanation=Explanation(guilty=(fault,)))
+    shown = page(run)
+    drawn = shown[shown.index("<b>After</b>") :]
+    assert (
+        "x: float32[2, 3]\nfeatures_table_weight in the whole program</title>" in drawn
+    )
+    assert 'class="box guilty"' in drawn
+    assert "relu = aten.relu(x)" in drawn
+    assert "features_table_weight in the whole program" not in page(
+        replace(run, anonymous=True)
+    )
+
+
 def test_ranges_say_in_few_letters_which_numbers() -> None:
     assert ranges([7, 0, 1, 2, 3]) == "0-3,7"
     assert ranges([]) == ""
@@ -398,6 +418,17 @@ def test_guilty_source_is_the_file_that_the_quoted_lines_are_of() -> None:
     alone = guilty_source(known, {})
     assert alone is not None
     assert (alone.name, alone.first, alone.marked) == ("", 5, 6)
+    assert alone.counted_in == "the kernel, counted from its head"
+
+
+def test_lines_are_found_in_the_kernels_own_file_and_in_that_kernel() -> None:
+    code = (CodeLine(2, "    x = no()", at_fault=True),)
+    known = Explanation(chain=Chain(kernel="k_1", code=code))
+    text = "def k_0(x):\n    x = no()\n\ndef k_1(x):\n    x = no()\n"
+    files = {"a/wrapper.cpp": text, "a/benchmark.py": text, "a/k_1.py": f"\n{text}"}
+    found = guilty_source(known, files)
+    assert found is not None
+    assert (found.name, found.marked) == ("a/k_1.py", 6)
 
 
 def test_kernel_without_a_line_at_fault_is_found_by_its_name() -> None:

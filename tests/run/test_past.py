@@ -14,8 +14,11 @@ from support.pages import explained, searched, transformer
 
 from shrinkfx.api import is_run, past
 from shrinkfx.cli.main import main
+from shrinkfx.events import ignore
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.run.reporting import report_folder
 
 TOOL = Path(__file__).resolve().parents[1] / "support" / "torchless" / "command_line.py"
 
@@ -66,6 +69,28 @@ def over(out: Path, model: Path) -> Path:
     rate = {"rate": {"before": 1.0, "after": 1.0}}
     (out / "summary.json").write_text(json.dumps({**summary, **told, **rate}))
     return out
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_terminal_and_page_speak_by_the_names_of_the_repro(
+    tmp_path: Path, anonymous: bool
+) -> None:
+    out, model = tmp_path / "out", tmp_path / "model.pt2"
+    over(out, model)
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        options = Options(model, anonymous=anonymous)
+        journal.note("run", {"options": options.to_json()})
+        result = journal.fact("result")
+        journal.note("result", {**result, "renamed": {"token_ids": "x"}})
+    found = Explanation(cause=("Size of input token_ids is lost.",))
+    (out / "explain.json").write_text(found.to_line())
+    both = "Size of input x (token_ids in the whole program) is lost."
+    came = past(out).came
+    assert came is not None
+    assert came.cause == (found.cause if anonymous else (both,))
+    text = report_folder(out, ignore).read_text()
+    assert (both in text) is not anonymous
+    assert ("Size of input x is lost." in text) is anonymous
 
 
 def test_what_was_found_out_since_is_told(tmp_path: Path) -> None:

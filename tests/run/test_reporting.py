@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,8 @@ from support.pages import explained, searched, transformer
 from shrinkfx.cli.main import main
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Event, Noted, ignore
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.history import history
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
@@ -70,6 +72,28 @@ def test_page_is_called_as_the_user_calls_the_program(tmp_path: Path) -> None:
     assert "serve.py was reduced from" in text
 
 
+def test_target_at_the_sizes_that_must_pass_is_no_by_catch(tmp_path: Path) -> None:
+    out = searched(tmp_path / "out", transformer(1))
+    target = Signature(Kind.CRASH, Stage.RUN, text="died")
+    passing = replace(target, stage=Stage.PASSING)
+    other = Signature(Kind.NAN, Stage.COMPARE)
+    seen = [passing, other, replace(other, stage=Stage.PASSING), target]
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        journal.db.write("DELETE FROM checks", ())
+        journal.note("baseline", {"target": asdict(target)})
+        whole = Candidate.whole(chain("x", "relu"))
+        for signature in seen:
+            number = journal.asked("drop_nodes", "program", whole)
+            verdict = Verdict(Outcome.DIFFERENT, Observation(signature))
+            journal.answered(number, verdict)
+        run = gather(out, journal)
+    assert [check.is_by_catch for check in run.checks] == [False, True, True, False]
+    assert [check.came for check in run.checks[:2]] == ["no step", "different"]
+    text = report_folder(out, ignore).read_text()
+    assert ", 2 by-catch." in text
+    assert "fails in the same way where it must pass</span>" in text
+
+
 def test_counts_of_operators_agree_wherever_they_stand(tmp_path: Path) -> None:
     plain = transformer(2)
     some = [plain.node(name) for name in plain.graph]
@@ -87,6 +111,22 @@ def test_counts_of_operators_agree_wherever_they_stand(tmp_path: Path) -> None:
         f"from {of} operators down",
     ):
         assert told in text, told
+    assert "in the form that is cut" not in text
+
+
+def test_count_of_the_form_that_is_cut_is_told_from_that_of_the_file(
+    tmp_path: Path,
+) -> None:
+    out = searched(tmp_path / "out", transformer(1))
+    told = json.loads((out / "summary.json").read_text())
+    cut = told["operators"]["before"]
+    told |= {"operators": {"before": 9, "after": 2}, "operators_cut": cut}
+    (out / "summary.json").write_text(json.dumps(told))
+    text = report_folder(out, ignore).read_text()
+    said = f"{cut} operators (in the form that is cut; 9 in the file)"
+    assert f"<b>Before</b> {said}; what is left is lit" in text
+    assert f"from {said} down" in text
+    assert "was reduced from 9 operators to 2" in text
 
 
 def test_error_in_drawing_is_told_and_the_run_goes_on(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from shrinkfx.report.record import Memory, ProgramSize, RunRecord
 from shrinkfx.report.tensors import DATA
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.record import Result
-from shrinkfx.run.result import verify, write
+from shrinkfx.run.result import by_first_names, verify, write
 from shrinkfx.run.subject import Subject
-from shrinkfx.testing import chain, whole
+from shrinkfx.testing import ROWS, chain, listed, listing, whole
 
 BEST = whole(chain("x", "relu"))
 OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
@@ -161,3 +162,21 @@ def test_repro_of_which_no_run_had_an_answer_is_not_verified(
     assert (found.verified.runs, found.verified.failed) == (0, 0)
     assert not found.verified.always_fails
     assert found.verified.written.fails is None
+
+
+def test_repro_of_a_listing_has_short_names_with_and_without_anonymous() -> None:
+    program = listing(
+        """
+        n0 = torch.ops.aten.add.Tensor(features_table_weight, ids)
+        return n0
+        """,
+        features_table_weight=ROWS,
+        ids=ROWS,
+    )
+    candidate = listed(program)
+    named = by_first_names(candidate, PRINTED)
+    assert named == {"features_table_weight": "x", "ids": "y"}
+    anonymous = by_first_names(candidate, replace(PRINTED, renamed={"y": "z"}))
+    assert anonymous == {"features_table_weight": "x", "ids": "z"}
+    graph = whole(chain("x", "relu"))
+    assert by_first_names(graph, PRINTED) == PRINTED.renamed

@@ -12,9 +12,10 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.report.explanation.by_number import LeftOut
 from shrinkfx.report.explanation.chain import Chain, Limit, Step
 from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.decisions import Decisions, LeftOut, Setting, Switching
+from shrinkfx.report.explanation.decisions import Decisions, Setting, Switching
 from shrinkfx.report.explanation.guide import Guide, Row
 from shrinkfx.report.explanation.guide import Outcome as Flagged
 from shrinkfx.report.explanation.operators import Operator

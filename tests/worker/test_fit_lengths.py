@@ -92,6 +92,18 @@ def test_a_count_that_is_written_down_follows_what_is_counted() -> None:
     assert fitted(program, Write(MAIN, "a", 1, "12"), Refill("n", Counted())) is None
 
 
+def test_total_that_a_small_kind_of_number_cannot_hold_is_none_of_its_lengths() -> None:
+    """768 elements, counted in numbers of up to 127."""
+    held = {
+        "x": recipe(1, 32, dtype="int8", fill=Constant(0)),
+        "y": recipe(1, 32, 24, dtype="int8", fill=Constant(0)),
+    }
+    program = listing(held, f"z = {ATEN}.matmul.default(x, y)", "return z")
+    found = fitted(program, Resize("x", 1, 2))
+    assert found is not None
+    assert found.find("y").recipe().shape == (1, 2, 24)
+
+
 @pytest.mark.parametrize("fill", [Constant(0), Constant(-1)])
 def test_lengths_that_eager_refuses_do_not_fit(fill: Fill) -> None:
     assert fitted(segments(), Refill("n", fill)) is None

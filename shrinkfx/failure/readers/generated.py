@@ -116,9 +116,15 @@ class Code:
                 open_ += [(word, number) for word in _VALUE.findall(text)]
         return tuple(found[line] for line in sorted(found))
 
+    def head(self) -> int:
+        """Number the line that the kernel's definition begins in; 0 for none."""
+        found = _DEFINED.search(self.text)
+        return self.text.count("\n", 0, found.start()) if found else 0
+
     def around(self, line: int, lines: int = 3) -> range:
-        """Number the lines around one."""
-        return range(max(0, line - lines), min(len(self.lines), line + lines + 1))
+        """Number the lines around one, from the kernel's head on."""
+        first = max(min(self.head(), line), line - lines)
+        return range(first, min(len(self.lines), line + lines + 1))
 
     def _in_scope(self, above: int) -> Iterator[int]:
         """Go up line by line, past blocks that have ended."""

@@ -159,7 +159,8 @@ class Chain(Message):
         eager_fails: eager fails on the original as well.
         kernel: its name, and which launch it was, from 1, of how many.
         fused: the operators in it.
-        code: lines around the one at fault.
+        code: lines around the one at fault; ``file`` that their numbers are of, as
+            ``text_of`` takes it.
         index: the value that was refused, and what the code calls it.
         steps: how that was computed, from loads to the line at fault.
         sizes: that it is computed from, beside the limit's.
@@ -177,6 +178,7 @@ class Chain(Message):
     grid: tuple[int, ...] = ()
     fused: tuple[Operator, ...] = ()
     code: tuple[CodeLine, ...] = ()
+    file: str = ""
     index: str = ""
     value: int | None = None
     limit: Limit | None = None

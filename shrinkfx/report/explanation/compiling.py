@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.explanation.code import CodeLine
+from shrinkfx.report.explanation.code import CodeLine, text_of
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.values import named
 
@@ -21,8 +21,8 @@ class Halted(Message):
         said: the first line of the error.
         kernel: that was compiled or run, or ''; ``launch`` from 1, of ``launches``.
         before: that launch was yet to come.
-        code: generated lines around the one at fault.
-        file: that these lines are of; '' where they are the kernel's own text.
+        code: generated lines around the one at fault; ``file`` that their numbers are
+            of, as ``text_of`` takes it.
         eager_fails: eager fails on the original as well.
     """
 
@@ -64,6 +64,5 @@ class Halted(Message):
     def _where(self) -> str:
         at = next((line for line in self.code if line.at_fault), None)
         if at is not None:
-            text = "the generated code" if self.file else "its text"
-            return f"Line {at.number} of {text}: `{at.text.strip()}`."
+            return f"Line {at.number} of {text_of(self.file)}: `{at.text.strip()}`."
         return f"It is raised in {self.place}." if self.place else ""

@@ -9,6 +9,14 @@ from dataclasses import dataclass, replace
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.by_number import (
+    PARTS,
+    ByHand,
+    LeftOut,
+    commands,
+    counted,
+    goes_away,
+)
 from shrinkfx.report.explanation.operators import Operator
 
 
@@ -57,33 +65,6 @@ class Switching(Message):
 
 
 @dataclass(frozen=True)
-class LeftOut(Message):
-    """A pass or a lowering without which it passes.
-
-    Attributes:
-        number: from 0, as ``TORCH_BISECT_MAX`` counts.
-        of: how many of them there are.
-        name: of the pass; or what the lowered operator calls.
-        node: the operator's in Inductor's graph, or ''.
-        origin: what that was before it was decomposed, or ''.
-        alone: it passes without this one alone.
-        onwards: it passes without this one and all that come after, and fails without
-            those that come after.
-        only_shows: what is at fault is another operator, one of the user's, or none.
-    """
-
-    subsystem: Subsystem
-    number: int
-    of: int
-    name: str
-    node: str = ""
-    origin: str = ""
-    alone: bool = False
-    onwards: bool = False
-    only_shows: bool = False
-
-
-@dataclass(frozen=True)
 class NotNeeded(Message):
     """A part of the compiler that the failure does not need.
 
@@ -122,7 +103,7 @@ def lines(found: Decisions, failure: Signature) -> list[str]:
 
 def avoiding(found: Decisions, failure: Signature) -> list[str]:
     """Say what the failure goes away with, and is of what is at fault."""
-    told = [_of_left_out(one) for one in found.left_out if not one.only_shows]
+    told = [goes_away(one) for one in found.left_out if not one.only_shows]
     if found.switching is not None:
         told += _of_switching(found.switching, failure)
     return told
@@ -130,10 +111,10 @@ def avoiding(found: Decisions, failure: Signature) -> list[str]:
 
 def _beside_the_point(found: Decisions) -> Iterator[str]:
     """Say what only hides the failure, and what was tried in vain."""
-    yield from (_of_left_out(one) for one in found.left_out if one.only_shows)
+    yield from (goes_away(one) for one in found.left_out if one.only_shows)
     in_vain = []
     if found.not_needed:
-        parts = [_counted(part.of, PARTS[part.subsystem]) for part in found.not_needed]
+        parts = [counted(part.of, PARTS[part.subsystem]) for part in found.not_needed]
         in_vain.append(f"without {_joined(parts)}")
     switching = found.switching
     if (
@@ -142,17 +123,11 @@ def _beside_the_point(found: Decisions) -> Iterator[str]:
         and not (switching.passes_with or switching.unknown)
     ):
         in_vain.append(
-            f"with {_counted(switching.tried, 'option')} of Inductor at careful values "
+            f"with {counted(switching.tried, 'option')} of Inductor at careful values "
             "(all at once)"
         )
     if in_vain:
         yield f"Fails alike {_joined(in_vain)}."
-
-
-def _counted(number: int, what: str) -> str:
-    if number == 1:
-        return f"1 {what}"
-    return f"{number} {what}{'es' if what.endswith('s') else 's'}"
 
 
 def beside(
@@ -183,17 +158,9 @@ def beside(
     return replace(found, left_out=tuple(left_out), switching=switching)
 
 
-def by_hand(found: Decisions, script: str = "repro.py") -> list[str]:
-    """Say how to see it fail, and pass, by the variables of PyTorch's own bisector."""
-    if found.interpreted:
-        return []
-    return [
-        f"{side}: TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM={one.subsystem} "
-        f"TORCH_BISECT_MAX={most} python {script}"
-        for one in found.left_out
-        if one.onwards
-        for side, most in (("fails", one.number), ("passes", one.number - 1))
-    ]
+def by_hand(found: Decisions, script: str = "repro.py") -> list[ByHand]:
+    """Say how to see it fail, and pass; not of what the interpreter runs."""
+    return [] if found.interpreted else commands(found.left_out, script)
 
 
 def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
@@ -226,30 +193,6 @@ _OBJECT = re.compile(r" (?:of|that|taken|known|left|in|into|on|packed|as) .*| ah
 
 def _is(what: str) -> str:
     return "are" if _OBJECT.sub("", what).endswith("s") else "is"
-
-
-PARTS = {
-    Subsystem.PRE_GRAD: "pre-grad pass",
-    Subsystem.JOINT: "joint pass",
-    Subsystem.POST_GRAD: "post-grad pass",
-    Subsystem.LOWERINGS: "lowering",
-}
-
-
-def _of_left_out(one: LeftOut) -> str:
-    name = f"{one.name}, of {one.origin}" if one.origin else one.name
-    part, lowers = PARTS[one.subsystem], one.subsystem is Subsystem.LOWERINGS
-    which = f"{part} {one.number} ({name})"
-    if one.alone:
-        gone = f"{which} {'falls back to eager' if lowers else 'is skipped'}"
-    else:
-        all_parts = f"all {_counted(one.of, part)}"
-        those = f"{which} and all after it" if one.number else all_parts
-        gone = f"{those} {'fall back to eager' if lowers else 'are skipped'}"
-        gone += f"; {which} alone is not enough"
-    if one.only_shows:
-        return f"It does not show when {gone}; the fault lies elsewhere."
-    return f"Goes away when {gone}."
 
 
 def _joined(words: Sequence[str]) -> str:

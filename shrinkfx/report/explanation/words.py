@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from shrinkfx.failure.signature import Signature
-from shrinkfx.program.words import cut
+from shrinkfx.program.words import cut, short_kernels
+from shrinkfx.report.explanation.code import text_of
 from shrinkfx.report.explanation.decisions import by_hand, lines
 from shrinkfx.report.explanation.guide import Guide, Outcome, Row
 from shrinkfx.report.explanation.operators import Operator
@@ -24,8 +25,8 @@ _OPERATORS, _DECISIONS, _UNKNOWN = 4, 3, 2
 
 def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
     """Say what is known in few lines."""
-    told = [f"cause:    {sentence}" for sentence in explanation.cause]
-    told += [f"more:     {sentence}" for sentence in _left_out(explanation)]
+    told = [f"cause:    {short_kernels(s)}" for s in explanation.cause]
+    told += [f"more:     {short_kernels(s)}" for s in _left_out(explanation)]
     told += _code(explanation)
     told += _operators(explanation.operators)
     if (decided := explanation.decisions) is not None:
@@ -41,10 +42,11 @@ def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
 def _unknown(explanation: Explanation) -> Iterator[str]:
     """Say what could not be told; a cause that is known stands without that."""
     for text in explanation.unknown:
+        told = short_kernels(text)
         if explanation.is_settled:
-            yield f"untold:   {text}; the cause stands without that"
+            yield f"untold:   {told}; the cause stands without that"
         else:
-            yield f"unknown:  {text}"
+            yield f"unknown:  {told}"
 
 
 def _left_out(explanation: Explanation) -> Iterator[str]:
@@ -57,12 +59,14 @@ def _left_out(explanation: Explanation) -> Iterator[str]:
 
 def _code(explanation: Explanation) -> Iterator[str]:
     """Show the line of generated code at fault; ``explain.json`` has those around."""
-    for part in (explanation.chain, explanation.halted):
-        for line in part.code if part is not None else ():
+    parts = explanation.chain, explanation.halted
+    for part in (part for part in parts if part is not None):
+        for line in part.code:
             text = line.text.strip()
             is_told = any(f"`{text}`" in said for said in explanation.cause)
             if line.at_fault and not is_told:
-                yield f"code:     line {line.number}: {cut(text, _WIDTH)}"
+                where = f"line {line.number} of {text_of(part.file)}"
+                yield f"code:     {where}: {cut(text, _WIDTH)}"
 
 
 def _operators(left: Sequence[Operator]) -> Iterator[str]:
@@ -90,7 +94,7 @@ def _guide(guide: Guide) -> Iterator[str]:
             why = f" ({_why(rows)})" if outcome is Outcome.NOT_ASKED else ""
             yield f"flags:    {outcome}: {', '.join(told)}{why}"
     if guide.kernel_alone is not None:
-        yield f"kernel:   {guide.kernel_alone}"
+        yield f"kernel:   {short_kernels(str(guide.kernel_alone))}"
     if guide.files:
         yield f"files:    {len(guide.files)} in explain/"
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from shrinkfx.program.words import cut
+from shrinkfx.program.words import cut, short_kernels
 from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.report.explanation.by_number import FALL_BACK, FALLS_BACK, PARTS, LeftOut
 from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.decisions import PARTS, Decisions, LeftOut, Switching
+from shrinkfx.report.explanation.decisions import Decisions, Switching
 from shrinkfx.report.explanation.decisions import lines as decided
 from shrinkfx.report.explanation.operators import shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
@@ -42,7 +43,7 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
 
 def _plain(text: str, explanation: Explanation, *, anonymous: bool) -> str:
     text = without_origins(text, explanation, anonymous=anonymous)
-    return without_paths(with_code(text))
+    return without_paths(with_code(short_kernels(text)))
 
 
 def _less(text: str, facts: IssueFacts, explanation: Explanation) -> str:
@@ -75,7 +76,7 @@ def _of_left_out(one: LeftOut) -> str:
     onwards = "" if one.alone else " and all that come after it"
     if one.subsystem is Subsystem.LOWERINGS:
         what = f"the lowering of `{short(one.name)}`{onwards}"
-        does = "falls back to eager's kernel" if one.alone else "fall back to eager's"
+        does = FALLS_BACK if one.alone else FALL_BACK
         return f"It goes away where {what} {does}."
     return f"It goes away without the {PARTS[one.subsystem]} `{one.name}`{onwards}."
 

@@ -99,7 +99,7 @@ def short(operator: str) -> str:
 _CODE = re.compile(
     r"`[^`]*`"  # is code already
     r"|\b(?:aten|prims|quantized)\.\w+(?:\.\w+)?|\b(?:torch\.ops\.)?\w+\.\w+\.default\b"
-    r"|\b(?:cpp|triton)_\w*fused\w+"
+    r"|\b(?:cpp|triton)_\w*fused\w+(?:\.\.\.\w+)?"  # and shortened ones
 )
 
 

@@ -1,4 +1,4 @@
-"""A cause with the names that a repro has, where a user's own are left out of that.
+"""A cause with the names that a repro has.
 
 input token_ids is declared [s77] and is [5]    becomes    input x is declared ...
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from shrinkfx.report.explanation.chain import Layout
+from shrinkfx.report.explanation.chain import Layout, SizeSymbol
 from shrinkfx.report.explanation.record import Explanation
 
 _OURS = ("buffer", "value")
@@ -19,11 +19,72 @@ _OURS = ("buffer", "value")
 _ROLES = ("input", "weight", "registered buffer", "constant")
 """Those of what a user has named."""
 
+_DIM = r"dim \d+ of"
+
 _LAYOUT = Layout.__dataclass_fields__.keys()
+_SYMBOL = SizeSymbol.__dataclass_fields__.keys()
+
+
+def as_in_repro(
+    explanation: Explanation, renamed: Mapping[str, str], *, models_too: bool
+) -> Explanation:
+    """Name inputs and weights in sentences as the repro does, whose names are short.
+
+    What the repro does not name, and generated code, stay as they are.
+
+    Args:
+        renamed: what the repro calls inputs and weights, by their names in the result.
+        models_too: name each as the whole program does as well, once in the cause.
+    """
+    data = json.loads(explanation.to_line())
+    layouts = {each["name"] for each in _layouts(data)}
+    names = {old: to for old, to in renamed.items() if old != to}
+    names |= {old: to for old in layouts if (to := _new(old, renamed)) not in ("", old)}
+    if not names:
+        return explanation
+    for part in _layouts(data):
+        part["name"] = names.get(part["name"], part["name"])
+    for part in _symbols(data):
+        part["input"] = names.get(part["input"], part["input"])
+    naming = _Naming(names, set(names) if models_too else set())
+    # The part that has found a cause says the same sentences: they stay the same.
+    cause = {sentence: naming(sentence) for sentence in explanation.cause}
+    naming = _Naming(names, set())
+    told = _mapped(data, lambda text: cause.get(text) or naming(text))
+    return Explanation.from_json(told)
+
+
+class _Naming:
+    """Replaces names in texts; of some it says once what the model calls them."""
+
+    def __init__(
+        self,
+        names: Mapping[str, str],
+        still_to_tell: set[str],
+        what: tuple[str, ...] = (*_ROLES, _DIM),
+    ) -> None:
+        self._names, self._still_to_tell = names, still_to_tell
+        longest_first = sorted(names, key=len, reverse=True)
+        old = "|".join(map(re.escape, longest_first))
+        self._named = re.compile(
+            rf"(?P<what>\b(?:{'|'.join(what)}) )(?P<old>{old})"
+            r"(?!\w|\.\w| in the whole program)"
+        )
+
+    def __call__(self, text: str) -> str:
+        return self._named.sub(self._new, text)
+
+    def _new(self, found: re.Match[str]) -> str:
+        old = found["old"]
+        told = f"{found['what']}{self._names[old]}"
+        if old not in self._still_to_tell:
+            return told
+        self._still_to_tell.discard(old)
+        return f"{told} ({old} in the whole program)"
 
 
 def with_new_names(explanation: Explanation, renamed: Mapping[str, str]) -> Explanation:
-    """Name inputs and weights in all that is said of a cause as a repro does.
+    """Name inputs and weights in all that is said as a repro without a user's names.
 
     One without a new name, since nothing of it is in the repro, is named by its role
     alone: in text it is ``input``, as it would be without a name.
@@ -43,7 +104,14 @@ def with_new_names(explanation: Explanation, renamed: Mapping[str, str]) -> Expl
     for name in ("chain", "halted"):
         for line in (data[name] or {}).get("code", ()):
             line["text"] = _replaced(line["text"], in_code)
-    return Explanation.from_json(_mapped(data, lambda text: _replaced(text, said)))
+    carriers = dict(renamed)
+    for part in _symbols(data):
+        if name := part["input"]:
+            carriers[name] = _new(name, renamed) or "an input"
+            part["input"] = carriers[name]
+        part |= {"whole_input": "", "whole_dim": None}
+    named = _Naming(carriers, set(), (_DIM,)) if carriers else str
+    return Explanation.from_json(_mapped(data, lambda t: named(_replaced(t, said))))
 
 
 def _new(name: str, renamed: Mapping[str, str]) -> str:
@@ -54,14 +122,23 @@ def _new(name: str, renamed: Mapping[str, str]) -> str:
 
 
 def _layouts(data: Any) -> Iterator[Any]:  # noqa: ANN401 - any part of JSON
+    return (each for each in _records(data, _LAYOUT) if each["role"] not in _OURS)
+
+
+def _symbols(data: Any) -> Iterator[Any]:  # noqa: ANN401 - the same
+    return _records(data, _SYMBOL)
+
+
+def _records(data: Any, keys: Collection[str]) -> Iterator[Any]:  # noqa: ANN401
+    """Find the records that have these fields, and no others."""
     if isinstance(data, dict):
-        if data.keys() == _LAYOUT and data["role"] not in _OURS:
+        if data.keys() == keys:
             yield data
         for value in data.values():
-            yield from _layouts(value)
+            yield from _records(value, keys)
     elif isinstance(data, list):
         for value in data:
-            yield from _layouts(value)
+            yield from _records(value, keys)
 
 
 def _mapped(data: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON

@@ -45,6 +45,7 @@ class Mark(StrEnum):
     FAILS = "fails"
     PASSES = "passes"
     CAUGHT = "caught"
+    NO_STEP = "no-step"
     NONE = "none"
 
 
@@ -54,7 +55,11 @@ def mark_of(check: Check, accepted: frozenset[int]) -> Mark:
         return Mark.STEP
     if check.is_by_catch:
         return Mark.CAUGHT
-    by_outcome = {Outcome.REPRODUCED: Mark.FAILS, Outcome.PASSED: Mark.PASSES}
+    by_outcome = {
+        Outcome.REPRODUCED: Mark.FAILS,
+        Outcome.DIFFERENT: Mark.NO_STEP,
+        Outcome.PASSED: Mark.PASSES,
+    }
     return by_outcome.get(check.outcome, Mark.NONE) if check.outcome else Mark.NONE
 
 
@@ -233,6 +238,7 @@ _WORDS = {
     Mark.FAILS: "fails in the same way",
     Mark.PASSES: "passes",
     Mark.CAUGHT: "by-catch: fails differently",
+    Mark.NO_STEP: "fails in the same way where it must pass: no step",
     Mark.NONE: "no answer",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shrinkfx.program.words import short_kernels
 from shrinkfx.report.page.record import Run
 from shrinkfx.report.page.words import count, time
 from shrinkfx.report.warned import tells_the_lie
@@ -9,7 +10,7 @@ from shrinkfx.report.warned import tells_the_lie
 
 def head(run: Run) -> tuple[str, str]:
     """Split the failure into its kind, and its own words."""
-    kind, _, text = run.summary.failure.partition(": ")
+    kind, _, text = short_kernels(run.summary.failure).partition(": ")
     if run.swept and not run.summary.failure:
         return "a sweep over sizes", run.model
     return (kind, text) if text else ("", kind or run.model)
@@ -37,6 +38,17 @@ def lead(run: Run) -> str:
         if summary.stopped
         else told
     )
+
+
+def beside_the_file(run: Run, operators: int) -> str:
+    """Say of a count that it is not the file's, where that has another one.
+
+    The form that is cut may have more: one operator in place becomes several.
+    """
+    sizes = run.summary.sizes.get("operators")
+    if sizes is None or sizes.before in (None, operators):
+        return ""
+    return f" (in the form that is cut; {sizes.before:,} in the file)"
 
 
 def checks_of(run: Run) -> tuple[int, int]:

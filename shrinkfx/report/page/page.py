@@ -18,18 +18,24 @@ import jinja2
 from markupsafe import Markup
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.report.explanation.decisions import (
-    Decisions,
-    LeftOut,
-    Setting,
-    by_hand,
-    lines,
-)
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.names import renamed, short_names
+from shrinkfx.program.words import short_kernels
+from shrinkfx.report.explanation.by_number import ByHand, LeftOut
+from shrinkfx.report.explanation.decisions import Decisions, Setting, by_hand, lines
 from shrinkfx.report.page.course import Mark, course, mark_of, steps
 from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw, draw_within
-from shrinkfx.report.page.heading import about, checks_of, figures, head, lead, warnings
+from shrinkfx.report.page.heading import (
+    about,
+    beside_the_file,
+    checks_of,
+    figures,
+    head,
+    lead,
+    warnings,
+)
 from shrinkfx.report.page.links import links
-from shrinkfx.report.page.parts import parts_kept, parts_listed, parts_of
+from shrinkfx.report.page.parts import Part, parts_kept, parts_listed, parts_of
 from shrinkfx.report.page.record import Before, Check, Run, Summary
 from shrinkfx.report.page.words import count
 from shrinkfx.version import __version__
@@ -68,11 +74,11 @@ class Decided:
     lines: tuple[str, ...]
     settings: tuple[Setting, ...]
     left_out: tuple[LeftOut, ...]
-    by_hand: tuple[str, ...]
+    by_hand: tuple[ByHand, ...]
 
 
 @dataclass(frozen=True)
-class Part:
+class Used:
     """What a part of the run has used; ``share`` is that of all, in percent."""
 
     name: str
@@ -102,9 +108,10 @@ def page(run: Run) -> str:
         figures=figures(run),
         sections=_sections(run),
         warnings=warnings(run),
-        cause=explanation.cause if explanation else summary.cause,
+        cause=[short_kernels(text) for text in _cause(run)],
         links=links(explanation) if explanation else (),
         before=before,
+        before_said=beside_the_file(run, before.of) if before else "",
         after=after,
         left_said=count(operators.after, "operator"),
         height=BOX_HEIGHT,
@@ -136,6 +143,10 @@ def _file(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
+def _cause(run: Run) -> tuple[str, ...]:
+    return run.explanation.cause if run.explanation else run.summary.cause
+
+
 def _before(run: Run, guilty: Sequence[str]) -> Drawing | None:
     if run.program is None:
         return None
@@ -145,10 +156,21 @@ def _before(run: Run, guilty: Sequence[str]) -> Drawing | None:
 
 def _after(run: Run, guilty: Sequence[str]) -> Drawing | None:
     if run.listing is not None:
-        return draw_within(_WIDE, parts_listed(run.listing, guilty), "after")
+        parts = _as_in_repro(run.listing, guilty, is_so=run.anonymous)
+        return draw_within(_WIDE, parts, "after")
     if run.left is not None:
         return draw_within(_WIDE, parts_kept(run.left, guilty), "after")
     return None
+
+
+def _as_in_repro(listing: Listing, guilty: Sequence[str], *, is_so: bool) -> list[Part]:
+    """List what is left by the names of the repro, which is beside it."""
+    if is_so:
+        return parts_listed(listing, guilty)
+    names = short_names(listing)
+    own = names.values[listing.main.name]
+    wanted = [own.get(name, name) for name in guilty]
+    return parts_listed(renamed(listing, names), wanted, names.back())
 
 
 def _sections(run: Run) -> list[tuple[str, str]]:
@@ -177,7 +199,8 @@ def _course_said(run: Run, accepted: int, cut: int) -> str:
     cached = run.summary.cached
     again = f" {count(cached, 'candidate')} came up again, and took no further check."
     known = again if cached else ""
-    return f"{checks} from {cut:,} operators down, {steps_said}{also}.{known}"
+    down = f"from {cut:,} operators{beside_the_file(run, cut)} down"
+    return f"{checks} {down}, {steps_said}{also}.{known}"
 
 
 def _decided(found: Decisions, summary: Summary) -> Decided:
@@ -209,7 +232,7 @@ def _row(check: Check, accepted: frozenset[int]) -> Row:
         check.form,
         check.build,
         check.operators,
-        check.outcome.value if check.outcome else "did not end",
+        check.came,
         check.said,
         check.seconds,
         check.digest[:DIGITS],
@@ -217,12 +240,12 @@ def _row(check: Check, accepted: frozenset[int]) -> Row:
     )
 
 
-def _spent(summary: Summary) -> list[Part]:
+def _spent(summary: Summary) -> list[Used]:
     whole = sum(summary.cpu_seconds.values())
     if not whole:
         return []
     parts = summary.cpu_seconds.items()
-    return [Part(name, used, round(100 * used / whole, 2)) for name, used in parts]
+    return [Used(name, used, round(100 * used / whole, 2)) for name, used in parts]
 
 
 def _data_to_json(run: Run) -> dict[str, object]:
@@ -242,7 +265,7 @@ def _data_to_json(run: Run) -> dict[str, object]:
                 "build": check.build,
                 "digest": check.digest,
                 "operators": check.operators,
-                "outcome": check.outcome.value if check.outcome else "did not end",
+                "outcome": check.came,
                 "said": check.said,
                 "seconds": round(check.seconds, 1),
                 "keep": ranges(order[name] for name in check.keep if name in order),

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.listing import Given, Listing
+from shrinkfx.program.listing.names import Names
 from shrinkfx.program.listing.statements import RETURN
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
 
@@ -94,9 +95,16 @@ def _told(value: TensorType | None) -> str:
     return f"{value.dtype}[{', '.join(value.shape)}]" if value else ""
 
 
-def parts_listed(listing: Listing, guilty: Collection[str] = ()) -> list[Part]:
-    """List the boxes of what is left, from its statements."""
-    found = [_given(given) for given in listing.given]
+def parts_listed(
+    listing: Listing, guilty: Collection[str] = (), whole: Names | None = None
+) -> list[Part]:
+    """List the boxes of what is left, from its statements.
+
+    Args:
+        whole: what the whole program calls what goes in, where that is otherwise.
+    """
+    own = whole.values[listing.main.name] if whole is not None else {}
+    found = [_given(given, own.get(given.spelling, "")) for given in listing.given]
     for statement in listing.main.statements:
         reads = tuple(sorted(name.removeprefix("self.") for name in statement.reads))
         code = _spelt(statement.code)
@@ -112,11 +120,14 @@ def parts_listed(listing: Listing, guilty: Collection[str] = ()) -> list[Part]:
     return found
 
 
-def _given(given: Given) -> Part:
+def _given(given: Given, name: str) -> Part:
     recipe = given.recipe()
     shape = ", ".join(map(str, recipe.shape))
     label = f"{given.spelling}: {recipe.dtype}[{shape}]"
-    return Part(given.name, label, f"{given.kind} {label}", (), (), _VALUE)
+    more = f"{given.kind} {label}"
+    if name not in ("", given.spelling):
+        more += f"\n{name.removeprefix('self.')} in the whole program"
+    return Part(given.name, label, more, (), (), _VALUE)
 
 
 def _spelt(code: str) -> str:

@@ -27,6 +27,7 @@ class Check:
         keep: those by name.
         outcome: None where it did not end.
         said: the failure in its own words, or why there is none to judge.
+        is_by_catch: it has shown another failure than the target, wherever.
     """
 
     number: int
@@ -40,11 +41,14 @@ class Check:
     outcome: Outcome | None
     said: str
     seconds: float
+    is_by_catch: bool = False
 
     @property
-    def is_by_catch(self) -> bool:
-        """Whether it has shown another failure."""
-        return self.outcome is Outcome.DIFFERENT
+    def came(self) -> str:
+        """Name what came of it."""
+        if self.outcome is Outcome.DIFFERENT and not self.is_by_catch:
+            return "no step"  # the target, where it must not show
+        return self.outcome.value if self.outcome else "did not end"
 
 
 @dataclass(frozen=True)
@@ -136,15 +140,17 @@ class Source:
     """A file of generated code.
 
     Attributes:
-        name: of the file; '' for lines of which no file was kept.
+        name: of the file, below the run's folder; '' for lines of which none was kept.
         first: the number of its first line.
         marked: the line at fault, by its number; 0 for none.
+        counted_in: the text that numbers are of, in words, where no file was kept.
     """
 
     name: str
     lines: tuple[str, ...]
     first: int = 1
     marked: int = 0
+    counted_in: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,124 @@
+"""A pass or a lowering that is left out by its number: in words, and by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.protocol.record import Message
+
+
+@dataclass(frozen=True)
+class LeftOut(Message):
+    """A pass or a lowering without which it passes.
+
+    Attributes:
+        number: from 0, as ``TORCH_BISECT_MAX`` counts.
+        of: how many of them there are.
+        name: of the pass; or what the lowered operator calls.
+        node: the operator's in Inductor's graph, or ''.
+        origin: what that was before it was decomposed, or ''.
+        alone: it passes without this one alone.
+        onwards: it passes without this one and all that come after, and fails without
+            those that come after.
+        only_shows: what is at fault is another operator, one of the user's, or none.
+    """
+
+    subsystem: Subsystem
+    number: int
+    of: int
+    name: str
+    node: str = ""
+    origin: str = ""
+    alone: bool = False
+    onwards: bool = False
+    only_shows: bool = False
+
+
+PARTS = {
+    Subsystem.PRE_GRAD: "pre-grad pass",
+    Subsystem.JOINT: "joint pass",
+    Subsystem.POST_GRAD: "post-grad pass",
+    Subsystem.LOWERINGS: "lowering",
+}
+
+
+def goes_away(one: LeftOut) -> str:
+    """Say what was switched off, and what it shows that it passes so."""
+    name = f"{one.name}, of {one.origin}" if one.origin else one.name
+    part, lowers = PARTS[one.subsystem], one.subsystem is Subsystem.LOWERINGS
+    which = f"{part} {one.number} ({name})"
+    if one.alone:
+        gone = f"{which} {FALLS_BACK if lowers else 'is skipped'}"
+    else:
+        all_parts = f"all {counted(one.of, part)}"
+        those = f"{which} and all after it" if one.number else all_parts
+        gone = f"{those} {FALL_BACK if lowers else 'are skipped'}"
+        gone += f" ({which} alone is not enough)"
+    takes = _takes(one, lowers=lowers)
+    if one.only_shows:
+        return (
+            f"It does not show when {gone}: {takes} is needed to show the failure, and "
+            "is not what is wrong; the cause says what is."
+        )
+    return f"Goes away when {gone}: {takes} is needed to fail."
+
+
+FALLS_BACK, FALL_BACK = "falls back to eager's kernel", "fall back to eager's kernels"
+
+
+def _takes(one: LeftOut, *, lowers: bool) -> str:
+    """Name what there is only where it is left in."""
+    if lowers:
+        which = "it" if one.alone else "some of these"
+        return f"the code that Inductor generates for {which}"
+    does = "that pass does" if one.alone else "some of these do"
+    return f"what {does} to the graph"
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """A command to be typed, and what the compiler leaves out and the script does."""
+
+    does: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.does}: {self.command}"
+
+
+def commands(left_out: Sequence[LeftOut], script: str) -> list[ByHand]:
+    """Say how to see it fail, and pass, by the variables of PyTorch's own bisector."""
+    return [
+        ByHand(
+            f"{side} {_left_in(one, most)}",
+            f"TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM={one.subsystem} "
+            f"TORCH_BISECT_MAX={most} python {script}",
+        )
+        for one in left_out
+        if one.onwards
+        for side, most in (("fails", one.number), ("passes", one.number - 1))
+    ]
+
+
+def _left_in(one: LeftOut, most: int) -> str:
+    """Say what Inductor does where the numbers above ``most`` are left out."""
+    part, lowers = PARTS[one.subsystem], one.subsystem is Subsystem.LOWERINGS
+    out = "left to eager's kernels" if lowers else "skipped"
+    whole = f"all {counted(one.of, part)}" if one.of > 1 else f"the one {part}"
+    if most < 0:
+        return f"with {whole} {out}"
+    if most >= one.of - 1:
+        return f"with {whole}"
+    kept = f"{part} 0" if most == 0 else f"{_plural(part)} 0 to {most}"
+    return f"with {kept}, and those after {out}"
+
+
+def counted(number: int, what: str) -> str:
+    """Count parts of the compiler, or options of it."""
+    return f"1 {what}" if number == 1 else f"{number} {_plural(what)}"
+
+
+def _plural(what: str) -> str:
+    return f"{what}{'es' if what.endswith('s') else 's'}"
