@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given as given_cases
 from hypothesis import strategies as st
 from support.listings import given, listing
-from support.small import called, drawn, reduced, shape, view
+from support.small import always, called, drawn, reduced, shape, view
 
 from shrinkfx.program.listing.changes import Declare, Refill, Resize, Write, changed
 from shrinkfx.program.listing.listing import MAIN, Dim, Listing, Run
@@ -26,9 +26,9 @@ MM = "mm = aten.mm.default(x, self.w)\nreturn mm"
 def searched(
     program: Listing,
     fails: Callable[[Listing], bool],
-    **kind: Callable[[Listing], bool],
+    fits: Callable[[Listing], bool] = always,
 ) -> tuple[Listing, int]:
-    return reduced(program, fails, ["shrink_sizes"], **kind)
+    return reduced(program, fails, ["shrink_sizes"], fits)
 
 
 def test_all_sizes_are_one_after_one_question() -> None:
