@@ -56,6 +56,7 @@ def test_numbers_near_by_are_few_plainer_and_of_the_same_sign(number: float) -> 
     found = [*plainer_numbers(number)]
     assert len(found) <= 3
     for each in found:
+        assert not isinstance(each, complex)
         assert plainness(each) < plainness(number) <= MOST
         assert each * number >= 0
         assert abs(each) <= max(1, round(abs(number)))

@@ -125,6 +125,7 @@ class Fitter:
         attempt = self._ran(asked)
         if attempt is None:
             return None
+        attempt = self._spared(attempt, asked)
         inside = self._inside(attempt, asked) or self._shorter(attempt, asked)
         return None if inside is None else in_order(inside.changes)
 
@@ -138,6 +139,21 @@ class Fitter:
             return None
         runs = attempt is not None and self._runs_in_all(attempt.listing)
         return attempt if runs else None
+
+    def _spared(self, attempt: Attempt, asked: Changes) -> Attempt:
+        """Have no size follow one that was asked for alone, unless it is tied to it.
+
+        A repair turns all equal numbers upstream, where two of three may do.
+        """
+        is_alone = len(asked) == 1 and isinstance(asked[0], Resize)
+        more = set(attempt.changes) - set(asked) if is_alone else set()
+        for change in in_order(c for c in more if isinstance(c, Resize)):
+            changes = tuple(c for c in attempt.changes if c != change)
+            with contextlib.suppress(InvalidEdit, Contradiction):
+                tried = self._attempt(changes, asked)
+                runs = tried.trace.misfit is None and self._runs_in_all(tried.listing)
+                attempt = tried if runs else attempt
+        return attempt
 
     def _unseen(self, asked: Changes) -> Changes | None:
         """Fit what leaves each type as it is, where nobody knows what these are."""
