@@ -94,16 +94,17 @@ class Sizes:
 
 
 def sizes_of(listing: Listing, types: Types = UNTYPED) -> list[Sizes]:
-    """List the sizes that could be smaller by what belongs together, biggest first.
+    """List the sizes that could be smaller by what belongs together, biggest first;
+    those of what is given before those in statements.
 
-    Of a number both what is given comes, with all statements, and these alone.
+    Of one number there may be both: what is given, which statements follow, and these.
     """
     groups = [*_static(listing)]
     for run in Run:
         groups += sizes_in(listing, run)
     groups += _written(listing, types)
     able = [group for group in groups if group.size > group.least]
-    return sorted(able, key=lambda group: -group.size)
+    return sorted(able, key=lambda group: (bool(group.writes), -group.size))
 
 
 def smaller(size: int, least: int = 1) -> Iterator[int]:
