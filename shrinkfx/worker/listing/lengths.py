@@ -62,7 +62,9 @@ def _fills(
     numbers = few_numbers(recipe, saved)
     if numbers is None or not numbers.numel() or numbers.dtype is torch.bool:
         return
-    for total in islice(dict.fromkeys(totals), _MOST_TOTALS):
+    most = torch.iinfo(numbers.dtype).max
+    held = dict.fromkeys(total for total in totals if total <= most)
+    for total in islice(held, _MOST_TOTALS):
         if total == numbers.numel():
             yield Constant(1)
         near = _adding_up(numbers, total), numbers.clamp(max=total)
