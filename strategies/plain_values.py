@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
-from shrinkfx.program.listing.fills import fewer_elements, plainer_fills
+from shrinkfx.program.listing.fills import plainer_elements, plainer_fills
 from shrinkfx.program.listing.listing import Given
 from shrinkfx.program.listing.parts import in_parts
 from shrinkfx.program.listing.recipes import Fill, Recipe
@@ -49,7 +49,7 @@ class PlainValues:
                 yield _filled([name], fills, nth)
         for given in view.listing.inputs:
             for run, recipe in given.recipes:
-                for fill in [*plainer_fills(recipe)[:1], *fewer_elements(recipe)]:
+                for fill in [*plainer_fills(recipe)[:1], *plainer_elements(recipe)]:
                     yield Rewrite((Refill(given.name, fill, run),))
 
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, Convert, Refill, Write
-from shrinkfx.program.listing.fills import fewer_elements, plainer_fills
+from shrinkfx.program.listing.fills import plainer_elements, plainer_fills
 from shrinkfx.program.listing.listing import Given, Listing
 from shrinkfx.program.listing.parts import in_parts
 from shrinkfx.program.listing.recipes import Opaque, Recipe
@@ -50,7 +50,7 @@ class PlainWeights:
                 yield Rewrite((*_shared(listing, name, other),))
         for name in rest:
             yield _joined([name], turned)
-            for fill in [*fills[name][1:], *fewer_elements(tensors[name])]:
+            for fill in [*fills[name][1:], *plainer_elements(tensors[name])]:
                 yield Rewrite((Refill(name, fill),))
 
 

@@ -4,8 +4,9 @@
     w = torch.randn((40, 40))           w = torch.randn((17, 17))
     view(x, [40, 2])        becomes     view(x, [17, 1])
 
-Equal numbers belong together as long as that works, and after that each dim for
-itself. What follows from a size in a statement, as a product does, the fitter mends.
+Equal numbers belong together as long as that works; then those in statements, as in
+arange(975), without what is given; then each for itself. What follows from a size in a
+statement, as a product does, the fitter mends.
 
 Where none of these is a step, each size that is left was asked about at its least and
 at one less: with all that are equal, and alone unless a dim is declared for it.
@@ -17,10 +18,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Change, Resize
-from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.listing import Run
 from shrinkfx.program.listing.parts import in_parts
-from shrinkfx.program.listing.sizes import Sizes, in_lists, pairs, sizes_of, smaller
+from shrinkfx.program.listing.sizes import (
+    Sizes,
+    in_statements,
+    pairs,
+    sizes_of,
+    smaller,
+)
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
@@ -28,8 +34,8 @@ from shrinkfx.program.view import View
 class ShrinkSizes:
     """Propose all sizes at their least, then some, then single ones, then less; pairs.
 
-    The same numbers in lists follow. The size at which a dynamic program fails is left
-    alone by all but its own.
+    The same numbers in statements follow. The size at which a dynamic program fails is
+    left alone by all but its own.
     """
 
     name = "shrink_sizes"
@@ -38,41 +44,37 @@ class ShrinkSizes:
     """What fits was tried with all else as it is."""
 
     def propose(self, view: View) -> Iterator[Rewrite]:
-        listing = view.listing
-        sizes = sizes_of(listing)
+        sizes = sizes_of(view.listing, view.types)
         free = [group for group in sizes if group.run is not Run.FAILING]
-        for whole in _at(listing, dict.fromkeys(free, 1)):
+        for whole in _at(view, dict.fromkeys(free, 1)):
             yield replace(whole, partly=True)
         for part in in_parts(free):
-            yield from _at(listing, dict.fromkeys(part, 1))
-        yield from _at(listing, dict.fromkeys(free, 2))
+            yield from _at(view, dict.fromkeys(part, 1))
+        yield from _at(view, dict.fromkeys(free, 2))
         for group in sizes:
             yield from _alone(group, group.least)
         for group in sizes:
             for size in smaller(group.size, group.least):
-                yield from _at(listing, {group: size})
+                yield from _at(view, {group: size})
         for group in sizes:
             yield from _alone(group, group.size - 1)
-        for pair in pairs(sizes):
-            yield from _at(listing, pair)
+        for pair in pairs([group for group in sizes if group.places]):
+            yield from _at(view, pair)
 
 
-def _at(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Rewrite]:
-    """Propose sizes for those that are above, in lists as well."""
+def _at(view: View, goals: Mapping[Sizes, int]) -> Iterator[Rewrite]:
+    """Propose sizes for those that are above, in statements as well."""
     goals = {group: max(group.least, size) for group, size in goals.items()}
     goals = {group: size for group, size in goals.items() if size < group.size}
     if goals:
         numbers = {group.size: size for group, size in goals.items()}
-        lists = in_lists(listing, numbers)
-        yield Rewrite((*_resized(listing, goals), *lists))
-
-
-def _resized(listing: Listing, goals: Mapping[Sizes, int]) -> Iterator[Change]:
-    for group, size in goals.items():
-        yield from group.at(listing, size)
+        changes = [c for group, n in goals.items() for c in group.at(view.listing, n)]
+        for size, write in in_statements(view.listing, view.types):
+            if numbers.get(size, size) != size:
+                changes.append(replace(write, text=str(numbers[size])))
+        yield Rewrite(tuple(dict.fromkeys(changes)))
 
 
 def _alone(group: Sizes, size: int) -> Iterator[Rewrite]:
-    """Propose a size for each dim that nothing declares, and the others as they are."""
-    for place in group.places if not group.dim else ():
-        yield Rewrite((Resize(place.name, place.dim, size, group.run),))
+    """Propose a size for each that nothing declares, and the others as they are."""
+    yield from (Rewrite((change,)) for change in group.alone(size))

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given as given_cases
+from hypothesis import strategies as st
 from support.listings import given, listing
 from support.small import called, drawn, reduced, view
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import Given, Listing, Run
+from shrinkfx.program.listing.plain_numbers import plainer_numbers, plainness
 from shrinkfx.program.listing.recipes import (
     Constant,
     Counted,
@@ -128,6 +131,61 @@ def test_runs_are_filled_alike_or_each_for_itself() -> None:
     best, questions = searched(program, fails)
     assert best.find("x").recipe().fill == Constant(1.0)
     assert questions <= 12
+
+
+# --- the number in a constant
+
+
+@pytest.mark.parametrize(
+    ("needs", "left"),
+    [
+        (lambda n: True, 1.0),
+        (lambda n: n != 1, 0.0),
+        (lambda n: n > 50, 100.0),
+        (lambda n: n > 127, 128.0),
+        (lambda n: n > 128, 205.0),
+        (lambda n: n > 205, 205.05),
+    ],
+)
+def test_a_constant_becomes_a_plainer_number_near_by(
+    needs: Callable[[float], bool], left: float
+) -> None:
+    program = listing(RELU, filled("x", Constant(205.05), 4))
+    best, questions = searched(program, lambda p: needs(constant(p)))
+    assert fill_of(best) == Constant(left)
+    assert questions <= 5
+
+
+def constant(program: Listing) -> float:
+    fill = fill_of(program)
+    assert isinstance(fill, Constant)
+    assert isinstance(fill.value, int | float)
+    return fill.value
+
+
+@given_cases(
+    st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63 - 1),
+    st.booleans(),
+    st.integers(0, 1000),
+)
+def test_of_the_number_that_is_left_no_plainer_one_fails(
+    first: float, odd: bool, dice: int
+) -> None:
+    dtype = "int64" if isinstance(first, int) else "float64"
+
+    def program(number: float) -> Listing:
+        return listing(RELU, filled("x", Constant(type(first)(number)), 4, dtype=dtype))
+
+    def fails(p: Listing) -> bool:
+        now = constant(p)
+        if not odd or now == first:
+            return abs(now) >= abs(first) * dice / 1000
+        return random.Random(f"{dice} {now}").random() < 0.2
+
+    best, _ = searched(program(first), fails)
+    left = constant(best)
+    near: list[float] = [0, 1, *map(type(first), plainer_numbers(left))]
+    assert not plainness(left) or not [n for n in near if fails(program(n))]
 
 
 # --- what is in a file

@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given as given_cases
+from hypothesis import settings
 from hypothesis import strategies as st
 from support.listings import given, listing
-from support.small import called, drawn, reduced, shape, view
+from support.small import Fits, always, called, drawn, reduced, shape, view
 
+from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Declare, Refill, Resize, Write, changed
 from shrinkfx.program.listing.listing import MAIN, Dim, Listing, Run
 from shrinkfx.program.listing.recipes import Seeded
@@ -26,9 +28,9 @@ MM = "mm = aten.mm.default(x, self.w)\nreturn mm"
 def searched(
     program: Listing,
     fails: Callable[[Listing], bool],
-    **kind: Callable[[Listing], bool],
+    fits: Callable[[Listing], bool] = always,
 ) -> tuple[Listing, int]:
-    return reduced(program, fails, ["shrink_sizes"], **kind)
+    return reduced(program, fails, ["shrink_sizes"], fits)
 
 
 def test_all_sizes_are_one_after_one_question() -> None:
@@ -299,3 +301,48 @@ def test_what_is_left_fails_at_no_least_and_at_no_size_one_less(
     program, fails = case
     best, _ = searched(program, fails)
     assert not [shape_of(p) for p in smaller_by_hand(best) if fails(p)]
+
+
+# --- of three equal sizes two that are tied
+
+
+@dataclass(frozen=True)
+class Tied(Fits):
+    """As fake tensors: a size that an operator ties to another one follows it."""
+
+    ties: tuple[tuple[str, str], ...] = ()
+
+    def _fitted(self, program: Listing, rewrite: Rewrite) -> Rewrite | None:
+        partners = {**dict(self.ties), **{b: a for a, b in self.ties}}
+        changes = dict.fromkeys(rewrite.changes)
+        for change in rewrite.changes:
+            if isinstance(change, Resize) and change.name in partners:
+                changes[replace(change, name=partners[change.name])] = None
+        return super()._fitted(program, replace(rewrite, changes=(*changes,)))
+
+    def is_tied(self, program: Listing) -> bool:
+        return all(shape(program, a) == shape(program, b) for a, b in self.ties)
+
+
+@settings(deadline=None)
+@given_cases(
+    st.sampled_from([8, 12, 17, 40]),
+    st.sampled_from([("x", "y"), ("y", "z"), ("x", "z")]),
+    st.tuples(*(st.integers(1, 40) for _ in "xyz")),
+)
+def test_two_that_are_tied_fall_where_the_third_stays(
+    size: int, tie: tuple[str, str], least: tuple[int, ...]
+) -> None:
+    text = "a = aten.cat.default([x, y, z])\nreturn a"
+    program = listing(text, *(given(name, drawn(size)) for name in "xyz"))
+
+    def fails(p: Listing) -> bool:
+        return all(s >= min(size, n) for s, n in zip(shape_of(p), least, strict=True))
+
+    fitter = Tied(ties=(tie,))
+    best, _ = reduced(program, fails, ["shrink_sizes"], fitter.is_tied, fitter)
+    needs = dict(zip("xyz", (min(size, n) for n in least), strict=True))
+    needs |= dict.fromkeys(tie, max(needs[name] for name in tie))
+    assert {name: shape(best, name) for name in "xyz"} == {
+        name: (need,) for name, need in needs.items()
+    }

@@ -207,6 +207,23 @@ def _cat(held: Sequence[object], dim: int = 0) -> _Fake:
     return _Fake(tensors[0].dtype, (*shape[:dim], size, *shape[dim + 1 :]))
 
 
+def _arange(end: object) -> _Fake:
+    _require(isinstance(end, int) and end > 0)
+    return _Fake("int64", (int(str(end)),))
+
+
+def _full(shape: Sequence[int], value: float) -> _Fake:
+    _require(isinstance(value, int | float) and all(size > 0 for size in shape))
+    return _Fake("int64", tuple(shape))
+
+
+def _slice(x: object, dim: int, start: int, end: int) -> _Fake:
+    shape = list(_tensor(x).shape)
+    shape[dim] = min(end, shape[dim]) - start
+    _require(shape[dim] > 0)
+    return _Fake(_tensor(x).dtype, tuple(shape))
+
+
 def _cond(taken: object, first: Any, second: Any, given: Sequence[Any]) -> Any:
     _require(_tensor(taken) == _Fake("bool", ()))
     result = first(*given)
@@ -246,6 +263,9 @@ _ATEN = {
     "expand": _named(default=_expand),
     "transpose": _named(int=_transpose),
     "cat": _named(default=_cat),
+    "arange": _named(default=_arange),
+    "full": _named(default=_full),
+    "slice": _named(Tensor=_slice),
 }
 
 _TORCH = SimpleNamespace(

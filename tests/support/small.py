@@ -14,6 +14,7 @@ from shrinkfx.program.listing.recipes import Recipe, Seeded
 from shrinkfx.program.listing.types import UNTYPED, Types
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
+from shrinkfx.search.fitting import Fitter
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle
@@ -73,8 +74,13 @@ def reduced(
     fails: Says,
     names: Sequence[str] = ALL,
     fits: Says = always,
+    fitter: Fitter | None = None,
 ) -> tuple[Listing, int]:
-    """Search with some strategies; tell what is left, and after how many questions."""
+    """Search with some strategies; tell what is left, and after how many questions.
+
+    Args:
+        fitter: one that knows types; else what ``fits`` says is all that is known.
+    """
 
     def answer(candidate: Candidate) -> bool:
         assert candidate.listing is not None
@@ -84,7 +90,8 @@ def reduced(
 
     oracle = FakeOracle(answer)
     asker = Asker(oracle)
-    best = Reducer(listed(program), asker, choose(names), fitter=Fits(fits)).run()
+    fitter = fitter or Fits(fits)
+    best = Reducer(listed(program), asker, choose(names), fitter=fitter).run()
     assert best.listing is not None
     assert best.listing == program.normalised() or fails(best.listing)
     assert best.listing.cost <= program.normalised().cost

@@ -469,6 +469,30 @@ def test_the_size_of_a_dynamic_dim_is_not_written_out() -> None:
     assert fitted(read, written, Fix("x", 0)) is not None
 
 
+@pytest.mark.parametrize("asked", [Resize("x", 0, 974), Resize("x", 0, 1)])
+@pytest.mark.parametrize(
+    ("shapes", "lines"),
+    [
+        ({"x": (975, 975), "y": (8, 975)}, [f"a = {ATEN}.mm.default(y, x)"]),
+        (
+            {"x": (975, 8), "y": (8, 975), "z": (975,)},
+            [
+                f"s = {ATEN}.sum.default(z)",
+                f"m = {ATEN}.mul.Tensor(y, s)",
+                f"a = {ATEN}.mm.default(m, x)",
+            ],
+        ),
+    ],
+)
+def test_of_three_equal_sizes_two_that_are_tied_go_alone(
+    shapes: dict[str, tuple[int, ...]], lines: list[str], asked: Resize
+) -> None:
+    held = {name: recipe(*shape) for name, shape in shapes.items()}
+    fit = fitted(listing(held, *lines, "return (a,)"), asked)
+    assert fit is not None
+    assert fit.changes == (asked, Resize("y", 1, asked.size))
+
+
 def test_as_many_as_fit_are_kept_in_order() -> None:
     program = CASES["expand"][0]
     asked = Resize("x", 1, 0), Resize("x", 1, 4), Resize("x", 2, 1)

@@ -123,6 +123,17 @@ def test_what_eager_refuses_as_it_is_does_not_hinder() -> None:
 RUN = next(iter(dict(segments().find("x").recipes)))
 
 
+def test_totals_beyond_a_dtype_are_no_lengths_of_it() -> None:
+    """A product of int8 matrices has 768 elements; none of them is a length of 768."""
+    held = {
+        "x": recipe(1, 32, dtype="int8", fill=Constant(0)),
+        "y": recipe(1, 32, 24, dtype="int8", fill=Constant(0)),
+    }
+    program = listing(held, f"a = {ATEN}.matmul.default(x, y)", "return (a,)")
+    assert fitted(program, Write(MAIN, "a", 0, "None")) is None
+    assert fitted(program, Resize("x", 1, 7)) is not None
+
+
 def test_what_is_drawn_is_not_known() -> None:
     """Its numbers follow from what else is drawn."""
     drawn = recipe(4, dtype="int64", fill=Seeded("randint", 1, 9))

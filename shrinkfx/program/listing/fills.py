@@ -9,12 +9,12 @@ from dataclasses import replace
 from itertools import chain, combinations
 
 from shrinkfx.program.listing.parts import cuts
+from shrinkfx.program.listing.plain_numbers import Number, plainer_numbers
 from shrinkfx.program.listing.recipes import (
     LISTED,
     Constant,
     Counted,
     Fill,
-    Number,
     Opaque,
     Part,
     Recipe,
@@ -47,16 +47,19 @@ def plainer_fills(recipe: Recipe) -> list[Fill]:
     return [fill for fill in fills if _is_plainer(fill, recipe)]
 
 
-def fewer_elements(recipe: Recipe) -> Iterator[Fill]:
-    """Yield fills with fewer of the elements of a sparse one: few questions first.
+def plainer_elements(recipe: Recipe) -> Iterator[Fill]:
+    """Yield fills with plainer elements: few questions first.
 
-    Of what a file holds nothing is known here; it may be that one is not finite. The
-    fitter tells the values where few are left.
+    Of a sparse one fewer, of a constant a plainer number. Of what a file holds nothing
+    is known here; it may be that one is not finite. The fitter tells the values where
+    few are left.
     """
     fills: Iterator[Fill] = iter(())
     match recipe.fill:
         case Sparse(base, elements):
             fills = _fewer(base, elements)
+        case Constant(number):
+            fills = map(Constant, plainer_numbers(number))
         case Saved() as saved:
             odd = (math.nan, math.inf) if "float" in recipe.dtype else ()
             telling = (Sparse(1.0, ((0, number),)) for number in odd)

@@ -221,9 +221,9 @@ class Listing:
         )
 
     @cached_property
-    def cost(self) -> tuple[int, int, int]:
-        """What an edit may lower: operators, elements that it is given, and what is
-        left to take in of recipes, statements and arguments.
+    def cost(self) -> tuple[int, int, int, int]:
+        """What an edit may lower: operators, elements that it is given, what is left to
+        take in of recipes, statements and arguments, and whole numbers in statements.
 
         Elements and not bytes: a plain dtype may have more of these, and a contiguous
         tensor more than one that is expanded.
@@ -234,7 +234,9 @@ class Listing:
         plainness += sum(s.weight for block in self.blocks for s in block.statements)
         plainness += sum(16 + 4 * len(each.open_dims) for each in self.given)
         plainness += 4 * len(self.weights) + sum(len(dim.line()) for dim in self.dims)
-        return operators, sum(recipe.elements for recipe in recipes), plainness
+        elements = sum(recipe.elements for recipe in recipes)
+        total = sum(s.total for block in self.blocks for s in block.statements)
+        return operators, elements, plainness, total
 
     def with_block(self, block: Block) -> Self:
         """Put a block in the place of the one of its name."""

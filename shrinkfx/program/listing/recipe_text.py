@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from shrinkfx.program.listing.plain_numbers import Number
 from shrinkfx.program.listing.recipes import (
     LISTED,
     Constant,
     Counted,
-    Number,
     Opaque,
     Recipe,
     Saved,

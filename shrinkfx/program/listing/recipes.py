@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.listing.plain_numbers import MOST, Number, plainness
 from shrinkfx.program.listing.strides import dense, reach, resized
-
-Number = bool | int | float | complex
 
 _ITEMSIZE = {
     **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
@@ -69,7 +68,7 @@ class Constant(Fill):
     value: Number
 
     def count(self) -> int:
-        return _plainness(self.value)
+        return plainness(self.value)
 
 
 @dataclass(frozen=True)
@@ -106,8 +105,8 @@ class Sparse(Fill):
     elements: tuple[tuple[int, Number], ...]
 
     def count(self) -> int:
-        told = sum(1 + _plainness(p) + _plainness(v) for p, v in self.elements)
-        return _plainness(self.base) + told
+        told = sum(1 + plainness(p) + plainness(v) for p, v in self.elements)
+        return plainness(self.base) + told
 
 
 @dataclass(frozen=True)
@@ -190,18 +189,8 @@ def _read(value: Any) -> Any:  # noqa: ANN401 - of any field
     return value
 
 
-_MOST_TOLD = 6
+_MOST_TOLD = 2 + MOST + 1
 """What an element of a sparse fill counts at most: its place, its number, and 1."""
-
-
-def _plainness(number: Number) -> int:
-    """Say how much there is to a number: nothing to 0 and 1."""
-    if number in (0, 1) and not str(number).startswith("-"):
-        return 0
-    whole = isinstance(number, int) or (
-        isinstance(number, float) and number.is_integer()
-    )
-    return 2 if whole else 3
 
 
 @dataclass(frozen=True)

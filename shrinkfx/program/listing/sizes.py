@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from shrinkfx.program.listing.changes import Change, Declare, Refill, Resize, Write
-from shrinkfx.program.listing.listing import Given, Listing, Run
+from shrinkfx.program.listing.listing import Block, Given, Listing, Run
 from shrinkfx.program.listing.recipes import Seeded
-from shrinkfx.program.listing.statements import LeafKind
+from shrinkfx.program.listing.statements import LeafKind, Statement
+from shrinkfx.program.listing.types import UNTYPED, Types
 
 _AUTO = "Dim.AUTO"
 """Declares a dim that export is to find out about."""
@@ -39,12 +40,14 @@ class Sizes:
         size: what they are.
         run: whose, where they are of dynamic dims.
         dim: the declared dim that they follow from, if any.
+        writes: of sizes in statements, what writes them as they are.
     """
 
     size: int
-    places: tuple[Place, ...]
+    places: tuple[Place, ...] = ()
     run: Run | None = None
     dim: str = ""
+    writes: tuple[Write, ...] = ()
 
     @property
     def least(self) -> int:
@@ -67,10 +70,16 @@ class Sizes:
         yield from self._indices(listing, size)
 
     def resized(self, size: int) -> Iterator[Change]:
-        """Yield what makes just the dims another size."""
+        """Yield what makes just the dims, or the numbers, another size."""
         for place in self.places:
             if (new := _evaluated(place.how, {self.dim: size})) is not None:
                 yield Resize(place.name, place.dim, new, self.run)
+        yield from (replace(write, text=str(size)) for write in self.writes)
+
+    def alone(self, size: int) -> Iterator[Change]:
+        """Yield what makes each another size that nothing declares."""
+        if not self.dim:
+            yield from self.resized(size)
 
     def _indices(self, listing: Listing, size: int) -> Iterator[Change]:
         """Yield what has indices below the size drawn below the new one."""
@@ -84,13 +93,18 @@ class Sizes:
                         yield Refill(given.name, fill, run)
 
 
-def sizes_of(listing: Listing) -> list[Sizes]:
-    """List the sizes that could be smaller by what belongs together, biggest first."""
+def sizes_of(listing: Listing, types: Types = UNTYPED) -> list[Sizes]:
+    """List the sizes that could be smaller by what belongs together, biggest first;
+    those of what is given before those in statements.
+
+    Of one number there may be both: what is given, which statements follow, and these.
+    """
     groups = [*_static(listing)]
     for run in Run:
         groups += sizes_in(listing, run)
+    groups += _written(listing, types)
     able = [group for group in groups if group.size > group.least]
-    return sorted(able, key=lambda group: -group.size)
+    return sorted(able, key=lambda group: (bool(group.writes), -group.size))
 
 
 def smaller(size: int, least: int = 1) -> Iterator[int]:
@@ -133,20 +147,41 @@ _DIMS = 4
 _BLOCKS = tuple(1 << k for k in range(1, 32))
 
 
-def in_lists(listing: Listing, sizes: Mapping[int, int]) -> Iterator[Write]:
-    """Yield what writes other sizes for some into the lists of all statements.
+def in_statements(listing: Listing, types: Types) -> Iterator[tuple[int, Write]]:
+    """Go through the sizes in statements, each with what writes it as it is.
 
-    Small numbers are left alone: they may be dims, or say how many.
+    What is in a list is taken for one, and what is a size of what is made, and of
+    nothing that is read: of ``arange(975)``, not of ``mul(x, 12)``. Small numbers are
+    left alone: they may be dims, or say how many.
     """
     for block in listing.blocks:
         for line in block.statements:
             lists = {n.number for n in line.leaves if n.kind is LeafKind.LIST}
+            made = _made(block, line, types)
             for leaf in line.leaves:
-                if leaf.kind is LeafKind.NUMBER and leaf.parent in lists:
-                    old = int(leaf.text) if leaf.text.isdecimal() else 0
-                    new = sizes.get(old, old) if old > _DIMS else old
-                    if new != old:
-                        yield Write(block.name, line.name, leaf.number, str(new))
+                is_whole = leaf.kind is LeafKind.NUMBER and leaf.text.isdecimal()
+                size = int(leaf.text) if is_whole else 0
+                is_made = leaf.parent is None and size in made
+                if size > _DIMS and (leaf.parent in lists or is_made):
+                    yield size, Write(block.name, line.name, leaf.number, leaf.text)
+
+
+def _made(block: Block, line: Statement, types: Types) -> set[int]:
+    """List the sizes of what comes of a statement that nothing has which it reads."""
+
+    def sizes(name: str) -> tuple[int, ...]:
+        known = types.get((block.name, name))
+        return known.shape if known else ()
+
+    return set(sizes(line.name)).difference(*map(sizes, line.reads))
+
+
+def _written(listing: Listing, types: Types) -> Iterator[Sizes]:
+    found: dict[int, list[Write]] = defaultdict(list)
+    for size, write in in_statements(listing, types):
+        found[size].append(write)
+    for size, writes in found.items():
+        yield Sizes(size, writes=tuple(writes))
 
 
 def _static(listing: Listing) -> Iterator[Sizes]:

@@ -143,6 +143,11 @@ class Statement:
         return 8 + sum(leaf.weight for leaf in self.leaves)
 
     @cached_property
+    def total(self) -> int:
+        """Add up the whole numbers in it: 974 weighs what 975 does, and is less."""
+        return sum(int(x.text) for x in self.leaves if x.text.isdecimal())
+
+    @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
         return tuple(leaf for leaf, _ in _leaves(_tree(self.code)))
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.plain_numbers import Number
 from shrinkfx.program.listing.recipes import (
     Constant,
     Counted,
     Fill,
-    Number,
     Opaque,
     Recipe,
     Saved,

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from shrinkfx.program.listing.plain_numbers import Number
 from shrinkfx.program.listing.recipe_text import write_recipe
 from shrinkfx.program.listing.recipes import (
     LISTED,
     Constant,
     Counted,
     Fill,
-    Number,
     Opaque,
     Part,
     Recipe,

@@ -41,9 +41,10 @@ from shrinkfx.worker.listing.dims import (
     runs_of,
 )
 from shrinkfx.worker.listing.fakes import Fakes
-from shrinkfx.worker.listing.indices import Beyond, Indices, bounding, require_given
+from shrinkfx.worker.listing.indices import Indices, require_given
 from shrinkfx.worker.listing.knobs import Knob, exactly
 from shrinkfx.worker.listing.lengths import refills
+from shrinkfx.worker.listing.pointing import Pointing
 from shrinkfx.worker.listing.proposals import proposals
 from shrinkfx.worker.listing.ranks import follow
 from shrinkfx.worker.listing.recipes import told
@@ -67,9 +68,9 @@ class Fitter:
     Attributes:
         saved: values by the keys of recipes.
         base: what its values are as it is.
-        outside: dims that are in a run what they are not declared to be.
-        astray: what indices are made of that point outside in a run. Both may be why
-            it fails: they may stay so.
+        outside: dims that are in a run what they are not declared to be. That may be
+            why it fails: they may stay so.
+        pointing: tells where indices point.
         roams: at which other sizes of its dynamic dims it runs as well: so must what
             is made of it. Where it does not, more is asked of those than is declared.
     """
@@ -80,7 +81,7 @@ class Fitter:
     base: Trace = field(init=False)
     roams: tuple[Way, ...] = field(init=False)
     outside: Outside = frozenset()
-    astray: frozenset[tuple[Run, tuple[str, ...]]] = frozenset()
+    pointing: Pointing = field(init=False)
 
     def __post_init__(self) -> None:
         lines = (line for block in self.listing.blocks for line in block.statements)
@@ -89,16 +90,12 @@ class Fitter:
         runs = [recipes_in(self.listing, each) for each in runs_of(self.listing)]
         self.base, *_ = (self._run(self.listing, recipes) for recipes in runs)
         self.fakes.trusting = False
-        self._indices = Indices(self.saved)
+        self.pointing = Pointing(Indices(self.saved))
         self._fitted: dict[Changes, Changes | None] = {}
         try:
             self.outside = outside_of(self.listing)
             require_declared(self.listing, self.outside)
-            self.astray = frozenset(
-                (each, beyond.givens)
-                for each in runs_of(self.listing)
-                for beyond in self._indices.beyond(self.listing, each, self.base)
-            )
+            self.pointing = self.pointing.allowing(self.listing, self.base)
             ways = Way if self.listing.dims else ()
             self.roams = tuple(way for way in ways if self._roams(self.listing, way))
         except Contradiction:
@@ -125,6 +122,7 @@ class Fitter:
         attempt = self._ran(asked)
         if attempt is None:
             return None
+        attempt = self._spared(attempt, asked)
         inside = self._inside(attempt, asked) or self._shorter(attempt, asked)
         return None if inside is None else in_order(inside.changes)
 
@@ -138,6 +136,21 @@ class Fitter:
             return None
         runs = attempt is not None and self._runs_in_all(attempt.listing)
         return attempt if runs else None
+
+    def _spared(self, attempt: Attempt, asked: Changes) -> Attempt:
+        """Have no size follow one that was asked for alone, unless it is tied to it.
+
+        A repair turns all equal numbers upstream, where two of three may do.
+        """
+        is_alone = len(asked) == 1 and isinstance(asked[0], Resize)
+        more = set(attempt.changes) - set(asked) if is_alone else set()
+        for change in in_order(c for c in more if isinstance(c, Resize)):
+            changes = tuple(c for c in attempt.changes if c != change)
+            with contextlib.suppress(InvalidEdit, Contradiction):
+                tried = self._attempt(changes, asked)
+                runs = tried.trace.misfit is None and self._runs_in_all(tried.listing)
+                attempt = tried if runs else attempt
+        return attempt
 
     def _unseen(self, asked: Changes) -> Changes | None:
         """Fit what leaves each type as it is, where nobody knows what these are."""
@@ -240,7 +253,7 @@ class Fitter:
         """Have all indices point inside; None where they cannot be made to."""
         places = {place_of(change) for change in asked}
         for _ in range(_MOST_REFILLS):
-            refills = self._refills(attempt)
+            refills = self.pointing.refills(attempt)
             if not refills:
                 return attempt
             if None in refills or any(place_of(r) in places for r in refills if r):
@@ -278,24 +291,11 @@ class Fitter:
         """List the numbers that an index is made of, each with all its places."""
         knobs = upstream.Knobs(self.listing, attempt.listing, asked)
         by_number: dict[int, list[Knob]] = {}
-        places = dict.fromkeys(beyond.place for _, beyond in self._beyond(attempt))
+        places = dict.fromkeys(
+            beyond.place for _, beyond in self.pointing.beyond(attempt)
+        )
         for name in (name for block, name in places if block == MAIN):
             for knob in knobs.before(name):
                 if isinstance(knob.now, int) and knob.now > 1:
                     by_number.setdefault(knob.now, []).append(knob)
         yield from sorted(by_number.values(), key=len, reverse=True)
-
-    def _beyond(self, attempt: Attempt) -> Iterator[tuple[Run, Beyond]]:
-        """Go through the indices that point outside, and did not before."""
-        for each in runs_of(attempt.listing):
-            for beyond in self._indices.beyond(attempt.listing, each, attempt.trace):
-                if (each, beyond.givens) not in self.astray:
-                    yield each, beyond
-
-    def _refills(self, attempt: Attempt) -> list[Refill | None]:
-        """List what bounds the indices that point outside; None where nothing does."""
-        refills: dict[Refill | None, None] = {}
-        for each, beyond in self._beyond(attempt):
-            found = bounding(attempt.listing, each, beyond.givens, beyond.size)
-            refills |= dict.fromkeys(found or [None])
-        return list(refills)

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.listing.plain_numbers import Number
 from shrinkfx.program.listing.recipe_text import write_recipe
 from shrinkfx.program.listing.recipes import (
     LISTED,
     Constant,
     Counted,
     Fill,
-    Number,
     Opaque,
     Recipe,
     Saved,

@@ -1,0 +1,62 @@
+"""Numbers that stand near by are plainer, few, and fit where the number did."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shrinkfx.program.listing.plain_numbers import (
+    MOST,
+    Number,
+    plainer_numbers,
+    plainness,
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "near"),
+    [
+        (205.05, [100.0, 128.0, 205.0]),
+        (-205.05, [-1.0, -100.0, -205.0]),
+        (0.00305, [0.001, 0.0, 0.003]),
+        (65504.0, [10000.0, 32768.0]),
+        (37, [10, 32]),
+        (-37, [-1, -10]),
+        (3.0, [1.0]),
+        (math.nan, []),
+        (math.inf, []),
+        (True, []),
+        (2.5 + 1j, []),
+    ],
+)
+def test_which_numbers_stand_near_by(number: Number, near: list[Number]) -> None:
+    found = [*plainer_numbers(number)]
+    assert found == near
+    assert {type(each) for each in found} <= {type(number)}
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [0, 1.0, False],
+        [-1, 2.0, 0.003, 200.0, 1024, 1e-30],
+        [37, -205.0],
+        [205.05, math.nan, math.inf, 1j],
+    ],
+)
+def test_numbers_alike_are_as_plain(numbers: list[Number]) -> None:
+    assert len({plainness(number) for number in numbers}) == 1
+
+
+@given(st.floats() | st.integers(-(2**63), 2**63 - 1))
+def test_numbers_near_by_are_few_plainer_and_of_the_same_sign(number: float) -> None:
+    found = [*plainer_numbers(number)]
+    assert len(found) <= 3
+    for each in found:
+        assert not isinstance(each, complex)
+        assert plainness(each) < plainness(number) <= MOST
+        assert each * number >= 0
+        assert abs(each) <= max(1, round(abs(number)))
