@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
 import shrinkfx
+from shrinkfx import api
 from shrinkfx.api.in_python import as_keyword, in_python
 from shrinkfx.cli.parser import options as all_options
 from shrinkfx.errors import LoadError, NotReproducible, StorageError, UsageError
@@ -89,3 +91,35 @@ def test_each_flag_that_an_error_names_is_an_option() -> None:
     named = set(re.findall(r'\bFlag\(\s*"(--[a-z-]+)"', text))
     assert named
     assert named <= known
+
+
+@pytest.mark.parametrize(
+    ("keyword", "meant"),
+    [
+        ("untill", "minify() takes no untill; did you mean until?"),
+        ("timeout", "minify() takes no timeout; did you mean timeout_s?"),
+        ("env", "minify() takes no env; did you mean environment?"),
+        ("zzz", "minify() takes no zzz: it takes path, args, kwargs, "),
+    ],
+)
+def test_keyword_that_there_is_not_is_told_with_the_nearest(
+    keyword: str, meant: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(meant)):
+        shrinkfx.minify("model.pt2", **{keyword: "ima"})  # type: ignore[arg-type]
+
+
+def test_each_call_of_the_library_refuses_so() -> None:
+    functions = [each for each in vars(api).values() if inspect.isfunction(each)]
+    asked = [
+        each for each in functions if each.__name__ not in ("is_run", "is_capture")
+    ]
+    assert len(asked) >= 12
+    for function in asked:
+        with pytest.raises(UsageError, match=re.escape(f"{function.__name__}() takes")):
+            function(untill="ima")
+
+
+def test_argument_that_is_missing_is_told() -> None:
+    with pytest.raises(UsageError, match=re.escape("resume(): missing a required")):
+        api.resume()  # type: ignore[call-arg]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import ParamSpec, TypeVar
 
-from shrinkfx.errors import ShrinkfxError
+from shrinkfx.errors import ShrinkfxError, UsageError
 from shrinkfx.flags import options_in
 from shrinkfx.options.options import Options
 from shrinkfx.wording import Flag
@@ -17,14 +19,38 @@ R = TypeVar("R")
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Have what a function of the library raises say it in the library's words."""
+    """Refuse arguments that a function of the library does not take, in its own words.
+
+    Raises:
+        UsageError: by the one that is called, with the name that may be meant.
+    """
+    takes = inspect.signature(function)
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         with in_python():
+            unknown = [name for name in kwargs if name not in takes.parameters]
+            if unknown:
+                near = _meant(unknown[0], takes.parameters)
+                name = f"{function.__name__}() takes no {unknown[0]}"
+                raise UsageError(f"{name}{near}")
+            try:
+                takes.bind(*args, **kwargs)
+            except TypeError as error:
+                raise UsageError(f"{function.__name__}(): {error}") from error
             return function(*args, **kwargs)
 
     return called
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Say which keyword was meant: one that is typed otherwise, or spelt alike."""
+    names = [*known]
+    typed = _KEYWORDS.get(f"--{name.replace('_', '-')}")
+    near = [typed] if typed in names else get_close_matches(name, names, n=3)
+    if near:
+        return f"; did you mean {', '.join(near)}?"
+    return f": it takes {', '.join(names)}"
 
 
 @contextmanager
