@@ -93,6 +93,25 @@ def test_each_flag_that_an_error_names_is_an_option() -> None:
     assert named <= known
 
 
+_IN_A_TEXT = re.compile(r"""f?["'][^"'\n]*(?<![\w-])--[a-z][a-z-]+""")
+
+
+def test_no_advice_of_an_error_names_an_option_in_its_text() -> None:
+    """Errors are raised with what is typed as fields; a command is a command."""
+    raised = re.compile(
+        r"raise (?:Usage|Load|Storage)Error\((.*?)\n(?= {0,12}\S)", re.DOTALL
+    )
+    found = [
+        (path.name, line)
+        for path in sorted(ROOT.rglob("*.py"))
+        if "cli" not in path.parts and "worker" not in path.parts
+        for each in raised.findall(path.read_text())
+        for line in each.splitlines()
+        if _IN_A_TEXT.search(re.sub(r'Flag\([^)]*\)|shrinkfx [^"]*', "", line))
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     ("keyword", "meant"),
     [

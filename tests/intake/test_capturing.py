@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shlex
 import signal
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,8 +21,9 @@ from support.fake_torch import install
 from shrinkfx import api
 from shrinkfx.api import reducing
 from shrinkfx.errors import NothingToReduce, UsageError
-from shrinkfx.intake.capture import door
+from shrinkfx.intake.capture import door, pythons
 from shrinkfx.intake.capture.counts import tell
+from shrinkfx.intake.capture.pythons import with_ours
 from shrinkfx.intake.capture.running import environment
 from shrinkfx.options.options import Options
 from shrinkfx.run.folder import begun
@@ -519,6 +522,54 @@ def test_script_without_torch_is_told(
         captured("", sys.executable, "-I", "bare.py")
 
 
+def test_python_without_torch_is_named_and_what_to_type(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    venv.create(bare, symlinks=True)
+    python = str(bare / "bin" / "python")
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "serve.py").write_text("import torch")
+    with pytest.raises(NothingToReduce) as told:
+        captured("", python, "alone/serve.py")
+    said = str(told.value)
+    assert f"the Python that it was run with finds none ({python})" in said
+    assert with_ours((python, "alone/serve.py")) in said
+
+
+@pytest.mark.parametrize(
+    ("command", "typed"),
+    [
+        ("python3 serve.py -b 4", "{python} serve.py -b 4"),
+        ("pytest -x test_model.py", "{python} -m pytest -x test_model.py"),
+        ("torchrun serve.py", "{python} -m torch.distributed.run serve.py"),
+    ],
+)
+def test_python_of_shrinkfx_takes_the_place_of_another(
+    monkeypatch: pytest.MonkeyPatch, command: str, typed: str
+) -> None:
+    monkeypatch.setattr(pythons, "find_spec", lambda _: True)
+    python = shlex.quote(sys.executable)
+    said = f"shrinkfx --capture -- {typed.format(python=python)}"
+    assert with_ours(shlex.split(command)).endswith(f" {said}")
+
+
+def test_what_is_no_python_finds_that_of_shrinkfx_by_the_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pythons, "find_spec", lambda _: True)
+    path = f"PATH={Path(sys.executable).parent}:$PATH"
+    said = with_ours(("./serve.sh", "a b"))
+    assert said.endswith(f": {path} shrinkfx --capture -- ./serve.sh 'a b'")
+
+
+def test_no_python_with_torch_is_offered_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pythons, "find_spec", lambda _: None)
+    assert "name a Python that has PyTorch" in with_ours(("python", "serve.py"))
+
+
 def test_folder_of_somebody_else_is_left_alone(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
@@ -622,6 +673,27 @@ def test_script_sees_what_it_would_have_seen(
     without, within = both_ways(tmp_path, "shown.py", "a")
     assert (without.stdout, without.stderr) == (within.stdout, within.stderr)
     assert without.returncode == within.returncode == 5
+
+
+def test_warnings_are_shown_as_often_as_they_would_be(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    """Those of the script, and none of what is saved on its way."""
+    script = (
+        "import warnings\n"
+        "def old():\n    warnings.warn('old', FutureWarning)\n"
+        "for name in ('one', 'two'):\n    old()\n    compiled('fine', name)\n"
+        "run('fine warns', name='three')\nold()\n"
+    )
+    (tmp_path / "warns.py").write_text(HEADER + script)
+    saves = tmp_path / "torch" / "export" / "__init__.py"
+    warns = "    import warnings; warnings.warn('saved', FutureWarning)\n"
+    saving = "def save(program, path):\n"
+    saves.write_text(saves.read_text().replace(saving, saving + warns))
+    without, within = both_ways(tmp_path, "warns.py")
+    assert without.returncode == within.returncode == 0
+    assert without.stderr.count("FutureWarning: old") == 1
+    assert within.stderr == without.stderr
 
 
 @pytest.mark.parametrize("where", ["", "t = threading.Thread(target=run); t.start()"])

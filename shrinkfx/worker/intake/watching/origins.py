@@ -11,7 +11,6 @@ import mmap
 import os
 import sys
 import sysconfig
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -194,17 +193,15 @@ def _module_at(path: str) -> str | None:
 def _classes(exported: Any) -> Iterator[type]:
     """Yield the classes of containers that a program takes and returns."""
     stack = [exported.call_spec.in_spec, exported.call_spec.out_spec]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        while stack:
-            spec = stack.pop()
-            kind = getattr(spec, "type", None)
-            if isinstance(kind, type):
-                yield kind
-            children = getattr(spec, "children_specs", None)
-            if children is None and hasattr(spec, "children"):
-                children = spec.children()
-            stack += children or ()
+    while stack:
+        spec = stack.pop()
+        kind = getattr(spec, "type", None)
+        if isinstance(kind, type):
+            yield kind
+        children = getattr(spec, "children_specs", None)
+        if children is None and hasattr(spec, "children"):
+            children = spec.children()
+        stack += children or ()
 
 
 def _of_classes(classes: Iterable[type]) -> Iterator[Origin]:
