@@ -22,6 +22,7 @@ from shrinkfx.wording import Flag, Said, Words
 
 _SAVE = "save the program with torch.export.save(program, 'model.pt2')"
 _SAVE_INPUTS = "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs'"
+_EXPORT = f"export the module, torch.export.export(module, args), and {_SAVE}"
 _AGAIN = "copy or save it again"
 _PICKLE = b"\x80"
 """How a pickle begins, and so what ``torch.save`` wrote before it wrote archives."""
@@ -42,8 +43,11 @@ def require_program(path: Path) -> None:
     """
     names = _names(path, "give the path of a .pt2", _SAVE)
     if names is None:
-        reason = "is no .pt2, which is a zip archive"
-        raise LoadError(str(path), reason, _SAVE)
+        with path.open("rb") as file:
+            is_pickle = file.read(1) == _PICKLE
+        what = "a pickle, as torch.save once wrote, and no" if is_pickle else "no"
+        advice = _EXPORT if is_pickle else _SAVE
+        raise LoadError(str(path), f"is {what} .pt2, which is a zip archive", advice)
     if "serialized_exported_program.json" in names:
         reason = "has the format of torch 2.7 and before"
         raise LoadError(str(path), reason, f"torch.export.load it, and {_SAVE}")
@@ -59,8 +63,9 @@ def _not_a_program(inner: set[str]) -> tuple[str, str] | None:
     if "models/model.json" in inner:
         return None
     if "data.pkl" in inner:
-        what = "TorchScript" if "constants.pkl" in inner else "tensors (torch.save)"
-        return f"holds {what}, not an exported program", _SAVE
+        saved = "what torch.save wrote (tensors, or a module)"
+        what = "TorchScript" if "constants.pkl" in inner else saved
+        return f"holds {what}, not an exported program", _EXPORT
     if any(name.startswith("models/") for name in inner):
         return "holds programs, but none that is called 'model'", _SAVE
     return "is an archive without an exported program", _SAVE

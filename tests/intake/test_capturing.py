@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -461,6 +461,108 @@ def test_operators_of_the_script_itself_are_taken_out_of_it(
     assert "this acts" not in text
     assert "call:raise" not in text
     assert any("defined" in said or "what defines it" in said for said in came.said)
+
+
+@pytest.fixture
+def read_from_stdin(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Have what is started next read a text, as ``python - < FILE`` does."""
+    before = os.dup(0)
+
+    def give(text: str) -> None:
+        (tmp_path / "given").write_text(text)
+        with open(tmp_path / "given") as file:
+            os.dup2(file.fileno(), 0)
+
+    yield give
+    os.dup2(before, 0)
+    os.close(before)
+
+
+NO_FILE = HEADER.replace("os.path.dirname(__file__)", "os.getcwd()")
+OWN = "@torch.library.custom_op('mine::op')\ndef op(x): return x\n"
+
+
+@pytest.mark.parametrize("words", [(), ("-",), ("-u", "-")])
+def test_script_that_is_read_from_stdin_is_captured(
+    captured: Callable[..., Captured],
+    read_from_stdin: Callable[[str], None],
+    words: tuple[str, ...],
+) -> None:
+    read_from_stdin(f"{NO_FILE}run('call:raise')\n")
+    made = captured("", sys.executable, *words)
+    assert made.reduced() == ["call:raise"]
+    assert "(<stdin>:" in made.said[0]
+
+
+def test_script_that_is_typed_is_captured(captured: Callable[..., Captured]) -> None:
+    made = captured("", sys.executable, "-c", f"{NO_FILE}run('call:raise')")
+    assert made.reduced() == ["call:raise"]
+
+
+def test_operators_of_a_script_that_is_no_file_are_told_with_what_to_do(
+    captured: Callable[..., Captured], read_from_stdin: Callable[[str], None]
+) -> None:
+    text = f"{NO_FILE}{OWN}run('mine::op call:raise')\n"
+    read_from_stdin(text)
+    for words in (("-",), ("-c", text)):
+        made = captured("", sys.executable, *words)
+        assert made.reduced() == ["mine::op", "call:raise"]
+        assert "operators of mine: the script is no file" in made.said[-1]
+        assert "shrinkfx --capture -- python FILE.py" in made.said[-1]
+
+
+def test_module_that_is_run_is_captured_with_what_it_imports(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").touch()
+    (tmp_path / "pkg" / "ops.py").write_text(f"import torch\n{OWN}")
+    text = f"{HEADER}from . import ops\nrun('mine::op call:raise')"
+    (tmp_path / "pkg" / "serve.py").write_text(text)
+    made = captured("", sys.executable, "-m", "pkg.serve")
+    assert made.asked is not None
+    assert made.asked.preload == ("pkg.ops",)
+
+
+def test_script_that_goes_to_another_folder_is_captured(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "helper.py").write_text(f"import torch\n{OWN}")
+    made = captured("os.chdir('far')\nimport helper\nrun('mine::op call:raise')")
+    assert made.asked is not None
+    assert made.asked.preload == ("helper",)
+    assert made.place.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        ("serve.py -c 1", "serve.py"),
+        ("-u -X dev -Werror -W ignore serve.py", "serve.py"),
+        ("-m pkg.serve", ""),
+        ("-mpkg.serve", ""),
+        ("-c 'import torch' serve.py", ""),
+        ("- serve.py", ""),
+        ("", ""),
+    ],
+)
+def test_script_is_found_behind_options_of_python(words: str, script: str) -> None:
+    assert pythons.script_in(("/env/bin/python3.11", *shlex.split(words))) == script
+    assert pythons.script_in(("pytest", *shlex.split(words))) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "short"),
+    [
+        ("python serve.py --batch 4", "python serve.py"),
+        ("python -m pkg.serve --batch 4", "python -m pkg.serve"),
+        ("pytest -m slow", "pytest -m slow"),
+        ("./serve", "./serve"),
+    ],
+)
+def test_command_is_named_by_its_first_words(command: str, short: str) -> None:
+    assert pythons.in_short(shlex.split(command)) == short
 
 
 def test_script_in_utf_8_is_captured_wherever_it_runs(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shrinkfx.errors import NothingToReduce, UsageError
-from shrinkfx.intake.capture.pythons import with_ours
+from shrinkfx.intake.capture.pythons import in_short, with_ours
 from shrinkfx.intake.capture.records import (
     BEGUN,
     CALL,
@@ -160,7 +160,7 @@ def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str
 
 
 def _why_none(capture: Capture, end: ScriptEnd) -> str:
-    command = " ".join(end.command[:2])
+    command = in_short(end.command)
     if not capture.was_watched:
         return (
             f"no Python of this command could be watched: {command}\nis it run with "

@@ -80,6 +80,8 @@ def _of_main(
 ) -> tuple[str, str]:
     """Take out of the script what registers operators: all of it would run again."""
     file = Path(origin.file)
+    if not file.is_file():  # <stdin>, or what is typed after -c
+        return "", f"{origin.why}: {_NO_FILE}"
     try:
         text = _defining(read_source(file), str(file), program.custom)
     except (OSError, SyntaxError) as error:
@@ -89,6 +91,12 @@ def _of_main(
     written = written_beside(folder, name, text)
     where = f"in {file.name} itself; what defines it was copied to {written}"
     return written, called or f"{origin.why}: {where}"
+
+
+_NO_FILE = (
+    "the script is no file, so that nobody can read it again: write it to one, and "
+    "capture that: shrinkfx --capture -- python FILE.py"
+)
 
 
 def _defining(text: str, name: str, operators: Sequence[str]) -> str:

@@ -17,6 +17,33 @@ def is_python(word: str) -> bool:
     return bool(_PYTHON.fullmatch(os.path.basename(word)))
 
 
+def script_in(command: Sequence[str]) -> str:
+    """Find the script that a Python is told to run; '' where it is none by its path.
+
+    That is ``-``, for what it reads, a module (``-m``), or what is typed (``-c``).
+    """
+    if not is_python(command[0]):
+        return ""
+    words = iter(command[1:])
+    for word in words:
+        if word in _TAKES_A_WORD:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+        elif word == "-" or word.startswith(("-c", "-m")):
+            return ""
+    return ""
+
+
+_TAKES_A_WORD = {"-X", "-W", "--check-hash-based-pycs"}
+"""Options of Python that are followed by a word of theirs."""
+
+
+def in_short(command: Sequence[str]) -> str:
+    """Name a command by its first words: those of a script's module are three."""
+    return " ".join(command[: 3 if "-m" in command[:2] else 2])
+
+
 def with_ours(command: Sequence[str]) -> str:
     """Say what to type to run a command with the Python that shrinkfx runs in."""
     if find_spec("torch") is None:

@@ -21,7 +21,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.intake.capture.counts import tell
 from shrinkfx.intake.capture.outliving import ended
 from shrinkfx.intake.capture.patience import Patience
-from shrinkfx.intake.capture.pythons import is_python
+from shrinkfx.intake.capture.pythons import in_short, script_in
 from shrinkfx.intake.capture.records import ScriptEnd, open_steps
 from shrinkfx.intake.capture.terminal import Terminal
 from shrinkfx.processes import state_of
@@ -119,7 +119,7 @@ class Script:
             names = "; ".join(dict.fromkeys(step.name for step in steps))
             if names != told:
                 told = names
-                self.doing(f"{' '.join(self.command[:2])}: {names or 'running'}")
+                self.doing(f"{in_short(self.command)}: {names or 'running'}")
             terminal.lend_if_wanted(child.pid)
             time.sleep(_EVERY_S)
         if terminal.is_lent and child.returncode in _BY_CTRL_C:
@@ -141,10 +141,8 @@ def _require_script(command: Sequence[str]) -> None:
     Raises:
         UsageError: it is not.
     """
-    if not is_python(command[0]) or len(command) < 2:
-        return
-    script = command[1]
-    if script.endswith(".py") and not os.path.exists(script):
+    script = script_in(command)
+    if script and not os.path.exists(script):
         near = difflib.get_close_matches(script, sorted(glob.glob("*.py")), 1, 0.7)
         meant = f": did you mean {near[0]}?" if near else ""
         raise UsageError(Flag("--capture"), f": {script}: no such file{meant}")
