@@ -13,7 +13,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -54,6 +54,7 @@ class Origins:
     def __init__(self, pytorchs: frozenset[str]) -> None:
         self._pytorchs = pytorchs
         self._registrars: dict[str, dict[str, Origin]] = {}
+        self._compiled: dict[str, Origin] = {}
 
     def watch(self, library: ModuleType) -> None:
         """See each ``torch.library.Library`` being made: all of Python's come so."""
@@ -70,11 +71,31 @@ class Origins:
         __init__.__wrapped__ = original  # type: ignore[attr-defined]
         library.Library.__init__ = __init__
 
+    def watch_compiling(self, extension: ModuleType) -> None:
+        """See which module compiles a library as it is imported, from texts of its own.
+
+        What a function does that somebody calls is not done by an import.
+        """
+        original = extension.load_inline
+
+        @wraps(original)
+        def load_inline(*args: object, **kwargs: object) -> object:
+            frame = sys._getframe(1)
+            before = set(_mapped())
+            made = original(*args, **kwargs)
+            if frame.f_code.co_name == "<module>":
+                origin = _origin_of(frame.f_globals, "operators in C++")
+                new = (path for path in _mapped() if path not in before)
+                self._compiled.update(dict.fromkeys(new, origin))
+            return made
+
+        extension.load_inline = load_inline  # type: ignore[attr-defined]
+
     def of(self, exported: Any, settings: Iterable[object]) -> list[Origin]:
         """List what a program needs, in an order in which it can be imported."""
         operators = self.custom_operators(exported)
         spaces = dict.fromkeys(name.partition("::")[0] for name in operators)
-        found = [*_libraries(operators)]
+        found = [self._compiled.get(o.library, o) for o in _libraries(operators)]
         for space in spaces:
             found += self._registrars.get(space, {}).values()
         found += _of_classes(_classes(exported))
