@@ -282,7 +282,7 @@ def _require_known_options(options: InductorOptions) -> None:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3)
             raise LoadError(
-                Flag("--inductor-config", name),
+                Flag("--inductor-config", (name, str(value))),
                 "torch._inductor.config has no such option",
                 f"did you mean {', '.join(near)}?" if near else "",
             )
@@ -290,7 +290,7 @@ def _require_known_options(options: InductorOptions) -> None:
         if isinstance(default, (bool, int, float)) and isinstance(value, str):
             kind = type(default).__name__
             raise LoadError(
-                Flag("--inductor-config", (name, value)),
+                Flag("--inductor-config", (name, str(value))),
                 f"{value!r} is no {kind}",
                 f"such as {default}",
             )
