@@ -7,11 +7,22 @@ from __future__ import annotations
 
 import time
 
+from shrinkfx.wording import Flag, Said, Words
+
 
 class ShrinkfxError(Exception):
-    """Catch this to catch everything that shrinkfx raises on purpose."""
+    """Catch this to catch everything that shrinkfx raises on purpose.
+
+    Args:
+        parts: what it says; each option that it names is a part of its own. As text
+            they are as the command line has them.
+    """
 
     exit_code = 1
+
+    def __init__(self, *parts: Said) -> None:
+        self.words = Words(*parts)
+        super().__init__(str(self.words))
 
 
 class UsageError(ShrinkfxError):
@@ -31,11 +42,11 @@ class LoadError(ShrinkfxError):
 
     exit_code = 2
 
-    def __init__(self, subject: str, reason: str, advice: str = "") -> None:
-        self.subject = subject
+    def __init__(self, subject: Said, reason: str, advice: Said = "") -> None:
+        self.subject = Words(subject)
         self.reason = reason
-        self.advice = advice
-        super().__init__(f"{subject}: {reason}" + (f"\n{advice}" if advice else ""))
+        self.advice = Words(advice)
+        super().__init__(subject, ": ", reason, *(("\n", advice) if advice else ()))
 
 
 class NotReproducible(ShrinkfxError):
@@ -53,24 +64,25 @@ class NotReproducible(ShrinkfxError):
 
     def __init__(
         self,
-        wanted: str,
+        wanted: str | Flag,
         runs: int,
         seen: list[str],
-        advice: str,
+        advice: Said,
         seconds: float | None = None,
     ) -> None:
         self.wanted = wanted
         self.runs = runs
         self.seen = seen
-        self.advice = advice
+        self.advice = Words(advice)
         self.seconds = seconds
-        asked = "" if wanted == "any" else f" with '{wanted}'"
+        asked = "" if wanted == "any" else (" with '", wanted, "'")
         texts = "\n".join(f"  {text}" for text in seen)
         made = f"{runs} runs" if runs != 1 else "1 run"
         did = f"what {made} did"
         if seconds is not None:
             did = f"what {made} in {seconds:.0f} s did"
-        super().__init__(f"the program does not fail{asked}; {did}:\n{texts}\n{advice}")
+        whole = "the program does not fail", *asked, f"; {did}:\n{texts}\n", advice
+        super().__init__(*whole)
 
 
 class NothingToReduce(ShrinkfxError):
@@ -152,11 +164,11 @@ class StorageError(ShrinkfxError):
 
     exit_code = 2
 
-    def __init__(self, subject: str, reason: str, advice: str) -> None:
+    def __init__(self, subject: str, reason: str, advice: Said) -> None:
         self.subject = subject
         self.reason = reason
-        self.advice = advice
-        super().__init__(f"{subject}: {reason}\n{advice}")
+        self.advice = Words(advice)
+        super().__init__(f"{subject}: {reason}\n", advice)
 
 
 class JournalError(StorageError):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
 
 from shrinkfx.errors import UsageError
+from shrinkfx.wording import Flag
 
 Check = Callable[[str, Any], None]
 """Refuses a value of the option that it is told."""
@@ -123,21 +124,22 @@ def require_values(record: object) -> None:
 def one_of(choices: Sequence[str]) -> Check:
     def check(flag: str, value: str) -> None:
         if value not in choices:
-            raise UsageError(f"{flag} {value}: one of {', '.join(choices)}")
+            raise UsageError(Flag(flag, value), f": one of {', '.join(choices)}")
 
     return check
 
 
 def above_zero(flag: str, value: float) -> None:
     if not value > 0:  # nan is not
-        raise UsageError(f"{flag} must be above 0, not {value}")
+        raise UsageError(Flag(flag), f" must be above 0, not {value}")
     if math.isinf(value):
-        raise UsageError(f"{flag} must be a number, not {value}: leave it out")
+        said = f" must be a number, not {value}: leave it out"
+        raise UsageError(Flag(flag), said)
 
 
 def from_zero_on(flag: str, value: float) -> None:
     if not 0 <= value < math.inf:
-        raise UsageError(f"{flag} must be a number from 0 on, not {value}")
+        raise UsageError(Flag(flag), f" must be a number from 0 on, not {value}")
 
 
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")

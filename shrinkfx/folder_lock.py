@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from shrinkfx.errors import UsageError
+from shrinkfx.wording import Flag
 
 LOCK = ".lock"
 
@@ -73,7 +74,8 @@ def _locked(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 raise UsageError(
                     f"another shrinkfx is at work in {path.parent}: wait for its end, "
-                    "or name another --out"
+                    "or name another ",
+                    Flag("--out"),
                 ) from None
             if _is_named(file, path):
                 yield
@@ -98,7 +100,8 @@ def _opened(path: Path) -> IO[str]:
         return _opened(path)
     except PermissionError as error:
         reason = f"{path.parent} cannot be written to: {error.strerror}"
-        raise UsageError(f"{reason}: run anew with another --out") from error
+        anew = f"{reason}: run anew with another "
+        raise UsageError(anew, Flag("--out")) from error
 
 
 def _is_named(file: IO[str], path: Path) -> bool:

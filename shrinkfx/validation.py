@@ -19,6 +19,7 @@ from shrinkfx.flags import require_values
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.search.strategy import choose
+from shrinkfx.wording import Flag, Words
 
 _DESCRIPTORS = 64
 """Files that a process of a run may have open at once: the linker was seen with 28."""
@@ -54,11 +55,14 @@ def require_sense(options: Options) -> None:
     if options.check is not None:
         _check_command(Command.parse(options.check), options)
     if options.probe is not None and options.all_probes:
-        raise UsageError(f"--all-probes, or --probe {options.probe}: not both")
+        both = Flag("--all-probes"), ", or ", Flag("--probe", options.probe)
+        raise UsageError(*both, ": not both")
     if options.explain and options.no_explain:
-        raise UsageError("--explain, or --no-explain: not both")
+        both = Flag("--explain"), ", or ", Flag("--no-explain")
+        raise UsageError(*both, ": not both")
     if options.until == Kind.HANG and options.timeout_s is None:
-        raise UsageError("--until hang needs --timeout: how long is a hang?")
+        asked = Flag("--until", "hang"), " needs ", Flag("--timeout")
+        raise UsageError(*asked, ": how long is a hang?")
     if options.gpus:
         _require_gpus_of_use(options)
     choose(options.strategies)
@@ -66,14 +70,18 @@ def require_sense(options: Options) -> None:
 
 def _require_gpus_of_use(options: Options) -> None:
     if options.device == "cpu" or options.backend == Backend.INTERPRETER:
-        raise UsageError("--gpus is for checks on CUDA devices: leave it out")
+        raise UsageError(Flag("--gpus"), " is for checks on CUDA devices: leave it out")
     if options.device not in (None, "cuda", "cuda:0"):
         raise UsageError(
-            f"--gpus, or --device {options.device}: a check sees one GPU alone, as "
-            "cuda:0; say --device cuda"
+            Flag("--gpus"),
+            ", or ",
+            Flag("--device", options.device),
+            ": a check sees one GPU alone, as cuda:0; say ",
+            Flag("--device", "cuda"),
         )
     if options.check is not None:
-        raise UsageError("--gpus: a command of yours (--check) chooses its own GPU")
+        command = ": a command of yours (", Flag("--check"), ") chooses its own GPU"
+        raise UsageError(Flag("--gpus"), *command)
 
 
 def require_sense_of_sweep(options: Options) -> None:
@@ -83,7 +91,8 @@ def require_sense_of_sweep(options: Options) -> None:
         UsageError: which, and what there is.
     """
     if options.check is not None:
-        raise UsageError("--dynamic-sweep runs AOTInductor: leave --check out")
+        runs = Flag("--dynamic-sweep"), " runs AOTInductor: leave "
+        raise UsageError(*runs, Flag("--check"), " out")
     require_values(options.sweeping or Sweeping())
 
 
@@ -112,14 +121,22 @@ def require_files_beside(options: Options) -> None:
 
 
 def _check_command(command: Command, options: Options) -> None:
+    asked = Flag("--check")
     if options.until or options.match:
-        raise UsageError("--check takes the place of --until and --match: not both")
+        others = Flag("--until"), " and ", Flag("--match")
+        raise UsageError(asked, " takes the place of ", *others, ": not both")
     if options.closeness:
-        named = ", ".join(f"--{name}" for name in options.closeness)
-        raise UsageError(f"--check compares as it likes: leave {named} out")
+        named = [Flag(f"--{name}") for name in options.closeness]
+        _, *flags = (part for flag in named for part in (", ", flag))
+        raise UsageError(asked, " compares as it likes: leave ", *flags, " out")
     if options.guard_pages == "on":
-        raise UsageError("--guard-pages on: not for a command of yours (--check)")
+        raise UsageError(Flag("--guard-pages", "on"), *_not_for(asked))
     if options.sanitizer:
-        raise UsageError("--sanitizer: not for a command of yours (--check)")
+        raise UsageError(Flag("--sanitizer"), *_not_for(asked))
     if command.takes_inputs and not options.inputs:
-        raise UsageError("--check with {inputs} needs --inputs FILE")
+        file = Flag("--inputs", stands="FILE")
+        raise UsageError(asked, " with {inputs} needs ", file)
+
+
+def _not_for(asked: Flag) -> Words:
+    return Words(": not for a command of yours (", asked, ")")

@@ -180,6 +180,7 @@ def _files(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (tmp_path / "cut.pt2").write_bytes(model.read_bytes()[:-30])
     (tmp_path / "empty.pt2").touch()
     (tmp_path / "text.pt2").write_text("a program")
+    (tmp_path / "pickle.pt2").write_bytes(b"\x80\x02.")
     (tmp_path / "script.py").write_text("print('executed')")
     (tmp_path / "folder").mkdir()
     os.mkfifo("pipe.pt2")
@@ -201,8 +202,9 @@ def never(*_: object, **__: object) -> None:
         ("empty.pt2", "is empty", "torch.export.save"),
         ("cut.pt2", "is truncated", "copy or save it again"),
         ("compiled.pt2", "is a compiled AOTInductor package", "it was made from"),
-        ("tensors.pt2", "holds tensors", "torch.export.save"),
-        ("script.pt2", "holds TorchScript", "torch.export.save"),
+        ("tensors.pt2", "holds what torch.save wrote", "export the module"),
+        ("pickle.pt2", "is a pickle", "export the module"),
+        ("script.pt2", "holds TorchScript", "export the module"),
         ("old.pt2", "the format of torch 2.7", "torch.export.load"),
         ("empty_handed.pt2", "without an exported program", "torch.export.save"),
         ("other_name.pt2", "none that is called 'model'", "torch.export.save"),

@@ -1,34 +1,144 @@
-"""What minify() raises says what to do next as its caller would write it."""
+"""What the library raises says what to do next as its caller would write it."""
 
 from __future__ import annotations
 
+import inspect
+import re
+from pathlib import Path
+
 import pytest
 
-from shrinkfx.api.in_python import in_python, with_keywords
-from shrinkfx.errors import NotReproducible
+import shrinkfx
+from shrinkfx import api
+from shrinkfx.api.in_python import as_keyword, in_python
+from shrinkfx.cli.parser import options as all_options
+from shrinkfx.errors import LoadError, NotReproducible, StorageError, UsageError
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.wording import Flag, Words
+
+ROOT = Path(shrinkfx.__file__).parent
 
 
 @pytest.mark.parametrize(
-    ("typed", "written"),
+    ("flag", "typed", "written"),
     [
-        ("a silent memory error? --until ima", "a silent memory error? until='ima'"),
-        ("lowerings? --preload FILE", "lowerings? preload=FILE"),
-        ("--baseline-runs 1000", "baseline_runs=1000"),
-        ("give it more with --max-minutes", "give it more with max_minutes=..."),
-        ("another kind (--arch) is", "another kind (arch=...) is"),
-        ("--env KEY=VALUE", "environment={'KEY': 'VALUE'}"),
-        ("--inductor-config nan_asserts=True", "inductor={'nan_asserts': 'True'}"),
-        ("other sizes? --dynamic-sweep", "other sizes? on the command line --dynamic-"),
-        ("--until check-inputs; x--y", "until='check-inputs'; x--y"),
+        (Flag("--until", "ima"), "--until ima", "until='ima'"),
+        (Flag("--preload", stands="FILE"), "--preload FILE", "preload=FILE"),
+        (Flag("--baseline-runs", 1000), "--baseline-runs 1000", "baseline_runs=1000"),
+        (Flag("--timeout", 30.0), "--timeout 30.0", "timeout_s=30.0"),
+        (Flag("--max-minutes"), "--max-minutes", "max_minutes"),
+        (Flag("--run-code", True), "--run-code", "run_code=True"),
+        (
+            Flag("--env", stands="KEY=VALUE"),
+            "--env KEY=VALUE",
+            "environment={KEY: VALUE}",
+        ),
+        (
+            Flag("--inductor-config", ("nan_asserts", True)),
+            "--inductor-config nan_asserts=True",
+            "inductor={'nan_asserts': True}",
+        ),
+        (Flag("--resume", "out"), "--resume out", "shrinkfx.api.resume('out')"),
+        (Flag("--explain"), "--explain", "explain"),
+        (Flag("--dynamic-sweep"), "--dynamic-sweep", "shrinkfx.api.sweep"),
+        (
+            Flag("--beyond-ranges"),
+            "--beyond-ranges",
+            "on the command line --beyond-ranges",
+        ),
     ],
 )
-def test_options_are_written_as_keywords(typed: str, written: str) -> None:
-    assert with_keywords(typed).startswith(written)
+def test_option_is_a_keyword_in_python(flag: Flag, typed: str, written: str) -> None:
+    assert str(flag) == typed
+    assert as_keyword(flag) == written
 
 
 def test_error_of_a_call_names_keywords_and_keeps_what_was_seen() -> None:
+    advice = Words("passes of its own? ", Flag("--preload", stands="FILE"))
     with pytest.raises(NotReproducible) as told, in_python():
-        raise NotReproducible("any", 3, ["passes"], "passes of its own? --preload FILE")
-    assert "preload=FILE" in str(told.value)
-    assert "--" not in str(told.value)
-    assert told.value.seen == ["passes"]
+        raise NotReproducible("any", 3, ["passes --fast"], advice)
+    assert str(told.value).endswith("passes --fast\npasses of its own? preload=FILE")
+    assert str(told.value.words).endswith("passes of its own? --preload FILE")
+    assert told.value.seen == ["passes --fast"]
+    assert told.value.advice == advice
+
+
+@pytest.mark.parametrize("kind", [LoadError, StorageError])
+def test_each_error_with_advice_keeps_its_options(
+    kind: type[LoadError | StorageError],
+) -> None:
+    error = kind("model.pt2", "is odd", Words("leave ", Flag("--device"), " out"))
+    assert str(error) == "model.pt2: is odd\nleave --device out"
+    assert Flag("--device") in error.words
+
+
+def test_minify_refuses_in_its_own_words() -> None:
+    said = "until='hang' needs timeout_s: how long is a hang?"
+    with pytest.raises(UsageError, match=re.escape(said)):
+        shrinkfx.minify("model.pt2", until="hang")
+
+
+def test_words_come_whole_through_the_wall() -> None:
+    advice = Words("say ", Flag("--env", ("A", "1")), " or ", Flag("--run-code", True))
+    ready = Ready("is odd", Words("model.pt2"), advice)
+    assert Ready.from_line(ready.to_line()) == ready
+
+
+def test_each_flag_that_an_error_names_is_an_option() -> None:
+    """A name that is mistyped would be told to be one of the command line."""
+    known = {flag for option in all_options() for flag in option.flags}
+    text = "".join(path.read_text() for path in ROOT.rglob("*.py"))
+    named = set(re.findall(r'\bFlag\(\s*"(--[a-z-]+)"', text))
+    assert named
+    assert named <= known
+
+
+_IN_A_TEXT = re.compile(r"""f?["'][^"'\n]*(?<![\w-])--[a-z][a-z-]+""")
+
+
+def test_no_advice_of_an_error_names_an_option_in_its_text() -> None:
+    """Errors are raised with what is typed as fields; a command is a command."""
+    raised = re.compile(
+        r"raise (?:Usage|Load|Storage)Error\((.*?)\n(?= {0,12}\S)", re.DOTALL
+    )
+    found = [
+        (path.name, line)
+        for path in sorted(ROOT.rglob("*.py"))
+        if "cli" not in path.parts and "worker" not in path.parts
+        for each in raised.findall(path.read_text())
+        for line in each.splitlines()
+        if _IN_A_TEXT.search(re.sub(r'Flag\([^)]*\)|shrinkfx [^"]*', "", line))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("keyword", "meant"),
+    [
+        ("untill", "minify() takes no untill; did you mean until?"),
+        ("timeout", "minify() takes no timeout; did you mean timeout_s?"),
+        ("env", "minify() takes no env; did you mean environment?"),
+        ("zzz", "minify() takes no zzz: it takes path, args, kwargs, "),
+    ],
+)
+def test_keyword_that_there_is_not_is_told_with_the_nearest(
+    keyword: str, meant: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(meant)):
+        shrinkfx.minify("model.pt2", **{keyword: "ima"})  # type: ignore[arg-type]
+
+
+def test_each_call_of_the_library_refuses_so() -> None:
+    functions = [each for each in vars(api).values() if inspect.isfunction(each)]
+    asked = [
+        each for each in functions if each.__name__ not in ("is_run", "is_capture")
+    ]
+    assert len(asked) >= 12
+    for function in asked:
+        with pytest.raises(UsageError, match=re.escape(f"{function.__name__}() takes")):
+            function(untill="ima")
+
+
+def test_argument_that_is_missing_is_told() -> None:
+    with pytest.raises(UsageError, match=re.escape("resume(): missing a required")):
+        api.resume()  # type: ignore[call-arg]

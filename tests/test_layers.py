@@ -15,7 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1] / "shrinkfx"
 
 ALLOWED = {
-    "errors": set(),
+    "wording": set(),
+    "errors": {"wording"},
     "version": set(),
     "unpacked": set(),
     "scratch": {"errors", "unpacked"},
@@ -24,17 +25,18 @@ ALLOWED = {
     "processes": {"cgroups"},
     "own_time": {"processes"},
     "used": {"processes"},
-    "folder_lock": {"errors"},
+    "folder_lock": {"wording", "errors"},
     "program": {"errors"},
-    "flags": {"errors"},
-    "protocol": {"program", "flags"},
+    "flags": {"wording", "errors"},
+    "protocol": {"wording", "program", "flags"},
     "failure": {"program", "protocol"},
     "events": {"failure"},
     "progress": {"events"},
     "sweep": {"errors", "scratch", "program", "failure"},
-    "journal": {"errors", "program", "protocol", "failure", "sweep"},
+    "journal": {"wording", "errors", "program", "protocol", "failure", "sweep"},
     "search": {"errors", "events", "program", "protocol", "failure", "journal"},
     "check": {
+        "wording",
         "errors",
         "unpacked",
         "scratch",
@@ -54,8 +56,9 @@ ALLOWED = {
         "check",
         "report",
     },
-    "report": {"errors", "version", "program", "protocol", "failure"},
+    "report": {"wording", "errors", "version", "program", "protocol", "failure"},
     "worker": {
+        "wording",
         "errors",
         "unpacked",
         "processes",
@@ -66,8 +69,9 @@ ALLOWED = {
     },
     "strategies": {"errors", "program"},
     "testing": {"errors", "program", "failure", "search"},
-    "options": {"errors", "flags", "program", "protocol", "failure"},
+    "options": {"wording", "errors", "flags", "program", "protocol", "failure"},
     "run": {
+        "wording",
         "errors",
         "folder_lock",
         "flags",
@@ -87,6 +91,7 @@ ALLOWED = {
         "report",
     },
     "intake": {
+        "wording",
         "errors",
         "folder_lock",
         "events",
@@ -100,6 +105,7 @@ ALLOWED = {
         "report",
     },
     "validation": {
+        "wording",
         "errors",
         "flags",
         "options",
@@ -109,6 +115,7 @@ ALLOWED = {
         "check",
     },
     "api": {
+        "wording",
         "errors",
         "flags",
         "events",
@@ -122,6 +129,7 @@ ALLOWED = {
         "run",
     },
     "cli": {
+        "wording",
         "errors",
         "used",
         "version",

@@ -42,6 +42,7 @@ from shrinkfx.protocol.descriptions import OpenSizes
 from shrinkfx.protocol.record import Message, Named, Reported
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import CheckCandidate, Describe, Task
+from shrinkfx.wording import Flag, Words
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,15 @@ from shrinkfx.protocol.tasks import CheckCandidate, Describe, Task
             built=Built(Build.FAST, Step.LINK),
         ),
         Ending("exit", answer=OpenSizes(Space((Symbol("s0", 2, None, 4),)))),
-        Ready("cannot read", "m.pt2", "look", {"torch": "2.13"}, {"ops": ""}, {}, 4.0),
+        Ready(
+            "cannot read",
+            Words("m.pt2"),
+            Words("look, or ", Flag("--env", ("A", "1"))),
+            {"torch": "2.13"},
+            {"ops": ""},
+            {},
+            4.0,
+        ),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -146,6 +155,10 @@ OF_OTHER_ROOMS: dict[object, st.SearchStrategy[object]] = {
         st.lists(st.tuples(st.text(), st.integers())).map(tuple),
     ),
 }
+OF_A_FLAG = st.text() | st.integers() | st.booleans() | st.tuples(st.text(), st.text())
+OF_OTHER_ROOMS[Words] = st.lists(
+    st.text() | st.builds(Flag, st.text(), OF_A_FLAG, st.text())
+).map(lambda parts: Words(*parts))
 NUMBERS = st.integers() | st.floats(allow_nan=False)
 OF_OTHER_ROOMS |= {
     Fill: st.one_of(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from shrinkfx.api.in_python import in_python, public
 from shrinkfx.events import Begun, Doing, Listener, Noted, ignore
 from shrinkfx.intake.capture import door
 from shrinkfx.options.options import Options
@@ -20,6 +21,7 @@ from shrinkfx.validation import (
 )
 
 
+@public
 @contextmanager
 def capture(
     options: Options,
@@ -49,22 +51,24 @@ def capture(
         NothingToReduce: the command does not fail, or not in what can be captured.
         StorageError: the disk is full, say.
     """
-    require_surroundings()
-    words = tuple(command)
-    options = replace(options, model=door.name_of(words))
-    # Whether a script fails may take long to find out, and inputs come of it.
-    require_sense(replace(options, inputs=options.inputs or options.model))
-    if options.sweeping:
-        require_sense_of_sweep(options)
-    with begun(options) as folder:
-        listener(Begun("capture", str(options.model), str(folder)))
-        options = replace(options, out=folder)
-        told = teller(listener)
-        with storage_told(folder):
-            asked = door.capture(options, words, program, folder, told, stdout)
-        yield asked
+    with in_python():
+        require_surroundings()
+        words = tuple(command)
+        options = replace(options, model=door.name_of(words))
+        # Whether a script fails may take long to find out, and inputs come of it.
+        require_sense(replace(options, inputs=options.inputs or options.model))
+        if options.sweeping:
+            require_sense_of_sweep(options)
+        with begun(options) as folder:
+            listener(Begun("capture", str(options.model), str(folder)))
+            options = replace(options, out=folder)
+            told = teller(listener)
+            with storage_told(folder):
+                asked = door.capture(options, words, program, folder, told, stdout)
+            yield asked
 
 
+@public
 def recaptured(
     options: Options, listener: Listener = ignore, *, program: int | None = None
 ) -> Options:

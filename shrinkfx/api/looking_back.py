@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from shrinkfx.api.in_python import public
 from shrinkfx.api.settings import with_what_shows_it
 from shrinkfx.check.preflight import require_script
 from shrinkfx.errors import UsageError
@@ -23,8 +24,10 @@ from shrinkfx.run.retrieve import retrieve as retrieve_from
 from shrinkfx.run.runs import Run, list_runs
 from shrinkfx.run.verify import Confirmed, confirm
 from shrinkfx.validation import require_sense, require_surroundings
+from shrinkfx.wording import Flag
 
 
+@public
 def runs(folder: str | Path) -> list[Run]:
     """List the runs in a folder, or the one that it is of, the last one last.
 
@@ -46,6 +49,7 @@ def is_run(folder: str | Path) -> bool:
     return os.path.isfile(place / JOURNAL) or place_of(place) not in (None, place)
 
 
+@public
 def past(folder: str | Path) -> Past:
     """Read what a run came to that is over, as it was told at its end.
 
@@ -61,6 +65,7 @@ def past(folder: str | Path) -> Past:
     return past_run(Path(folder))
 
 
+@public
 def retrieve(
     folder: str | Path,
     digest: str,
@@ -85,13 +90,15 @@ def retrieve(
     """
     require_surroundings()
     if not digest:
-        raise UsageError("--candidate names none: summary.json lists the by-catch")
+        names = " names none: summary.json lists the by-catch"
+        raise UsageError(Flag("--candidate"), names)
     met = find(Path(folder), digest, Path(model) if model else None)
     options = with_what_shows_it(replace(met.options, command=command))
     listener(Begun("candidate", str(options.model), str(folder)))
     return retrieve_from(replace(met, options=options), Path(folder), listener)
 
 
+@public
 def explain(
     folder: str | Path, listener: Listener = ignore, *, title: str | None = None
 ) -> Explained:
@@ -119,6 +126,7 @@ def explain(
     return explained
 
 
+@public
 def report(folder: str | Path, listener: Listener = ignore) -> Path:
     """Write ``report.html`` of a run anew: the run, as a page for a browser.
 
@@ -140,6 +148,7 @@ def report(folder: str | Path, listener: Listener = ignore) -> Path:
     return report_folder(Path(folder), listener)
 
 
+@public
 def verify(
     options: Options, listener: Listener = ignore, *, across: Sequence[str] = ()
 ) -> Confirmed:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.api.in_python import in_python
+from shrinkfx.api.in_python import public
 from shrinkfx.api.reducing import reduce
 from shrinkfx.events import Listener, Noted
 from shrinkfx.intake.in_memory import Given, written_down
@@ -17,6 +17,7 @@ from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
 from shrinkfx.validation import require_sense, require_surroundings
 
 
+@public
 def minify(
     path: str | Path | object,
     *,
@@ -177,7 +178,7 @@ def minify(
         anonymous=anonymous,
         command=command,
     )
-    with in_python(), shown(listener, quiet=quiet) as told:
+    with shown(listener, quiet=quiet) as told:
         reduction = (
             reduce(options, told) if given.is_path else _reduce(given, options, told)
         )

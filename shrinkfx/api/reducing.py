@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shrinkfx.api.captures import teller
+from shrinkfx.api.in_python import in_python, public
 from shrinkfx.api.settings import with_what_shows_it
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.events import Begun, Listener, Noted, ignore
@@ -32,20 +33,24 @@ from shrinkfx.validation import (
     require_sense_of_sweep,
     require_surroundings,
 )
+from shrinkfx.wording import Flag
 
 
+@public
 def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     """Do what ``minify`` does, with its arguments in one record."""
     require_surroundings()
     require_sense(options)
     if options.inputs and options.inputs.suffix == ".py":
-        raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
+        asked = Flag("--inputs", stands="FILE.py"), " is for ", Flag("--dynamic-sweep")
+        raise UsageError(*asked, ": name a .pt")
     with _taken_in(options, listener) as options:
         require_files(options)
         options = with_what_shows_it(options)
         return _in_its_folder("reduce", _run, options, listener)
 
 
+@public
 def sweep(options: Options, listener: Listener = ignore) -> Swept:
     """Find the sizes at which a program with dynamic shapes fails.
 
@@ -70,6 +75,7 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         return _in_its_folder("sweep", run_sweep, options, listener)
 
 
+@public
 @contextmanager
 def taken_in(options: Options, listener: Listener = ignore) -> Iterator[Options]:
     """Ask for the program that a dump holds; for one of a ``.pt2``, what was asked.
@@ -81,12 +87,13 @@ def taken_in(options: Options, listener: Listener = ignore) -> Iterator[Options]
         UsageError: an option makes no sense, or code has no word to be run.
         LoadError: it cannot be read, run or exported.
     """
-    require_surroundings()
-    require_sense(options)
-    if options.sweeping:
-        require_sense_of_sweep(options)
-    with _taken_in(options, listener) as asked:
-        yield asked
+    with in_python():
+        require_surroundings()
+        require_sense(options)
+        if options.sweeping:
+            require_sense_of_sweep(options)
+        with _taken_in(options, listener) as asked:
+            yield asked
 
 
 def _taken_in(options: Options, listener: Listener) -> AbstractContextManager[Options]:
@@ -124,6 +131,7 @@ def _in_its_folder(
         return work(options, folder, listener)
 
 
+@public
 def reduce_found(
     options: Options, swept: Swept, listener: Listener = ignore
 ) -> Reduction:
@@ -150,6 +158,7 @@ def reduce_found(
     return run(with_what_shows_it(options), swept.folder, listener)
 
 
+@public
 def resume(
     folder: str | Path,
     *,

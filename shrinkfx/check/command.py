@@ -18,6 +18,7 @@ from shrinkfx.failure.verdict import Observation, Verdict, judge
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.words import cut
 from shrinkfx.protocol.tasks import RunCommand, SaveCandidate
+from shrinkfx.wording import Flag
 
 PROGRAM, INPUTS = "{}", "{inputs}"
 """What a command line holds in the place of a path."""
@@ -49,14 +50,15 @@ class Command:
         Raises:
             UsageError: it cannot be split, or does not say where the path goes.
         """
+        asked = Flag("--check", shlex.quote(text))
         try:
             words = shlex.split(text)
         except ValueError as error:
-            raise UsageError(f"--check {text!r}: {error}") from error
+            raise UsageError(asked, f": {error}") from error
         if not any(PROGRAM in word for word in words):
-            example = "--check './still_fails.sh {}'"
-            reason = f"no {PROGRAM} where the candidate's path goes"
-            raise UsageError(f"--check {text!r}: {reason}, as in {example}")
+            example = Flag("--check", "'./still_fails.sh {}'")
+            reason = f": no {PROGRAM} where the candidate's path goes, as in "
+            raise UsageError(asked, reason, example)
         return cls(text, str(cwd or ""))
 
     @property
@@ -191,7 +193,8 @@ def see_it_fail(
         said = [_describe(command, s) for s in seen]
         by_hand = command.text.replace(PROGRAM, str(program))
         advice = f"try it by hand: {by_hand.replace(INPUTS, str(inputs))}"
-        raise NotReproducible(f"--check {command.text}", len(seen), said, advice)
+        asked = Flag("--check", command.text)
+        raise NotReproducible(asked, len(seen), said, advice)
     return max(s.own_seconds for s in seen)
 
 

@@ -18,9 +18,11 @@ from pathlib import Path
 
 from shrinkfx.check.zip_listing import require_one_meaning
 from shrinkfx.errors import LoadError
+from shrinkfx.wording import Flag, Said, Words
 
 _SAVE = "save the program with torch.export.save(program, 'model.pt2')"
 _SAVE_INPUTS = "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs'"
+_EXPORT = f"export the module, torch.export.export(module, args), and {_SAVE}"
 _AGAIN = "copy or save it again"
 _PICKLE = b"\x80"
 """How a pickle begins, and so what ``torch.save`` wrote before it wrote archives."""
@@ -41,8 +43,11 @@ def require_program(path: Path) -> None:
     """
     names = _names(path, "give the path of a .pt2", _SAVE)
     if names is None:
-        reason = "is no .pt2, which is a zip archive"
-        raise LoadError(str(path), reason, _SAVE)
+        with path.open("rb") as file:
+            is_pickle = file.read(1) == _PICKLE
+        what = "a pickle, as torch.save once wrote, and no" if is_pickle else "no"
+        advice = _EXPORT if is_pickle else _SAVE
+        raise LoadError(str(path), f"is {what} .pt2, which is a zip archive", advice)
     if "serialized_exported_program.json" in names:
         reason = "has the format of torch 2.7 and before"
         raise LoadError(str(path), reason, f"torch.export.load it, and {_SAVE}")
@@ -58,8 +63,9 @@ def _not_a_program(inner: set[str]) -> tuple[str, str] | None:
     if "models/model.json" in inner:
         return None
     if "data.pkl" in inner:
-        what = "TorchScript" if "constants.pkl" in inner else "tensors (torch.save)"
-        return f"holds {what}, not an exported program", _SAVE
+        saved = "what torch.save wrote (tensors, or a module)"
+        what = "TorchScript" if "constants.pkl" in inner else saved
+        return f"holds {what}, not an exported program", _EXPORT
     if any(name.startswith("models/") for name in inner):
         return "holds programs, but none that is called 'model'", _SAVE
     return "is an archive without an exported program", _SAVE
@@ -71,7 +77,7 @@ def require_inputs(path: Path) -> None:
     Raises:
         LoadError: with what it is instead.
     """
-    names = _names(path, "check the path given to --inputs", _SAVE_INPUTS)
+    names = _names(path, _WHICH_INPUTS, _SAVE_INPUTS)
     if path.suffix == ".py":
         return
     if names is None:
@@ -91,7 +97,7 @@ def require_script(path: Path) -> None:
     Raises:
         LoadError: naming the file.
     """
-    _require_file(path, "--verify takes a repro.py that shrinkfx has written")
+    _require_file(path, _WHICH_SCRIPT)
 
 
 def require_preloads(names: Sequence[str]) -> None:
@@ -102,7 +108,7 @@ def require_preloads(names: Sequence[str]) -> None:
     """
     for name in names:
         if name.endswith((".py", ".so")):
-            _require_file(Path(name), "check the path given to --preload")
+            _require_file(Path(name), _WHICH_PRELOAD)
 
 
 def require_compiler(settings: Mapping[str, str]) -> None:
@@ -131,10 +137,11 @@ def require_command(text: str, settings: Mapping[str, str]) -> None:
     path = {**os.environ, **settings}.get("PATH")
     if "{" not in name and shutil.which(name, path=path) is None:
         advice = "is it in the PATH, and executable (chmod +x)?"
-        raise LoadError(f"--check {text!r}", f"no such command as {name}", advice)
+        asked = Flag("--check", text)
+        raise LoadError(asked, f"no such command as {name}", advice)
 
 
-def _names(path: Path, where: str, how: str) -> list[str] | None:
+def _names(path: Path, where: Said, how: str) -> list[str] | None:
     """List an archive; None where a file is none."""
     _require_file(path, where)
     subject = str(path)
@@ -179,7 +186,12 @@ _DAMAGED = (
 """What zipfile raises when the list of an archive is not one."""
 
 
-def _require_file(path: Path, where: str) -> None:
+_WHICH_INPUTS = Words("check the path given to ", Flag("--inputs"))
+_WHICH_PRELOAD = Words("check the path given to ", Flag("--preload"))
+_WHICH_SCRIPT = Words(Flag("--verify"), " takes a repro.py that shrinkfx has written")
+
+
+def _require_file(path: Path, where: Said) -> None:
     try:
         if path.is_file():
             return
@@ -189,12 +201,12 @@ def _require_file(path: Path, where: str) -> None:
         raise LoadError(str(path), "is a folder", where)
     if path.exists():
         raise LoadError(str(path), "is no regular file", where)
-    advice = where
+    meant = ""
     with contextlib.suppress(OSError):  # it may not be listed
         beside = (p.name for p in path.parent.iterdir() if p.suffix == path.suffix)
         near = difflib.get_close_matches(path.name, sorted(beside), n=3)
-        advice += f"; did you mean {', '.join(near)}?" if near else ""
-    raise LoadError(str(path), "no such file", advice)
+        meant = f"; did you mean {', '.join(near)}?" if near else ""
+    raise LoadError(str(path), "no such file", Words(where, meant))
 
 
 def _unreadable(error: OSError) -> str:

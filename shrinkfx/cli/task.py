@@ -69,13 +69,14 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
             finish = _do(arguments, command, listener, partial(_sum_up, shown))
         return finish()
     except Finished as error:
-        print(f"shrinkfx: {error}", file=sys.stderr)
+        print(f"shrinkfx: {error.words}", file=sys.stderr)
         return printed.finished(error)
     except ShrinkfxError as error:
         if arguments.verbose:
             traceback.print_exc()
-        _print_error(str(error), error)
-        return Ended("error", error.exit_code, str(error))
+        said = str(error.words)
+        _print_error(said, error)
+        return Ended("error", error.exit_code, said)
     except KeyboardInterrupt as error:
         said = "interrupted before a repro was verified"
         _print_error(said, error)

@@ -16,6 +16,7 @@ from shrinkfx.intake.recognise import holds_run, recognise
 from shrinkfx.intake.script import Kind, Script, read_script
 from shrinkfx.options.options import Options
 from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
+from shrinkfx.wording import Flag, Words
 
 
 @contextlib.contextmanager
@@ -76,8 +77,9 @@ def _found(script: Script, options: Options, out: Path) -> Found:
     """Take a program into a folder where no run is; what fails leaves nothing there."""
     if holds_run(out):
         raise UsageError(
-            f"--out {out} holds a run: shrinkfx --resume {out} goes on with it, or "
-            "name an empty folder"
+            Flag("--out", str(out)),
+            f" holds a run: shrinkfx --resume {out} goes on with it, or name an empty "
+            "folder",
         )
     folder = out / INTAKE
     _require_own(folder)
@@ -100,8 +102,8 @@ def _require_own(folder: Path) -> None:
     foreign = {path.name for path in folder.glob("*")} - {*_OWN}
     if foreign:
         raise UsageError(
-            f"--out {folder.parent}: {folder} holds other files ({min(foreign)}): name "
-            "an empty folder"
+            Flag("--out", str(folder.parent)),
+            f": {folder} holds other files ({min(foreign)}): name an empty folder",
         )
 
 
@@ -129,5 +131,5 @@ def with_torch_compile(error: NotReproducible, options: Options) -> NotReproduci
     said = (
         f"it does not fail{so} under AOTInductor; run as torch.compile runs it, {how}"
     )
-    advice = f"{said}\n{error.advice}"
+    advice = Words.lines([said, error.advice])
     return NotReproducible(error.wanted, error.runs, error.seen, advice, error.seconds)

@@ -28,6 +28,7 @@ from shrinkfx.intake.recognise import holds_run
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
 from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
+from shrinkfx.wording import Flag
 
 if TYPE_CHECKING:
     from shrinkfx.worker.intake.operators import Registration
@@ -171,8 +172,10 @@ def _require_same(saved: Path, place: Path) -> None:
     if any(both):
         out = place.parent.parent
         raise UsageError(
-            f"--out {out} holds a run of another program: --resume {out} goes on with "
-            "that, or name an empty folder"
+            Flag("--out", str(out)),
+            " holds a run of another program: ",
+            Flag("--resume", str(out)),
+            " goes on with that, or name an empty folder",
         )
 
 

@@ -19,6 +19,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Unresolved
 from shrinkfx.protocol.descriptions import Exported
 from shrinkfx.protocol.tasks import ExportRunnable, RunRunnable
+from shrinkfx.wording import Flag, Words
 
 CODE = "fx_graph_runnable.py"
 _WORDS = 300
@@ -37,7 +38,8 @@ def require_word(script: Script, options: Options) -> None:
         f"{script.path} holds a graph that torch.compile has left as code: to export "
         f"it, its {lines} lines of Python must be run, which may do whatever Python "
         "can; they get a process of their own, under the limits of a check. If you "
-        "trust whoever made them, add --run-code"
+        "trust whoever made them, add ",
+        Flag("--run-code", True),
     )
 
 
@@ -70,9 +72,10 @@ def export(script: Script, options: Options, folder: Path) -> Found:
     )
 
 
-_ADVICE = (
-    "does it run by itself? Operators of your own: --preload MODULE. What torch.export "
-    "does not take, AOTInductor cannot compile"
+_ADVICE = Words(
+    "does it run by itself? Operators of your own: ",
+    Flag("--preload", stands="MODULE"),
+    ". What torch.export does not take, AOTInductor cannot compile",
 )
 
 

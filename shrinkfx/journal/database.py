@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.errors import ForeignJournal, JournalError, StorageError
+from shrinkfx.wording import Flag, Words
 
 _VERSION = 2
 """Of the tables; a journal with others is not read."""
@@ -102,7 +103,8 @@ class Database:
         (count,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if count and version != _VERSION:
             reason = f"its tables are of version {version}, not {_VERSION}"
-            advice = "another version of shrinkfx wrote it: use that, or another --out"
+            wrote = "another version of shrinkfx wrote it: use that, or another "
+            advice = Words(wrote, Flag("--out"))
             raise ForeignJournal(self._path, reason, advice)
         if only_read:
             if not count:
@@ -169,17 +171,20 @@ def _cause(error: sqlite3.Error) -> str:
     return "_".join(name.split("_")[:2])
 
 
-_OTHER = "is the folder writable, and the disk sound?"
+_OTHER = Words("is the folder writable, and the disk sound?")
 
-_DAMAGED = (
+_DAMAGED = Words(
     "the journal is damaged, so that nothing can go on from here: run anew with "
-    "another --out"
+    "another ",
+    Flag("--out"),
 )
 
+_HELD = Words("another process holds the file: end it")
+
 _ADVICE = {
-    "SQLITE_FULL": "the disk is full: free some space",
-    "SQLITE_BUSY": "another process holds the file: end it",
-    "SQLITE_LOCKED": "another process holds the file: end it",
+    "SQLITE_FULL": Words("the disk is full: free some space"),
+    "SQLITE_BUSY": _HELD,
+    "SQLITE_LOCKED": _HELD,
     "SQLITE_CORRUPT": _DAMAGED,
     "SQLITE_NOTADB": _DAMAGED,
 }

@@ -13,6 +13,7 @@ from shrinkfx.failure.signature import Kind as FailureKind
 from shrinkfx.flags import one_of
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.wording import Flag
 
 GUARD_PAGES = ("auto", "on", "off")
 
@@ -36,20 +37,23 @@ def regular_expression(flag: str, value: str) -> None:
     try:
         re.compile(value)
     except re.error as error:
-        raise UsageError(f"{flag} {value!r}: {error}") from error
+        raise UsageError(Flag(flag, value), f": {error}") from error
 
 
 def known_device(flag: str, value: str) -> None:
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", value):
-        raise UsageError(f"{flag} {value}: cpu, cuda, or a GPU by its number: cuda:1")
+        there = "cpu, cuda, or a GPU by its number: cuda:1"
+        raise UsageError(Flag(flag, value), f": {there}")
 
 
 def known_gpus(flag: str, value: Sequence[str]) -> None:
     for each in value:
         if not re.fullmatch(r"\d{1,3}", each):
-            raise UsageError(f"{flag} {each}: numbers as in cuda:0, such as 0,1")
+            as_in = ": numbers as in cuda:0, such as 0,1"
+            raise UsageError(Flag(flag, each), as_in)
         if value.count(each) > 1:
-            raise UsageError(f"{flag} {','.join(value)}: {each} is there twice")
+            twice = f": {each} is there twice"
+            raise UsageError(Flag(flag, ",".join(value)), twice)
 
 
 def numbers_of_gpus(said: str | Sequence[str]) -> tuple[str, ...]:
@@ -59,7 +63,8 @@ def numbers_of_gpus(said: str | Sequence[str]) -> tuple[str, ...]:
 
 def known_guard_pages(flag: str, value: str) -> None:
     if value not in GUARD_PAGES:
-        raise UsageError(f"no {flag} '{value}': one of {', '.join(GUARD_PAGES)}")
+        there = f" '{value}': one of {', '.join(GUARD_PAGES)}"
+        raise UsageError("no ", Flag(flag), there)
 
 
 def known_ranges(_: str, value: str) -> None:
@@ -68,7 +73,8 @@ def known_ranges(_: str, value: str) -> None:
 
 def some_names(flag: str, value: Sequence[str]) -> None:
     if not value:
-        raise UsageError(f"{flag} names none; all: shrinkfx --list-strategies")
+        all_of_them = " names none; all: shrinkfx --list-strategies"
+        raise UsageError(Flag(flag), all_of_them)
 
 
 def known_kinds(flag: str, value: Sequence[str]) -> None:
@@ -77,7 +83,8 @@ def known_kinds(flag: str, value: Sequence[str]) -> None:
             near = get_close_matches(kind, (*Kind, ALL), n=3)
             meant = f"did you mean {', '.join(near)}? " if near else ""
             there = ", ".join((*Kind, ALL))
-            raise UsageError(f"{flag} {kind}: no such kind; {meant}all kinds: {there}")
+            said = f": no such kind; {meant}all kinds: {there}"
+            raise UsageError(Flag(flag, kind), said)
 
 
 def kinds_to_keep(said: str | Sequence[str]) -> tuple[str, ...]:
@@ -116,5 +123,5 @@ def _literal(text: str) -> object:
 def _pair(flag: str, text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise UsageError(f"{flag} takes KEY=VALUE, not '{text}'")
+        raise UsageError(Flag(flag), f" takes KEY=VALUE, not '{text}'")
     return name, value

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from shrinkfx.program.beside import Beside
 from shrinkfx.protocol.choices import Backend, Build, Step
 from shrinkfx.protocol.record import Message, Named, Reported
+from shrinkfx.wording import NOTHING, Words
 
 
 @dataclass(frozen=True)
@@ -185,8 +186,8 @@ class Ready(Reported):
     """
 
     error: str = ""
-    subject: str = ""
-    advice: str = ""
+    subject: Words = NOTHING
+    advice: Words = NOTHING
     versions: Mapping[str, str] = field(default_factory=dict)
     preload_files: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -66,6 +66,7 @@ class Cut:
             where they are imported.
         in_compiler: what is left of that.
         bare: nothing is left of it, though the preloads have put some there.
+        compiles: C++ is carried as source where a call compiles it; else as library.
     """
 
     whole: bool = False
@@ -77,6 +78,7 @@ class Cut:
     joined: bool = False
     in_compiler: InCompiler = field(default_factory=InCompiler)
     bare: bool = False
+    compiles: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Carried:
         tied: files of this machine that are named by their paths, or read there.
         absent: what the preloads have used, and this does not carry.
         in_compiler, bare: as in the cut that it was made by.
+        compiles: it compiles C++ as it begins.
     """
 
     definitions: tuple[Definitions, ...] = ()
@@ -105,6 +108,7 @@ class Carried:
     absent: tuple[str, ...] = ()
     in_compiler: InCompiler = field(default_factory=InCompiler)
     bare: bool = False
+    compiles: bool = False
 
     @property
     def remarks(self) -> list[str]:
@@ -117,6 +121,8 @@ class Carried:
             ],
         }
         said = [f"{row} {', '.join(names)}" for row, names in rows.items() if names]
+        if self.compiles:
+            said.append("Needs:   ninja and a C++ compiler, for operators in C++")
         return [
             line
             for row in said

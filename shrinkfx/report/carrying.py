@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shrinkfx.program.beside import Beside
 from shrinkfx.report.carried import Carried, Cut, Preload, Unit
+from shrinkfx.report.compiling_calls import as_sources
 from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.joining import CannotJoin, joined
 from shrinkfx.report.layout import (
@@ -42,7 +43,9 @@ def carry(
     Raises:
         OSError, SyntaxError: a file is gone, or cannot be parsed.
     """
-    return _Carrier(preloads, beside, operators, cut).carried()
+    used = as_sources(beside, read_source) if cut.compiles else beside
+    carried = _Carrier(preloads, used, operators, cut).carried()
+    return dataclasses.replace(carried, compiles=used is not beside)
 
 
 class _Carrier:

@@ -20,6 +20,7 @@ from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import write_embedded, write_repro
 from shrinkfx.report.tensors import DATA, Data
 from shrinkfx.report.written import EMBEDDED, Written
+from shrinkfx.wording import Flag
 
 INTAKE = "intake"
 """In the output folder: the program, where a run was given no file."""
@@ -63,8 +64,9 @@ def output_folder(chosen: Path | None, model: Path) -> Path:
         (folder / ".writable").touch()
         (folder / ".writable").unlink(missing_ok=True)
     except OSError as error:
-        reason = f"--out {chosen or error.filename}: {error.strerror}"
-        raise UsageError(f"{reason}: name a folder that can be written to") from error
+        where = Flag("--out", str(chosen or error.filename))
+        advice = "name a folder that can be written to"
+        raise UsageError(where, f": {error.strerror}: {advice}") from error
     return folder
 
 

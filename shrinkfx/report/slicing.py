@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shrinkfx.program.beside import Beside
@@ -112,7 +112,7 @@ class Slicer:
         text = self.read(file)
         if self.cut.whole:
             return whole_file(file, text)
-        return definitions(
+        part = definitions(
             file,
             self.operators,
             without=[(n, c) for at, n, c in self.cut.acts if Path(at) == file],
@@ -121,6 +121,8 @@ class Slicer:
             named=named,
             text=text,
         )
+        # What was called without loading a library that goes along has compiled it.
+        return replace(part, loads=part.loads and bool(self.beside.loadings))
 
 
 @functools.lru_cache(maxsize=256)

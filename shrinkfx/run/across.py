@@ -18,6 +18,7 @@ from shrinkfx.program.words import cut
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunCommand
+from shrinkfx.wording import Flag
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,10 @@ def interpreters(named: Sequence[str]) -> list[str]:
         path = shutil.which(name)
         if path is None:
             raise UsageError(
-                f"--across {name}: there is no such interpreter; name the python of an "
-                "environment with another PyTorch, as in --across /envs/2.11/bin/python"
+                Flag("--across", name),
+                ": there is no such interpreter; name the python of an environment "
+                "with another PyTorch, as in ",
+                Flag("--across", "/envs/2.11/bin/python"),
             )
         # Not resolved: a link is what makes a Python that of its environment.
         found.append(str(Path(path).absolute()))

@@ -12,6 +12,7 @@ from shrinkfx.flags import options_in
 from shrinkfx.options.options import Options
 from shrinkfx.options.running import BudgetOptions, ExplainOptions
 from shrinkfx.run.settings import inherited
+from shrinkfx.wording import Flag, Said, Words
 
 BUDGET = tuple(option.name for option in options_in(BudgetOptions))
 """What may be another when a run goes on."""
@@ -54,7 +55,7 @@ _TAKES_THE_PROGRAM = ("--resume", "--candidate")
 """Tasks for a run's folder that are told where its program has been moved to."""
 
 
-def require_unchanged(asked: str, run: dict[str, Any], options: Options) -> None:
+def require_unchanged(asked: Said, run: dict[str, Any], options: Options) -> None:
     """See that a run would be asked the same today.
 
     Args:
@@ -67,24 +68,28 @@ def require_unchanged(asked: str, run: dict[str, Any], options: Options) -> None
     """
     if options.cwd and not options.cwd.is_dir():
         raise UsageError(
-            f"{asked}: the folder that it was started in is gone, and with it "
-            f"what it imports from there: mkdir -p {options.cwd}, or run anew"
+            asked,
+            ": the folder that it was started in is gone, and with it "
+            f"what it imports from there: mkdir -p {options.cwd}, or run anew",
         )
     for path in options.files:
         if not path.is_file():
-            advice = "put it back there, or run anew with another --out"
-            if path == options.model and asked.startswith(_TAKES_THE_PROGRAM):
-                advice = f"if it has moved: shrinkfx NEW.pt2 {asked}"
+            anew = "put it back there, or run anew with another "
+            advice = Words(anew, Flag("--out"))
+            if path == options.model and str(asked).startswith(_TAKES_THE_PROGRAM):
+                advice = Words(f"if it has moved: shrinkfx NEW.pt2 {asked}")
             raise LoadError(str(path), "no such file any more", advice)
     if content_of(options) != run["content"]:
         names = ", ".join(str(path) for path in options.files)
         raise UsageError(
-            f"{asked}: since that run a file has changed, one of {names}: run "
-            "anew with another --out"
+            asked,
+            f": since that run a file has changed, one of {names}: run anew with "
+            "another ",
+            Flag("--out"),
         )
     now, then = inherited(), inherited(run["tuning"])
     for name in sorted({*now, *then}):
         was = then.get(name)
         if now.get(name) != was:
             how = f"unset {name}" if was is None else f"export {name}={was}"
-            raise UsageError(f"{asked}: {name} was another then: {how}")
+            raise UsageError(asked, f": {name} was another then: {how}")

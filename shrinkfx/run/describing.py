@@ -18,6 +18,7 @@ from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.protocol.tasks import Describe
 from shrinkfx.report.warned import OtherCauses, in_one
 from shrinkfx.run.context import RunContext
+from shrinkfx.wording import Flag, Said, Words
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def describe_program(
     return client, described
 
 
-def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, str]:
+def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, Said]:
     """Say why there is no graph, and what to look at."""
     error = ending.raised
     if error and error.type == LoadError.__name__:
@@ -90,12 +91,15 @@ def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, str]:
     where = f"its innermost frames:\n  {frames}\n" if frames else ""
     if ending.how == "timeout":
         did = f"eager did not end in {timeout_s:.0f} s"
-        does, else_ = "hangs", "if it only takes long: --timeout SECONDS"
+        does = "hangs"
+        longer = Flag("--timeout", stands="SECONDS")
+        else_ = Words("if it only takes long: ", longer)
     else:
         did = f"eager died of {signal.Signals(ending.code).name}"
-        does, else_ = "dies", "does the script run without AOTInductor?"
+        does, else_ = "dies", Words("does the script run without AOTInductor?")
     told = _NOT_COMPILED.format(does=does, what=ending.operator or "the program")
-    return f"{did}{place}, before anything was compiled", f"{where}{told}; {else_}"
+    advice = Words(f"{where}{told}; ", else_)
+    return f"{did}{place}, before anything was compiled", advice
 
 
 _NOT_COMPILED = (

@@ -34,6 +34,7 @@ from shrinkfx.run.asked_for import (
 )
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.storage import storage_told
+from shrinkfx.wording import Flag, Said
 
 JOURNAL = "journal.sqlite"
 
@@ -101,7 +102,8 @@ def begun(options: Options) -> Iterator[Path]:
 def _refuse_if_begun(out: Path, options: Options) -> None:
     if not _holds_journal(out, "--out"):
         if (out / "summary.json").exists():
-            raise UsageError(f"--out {out} holds another run: name an empty folder")
+            asked = Flag("--out", str(out))
+            raise UsageError(asked, " holds another run: name an empty folder")
         return
     with closing(Journal(out / JOURNAL)) as journal:
         run, finished = journal.fact("run"), _finished(out, journal)
@@ -110,12 +112,15 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
         return
     if identity(run) != identity(described(options)):
         raise UsageError(
-            f"--out {out} holds another run: --resume {out} goes on with that, or name "
-            "an empty folder"
+            Flag("--out", str(out)),
+            " holds another run: ",
+            Flag("--resume", str(out)),
+            " goes on with that, or name an empty folder",
         )
     if finished:
         raise finished
-    raise UsageError(f"--out {out} holds this run, unfinished: --resume {out}")
+    asked, again = Flag("--out", str(out)), Flag("--resume", str(out))
+    raise UsageError(asked, " holds this run, unfinished: ", again)
 
 
 def _finished(out: Path, journal: Journal) -> Finished | None:
@@ -143,7 +148,8 @@ def resumed(out: Path, given: Options) -> Options:
         run = journal.fact("run")
         if run is None:
             again = "run the same command again"
-            raise UsageError(f"--resume {out}: it was killed before it began: {again}")
+            asked = Flag("--resume", str(out))
+            raise UsageError(asked, f": it was killed before it began: {again}")
         if finished := _finished(out, journal):
             raise finished
         with journal.db.trusted():
@@ -152,7 +158,7 @@ def resumed(out: Path, given: Options) -> Options:
         options = replace(before, out=out, **anew)
         if given.model != Path():
             options = replace(options, model=given.model.resolve())
-        require_unchanged(f"--resume {out}", run, options)
+        require_unchanged(Flag("--resume", str(out)), run, options)
         stopped = journal.fact("stopped")
         if stopped and stopped["budget"] and options.budget == before.budget:
             raise BudgetExhausted(f"{out}: {stopped['said']}")
@@ -175,6 +181,7 @@ def over(out: Path) -> Options:
         UsageError: there is none, it has no result yet, or its files have changed.
     """
     require_journal(out, "--explain")
+    asked = Flag("--explain", str(out))
     with (
         _told(out, "--explain"),
         taken(out),
@@ -183,11 +190,12 @@ def over(out: Path) -> Options:
         run, result = journal.fact("run"), journal.fact(RESULT)
         ended = journal.fact("finished") or journal.fact("stopped")
         if run is None or not ended:
-            raise UsageError(f"--explain {out}: no result is there: --resume {out}")
+            again = Flag("--resume", str(out))
+            raise UsageError(asked, ": no result is there: ", again)
         if result is None:
             why = "no result was noted there (a sweep, or an earlier version)"
-            raise UsageError(f"--explain {out}: {why}: run anew with another --out")
-        return unchanged(out, journal, "--explain")
+            raise UsageError(asked, f": {why}: run anew with another ", Flag("--out"))
+        return unchanged(out, journal, asked)
 
 
 @contextlib.contextmanager
@@ -204,12 +212,13 @@ def looked_back_at(out: Path) -> Iterator[Journal]:
         closing(Journal(out / JOURNAL, counts_time=False)) as journal,
     ):
         if journal.fact("run") is None:
-            raise UsageError(f"--report {out}: it was killed before it began")
+            asked = Flag("--report", str(out))
+            raise UsageError(asked, ": it was killed before it began")
         yield journal
 
 
 def unchanged(
-    out: Path, journal: Journal, asked: str = "--report", moved: Path | None = None
+    out: Path, journal: Journal, asked: Said, moved: Path | None = None
 ) -> Options:
     """Read what a run was asked for, whose files are as they were.
 
@@ -226,7 +235,7 @@ def unchanged(
         options = replace(options, out=out)
     if moved is not None:
         options = replace(options, model=moved.resolve())
-    require_unchanged(f"{asked} {out}", run, options)
+    require_unchanged(asked, run, options)
     if result is None:
         return options
     # A sweep has made the inputs that it reduced with, and dropped its own options.
@@ -243,16 +252,17 @@ def require_journal(out: Path, option: str) -> None:
     """
     if not _holds_journal(out, option):
         what = "this folder holds no run" if out.exists() else "there is no such folder"
-        where = "a run's is its --out, or shrinkfx-out/<model>-<number>"
-        raise UsageError(f"{option} {out}: {what}; {where}")
+        asked = Flag(option, str(out))
+        where = "a run's is its ", Flag("--out"), ", or shrinkfx-out/<model>-<number>"
+        raise UsageError(asked, f": {what}; ", *where)
 
 
 def _holds_journal(out: Path, option: str) -> bool:
     try:
         return (out / JOURNAL).is_file()
     except OSError as error:  # it may not be looked into, or no folder can be named so
-        reason = f"{option} {out}: {error.strerror}"
-        raise UsageError(f"{reason}: name a folder that can be written to") from error
+        asked, advice = Flag(option, str(out)), "name a folder that can be written to"
+        raise UsageError(asked, f": {error.strerror}: {advice}") from error
 
 
 def how_to_go_on(context: RunContext) -> str:

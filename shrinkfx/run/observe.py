@@ -26,6 +26,7 @@ from shrinkfx.run.examining import examine_operators
 from shrinkfx.run.form import in_a_form_that_fails
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import Original, Unchanged, find_unchanged
+from shrinkfx.wording import Flag
 
 BASELINE_TIMEOUT_S = 600.0
 """Seconds that a run of the unchanged program may take without ``timeout_s``."""
@@ -148,9 +149,10 @@ def _refuse_probes(options: Options) -> None:
     Raises:
         UsageError: that is asked for.
     """
-    for name, asked in (("probe", options.probe), ("all-probes", options.all_probes)):
-        if asked:
-            raise UsageError(f"--{name} is for CUDA without a GPU: add --device cuda")
+    asked = {"--probe": options.probe, "--all-probes": options.all_probes}
+    for name in filter(asked.get, asked):
+        where = Flag("--device", "cuda")
+        raise UsageError(Flag(name), " is for CUDA without a GPU: add ", where)
 
 
 _IGNORED = (

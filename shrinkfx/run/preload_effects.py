@@ -28,6 +28,14 @@ MAX_QUERIES, MAX_SECONDS = 40, 240.0
 """What may be asked about preloads; a question takes a CPU-second or two."""
 
 
+_BUILDS = re.compile(
+    r"torch\.utils\.cpp_extension |torch(\.utils)? "
+    r"(_appdirs|_cpp_extension_versioner|cpp_extension|file_baton)\Z"
+)
+"""Places where PyTorch is other once ``torch.utils.cpp_extension`` is imported, which
+compiles libraries and takes no part in a program."""
+
+
 @dataclass(frozen=True)
 class Effect:
     """What a preload does, as far as this program and its compiler are concerned."""
@@ -49,7 +57,7 @@ class Effect:
         return cls(
             outcome=said.outcome,
             exported=said.exported,
-            changes=said.changes,
+            changes={p: v for p, v in said.changes.items() if not _BUILDS.match(p)},
             registered=frozenset(said.registered),
             modules=frozenset(said.modules),
             files=frozenset(said.files),

@@ -106,9 +106,19 @@ def smallest_first(
     if made(in_one).modules != made(cut).modules and trials.suffice(in_one):
         cut = in_one
     surer = (replace(each, elsewhere=before.elsewhere) for each in (Cut(), whole))
-    least = dict.fromkeys((cut, apart))
+    least = [*_as_sources(cut, trials), *dict.fromkeys((cut, apart))]
     cuts = [*(replace(c, elsewhere=trials.last.elsewhere) for c in least), *surer]
     return [*_first_without_own(cuts, trials)] if trials.last.own else cuts
+
+
+def _as_sources(cut: Cut, trials: _Trials) -> Iterator[Cut]:
+    """Carry C++ that is compiled as source, if that does as the library does.
+
+    It is asked about last, and once: to compile it takes longer than all else.
+    """
+    compiled = replace(cut, compiles=True, joined=True, modules=None, files=None)
+    if trials.made(compiled).compiles and trials.suffice(compiled):
+        yield compiled
 
 
 def _first_without_own(cuts: Sequence[Cut], trials: _Trials) -> Iterator[Cut]:
@@ -117,7 +127,8 @@ def _first_without_own(cuts: Sequence[Cut], trials: _Trials) -> Iterator[Cut]:
     If its repro fails, code of a user's own there is not to blame; if it does not, that
     code is what the failure needs.
     """
-    own, least = trials.last.own, cuts[0]
+    own, first = trials.last.own, cuts[0]
+    least = next(cut for cut in cuts if not cut.compiles)  # which are asked about soon
     units = trials.made(least).units
 
     def bare(gone: Sequence[Unit]) -> Cut:
@@ -133,7 +144,8 @@ def _first_without_own(cuts: Sequence[Cut], trials: _Trials) -> Iterator[Cut]:
     sources = dict.fromkeys(Path(name).name for name, *_ in gone)
     found = InCompiler(tuple(sorted(own)), tuple(sources))
     if gone and not trials.last.own:
-        yield replace(bare(gone), bare=True)
+        as_first = replace(bare(gone), compiles=first.compiles, joined=first.joined)
+        yield replace(as_first, modules=first.modules, files=first.files, bare=True)
     yield from (replace(cut, in_compiler=found) for cut in cuts)
 
 

@@ -42,6 +42,7 @@ from shrinkfx.run.describing import describe_program
 from shrinkfx.run.explaining import FOLDER
 from shrinkfx.run.folder import PROGRAM, RESULT, looked_back_at, unchanged
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
+from shrinkfx.wording import Flag
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,8 @@ def report_folder(out: Path, listener: Listener) -> Path:
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             reason = f"what the run has left makes no sense ({error!r})"
             advice = "has a file there been changed by hand?"
-            raise UsageError(f"--report {out}: {reason}: {advice}") from error
+            asked = Flag("--report", str(out))
+            raise UsageError(asked, f": {reason}: {advice}") from error
         return write_page(out, run)
 
 
@@ -179,7 +181,7 @@ def _program(journal: Journal, left: Mapping[str, Any]) -> _Known:
 def _note_program(out: Path, journal: Journal, listener: Listener) -> str:
     """Have the program's graph described anew, and note it; or say why not."""
     try:
-        options = unchanged(out, journal)
+        options = unchanged(out, journal, Flag("--report", str(out)))
         context = RunContext(options, out, listener)
         context.note("the run has not noted the program's graph: reading it anew")
         known = CheckOptions.from_json(journal.fact("baseline")["options"])

@@ -34,6 +34,7 @@ from shrinkfx.run.record import Result
 from shrinkfx.run.result import verify, write
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import require_schema
+from shrinkfx.wording import Flag, Words
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,9 @@ def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
         candidate.digest != asked.digest
     ):
         raise UsageError(
-            f"--candidate {asked.digest[:DIGITS]}: the program of {folder} is read as "
-            "another one than it was then; is PyTorch, or a module of its preloads, "
-            "another one now?"
+            Flag("--candidate", asked.digest[:DIGITS]),
+            f": the program of {folder} is read as another one than it was then; is "
+            "PyTorch, or a module of its preloads, another one now?",
         )
     return candidate
 
@@ -184,28 +185,29 @@ def find(folder: Path, digest: str, moved: Path | None = None) -> Met:
         LoadError: one of them is gone.
     """
     require_journal(folder, "--out")
-    path = folder / JOURNAL
+    path, asked_for = folder / JOURNAL, Flag("--candidate", digest)
+    again = Flag("--resume", str(folder))
     with closing(Journal(path, only_read=True)) as journal:
         baseline = journal.fact("baseline")
         for known in (journal.fact("unchanged"), baseline):
             if known is not None:
-                require_schema(f"--candidate {digest}", known)
+                require_schema(asked_for, known)
         found = journal.find(digest)
         digests = {asked.digest for asked in found}
         if not digests:
             there = _by_catch(journal, baseline)
-            raise UsageError(f"--candidate {digest}: none begins so in {path}; {there}")
+            raise UsageError(asked_for, f": none begins so in {path}; {there}")
         if baseline is None:
             why = "the minutes of that run were spent before its search"
-            raise UsageError(f"--candidate {digest}: {why}: --resume {folder}")
+            raise UsageError(asked_for, f": {why}: ", again)
         if len(digests) > 1:
             what = f"{len(digests)} candidates begin so in {path}: give more digits"
-            raise UsageError(f"--candidate {digest}: {what}")
-        asked = f"--candidate {digest} --out"
+            raise UsageError(asked_for, f": {what}")
+        asked = Words(asked_for, " ", Flag("--out", str(folder)))
         options = unchanged(folder, journal, asked, moved)
         if options.sweeping:
             why = "what the sweep has found is not reduced to its end"
-            raise UsageError(f"{asked} {folder}: {why}: --resume {folder}")
+            raise UsageError(asked, f": {why}: ", again)
     # AOTInductor judges here, also where a command of the user's did.
     free = dataclasses.replace(options, check=None, max_checks=None, max_minutes=None)
     return Met(found[-1], free, baseline)

@@ -22,6 +22,7 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.journal.so_far import so_far
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.folder import JOURNAL
+from shrinkfx.wording import Flag, Words
 
 
 class State(StrEnum):
@@ -108,7 +109,8 @@ def list_runs(
     try:
         inside = sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError as error:
-        raise UsageError(f"--list {folder}: {error.strerror}\n{_WHERE}") from error
+        asked = Flag("--list", str(folder))
+        raise UsageError(asked, f": {error.strerror}\n", _WHERE) from error
     found = []
     for path in (folder, *inside):
         if os.path.isfile(path / JOURNAL):
@@ -130,9 +132,10 @@ def _of_capture(capture: Capture) -> Run:
 _KILLED_IN_CAPTURE = "killed while the script ran; capture it again"
 
 
-_WHERE = (
-    "runs are in shrinkfx-out, where they began, or in their --out: name what holds "
-    "them, shrinkfx --list FOLDER. To begin one: shrinkfx MODEL.pt2"
+_WHERE = Words(
+    "runs are in shrinkfx-out, where they began, or in their ",
+    Flag("--out"),
+    ": name what holds them, shrinkfx --list FOLDER. To begin one: shrinkfx MODEL.pt2",
 )
 
 

@@ -29,6 +29,7 @@ from shrinkfx.protocol.tasks import SaveCandidate
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.memory_error import settings_of
+from shrinkfx.wording import Flag
 
 SCHEMA = 8
 """Of what the journal says of the unchanged program; no other one is read."""
@@ -126,7 +127,7 @@ def has_begun(journal: Journal) -> bool:
     return any(journal.fact(name) for name in (_FACT, "baseline"))
 
 
-def require_schema(asked: str, known: Mapping[str, Any]) -> None:
+def require_schema(asked: Flag, known: Mapping[str, Any]) -> None:
     """Refuse what another version of shrinkfx has noted of a program.
 
     Raises:
@@ -134,8 +135,10 @@ def require_schema(asked: str, known: Mapping[str, Any]) -> None:
     """
     if known.get("schema") != SCHEMA:
         raise UsageError(
-            f"{asked}: another version of shrinkfx has written the journal: "
-            "run anew with another --out"
+            asked,
+            ": another version of shrinkfx has written the journal: run anew with "
+            "another ",
+            Flag("--out"),
         )
 
 
@@ -147,13 +150,16 @@ def require_same_versions(
     Raises:
         UsageError: that session was on another machine, or with another torch.
     """
-    require_schema(f"--resume {context.out}", known)
+    asked = Flag("--resume", str(context.out))
+    require_schema(asked, known)
     if known["versions"] == dict(server.ready.versions):
         return
     then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
     raise UsageError(
-        f"--resume {context.out}: that run was with {then}, whose answers say nothing "
-        "of what is installed here now: run anew with another --out"
+        asked,
+        f": that run was with {then}, whose answers say nothing of what is installed "
+        "here now: run anew with another ",
+        Flag("--out"),
     )
 
 

@@ -23,6 +23,7 @@ from shrinkfx.report.header import is_of_interpreter, is_repro, read_failure
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.across import Elsewhere, Others, interpreters
 from shrinkfx.run.context import limits_of
+from shrinkfx.wording import Flag, Words
 
 TIMEOUT_S = 600.0
 """Seconds that a repro may take without ``timeout_s``."""
@@ -64,10 +65,10 @@ def confirm(
     script, pythons = options.model, interpreters(across)
     text = _read(script)
     if pythons and is_of_interpreter(text):
-        raise UsageError(_NOT_ACROSS)
+        raise UsageError(Flag("--across"), _NOT_ACROSS)
     expected, guard = read_failure(text)
     if pythons and guard is not Guard.OFF:
-        raise UsageError(_NOT_WITH_PAGES)
+        raise UsageError(Flag("--across"), _NOT_WITH_PAGES)
     files = [script, *_beside(script, text)]
     listener(Noted(f"running {script.name} in an empty folder"))
     device = _device_in(text)
@@ -103,13 +104,13 @@ def _with_note(others: Iterator[Elsewhere], listener: Listener) -> Iterator[Else
 
 
 _NOT_WITH_PAGES = (
-    "--across runs a repro by itself, and this one is sure to fail beside guard pages "
+    " runs a repro by itself, and this one is sure to fail beside guard pages "
     "only: install shrinkfx beside the other PyTorch, and run "
     "PYTHON -m shrinkfx repro.py --verify"
 )
 
 _NOT_ACROSS = (
-    "--across runs a repro by itself, and this one was verified on the interpreter, "
+    " runs a repro by itself, and this one was verified on the interpreter, "
     "which comes with shrinkfx: install that beside the other PyTorch, and run "
     "PYTHON -m shrinkfx repro.py --verify"
 )
@@ -180,9 +181,9 @@ def _named(file: Path, text: str) -> bool:
 
 
 def _read(script: Path) -> str:
-    advice = "--verify takes a repro.py"
+    advice = Words(Flag("--verify"), " takes a repro.py")
     if script.suffix != ".py":
-        raise UsageError(f"{script} is no Python file: {advice}")
+        raise UsageError(f"{script} is no Python file: ", advice)
     try:
         text = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -195,6 +196,8 @@ def _read(script: Path) -> str:
     expected, _ = read_failure(text)
     if expected and expected.kind is Kind.CHECK:
         raise UsageError(
-            f"{script}: only its --check command can tell whether it fails"
+            f"{script}: only its ",
+            Flag("--check"),
+            " command can tell whether it fails",
         )
     return text

@@ -25,6 +25,7 @@ from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Job, Request, Setup
 from shrinkfx.protocol.tasks import ForkServer
+from shrinkfx.wording import Words
 from shrinkfx.worker.becoming import JOB, AnyWorker, work_of
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.serve import (
@@ -152,9 +153,11 @@ def _refusal(setup: Setup, error: Exception) -> Ready:
     said = f"{type(error).__name__}: {text:.300}"
     if "torch" not in sys.modules or "shrinkfx.worker.starting" not in sys.modules:
         advice = advice_on(error) or f"does {sys.executable} -c 'import torch' work?"
-        return Ready(f"PyTorch cannot be imported: {said}", "the worker", advice)
+        why = f"PyTorch cannot be imported: {said}"
+        return Ready(why, Words("the worker"), Words(advice))
     advice = advice_on(error) or "does torch.export.load read it?"
-    return Ready(f"cannot be prepared: {said}", setup.model or "the worker", advice)
+    subject = Words(setup.model or "the worker")
+    return Ready(f"cannot be prepared: {said}", subject, Words(advice))
 
 
 def _import_torch() -> int:

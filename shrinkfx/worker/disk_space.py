@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import MANY_BYTES
+from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.sizes.bindings import nbytes
 from shrinkfx.worker.weights import weights_of
 
@@ -98,9 +99,10 @@ def require_space_for_recording(exported: ExportedProgram, folder: Path) -> None
         raise LoadError(str(folder), reason, _ADVICE)
 
 
-_ADVICE = (
+_ADVICE = Words(
     "free some space, set TMPDIR to a folder on a disk that has more, or allow more "
-    "with --max-disk GB"
+    "with ",
+    Flag("--max-disk", stands="GB"),
 )
 
 

@@ -83,7 +83,7 @@ def test_what_fails_with_neither_is_said_of_both() -> None:
     assert error.runs == 6
     assert error.seconds == 3.0
     assert error.seen == ["passes (without the caching allocator)", "passes (with it)"]
-    assert "--backend interpreter" in error.advice
+    assert "--backend interpreter" in str(error.advice)
 
 
 @pytest.mark.parametrize("value", ["1", "0", ""])

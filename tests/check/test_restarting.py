@@ -318,7 +318,7 @@ def test_what_would_not_fit_is_told_with_what_it_takes(start: Start) -> None:
     with pytest.raises(StorageError) as full:
         start().ask(request("fill_the_disk", why=f": {why}"))
     assert full.value.reason == why
-    assert full.value.advice.endswith("or raise --max-disk")
+    assert str(full.value.advice).endswith("or raise --max-disk")
 
 
 def test_nothing_is_believed_of_a_child_that_died_while_the_disk_was_full(

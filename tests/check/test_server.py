@@ -374,8 +374,8 @@ def test_server_raises_load_error_when_the_worker_cannot_load(
     with pytest.raises(LoadError) as caught:
         start("--refuses")
     error = caught.value
-    assert (error.subject, error.reason) == ("m.pt2", "not a zip")
-    assert error.advice == "save it again"
+    assert (str(error.subject), error.reason) == ("m.pt2", "not a zip")
+    assert str(error.advice) == "save it again"
     assert survivors() == []
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import venv
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,8 +21,9 @@ from support.fake_torch import install
 from shrinkfx import api
 from shrinkfx.api import reducing
 from shrinkfx.errors import NothingToReduce, UsageError
-from shrinkfx.intake.capture import door
+from shrinkfx.intake.capture import door, pythons
 from shrinkfx.intake.capture.counts import tell
+from shrinkfx.intake.capture.pythons import with_ours
 from shrinkfx.intake.capture.running import environment
 from shrinkfx.options.options import Options
 from shrinkfx.run.folder import begun
@@ -460,6 +463,108 @@ def test_operators_of_the_script_itself_are_taken_out_of_it(
     assert any("defined" in said or "what defines it" in said for said in came.said)
 
 
+@pytest.fixture
+def read_from_stdin(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Have what is started next read a text, as ``python - < FILE`` does."""
+    before = os.dup(0)
+
+    def give(text: str) -> None:
+        (tmp_path / "given").write_text(text)
+        with open(tmp_path / "given") as file:
+            os.dup2(file.fileno(), 0)
+
+    yield give
+    os.dup2(before, 0)
+    os.close(before)
+
+
+NO_FILE = HEADER.replace("os.path.dirname(__file__)", "os.getcwd()")
+OWN = "@torch.library.custom_op('mine::op')\ndef op(x): return x\n"
+
+
+@pytest.mark.parametrize("words", [(), ("-",), ("-u", "-")])
+def test_script_that_is_read_from_stdin_is_captured(
+    captured: Callable[..., Captured],
+    read_from_stdin: Callable[[str], None],
+    words: tuple[str, ...],
+) -> None:
+    read_from_stdin(f"{NO_FILE}run('call:raise')\n")
+    made = captured("", sys.executable, *words)
+    assert made.reduced() == ["call:raise"]
+    assert "(<stdin>:" in made.said[0]
+
+
+def test_script_that_is_typed_is_captured(captured: Callable[..., Captured]) -> None:
+    made = captured("", sys.executable, "-c", f"{NO_FILE}run('call:raise')")
+    assert made.reduced() == ["call:raise"]
+
+
+def test_operators_of_a_script_that_is_no_file_are_told_with_what_to_do(
+    captured: Callable[..., Captured], read_from_stdin: Callable[[str], None]
+) -> None:
+    text = f"{NO_FILE}{OWN}run('mine::op call:raise')\n"
+    read_from_stdin(text)
+    for words in (("-",), ("-c", text)):
+        made = captured("", sys.executable, *words)
+        assert made.reduced() == ["mine::op", "call:raise"]
+        assert "operators of mine: the script is no file" in made.said[-1]
+        assert "shrinkfx --capture -- python FILE.py" in made.said[-1]
+
+
+def test_module_that_is_run_is_captured_with_what_it_imports(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").touch()
+    (tmp_path / "pkg" / "ops.py").write_text(f"import torch\n{OWN}")
+    text = f"{HEADER}from . import ops\nrun('mine::op call:raise')"
+    (tmp_path / "pkg" / "serve.py").write_text(text)
+    made = captured("", sys.executable, "-m", "pkg.serve")
+    assert made.asked is not None
+    assert made.asked.preload == ("pkg.ops",)
+
+
+def test_script_that_goes_to_another_folder_is_captured(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "helper.py").write_text(f"import torch\n{OWN}")
+    made = captured("os.chdir('far')\nimport helper\nrun('mine::op call:raise')")
+    assert made.asked is not None
+    assert made.asked.preload == ("helper",)
+    assert made.place.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        ("serve.py -c 1", "serve.py"),
+        ("-u -X dev -Werror -W ignore serve.py", "serve.py"),
+        ("-m pkg.serve", ""),
+        ("-mpkg.serve", ""),
+        ("-c 'import torch' serve.py", ""),
+        ("- serve.py", ""),
+        ("", ""),
+    ],
+)
+def test_script_is_found_behind_options_of_python(words: str, script: str) -> None:
+    assert pythons.script_in(("/env/bin/python3.11", *shlex.split(words))) == script
+    assert pythons.script_in(("pytest", *shlex.split(words))) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "short"),
+    [
+        ("python serve.py --batch 4", "python serve.py"),
+        ("python -m pkg.serve --batch 4", "python -m pkg.serve"),
+        ("pytest -m slow", "pytest -m slow"),
+        ("./serve", "./serve"),
+    ],
+)
+def test_command_is_named_by_its_first_words(command: str, short: str) -> None:
+    assert pythons.in_short(shlex.split(command)) == short
+
+
 def test_script_in_utf_8_is_captured_wherever_it_runs(
     captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -517,6 +622,54 @@ def test_script_without_torch_is_told(
     assert not (tmp_path / "out" / "capture").exists()
     with pytest.raises(NothingToReduce, match="no Python of this command could be"):
         captured("", sys.executable, "-I", "bare.py")
+
+
+def test_python_without_torch_is_named_and_what_to_type(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    venv.create(bare, symlinks=True)
+    python = str(bare / "bin" / "python")
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "serve.py").write_text("import torch")
+    with pytest.raises(NothingToReduce) as told:
+        captured("", python, "alone/serve.py")
+    said = str(told.value)
+    assert f"the Python that it was run with finds none ({python})" in said
+    assert with_ours((python, "alone/serve.py")) in said
+
+
+@pytest.mark.parametrize(
+    ("command", "typed"),
+    [
+        ("python3 serve.py -b 4", "{python} serve.py -b 4"),
+        ("pytest -x test_model.py", "{python} -m pytest -x test_model.py"),
+        ("torchrun serve.py", "{python} -m torch.distributed.run serve.py"),
+    ],
+)
+def test_python_of_shrinkfx_takes_the_place_of_another(
+    monkeypatch: pytest.MonkeyPatch, command: str, typed: str
+) -> None:
+    monkeypatch.setattr(pythons, "find_spec", lambda _: True)
+    python = shlex.quote(sys.executable)
+    said = f"shrinkfx --capture -- {typed.format(python=python)}"
+    assert with_ours(shlex.split(command)).endswith(f" {said}")
+
+
+def test_what_is_no_python_finds_that_of_shrinkfx_by_the_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pythons, "find_spec", lambda _: True)
+    path = f"PATH={Path(sys.executable).parent}:$PATH"
+    said = with_ours(("./serve.sh", "a b"))
+    assert said.endswith(f": {path} shrinkfx --capture -- ./serve.sh 'a b'")
+
+
+def test_no_python_with_torch_is_offered_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pythons, "find_spec", lambda _: None)
+    assert "name a Python that has PyTorch" in with_ours(("python", "serve.py"))
 
 
 def test_folder_of_somebody_else_is_left_alone(
@@ -622,6 +775,27 @@ def test_script_sees_what_it_would_have_seen(
     without, within = both_ways(tmp_path, "shown.py", "a")
     assert (without.stdout, without.stderr) == (within.stdout, within.stderr)
     assert without.returncode == within.returncode == 5
+
+
+def test_warnings_are_shown_as_often_as_they_would_be(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    """Those of the script, and none of what is saved on its way."""
+    script = (
+        "import warnings\n"
+        "def old():\n    warnings.warn('old', FutureWarning)\n"
+        "for name in ('one', 'two'):\n    old()\n    compiled('fine', name)\n"
+        "run('fine warns', name='three')\nold()\n"
+    )
+    (tmp_path / "warns.py").write_text(HEADER + script)
+    saves = tmp_path / "torch" / "export" / "__init__.py"
+    warns = "    import warnings; warnings.warn('saved', FutureWarning)\n"
+    saving = "def save(program, path):\n"
+    saves.write_text(saves.read_text().replace(saving, saving + warns))
+    without, within = both_ways(tmp_path, "warns.py")
+    assert without.returncode == within.returncode == 0
+    assert without.stderr.count("FutureWarning: old") == 1
+    assert within.stderr == without.stderr
 
 
 @pytest.mark.parametrize("where", ["", "t = threading.Thread(target=run); t.start()"])

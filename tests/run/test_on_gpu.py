@@ -115,5 +115,5 @@ def test_what_a_gpu_does_not_show_is_offered_to_the_interpreter(tmp_path: Path) 
     context = RunContext(options, tmp_path, lambda event: None)
     with pytest.raises(NotReproducible) as caught:
         find_subject(context, cast(Server, gpu))
-    assert "--backend interpreter" in caught.value.advice
+    assert "--backend interpreter" in str(caught.value.advice)
     assert any("without the caching allocator" in said for said in caught.value.seen)

@@ -30,6 +30,7 @@ from shrinkfx.processes import descendants
 from shrinkfx.protocol.answers import Ending, Ready, Unresolved
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import Request, Setup
+from shrinkfx.wording import Words
 from shrinkfx.worker.forkserver.serve import Line, serve, take_line
 from shrinkfx.worker.forkserver.stem import split
 from shrinkfx.worker.forkserver.supervise import Note, Work, become_subreaper, supervise
@@ -526,7 +527,7 @@ def main() -> None:
 
 def _greet(line: Line, manner: str, stem: int) -> None:
     if manner == "--refuses":
-        line.write(Ready(error="not a zip", subject="m.pt2", advice="save it again"))
+        line.write(Ready("not a zip", Words("m.pt2"), Words("save it again")))
     elif manner != "--babbles":
         line.write(Ready(versions={"vices": "1"}, stem=stem))
 

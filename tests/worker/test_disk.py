@@ -68,8 +68,8 @@ def test_values_that_do_not_fit_are_refused_with_what_they_take(
         "the values of 2 eager runs, and what a check writes, take up to 0.9 GB of "
         "disk; 0.5 GB are free"
     )
-    assert "set TMPDIR to a folder on a disk that has more" in refused.value.advice
-    assert "--max-disk" in refused.value.advice
+    assert "set TMPDIR to a folder on a disk that has more" in str(refused.value.advice)
+    assert "--max-disk" in str(refused.value.advice)
 
 
 def test_disk_that_a_run_may_take_is_bounded(

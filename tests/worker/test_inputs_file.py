@@ -31,4 +31,4 @@ def test_file_of_inputs_is_blamed(tmp_path: Path, data: Any, words: str) -> None
     torch.save(data, path)
     with pytest.raises(LoadError, match=words) as caught:
         read_inputs(str(path))
-    assert caught.value.subject == str(path)
+    assert str(caught.value.subject) == str(path)

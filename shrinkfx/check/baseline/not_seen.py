@@ -6,6 +6,7 @@ from shrinkfx.check.baseline.runs import Bounds, Runs
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import Kind
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.wording import Flag, Words
 
 
 def not_seen(wanted: str, tried: list[tuple[Runs, Bounds]]) -> NotReproducible:
@@ -14,30 +15,51 @@ def not_seen(wanted: str, tried: list[tuple[Runs, Bounds]]) -> NotReproducible:
     said = list(dict.fromkeys(s.in_words for s in seen))
     made = sum(runs.made for runs, _ in tried)
     why = [bounds.why_no_more(runs) for runs, bounds in tried]
-    advice = "\n".join(dict.fromkeys(filter(None, [_advice(seen, wanted), *why])))
+    advice = Words.lines(dict.fromkeys([_advice(seen, wanted), *why]))
     spent_s = sum(bounds.spent_s for _, bounds in tried)
     seconds = spent_s if any(why) and spent_s else None
     return NotReproducible(wanted, made, said, advice, seconds)
 
 
-def _advice(seen: list[Observation], wanted: str) -> str:
+def _advice(seen: list[Observation], wanted: str) -> Words:
     kinds = {s.signature.kind.value for s in seen if s.signature}
     if kinds:
-        return f"to reduce what it does: --until {sorted(kinds)[0]}"
+        return Words("to reduce what it does: ", Flag("--until", sorted(kinds)[0]))
     if all(s.passed for s in seen):
-        silent = ["a silent memory error? --until ima"] if wanted != Kind.IMA else []
-        return "\n".join([*_WHAT_DIFFERS, *silent, *_WHERE_ELSE])
-    return "see above"
+        silent = [_SILENT] if wanted != Kind.IMA else []
+        return Words.lines([*_WHAT_DIFFERS, *silent, *_WHERE_ELSE])
+    return Words("see above")
 
 
 _WHAT_DIFFERS = (
     "what may differ from the failing run:",
-    "inputs other than the exported ones? --inputs FILE; other sizes? --dynamic-sweep",
-    "its settings? --inductor-config KEY=VALUE, --env KEY=VALUE",
-    "lowerings or passes of its own? --preload FILE",
+    Words(
+        "inputs other than the exported ones? ",
+        Flag("--inputs", stands="FILE"),
+        "; other sizes? ",
+        Flag("--dynamic-sweep"),
+    ),
+    Words(
+        "its settings? ",
+        Flag("--inductor-config", stands="KEY=VALUE"),
+        ", ",
+        Flag("--env", stands="KEY=VALUE"),
+    ),
+    Words("lowerings or passes of its own? ", Flag("--preload", stands="FILE")),
 )
 
+_SILENT = Words("a silent memory error? ", Flag("--until", "ima"))
+
 _WHERE_ELSE = (
-    "on CUDA only? --device cuda --backend interpreter checks each access of a kernel",
-    "now and then, on a busy machine? keep this one busy, with --baseline-runs 1000",
+    Words(
+        "on CUDA only? ",
+        Flag("--device", "cuda"),
+        " with ",
+        Flag("--backend", "interpreter"),
+        " checks each access of a kernel",
+    ),
+    Words(
+        "now and then, on a busy machine? keep this one busy, with ",
+        Flag("--baseline-runs", 1000),
+    ),
 )

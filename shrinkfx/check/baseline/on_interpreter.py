@@ -16,6 +16,7 @@ from shrinkfx.failure.signature import ANY, Kind, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.choices import Probe
+from shrinkfx.wording import Flag, Words
 
 
 def probe_baseline(
@@ -204,7 +205,7 @@ def _said(probe: Probe, seen: Observation, *, whole: bool) -> str:
     return "finds nothing" if seen.passed and not compares else seen.in_words
 
 
-def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> str:
+def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> Words:
     failures = {p: s.signature for p, s in shown.items() if s.signature}
     kinds = sorted(
         failure.kind.value
@@ -212,11 +213,15 @@ def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> str:
         if not _is_of_the_probe(probe, shown[probe])
     )
     if kinds:
-        return f"to reduce what it does: --until {kinds[0]}"
+        return Words("to reduce what it does: ", Flag("--until", kinds[0]))
     if is_unseen or any(s.unresolved for s in shown.values()):
-        return "what the interpreter cannot run needs a GPU"
-    return (
-        "failing inputs other than the exported ones? --inputs FILE; other sizes? "
-        "--dynamic-sweep. A race, a kernel "
-        "of a library or a GPU of another kind (--arch) are beyond the interpreter"
+        return Words("what the interpreter cannot run needs a GPU")
+    return Words(
+        "failing inputs other than the exported ones? ",
+        Flag("--inputs", stands="FILE"),
+        "; other sizes? ",
+        Flag("--dynamic-sweep"),
+        ". A race, a kernel of a library or a GPU of another kind (",
+        Flag("--arch"),
+        ") are beyond the interpreter",
     )

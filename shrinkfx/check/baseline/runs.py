@@ -11,6 +11,7 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.wording import Flag, Words
 
 MAX_RUNS = 100
 """Runs before a program is said not to fail, if nobody says how many."""
@@ -159,16 +160,18 @@ class Bounds:
         bounded = math.isfinite(self.seconds)
         return f", for {max(1.0, self.seconds):.0f} s at most" if bounded else ""
 
-    def why_no_more(self, runs: Runs) -> str:
+    def why_no_more(self, runs: Runs) -> Words:
         """Say what has ended the runs of a program that passes, and how to have more.
 
-        '' if it was run as often as it may be, or more would tell no more.
+        Nothing if it was run as often as it may be, or more would tell no more.
         """
         if self.out_of_minutes:
-            return "the minutes allowed no more runs: give it more with --max-minutes"
+            more = Flag("--max-minutes")
+            return Words("the minutes allowed no more runs: give it more with ", more)
         if runs.are_enough(self.max_runs):
-            return ""
-        return f"it ran for {self.seconds:.0f} s: for more, --baseline-runs N"
+            return Words()
+        more = Flag("--baseline-runs", stands="N")
+        return Words(f"it ran for {self.seconds:.0f} s: for more, ", more)
 
     def ends(self, runs: Runs) -> bool:
         """Tell whether there is no time for another run, however many there were.

@@ -20,6 +20,7 @@ from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import Stage
+from shrinkfx.wording import Flag, Words
 
 NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
@@ -73,7 +74,7 @@ def _with_it(
                 *(f"{said} (without the caching allocator)" for said in without.seen),
                 *(f"{said} (with it)" for said in with_it.seen),
             ],
-            f"{without.advice}\n{_SILENT}",
+            Words.lines([without.advice, _SILENT]),
             _sum(without.seconds, with_it.seconds),
         ) from with_it
     note(_NEEDS)
@@ -111,7 +112,8 @@ _NEEDS = (
     "it fails with the caching allocator only: the search and the repro use that "
     f"({NO_CACHING} is not set)"
 )
-_SILENT = (
-    "nothing that a GPU notices? --backend interpreter checks each access of a kernel, "
-    "and the kernels that are timed while compiling"
+_SILENT = Words(
+    "nothing that a GPU notices? ",
+    Flag("--backend", "interpreter"),
+    " checks each access of a kernel, and the kernels that are timed while compiling",
 )

@@ -27,6 +27,7 @@ from shrinkfx.protocol.tasks import (
     Task,
     WriteCandidate,
 )
+from shrinkfx.wording import Flag, Words
 
 LIVES = 6
 """Times in a row that a process may die without an answer between."""
@@ -38,7 +39,10 @@ _FULL = "No space left on device"
 _TOO_MUCH = re.compile(rf"{_FULL}: (weights in a package take .*? are free)")
 """How a worker says that something would not fit, before it begins with it."""
 
-_MORE = "free some space, set TMPDIR to a folder that has more, or raise --max-disk"
+_MORE = Words(
+    "free some space, set TMPDIR to a folder that has more, or raise ",
+    Flag("--max-disk"),
+)
 
 _LEAST_BYTES = 1 << 20
 
@@ -281,7 +285,9 @@ def _refuse_if_lost(ending: Ending) -> None:
         raise WorkerError(f"the GPU is gone ({why}): {_SEE_DRIVER}")
 
 
-_SEE_DRIVER = "nvidia-smi and dmesg tell more; --resume goes on when it is back"
+_SEE_DRIVER = (
+    "nvidia-smi and dmesg tell more; shrinkfx --resume DIR goes on when it is back"
+)
 
 
 def _cannot_write(error: OSError, folder: Path) -> tuple[str, str, str]:

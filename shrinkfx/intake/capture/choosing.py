@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shrinkfx.errors import NothingToReduce, UsageError
+from shrinkfx.intake.capture.pythons import in_short, with_ours
 from shrinkfx.intake.capture.records import (
     BEGUN,
     CALL,
@@ -18,6 +19,7 @@ from shrinkfx.intake.capture.records import (
     ScriptEnd,
     Step,
 )
+from shrinkfx.wording import Flag
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,13 @@ def _asked_for(
     if program is None:
         there = ", ".join(map(str, capture.by_number)) or "none"
         raise UsageError(
-            f"--program {asked}: there is none; captured: program {there}\n"
-            f"another, without the script: shrinkfx {capture.folder} --program N"
+            Flag("--program", asked),
+            f": there is none; captured: program {there}\n"
+            f"another, without the script: shrinkfx {capture.folder} --program N",
         )
     if program.file is None:
-        raise UsageError(
-            f"--program {asked}: torch could not save it: {program.unsaved}"
-        )
+        named = Flag("--program", asked)
+        raise UsageError(named, f": torch could not save it: {program.unsaved}")
     own = [step for step in capture.steps_of(asked) if step.has_failed]
     if failed is not None and failed.program == asked:
         own.append(failed)
@@ -158,7 +160,7 @@ def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str
 
 
 def _why_none(capture: Capture, end: ScriptEnd) -> str:
-    command = " ".join(end.command[:2])
+    command = in_short(end.command)
     if not capture.was_watched:
         return (
             f"no Python of this command could be watched: {command}\nis it run with "
@@ -167,7 +169,11 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
     failed = _how_ended(end) if end.code else "it did not fail"
     if not capture.torch:
         why = "it failed before it could" if end.code else "there is no program in it"
-        return f"{command} did not import PyTorch: {why}; {failed}"
+        if capture.without_torch:
+            named = ", ".join(capture.without_torch)
+            why = f"the Python that it was run with finds none ({named})"
+        said = f"{command} did not import PyTorch: {why}; {failed}"
+        return f"{said}{with_ours(end.command) if capture.without_torch else ''}"
     if not capture.programs:
         return (
             f"{command} compiled nothing with AOTInductor; {failed}\nwatched are "

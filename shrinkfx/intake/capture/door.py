@@ -32,6 +32,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.report.atomic_files import write_json
 from shrinkfx.report.output import CAPTURE, own_file
+from shrinkfx.wording import Flag
 
 END = "end.json"
 """How the script has ended: once that is noted, its programs can be asked for."""
@@ -63,8 +64,8 @@ def script_of(command: tuple[str, ...]) -> Path:
         UsageError: there is no command.
     """
     if not command:
-        example = "shrinkfx --capture python serve.py --batch 4"
-        raise UsageError(f"--capture takes a command: {example}")
+        example = " takes a command: shrinkfx --capture python serve.py --batch 4"
+        raise UsageError(Flag("--capture"), example)
     words = [word.partition("::")[0] for word in command]
     scripts = [word for word in words if word.endswith(".py")]
     modules = [after for word, after in pairwise(words) if word == "-m"]
@@ -125,7 +126,8 @@ def _empty(place: Path) -> Path:
     there = {path.name for path in place.iterdir()} if place.is_dir() else set()
     if there and not there & {counts.FILE, STARTED}:
         raise UsageError(
-            f"{place} is there, and holds no capture: name another --out DIR"
+            f"{place} is there, and holds no capture: name another ",
+            Flag("--out", stands="DIR"),
         )
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shrinkfx.intake.capture.records import CapturedProgram, Origin
 from shrinkfx.intake.modules import preloads_for, sets, written_beside
+from shrinkfx.report.compiling_calls import COMPILES
 from shrinkfx.report.definitions import REGISTRAR, definitions
 from shrinkfx.report.statements import read_source, statements_of
 
@@ -80,6 +81,8 @@ def _of_main(
 ) -> tuple[str, str]:
     """Take out of the script what registers operators: all of it would run again."""
     file = Path(origin.file)
+    if not file.is_file():  # <stdin>, or what is typed after -c
+        return "", f"{origin.why}: {_NO_FILE}"
     try:
         text = _defining(read_source(file), str(file), program.custom)
     except (OSError, SyntaxError) as error:
@@ -91,21 +94,39 @@ def _of_main(
     return written, called or f"{origin.why}: {where}"
 
 
+_NO_FILE = (
+    "the script is no file, so that nobody can read it again: write it to one, and "
+    "capture that: shrinkfx --capture -- python FILE.py"
+)
+
+
 def _defining(text: str, name: str, operators: Sequence[str]) -> str:
     """Slice a script to what registers ``operators`` and what changes the compiler.
 
     What it does for its own sake, to parse arguments say, or to run all this, is no
     part of it.
     """
-    nodes = {each.place: each.node for each in statements_of(text, name)}
-    all_of_it = definitions(Path(name), operators, text=text)
+    statements = statements_of(text, name)
+    nodes = {each.place: each.node for each in statements}
+    compiles = [each.lines[0] for each in statements if _compiles(each.node)]
+    all_of_it = definitions(Path(name), operators, text=text, acting=compiles)
     without = [at for at in all_of_it.acts if not _defines(nodes[at])]
-    return definitions(Path(name), operators, text=text, without=without).text
+    return definitions(
+        Path(name), operators, text=text, without=without, acting=compiles
+    ).text
+
+
+def _compiles(node: ast.stmt) -> bool:
+    """Tell whether a statement compiles C++, whatever becomes of what it returns."""
+    called = getattr(node, "value", None)
+    if not isinstance(node, (ast.Expr, ast.Assign)) or not isinstance(called, ast.Call):
+        return False
+    return ast.unparse(called.func).rpartition(".")[2] == COMPILES
 
 
 def _defines(node: ast.stmt) -> bool:
     """Tell a decorated function, a patch or a registration from what a script does."""
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)) or _compiles(node):
         return True
     if isinstance(node, ast.Assign):
         places = (ast.Attribute, ast.Subscript)

@@ -182,6 +182,8 @@ class Capture:
     """Versions of torch that were imported."""
     was_watched: bool = False
     """A Python has run with what watches."""
+    without_torch: tuple[str, ...] = ()
+    """Interpreters that ran and find no torch, where none of all does."""
     by_number: Mapping[int, CapturedProgram] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -206,10 +208,21 @@ class Capture:
             steps=tuple(sorted(found, key=lambda step: step.at)),
             torch=tuple(dict.fromkeys(data["torch"] for _, data in processes)),
             was_watched=(folder / STARTED).exists(),
+            without_torch=_without_torch(folder / STARTED),
         )
 
     def steps_of(self, number: int) -> list[Step]:
         return [step for step in self.steps if step.program == number]
+
+
+def _without_torch(started: Path) -> tuple[str, ...]:
+    """Read which Pythons have run, if there is no torch for any of them."""
+    if not started.exists():
+        return ()
+    lines = started.read_text(errors="surrogateescape").splitlines()
+    ran = [line.partition(" ") for line in dict.fromkeys(lines)]
+    has_none = all(torch == "none" for torch, _, _ in ran)
+    return tuple(python for _, _, python in ran) if has_none else ()
 
 
 def open_steps(folder: Path) -> list[Step]:

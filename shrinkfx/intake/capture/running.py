@@ -6,7 +6,6 @@ import contextlib
 import difflib
 import glob
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -22,10 +21,12 @@ from shrinkfx.errors import UsageError
 from shrinkfx.intake.capture.counts import tell
 from shrinkfx.intake.capture.outliving import ended
 from shrinkfx.intake.capture.patience import Patience
+from shrinkfx.intake.capture.pythons import in_short, script_in
 from shrinkfx.intake.capture.records import ScriptEnd, open_steps
 from shrinkfx.intake.capture.terminal import Terminal
 from shrinkfx.processes import state_of
 from shrinkfx.protocol.requests import MARK
+from shrinkfx.wording import Flag
 
 FOLDER = "SHRINKFX_CAPTURE"
 """The variable by which a process knows where to write."""
@@ -89,8 +90,9 @@ class Script:
                 name if name.endswith(".py") and os.path.isfile(name) else "serve.py"
             )
             raise UsageError(
-                f"--capture {name}: {error.strerror}; what follows is a command as you "
-                f"would type it: shrinkfx --capture python {shlex.quote(script)}"
+                Flag("--capture", name),
+                f": {error.strerror}; what follows is a command as you would type it: "
+                f"shrinkfx --capture python {shlex.quote(script)}",
             ) from error
         try:
             bear_mark(mark, child.pid)
@@ -117,7 +119,7 @@ class Script:
             names = "; ".join(dict.fromkeys(step.name for step in steps))
             if names != told:
                 told = names
-                self.doing(f"{' '.join(self.command[:2])}: {names or 'running'}")
+                self.doing(f"{in_short(self.command)}: {names or 'running'}")
             terminal.lend_if_wanted(child.pid)
             time.sleep(_EVERY_S)
         if terminal.is_lent and child.returncode in _BY_CTRL_C:
@@ -139,16 +141,11 @@ def _require_script(command: Sequence[str]) -> None:
     Raises:
         UsageError: it is not.
     """
-    if not _PYTHON.fullmatch(os.path.basename(command[0])) or len(command) < 2:
-        return
-    script = command[1]
-    if script.endswith(".py") and not os.path.exists(script):
+    script = script_in(command)
+    if script and not os.path.exists(script):
         near = difflib.get_close_matches(script, sorted(glob.glob("*.py")), 1, 0.7)
         meant = f": did you mean {near[0]}?" if near else ""
-        raise UsageError(f"--capture: {script}: no such file{meant}")
-
-
-_PYTHON = re.compile(r"python[\d.]*")
+        raise UsageError(Flag("--capture"), f": {script}: no such file{meant}")
 
 
 def environment(folder: Path, given: dict[str, str]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.unchanged import has_begun
 from shrinkfx.sweep.examples import Example, judge_example
+from shrinkfx.wording import Flag, Words
 
 EXAMPLES = 200
 MAX_ELEMENTS = 1 << 22
@@ -106,7 +107,8 @@ def settings_of(
         here, there = getattr(settings, name), getattr(before, name)
         if here != there:
             then = f"{name} {there}, and here is {here}"
-            raise UsageError(f"--resume {context.out}: that sweep was with {then}")
+            again = Flag("--resume", str(context.out))
+            raise UsageError(again, f": that sweep was with {then}")
     return before
 
 
@@ -137,11 +139,13 @@ class ExampleRunner:
         options = context.options.compared(options)
         self._client = CheckClient(server, limits, options, context.meters["search"])
         if context.options.probe and not self._interprets:
-            raise UsageError("--probe is for CUDA without a GPU: add --device cuda")
+            asked = Flag("--probe"), " is for CUDA without a GPU: add "
+            raise UsageError(*asked, Flag("--device", "cuda"))
         if self._interprets:
             context.note("on the interpreter, code is generated again for each example")
             if settings.ranges == "beyond":
-                raise UsageError("--beyond-ranges: the interpreter checks no ranges")
+                asked_for = Flag("--beyond-ranges")
+                raise UsageError(asked_for, ": the interpreter checks no ranges")
 
     def inside(self, sizes: Sizes) -> Example:
         return self._run(sizes, outside=False)
@@ -186,10 +190,13 @@ class ExampleRunner:
         if again and said:
             raise WorkerError(f"the program compiled before, and now: {said}")
         if failure := seen.signature:
-            advice = f"to reduce that: --until {failure.kind}, without --dynamic-sweep"
+            that = Flag("--until", str(failure.kind))
+            sweep = Flag("--dynamic-sweep")
+            advice = Words("to reduce that: ", that, ", without ", sweep)
             raise NotReproducible(self._until, 1, [str(failure)], advice)
         if said:
-            raise NotReproducible(self._until, 1, [said], "a longer --timeout?")
+            longer = Words("a longer ", Flag("--timeout"), "?")
+            raise NotReproducible(self._until, 1, [said], longer)
 
     def _is_compiled(self) -> bool:
         return self._interprets or Path(self._package).exists()

@@ -33,6 +33,7 @@ from torch.export.pt2_archive import PT2ArchiveReader
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
+from shrinkfx.wording import Flag, Said, Words
 from shrinkfx.worker.loading import (
     containers,
     document,
@@ -41,7 +42,7 @@ from shrinkfx.worker.loading import (
     named,
     script_objects,
 )
-from shrinkfx.worker.loading.refused import Refused
+from shrinkfx.worker.loading.refused import REGISTERS_IT, Refused
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _FORCE_NOT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
@@ -100,9 +101,10 @@ def disarmed() -> Iterator[None]:
 
 
 _reading = False
-_REGISTER = (
-    "--preload the module that registers it with torch.utils._pytree or "
-    "torch.serialization.add_safe_globals, or export with plain tensors"
+_REGISTER = Words(
+    Flag("--preload"),
+    " the module that registers it with torch.utils._pytree or "
+    "torch.serialization.add_safe_globals, or export with plain tensors",
 )
 
 
@@ -220,7 +222,7 @@ _GLOBAL = re.compile(r"GLOBAL ([\w.]+) (?:was not an allowed|whose module)")
 _OWN = ("aten.", "prims.", "higher_order.", "inductor.", "quantized.")
 
 
-def _why(error: BaseException, model: str) -> tuple[str, str]:
+def _why(error: BaseException, model: str) -> tuple[str, Said]:
     """Say what is wrong with a file that did not load, and what to do."""
     if isinstance(error, Refused):
         return str(error), error.advice
@@ -230,7 +232,7 @@ def _why(error: BaseException, model: str) -> tuple[str, str]:
         return str(refused), refused.advice
     found = _UNRESOLVED.search(str(error))
     if found and not found[1].startswith(_OWN):
-        advice = "--preload the module, .py or .so that registers it"
+        advice = REGISTERS_IT
         return f"the operator {found[1]} is not registered", advice
     if newer := _made_by_newer(model):
         return f"cannot be read by torch {torch.__version__}", newer

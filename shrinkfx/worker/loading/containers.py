@@ -18,6 +18,7 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
+from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.loading.formulas import is_plain
 from shrinkfx.worker.loading.refused import Refused
 
@@ -123,10 +124,11 @@ def _require_known(tree: dict[str, Any]) -> None:
 
 def _unregistered(name: str) -> Refused:
     module = name.rpartition(".")[0]
-    advice = f"--preload {module}" if module else "--preload the module that does"
+    advice = Words(Flag("--preload"), " the module that does")
+    advice = Words(Flag("--preload", module)) if module else advice
     return Refused(
         f"has an input of type {name:.200}, which nothing has registered",
-        f"{advice}, if importing that registers it with torch.utils._pytree",
+        Words(advice, ", if importing that registers it with torch.utils._pytree"),
     )
 
 
@@ -195,7 +197,7 @@ _AGAIN = "export it again, with the torch that runs shrinkfx"
 def _foreign(module: str, name: str) -> Refused:
     return Refused(
         f"names {name:.100} of the module {module:.100}, which reading would import",
-        f"--preload {module:.100} if you trust that module",
+        Words(Flag("--preload", module[:100]), " if you trust that module"),
     )
 
 

@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
+from shrinkfx.wording import Flag, Said, Words
 from shrinkfx.worker.loading import gpus
 
 _FIRST = 5
@@ -99,19 +100,21 @@ def choose_backend(setup: Setup) -> Backend:
         LoadError: ``--backend`` needs what is not there.
     """
     asked = Backend(setup.backend)
-    subject = setup.model or _NO_MODEL[asked is Backend.INTERPRETER]
+    subject = Words(setup.model or _NO_MODEL[asked is Backend.INTERPRETER])
     if not is_for_cuda(setup):
-        _refuse_gpus(setup, subject, "it is for the CPU", "--device cuda moves it")
+        moves = Words(Flag("--device", "cuda"), " moves it")
+        _refuse_gpus(setup, subject, "it is for the CPU", moves)
         if asked is Backend.INTERPRETER and setup.device:
-            reason = "the interpreter runs CUDA kernels, and --device says cpu"
-            raise LoadError(subject, reason, "leave --device out, or say cuda")
+            reason = "the interpreter runs CUDA kernels, and this is to be on the CPU"
+            advice = Words("leave ", Flag("--device"), " out, or say cuda")
+            raise LoadError(subject, reason, advice)
         return Backend.AOTI if asked is Backend.AUTO else asked
     index = wanted_gpu(setup)
     if asked is Backend.INTERPRETER:
         _refuse_gpus(setup, subject, "the interpreter runs on none", "leave one out")
         if setup.device and index:
-            reason = f"--device {setup.device}: the interpreter runs on no GPU"
-            raise LoadError(subject, reason, "say --device cuda")
+            reason = f"is to be on {setup.device}: the interpreter runs on no GPU"
+            raise LoadError(subject, reason, Words("say ", Flag("--device", "cuda")))
         return asked
     if asked is Backend.AUTO and not torch.cuda.is_available():
         _refuse_gpus(setup, subject, gpus.how_many(), "leave it out")
@@ -120,13 +123,14 @@ def choose_backend(setup: Setup) -> Backend:
         return Backend.INTERPRETER
     if not torch.cuda.is_available():
         reason = f"is to run on CUDA, and {gpus.how_many()}"
-        advice = "leave --backend out: its kernels can be checked without a GPU"
+        without = " out: its kernels can be checked without a GPU"
+        advice = Words("leave ", Flag("--backend"), without)
         raise LoadError(subject, reason, advice)
     gpus.require(index, subject)
     return Backend.AOTI
 
 
-_NO_MODEL = ("the script", "--backend interpreter")
+_NO_MODEL = Words("the script"), Words(Flag("--backend", "interpreter"))
 """What is to run where there is no program."""
 
 
@@ -142,19 +146,21 @@ def wanted_gpu(setup: Setup) -> int:
     if len(found) > 1:
         where = " and ".join(f"cuda:{index}" for index in found)
         reason = f"lies on {where}, and a package is loaded onto one GPU"
-        advice = "--device cuda:0 moves all of it there: see whether it fails so, too"
+        there = " moves all of it there: see whether it fails so, too"
+        advice = Words(Flag("--device", "cuda:0"), there)
         raise LoadError(str(setup.model), reason, advice)
     return found[0] if found else 0
 
 
-def _refuse_gpus(setup: Setup, subject: str, reason: str, advice: str) -> None:
+def _refuse_gpus(setup: Setup, subject: Said, reason: str, advice: Said) -> None:
     """Refuse ``--gpus`` where no GPU is asked; scripts may be for any device.
 
     Raises:
         LoadError: it is given.
     """
     if setup.gpus and setup.model:
-        raise LoadError(subject, f"--gpus {','.join(setup.gpus)}: {reason}", advice)
+        said = f"is to be on GPUs {','.join(setup.gpus)}: {reason}"
+        raise LoadError(subject, said, advice)
 
 
 def archive_on(model: str, folder: Path, device: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from torch._export.serde import schema
 from torch._export.serde.union import _Union
 
+from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.loading import containers, formulas, named
 from shrinkfx.worker.loading.refused import Refused
 
@@ -216,7 +217,7 @@ def _require_trusted_class(node: dict[str, Any]) -> None:
     if not containers.is_trusted(module):
         raise Refused(
             f"calls {name:.100}, which reading would import",
-            f"--preload {module:.100} if you trust that module",
+            Words(Flag("--preload", module[:100]), " if you trust that module"),
         )
 
 

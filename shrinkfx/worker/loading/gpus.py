@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from shrinkfx.errors import LoadError
+from shrinkfx.wording import Flag, Said, Words
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -75,7 +76,7 @@ def how_many() -> str:
     return said if visible is None else f"{said} ({VISIBLE}={visible!r})"
 
 
-def require(index: int, subject: str) -> None:
+def require(index: int, subject: Said) -> None:
     """Refuse a GPU that is not there.
 
     Raises:
@@ -84,10 +85,14 @@ def require(index: int, subject: str) -> None:
     if torch.cuda.is_available() and index < torch.cuda.device_count():
         return
     has_one = torch.cuda.is_available() and torch.cuda.device_count() > 0
-    advice = "say --device cuda:0, which moves it to the first"
+    advice = Words("say ", Flag("--device", "cuda:0"), ", which moves it to the first")
     if not has_one:
-        advice = "say --device cuda, and its kernels are checked without a GPU"
-    raise LoadError(subject, f"is to run on cuda:{index}, and {how_many()}", advice)
+        instead = Flag("--device", "cuda")
+        checked = ", and its kernels are checked without a GPU"
+        advice = Words("say ", instead, checked)
+    raise LoadError(
+        subject, f"is to run on cuda:{index}, and {how_many()}", Words(*advice)
+    )
 
 
 def settle_on(gpus: Sequence[str]) -> tuple[str, ...]:
@@ -107,7 +112,7 @@ def settle_on(gpus: Sequence[str]) -> tuple[str, ...]:
         if int(each) >= count:
             reason = f"there is no cuda:{each}: {how_many()}"
             advice = "the numbers are those of cuda:0, cuda:1 and so on"
-            raise LoadError(f"--gpus {','.join(gpus)}", reason, advice)
+            raise LoadError(Flag("--gpus", ",".join(gpus)), reason, advice)
     visible = os.environ.get(VISIBLE)
     names = tuple(visible_name(int(each), visible) for each in gpus)
     see_only(names[0])

@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
+from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.loading.archive import disarmed, why_unreadable
 from shrinkfx.worker.loading.containers import require_tree
 from shrinkfx.worker.model import Inputs
@@ -107,8 +108,12 @@ def require_same_structure(
             raise LoadError(
                 subject,
                 f"input {position} lies on {b.device}, and the program's on {a.device}",
-                f"the program expects it there, and what is compiled for one device "
-                f"takes no other: --device {a.device} moves both",
+                Words(
+                    "the program expects it there, and what is compiled for one device "
+                    "takes no other: ",
+                    Flag("--device", str(a.device)),
+                    " moves both",
+                ),
             )
 
 

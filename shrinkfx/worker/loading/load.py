@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import Setup
+from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.loading.archive import read_program
 from shrinkfx.worker.loading.containers import trust
 from shrinkfx.worker.loading.devices import (
@@ -81,7 +82,8 @@ def preload(names: Sequence[str]) -> dict[str, str]:
 
 def _preload(name: str) -> str:
     if name.endswith((".py", ".so")) and not Path(name).is_file():
-        raise LoadError(name, "no such file", "check the path given to --preload")
+        which = Words("check the path given to ", Flag("--preload"))
+        raise LoadError(name, "no such file", which)
     if name.endswith(".so"):
         torch.ops.load_library(name)
         return ""
@@ -165,8 +167,12 @@ def _with_example(
         raise LoadError(
             str(setup.model),
             "holds no example inputs",
-            "name some with --inputs FILE, or export it again with "
-            "torch.export.export(module, args) and save that",
+            Words(
+                "name some with ",
+                Flag("--inputs", stands="FILE"),
+                ", or export it again with torch.export.export(module, args) and save "
+                "that",
+            ),
         )
     example = _moved(setup, given[0])
     try:
@@ -276,7 +282,7 @@ def _require_known_options(options: InductorOptions) -> None:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3)
             raise LoadError(
-                f"--inductor-config {name}",
+                Flag("--inductor-config", (name, str(value))),
                 "torch._inductor.config has no such option",
                 f"did you mean {', '.join(near)}?" if near else "",
             )
@@ -284,7 +290,7 @@ def _require_known_options(options: InductorOptions) -> None:
         if isinstance(default, (bool, int, float)) and isinstance(value, str):
             kind = type(default).__name__
             raise LoadError(
-                f"--inductor-config {name}={value}",
+                Flag("--inductor-config", (name, str(value))),
                 f"{value!r} is no {kind}",
                 f"such as {default}",
             )

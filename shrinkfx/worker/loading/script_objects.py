@@ -20,7 +20,8 @@ import torch
 from torch._library.fake_class_registry import global_fake_class_registry
 from torch.export import ExportedProgram
 
-from shrinkfx.worker.loading.refused import Refused
+from shrinkfx.wording import Flag, Words
+from shrinkfx.worker.loading.refused import REGISTERS_IT, Refused
 
 _CLASSES = "__torch__.torch.classes."
 _OPAQUE = f"{_CLASSES}aten.OpaqueObject"
@@ -83,12 +84,16 @@ def _require_known(name: str) -> None:
         raise Refused(what, "save it again with torch.export.save")
     if name not in _classes():
         what = f"holds a script object of {short:.100}, which is not registered"
-        raise Refused(what, "--preload the module, .py or .so that registers it")
+        raise Refused(what, REGISTERS_IT)
     raise Refused(
         f"holds a script object of {short:.100}, which no preload has registered: "
         "its C++ would be given what the file says",
-        "if you trust the file, --preload a .py that registers a fake class for it "
-        "(torch._library.register_fake_class), which compiling needs as well",
+        Words(
+            "if you trust the file, ",
+            Flag("--preload"),
+            " a .py that registers a fake class for it "
+            "(torch._library.register_fake_class), which compiling needs as well",
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.sizes import holds, names_in
+from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.model import Inputs, user_placeholders
 from shrinkfx.worker.sizes.read_space import find_space
 
@@ -36,19 +37,21 @@ def require_declared_sizes(
     for where, declared, size in sizes:
         wrong = _outside(program, declared, size) or _unequal(declared, size, bound)
         if wrong:
-            raise LoadError(subject, f"{where} is {size!r}", f"{wrong}{_TO_TEST}")
+            raise LoadError(subject, f"{where} is {size!r}", Words(wrong, _TO_TEST))
     named = {str(symbol): int(size) for symbol, size in bound.items()}
     conditions = find_space(program, example).conditions if named else ()
     for condition in conditions:
         if names_in(condition) <= set(named) and not holds(condition, named):
             where = ", ".join(f"{name}={size}" for name, size in named.items())
             wrong = f"the program declares {condition}"
-            raise LoadError(subject, f"its sizes are {where}", f"{wrong}{_TO_TEST}")
+            raise LoadError(subject, f"its sizes are {where}", Words(wrong, _TO_TEST))
 
 
-_TO_TEST = (
-    "; to reduce what the compiled program makes of such inputs: --until check-inputs, "
-    "or --env AOTI_RUNTIME_CHECK_INPUTS=1"
+_TO_TEST = Words(
+    "; to reduce what the compiled program makes of such inputs: ",
+    Flag("--until", "check-inputs"),
+    ", or ",
+    Flag("--env", ("AOTI_RUNTIME_CHECK_INPUTS", "1")),
 )
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 
 Change = Callable[[ModuleType], None]
@@ -16,8 +17,10 @@ class BeforeTorch:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        with open(f"{folder}/started", "a"):
-            pass
+        # A line for each Python that has run, written in one piece.
+        torch = "torch" if find_spec("torch") else "none"
+        with open(f"{folder}/started", "a") as file:
+            file.write(f"{torch} {sys.executable}\n")
 
     def install(self) -> None:
         sys.meta_path.insert(0, self)

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from types import FrameType
@@ -174,9 +175,13 @@ class Diary:
 
 @contextlib.contextmanager
 def told() -> Iterator[None]:
-    """Go on with the script where something of ours fails, and say so."""
+    """Go on with the script where something of ours fails, and say so.
+
+    What Python or torch warns of meanwhile is no warning of the script's.
+    """
     try:
-        yield
+        with _unwarned():
+            yield
     except Exception as error:  # noqa: BLE001 - the script is not to fail of it
         text = f"shrinkfx: {type(error).__name__}: {error}".partition("\n")[0][:300]
         if text not in _SAID:
@@ -185,6 +190,22 @@ def told() -> Iterator[None]:
 
 
 _SAID: set[str] = set()
+
+
+@contextlib.contextmanager
+def _unwarned() -> Iterator[None]:
+    """Have warnings ignored, and those that were shown stay shown.
+
+    ``warnings.catch_warnings`` forgets of which lines there was a warning already, so
+    that the script would show each of its own again.
+    """
+    ignored = ("ignore", None, Warning, None, 0)
+    warnings.filters.insert(0, ignored)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # somebody has set them anew
+            warnings.filters.remove(ignored)  # type: ignore[attr-defined]
 
 
 def where() -> str:

@@ -36,6 +36,7 @@ def watch(folder: str) -> None:
     AfterImport(
         {
             "torch.library": origins.watch,
+            "torch.utils.cpp_extension": origins.watch_compiling,
             "torch.export": points.of_export,
             "torch.export.pt2_archive._package": points.of_archive,
             "torch._export": points.of_deprecated,

@@ -11,10 +11,9 @@ import mmap
 import os
 import sys
 import sysconfig
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -55,6 +54,7 @@ class Origins:
     def __init__(self, pytorchs: frozenset[str]) -> None:
         self._pytorchs = pytorchs
         self._registrars: dict[str, dict[str, Origin]] = {}
+        self._compiled: dict[str, Origin] = {}
 
     def watch(self, library: ModuleType) -> None:
         """See each ``torch.library.Library`` being made: all of Python's come so."""
@@ -71,11 +71,31 @@ class Origins:
         __init__.__wrapped__ = original  # type: ignore[attr-defined]
         library.Library.__init__ = __init__
 
+    def watch_compiling(self, extension: ModuleType) -> None:
+        """See which module compiles a library as it is imported, from texts of its own.
+
+        What a function does that somebody calls is not done by an import.
+        """
+        original = extension.load_inline
+
+        @wraps(original)
+        def load_inline(*args: object, **kwargs: object) -> object:
+            frame = sys._getframe(1)
+            before = set(_mapped())
+            made = original(*args, **kwargs)
+            if frame.f_code.co_name == "<module>":
+                origin = _origin_of(frame.f_globals, "operators in C++")
+                new = (path for path in _mapped() if path not in before)
+                self._compiled.update(dict.fromkeys(new, origin))
+            return made
+
+        extension.load_inline = load_inline  # type: ignore[attr-defined]
+
     def of(self, exported: Any, settings: Iterable[object]) -> list[Origin]:
         """List what a program needs, in an order in which it can be imported."""
         operators = self.custom_operators(exported)
         spaces = dict.fromkeys(name.partition("::")[0] for name in operators)
-        found = [*_libraries(operators)]
+        found = [self._compiled.get(o.library, o) for o in _libraries(operators)]
         for space in spaces:
             found += self._registrars.get(space, {}).values()
         found += _of_classes(_classes(exported))
@@ -194,17 +214,15 @@ def _module_at(path: str) -> str | None:
 def _classes(exported: Any) -> Iterator[type]:
     """Yield the classes of containers that a program takes and returns."""
     stack = [exported.call_spec.in_spec, exported.call_spec.out_spec]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        while stack:
-            spec = stack.pop()
-            kind = getattr(spec, "type", None)
-            if isinstance(kind, type):
-                yield kind
-            children = getattr(spec, "children_specs", None)
-            if children is None and hasattr(spec, "children"):
-                children = spec.children()
-            stack += children or ()
+    while stack:
+        spec = stack.pop()
+        kind = getattr(spec, "type", None)
+        if isinstance(kind, type):
+            yield kind
+        children = getattr(spec, "children_specs", None)
+        if children is None and hasattr(spec, "children"):
+            children = spec.children()
+        stack += children or ()
 
 
 def _of_classes(classes: Iterable[type]) -> Iterator[Origin]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -103,8 +102,7 @@ class Keeper:
         """
         import torch
 
-        with self._diary.step("export", 0), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with self._diary.step("export", 0):
             return torch.export.export(f, args, kwargs, dynamic_shapes=dynamic_shapes)
 
 
@@ -114,9 +112,7 @@ def _saved(exported: Any, path: str) -> str:
 
     draft = os.path.join(os.path.dirname(path), f"draft-{os.path.basename(path)}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.export.save(exported, draft)
+        torch.export.save(exported, draft)
         os.replace(draft, path)
     except Exception as error:  # noqa: BLE001 - what torch cannot save, the script can do
         return f"{type(error).__name__}: {error}".partition("\n")[0][:500]

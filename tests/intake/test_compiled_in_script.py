@@ -1,0 +1,53 @@
+"""Operators that a captured script compiles: its own call is what the run preloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.intake.capture.preloads import preloads_of
+from shrinkfx.intake.capture.records import CapturedProgram, Origin
+
+SCRIPT = """\
+import sys
+from torch.utils import cpp_extension
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = "TORCH_LIBRARY(mine, m) {}"
+%s
+print("serving", sys.argv)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'load_inline("mine", SOURCE, is_python_module=False)',
+        'OPS = cpp_extension.load_inline(name="mine", cpp_sources=SOURCE)',
+    ],
+)
+def test_call_that_compiles_is_taken_out_of_the_script(
+    tmp_path: Path, call: str
+) -> None:
+    file, folder = tmp_path / "serve.py", tmp_path / "capture"
+    folder.mkdir()
+    file.write_text(SCRIPT % call)
+    origin = Origin("__main__", str(file), "", True, "operators in C++", called=False)
+    program = CapturedProgram(
+        number=1,
+        file=None,
+        unsaved="",
+        where="serve.py:1",
+        operators=1,
+        custom=("mine::mix",),
+        inductor={},
+        not_carried=(),
+        environment={},
+        origins=(origin,),
+    )
+    (name,) = preloads_of(program, folder, tmp_path).names
+    text = Path(name).read_text()
+    assert call in text
+    assert "SOURCE = " in text
+    assert "serving" not in text

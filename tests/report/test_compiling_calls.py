@@ -1,0 +1,67 @@
+"""Calls that compile C++: which say in a module's text all that they compile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.compiling import PLAIN, beside
+
+from shrinkfx.program.beside import Beside
+from shrinkfx.report.carried import Cut, Preload
+from shrinkfx.report.carrying import carry
+from shrinkfx.report.compiling_calls import as_sources
+from shrinkfx.report.statements import read_source
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        PLAIN,
+        'OPS = load_inline(name="my_ops", cpp_sources=[SOURCE], extra_cflags=FLAGS)',
+        'cpp_extension.load_inline("my_ops", "#include <x.h>" + SOURCE)',
+        f"if True:\n    {PLAIN}",
+    ],
+)
+def test_call_with_its_sources_is_carried_as_it_is(tmp_path: Path, call: str) -> None:
+    file, used = beside(tmp_path, call)
+    assert as_sources(used, read_source) == Beside(callers=used.callers)
+    cut = Cut(compiles=True)
+    carried = carry([Preload(str(file), file)], used, ["my_ops::mix"], cut)
+    (part,) = carried.definitions
+    assert carried.compiles
+    assert "load_inline(" in part.text
+    assert "HALF = " in part.text
+    assert not carried.files
+    assert not carried.unpacking
+    assert any("ninja" in line for line in carried.remarks)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'torch.ops.load_library("cache/my_ops/my_ops.so")',
+        'load_inline("my_ops", open("ops.cpp").read())',
+        'load_inline("my_ops", SOURCE, extra_include_paths=["/home/me/include"])',
+        'load_inline("my_ops", SOURCE, build_directory="/tmp/ops")',
+        "load_inline(**all_of_it())",
+        'load_inline("my_ops", \'#include "/home/me/ops.h"\')',
+    ],
+)
+def test_call_that_needs_more_than_its_text_leaves_its_library(
+    tmp_path: Path, call: str
+) -> None:
+    file, used = beside(tmp_path, call)
+    assert as_sources(used, read_source) == used
+    cut = Cut(compiles=True)
+    carried = carry([Preload(str(file), file)], used, ["my_ops::mix"], cut)
+    assert not carried.compiles
+    assert "my_ops.so" in carried.files
+
+
+def test_library_is_carried_where_nobody_asks_for_the_source(tmp_path: Path) -> None:
+    file, used = beside(tmp_path, PLAIN)
+    carried = carry([Preload(str(file), file)], used, ["my_ops::mix"], Cut())
+    assert not carried.compiles
+    assert "my_ops.so" in carried.files
+    assert "load_inline(" not in carried.unpacking
