@@ -264,7 +264,7 @@ def test_disk_is_named_that_a_child_has_met_full(start: Start) -> None:
     with pytest.raises(StorageError) as full:
         start().ask(request("fill_the_disk", place="/home/me/.cache/x.o"))
     assert full.value.subject == "/home/me/.cache/x.o"
-    assert full.value.advice == "free some space"
+    assert str(full.value.advice) == "free some space"
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,8 @@ for _name, _tags, _function in (
     ("as_it_lies", (torch.Tag.flexible_layout,), _as_it_lies),
     ("as_it_lies_exactly", (torch.Tag.needs_exact_strides,), _as_it_lies),
 ):
-    LIBRARY.define(f"{_name}(Tensor x) -> Tensor", tags=_tags)
-    LIBRARY.impl(_name, _function, "CPU")
+    LIBRARY.define(  # type: ignore[no-untyped-call]
+        f"{_name}(Tensor x) -> Tensor", tags=_tags
+    )
+    LIBRARY.impl(_name, _function, "CPU")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"declared::{_name}", torch.empty_like)
