@@ -293,7 +293,7 @@ def test_full_disk_of_temporary_files_may_be_done_without(start: Start) -> None:
     with pytest.raises(StorageError) as full:
         server.ask(request("fill_the_disk", place=place))
     assert full.value.subject == place
-    assert "set TMPDIR to a folder on a disk that has more" in full.value.advice
+    assert "set TMPDIR to a folder on a disk that has more" in str(full.value.advice)
 
 
 def test_nothing_goes_on_when_the_folder_of_the_run_is_gone(
