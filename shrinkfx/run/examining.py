@@ -64,11 +64,14 @@ def _worth_telling(
     """Leave out what has been said of an operator in other words.
 
     Why a fake kernel is wrong says that it is; and of one whose results were others in
-    the run that was described, it has been said.
+    the run that was described, it has been said. What fills its result in part gives
+    other values each time.
     """
     told = {lie.operator for lie in mismatches}
     told |= {each.operator for each in found if each.what is What.FIXES}
-    return [f for f in found if f.what is not What.FAKE or f.operator not in told]
+    unfilled = {each.operator for each in found if each.what is What.UNFILLED}
+    known = {What.FAKE: told, What.UNSTEADY: unfilled}
+    return [f for f in found if f.operator not in known.get(f.what, ())]
 
 
 def _cut_short(ending: Ending) -> str:

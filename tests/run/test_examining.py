@@ -37,6 +37,8 @@ FOUND = [
     ),
     OperatorFinding("my.roll.default", What.FAKE, "roll", error="more"),
     OperatorFinding("my.fill.default", What.FAKE, "fill", error="4"),
+    OperatorFinding("my.fill.default", What.UNFILLED, "fill"),
+    OperatorFinding("my.fill.default", What.UNSTEADY, "fill_1"),
     OperatorFinding(
         *("my.fill.default", What.FIXES, "fill"),
         declared=tensor("float32", 4, 6),
@@ -87,6 +89,7 @@ WARNINGS = [
     f"custom operator: {MIX} writes to its argument x, which its schema does not "
     "declare",
     f"custom operator: {MIX} has a fake kernel that raises TypeError: less",
+    f"custom operator: {FILL} returns values made of memory that it has not filled",
     f"custom operator: {FILL} has a fake kernel that fixes dim 0 of its result to 4: "
     "not SymInt-aware; it is 5",
 ]
