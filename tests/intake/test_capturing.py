@@ -474,6 +474,9 @@ def test_pass_that_no_import_makes_is_told_in_a_sentence(
     assert "Inductor's custom_pass is lacking: " in said
     assert why in said
     assert "--preload" in said
+    assert came.asked is not None
+    assert said == f"captured: {came.asked.lacking[0]}"
+    assert not any("definitions" in name for name in came.asked.preload)
     assert not list(came.place.glob("preload_settings*"))
 
 
@@ -488,8 +491,9 @@ def test_pass_of_the_script_itself_is_cut_out_with_what_sets_it(
     )
     assert came.asked is not None
     said = [said for said in came.said if "lacking" in said]
-    (own,) = (name for name in came.asked.preload if "definitions" in name)
-    text = Path(own).read_text()
+    cut = [Path(name).read_text() for name in came.asked.preload]
+    assert len(cut) == is_there  # nothing else of the script is needed
+    text = "".join(cut)
     assert ("torch._inductor.config.custom_pass = Fuse()\n" in text) is is_there
     assert ("class Fuse:" in text) is is_there
     why = "Fuse is made only where the script itself runs"

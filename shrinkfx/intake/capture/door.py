@@ -248,6 +248,7 @@ def found_of(choice: Choice, place: Path, named: Sequence[str] = ()) -> Found:
             *preloads.said,
             *preloads.lacking,
         ),
+        lacking=preloads.lacking,
     )
 
 

@@ -129,6 +129,8 @@ def _of_main(
     except (OSError, SyntaxError) as error:
         advice = "put that into a module of its own, and --preload it"
         return "", f"{origin.why}: the script cannot be read: {error}; {advice}"
+    if not text.strip():
+        return "", called
     name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_definitions"
     written = written_beside(folder, name, text)
     where = f"in {file.name} itself; what defines it was copied to {written}"
