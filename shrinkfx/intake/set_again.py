@@ -32,6 +32,11 @@ class SetAgain:
         return self.module == _MAIN
 
     @property
+    def is_imported(self) -> bool:
+        """Whether importing its module is all that it takes to make it."""
+        return not (self.why_not or self.is_of_script)
+
+    @property
     def bound(self) -> str:
         """Name what has to be there in its module."""
         return self.name.partition(".")[0]

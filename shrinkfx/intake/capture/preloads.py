@@ -71,7 +71,7 @@ def preloads_of(
         if remark:
             said.append(remark)
     others = _unset(others, files)
-    ours = {k: v for k, v in others.items() if not (v.why_not or v.is_of_script)}
+    ours = {k: v for k, v in others.items() if v.is_imported}
     if ours:
         names[written_beside(folder, FILE, text_that_sets(ours))] = None
         said += [
