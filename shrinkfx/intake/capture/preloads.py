@@ -122,10 +122,9 @@ def _of_main(
     """
     file = Path(origin.file)
     try:
-        source, own = read_source(file), _settable(file, settings)
-        if own:
-            source += "\n" + text_that_sets(own)
-        text = _defining(source, str(file), program.custom)
+        own = _settable(file, settings)
+        ours = text_that_sets(own) if own else ""
+        text = _defining(read_source(file), str(file), program.custom, ours)
     except (OSError, SyntaxError) as error:
         advice = "put that into a module of its own, and --preload it"
         return "", f"{origin.why}: the script cannot be read: {error}; {advice}"
@@ -145,15 +144,21 @@ def _settable(file: Path, settings: Mapping[str, SetAgain]) -> dict[str, SetAgai
     return {k: v for k, v in own.items() if not text_sets(text, k)}
 
 
-def _defining(text: str, name: str, operators: Sequence[str]) -> str:
+def _defining(text: str, name: str, operators: Sequence[str], ours: str) -> str:
     """Slice a script to what registers ``operators`` and what changes the compiler.
 
     What it does for its own sake, to parse arguments say, or to run all this, is no
     part of it.
+
+    Args:
+        ours: statements that stay, with what they need of the script.
     """
+    length = text.count("\n") + 1
+    text += f"\n{ours}"
     nodes = {each.place: each.node for each in statements_of(text, name)}
     all_of_it = definitions(Path(name), operators, text=text)
-    without = [at for at in all_of_it.acts if not _defines(nodes[at])]
+    theirs = [at for at in all_of_it.acts if at[0] <= length]
+    without = [at for at in theirs if not _defines(nodes[at])]
     return definitions(Path(name), operators, text=text, without=without).text
 
 
