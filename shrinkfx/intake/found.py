@@ -28,6 +28,7 @@ class Found:
         preload: modules and files that register its custom operators.
         device: where it ran, if not where the ``.pt2`` has it.
         said: sentences on what was read, and what could not be, for the user.
+        lacking: those of them on what the failing run had, and no other process has.
     """
 
     program: Path
@@ -37,6 +38,7 @@ class Found:
     preload: tuple[str, ...] = ()
     device: str | None = None
     said: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
 
     def asked_with(self, options: Options) -> Options:
         """Have a run reduce it; what the user said goes before what was found."""
@@ -50,4 +52,5 @@ class Found:
             environment={**self.environment, **options.environment},
             preload=(*new, *options.preload),
             device=options.device or self.device,
+            lacking=self.lacking,
         )

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from shrinkfx.intake.found import PROGRAM, Found
 from shrinkfx.intake.in_session import FromSession, Source, from_session
 from shrinkfx.intake.modules import Preload, preloads_for
 from shrinkfx.intake.recognise import holds_run
+from shrinkfx.intake.set_again import SetAgain
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
 from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
@@ -85,13 +86,16 @@ def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Foun
     settings, session = _of_the_session(options)
     more = preloads_for(session.modules, options.cwd or Path.cwd())
     preloads += [each for each in more if each not in preloads]
+    preloads += [session.setting] if session.setting else []
     out = output_folder(options.out, Path(f"{name}.pt2"))
     try:
         with taken(out):
             try:
                 found = _found(given, program, preloads, out)
                 said = (*found.said, *session.said)
-                found = replace(found, inductor=settings, said=said)
+                found = replace(
+                    found, inductor=settings, said=said, lacking=session.lacking
+                )
                 command = options.command or _command(given)
                 options = replace(options, name=name, command=command)
                 asked = replace(found.asked_with(options), out=out)
@@ -212,7 +216,8 @@ def _of_the_session(options: Options) -> tuple[dict[str, Any], FromSession]:
 
     known = live()
     sources = [Source(o.module, o.file, o.why) for o in known.origins if _is_own(o)]
-    others = [name for name in known.others if is_setting(name)]
+    made = {name: SetAgain(**asdict(each)) for name, each in known.others.items()}
+    others = {name: each for name, each in made.items() if is_setting(name)}
     settings = {k: v for k, v in known.settings.items() if is_setting(k)}
     return settings, from_session(sources, others, options.preload)
 

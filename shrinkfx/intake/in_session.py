@@ -7,11 +7,12 @@ has that unless it imports the module which puts it there.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shrinkfx.intake.modules import sets
+from shrinkfx.intake.modules import Preload, sets
+from shrinkfx.intake.set_again import FILE, SetAgain, text_that_sets
 
 
 @dataclass(frozen=True)
@@ -25,41 +26,57 @@ class Source:
 
 @dataclass(frozen=True)
 class FromSession:
-    """What is preloaded for that, by names and files, and sentences on all of it."""
+    """What is preloaded for that, and sentences on all of it.
+
+    Attributes:
+        modules: by names and files.
+        setting: what sets settings again once they are imported, or None.
+        lacking: those of the sentences on what no other process has.
+    """
 
     modules: tuple[tuple[str, str], ...]
     said: tuple[str, ...]
+    setting: Preload | None = None
+    lacking: tuple[str, ...] = ()
 
 
 def from_session(
-    sources: Sequence[Source], settings: Sequence[str], preload: Sequence[str]
+    sources: Sequence[Source],
+    settings: Mapping[str, SetAgain],
+    preload: Sequence[str],
 ) -> FromSession:
     """Choose what is preloaded, and say what of Inductor no other process will have.
 
     Args:
-        settings: names of those that are no plain values.
+        settings: those that are no plain values.
         preload: what the user has named; who names some knows all.
     """
     own = [each for each in sources if each.module != "__main__"]
     typed = [each for each in sources if each.module == "__main__"]
     named = [_file_of(name) for name in preload]
     files = named or [each.file for each in own]
-    lost = [name for name in settings if not any(sets(f, name) for f in files)]
+    unset = [name for name in settings if not any(sets(f, name) for f in files)]
+    ours = {k: settings[k] for k in unset if settings[k].is_imported and not preload}
+    lost = [name for name in unset if name not in ours]
     typed += [each for each in own if preload and not _is_among(each.file, named)]
     # Where the names of settings are known, they say more than whose code it is.
     lost += [s.why for s in typed if s.why.startswith("torch.") and not lost]
     taken = [] if preload else own
     said = [f"{each.module} is preloaded: {each.why}" for each in taken]
-    if lost:
-        said.append(
-            f"live in this session and not carried: {', '.join(dict.fromkeys(lost))}: "
-            f"no other process has it; {_HOW}"
-        )
-    return FromSession(tuple((s.module, s.file) for s in taken), tuple(said))
+    said += [f"Inductor's {k} is set by a preload: {v.said}" for k, v in ours.items()]
+    names = ", ".join(dict.fromkeys(lost))
+    lacking = [f"live in this session and not carried: {names}: {_HOW}"] if lost else []
+    return FromSession(
+        modules=tuple((s.module, s.file) for s in taken),
+        said=(*said, *lacking),
+        setting=Preload(FILE, text_that_sets(ours)) if ours else None,
+        lacking=tuple(lacking),
+    )
 
 
 _HOW = (
-    "put what sets it at the top of a module, passes.py say, and give preload='passes'"
+    "no other process has it; put what sets it at the top of a module, passes.py say, "
+    "and give preload='passes'"
 )
 
 

@@ -62,6 +62,13 @@ def _preload(module: str, file: str, found: str | None) -> Preload:
     return Preload(f"preload_{module.replace('.', '_')}", text)
 
 
+def files_of(names: Sequence[str], cwd: Path) -> list[str]:
+    """Find the files of preloads, modules or paths, as a process there does."""
+    modules = [name for name in names if not name.endswith((".py", ".so"))]
+    there = _found_anew(modules, cwd) if modules else {}
+    return [there.get(name, name) or "" for name in names]
+
+
 _FIND = """
 import importlib.util, json, sys
 sys.path.insert(0, "")
@@ -105,9 +112,18 @@ def sets(path: str, setting: str) -> bool:
         setting: its last part counts: ``x.y`` is set by ``config.x.y = 1``.
     """
     try:
-        tree = ast.parse(Path(path).read_bytes())
+        return text_sets(Path(path).read_bytes(), setting)
     except (OSError, SyntaxError, ValueError):
         return False
+
+
+def text_sets(text: str | bytes, setting: str) -> bool:
+    """Tell the same of a file's text.
+
+    Raises:
+        SyntaxError, ValueError: it is no Python.
+    """
+    tree = ast.parse(text)
     rest: list[ast.AST] = [tree]
     while rest:
         node = rest.pop()

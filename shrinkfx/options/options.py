@@ -56,12 +56,14 @@ class Options(
         command: how the run was started, for the repro's header.
         cwd: where that was, which is where modules and ``check`` are looked for; None
             means here.
+        lacking: sentences on what the failing run had and this one has not.
         sweeping: set for a sweep over sizes.
     """
 
     name: str = ""
     command: str = ""
     cwd: Path | None = None
+    lacking: tuple[str, ...] = ()
     sweeping: Sweeping | None = None
 
     @property

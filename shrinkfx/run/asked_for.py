@@ -34,7 +34,7 @@ def described(options: Options) -> dict[str, Any]:
 
 def identity(run: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a description what may change in the middle of a run."""
-    free = (*BUDGET, *_EXPLAIN, "title", "name", "command", "cwd")
+    free = (*BUDGET, *_EXPLAIN, "title", "name", "command", "cwd", "lacking")
     options = {k: v for k, v in run["options"].items() if k not in free}
     return {**run, "options": options}
 

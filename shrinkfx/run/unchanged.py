@@ -10,6 +10,7 @@ from typing import Any
 from shrinkfx import scratch
 from shrinkfx.check.baseline.guarded_in_one import guarded_in_one
 from shrinkfx.check.baseline.in_one import InOne, baseline_in_one
+from shrinkfx.check.baseline.lacking import require_failure, telling
 from shrinkfx.check.baseline.on_interpreter import probe_baseline
 from shrinkfx.check.baseline.runs import Packages
 from shrinkfx.check.baseline.stock import Baseline, baseline
@@ -20,7 +21,7 @@ from shrinkfx.check.command import RUNS, Command, see_it_fail
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.signature import why_another_word
+from shrinkfx.failure.signature import ANY, why_another_word
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build, GraphForm, Guard, Probe
@@ -99,7 +100,8 @@ def find_unchanged(original: Original) -> Unchanged:
     context, server = original.context, original.server
     known = context.journal.fact(_FACT)
     if known is None:
-        found = _seen(original)
+        with telling(context.options.lacking):
+            found = _seen(original)
         asked, seen = context.options.until or "", found.base.target.kind
         if why := why_another_word(asked, seen):
             context.note(f"kind: {why}")
@@ -171,6 +173,7 @@ def _seen(original: Original) -> Unchanged:
     if original.command is None:
         settings = settings_of(context, original.server.ready)
     if not settings:
+        _require_failure(original)
         return Unchanged(_run_unchanged(original), Guarding())
     asked = original.client, options.until, options.match
     if original.in_one is not None:
@@ -185,6 +188,23 @@ def _seen(original: Original) -> Unchanged:
         guarding = find_guarding(*asked, *how, settings, packages)
         original = original.with_options(guarding.around(original.client.options))
         return Unchanged(_run_unchanged(original, packages), guarding)
+
+
+def _require_failure(original: Original) -> None:
+    """Look once, in the cheapest build, where it is known why it may not fail.
+
+    Whoever says how many runs there are to be has them.
+    """
+    options, client = original.context.options, original.client
+    plain = original.command is None and not options.baseline_runs
+    on_interpreter = original.server.ready.backend == Backend.INTERPRETER
+    if not options.lacking or not plain or on_interpreter:
+        return
+    if original.in_one is not None:
+        client = replace(client, whole=original.in_one.whole)
+        client = client.with_options(build=Build.FAST)
+    original.context.note("baseline: running it once, as something is lacking")
+    require_failure(client, options.until or ANY)
 
 
 _INTERPRETED = (

@@ -88,12 +88,13 @@ def captured(
         *command: str,
         program: int | None = None,
         timeout_s: float | None = None,
+        preload: tuple[str, ...] = (),
     ) -> Captured:
         (tmp_path / "serve.py").write_text(HEADER + text, encoding="utf-8")
         made = Captured(tmp_path / "out")
         made.folder.mkdir(exist_ok=True)
         words = command or (sys.executable, "serve.py")
-        options = Options(model=Path("serve"), timeout_s=timeout_s)
+        options = Options(model=Path("serve"), timeout_s=timeout_s, preload=preload)
         teller = door.Teller(made.said.append, lambda _: None)
         made.asked = door.capture(options, words, program, made.folder, teller)
         return made
@@ -372,16 +373,158 @@ def test_settings_of_the_script_are_those_of_the_run(
     assert came.asked is not None
     assert came.asked.environment == {"TORCHINDUCTOR_X": "1"}
     assert came.asked.inductor == {"max_autotune": True, "freezing": True}
-    (said,) = (said for said in came.said if "cannot be carried" in said)
-    assert "Inductor's given_pass cannot be carried: no plain value" in said
+    assert not any("lacking" in said for said in came.said)
     (own,) = (name for name in came.asked.preload if "definitions" in name)
-    assert "config.custom_pass = lambda graph: None" in Path(own).read_text()
+    text = Path(own).read_text()
+    assert "config.custom_pass = lambda graph: None" in text
+    assert text.count("config.custom_pass") == 1
+    assert "torch._inductor.config.given_pass = run\n" in text
+    assert "run('call:raise'" not in text
+
+
+PASSES = """\
+from dataclasses import dataclass
+class Mine:
+    pass
+class Scale:
+    def __init__(self, by):
+        self.by = by
+@dataclass(frozen=True)
+class Frozen:
+    names: tuple = ("a",)
+class Slow:
+    __slots__ = ("x",)
+    def __init__(self):
+        self.x = 1
+class Listed(set):
+    pass
+def fuse(graph):
+    pass
+def made(x):
+    return lambda graph: x
+class Holding:
+    def __init__(self):
+        self.graph = object()
+HELD = Holding()
+NAMED = lambda graph: None
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("passes.fuse", "X = passes.fuse"),
+        ("passes.Mine()", "X = passes.Mine()"),
+        ("passes.Mine", "X = passes.Mine"),
+        ("passes.HELD", "X = passes.HELD"),
+        ("passes.NAMED", "X = passes.NAMED"),
+        (
+            "passes.Scale(2.5)",
+            "made_1 = passes.Scale.__new__(passes.Scale)\n"
+            "object.__setattr__(made_1, 'by', 2.5)\nX = made_1",
+        ),
+        (
+            "passes.Frozen(('b', 1))",
+            "made_1 = passes.Frozen()\n"
+            "object.__setattr__(made_1, 'names', ('b', 1))\nX = made_1",
+        ),
+    ],
+)
+def test_pass_that_an_import_makes_is_set_by_a_preload(
+    captured: Callable[..., Captured], tmp_path: Path, value: str, text: str
+) -> None:
+    (tmp_path / "passes.py").write_text(PASSES)
+    given = f"inductor_configs={{'custom_pass': {value}}}"
+    came = captured(f"import passes\nrun('call:raise', {given})")
+    assert came.asked is not None
+    name, written = came.asked.preload
+    assert name == "passes"
+    assert Path(written).parent == came.place
+    config = "torch._inductor.config"
+    head = f"import {config}\nimport passes\n\n"
+    body = text.replace("X = ", f"{config}.custom_pass = ")
+    assert Path(written).read_text() == f"{head}{body}\n"
+    check = (
+        f"import passes, preload_settings, {config} as c\n"
+        f"ours, theirs = c.custom_pass, {value}\n"
+        "assert type(ours) is type(theirs), type(ours)\n"
+        "assert vars(ours) == vars(theirs), vars(ours)\n"
+    )
+    path = os.pathsep.join((str(tmp_path), str(came.place)))
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-c", check]
+    subprocess.run(command, env=environment, check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("lambda graph: None", "it is a lambda"),
+        ("passes.made(1)", "it is a lambda"),
+        ("passes.Scale(lambda x: x)", "an object of Scale, whose by is no plain value"),
+        ("passes.Slow()", "an object of Slow, which has slots"),
+        ("passes.Listed([1])", "an object of Listed, which holds more"),
+        ("passes.Scale(1).__init__", "it is Scale.__init__ of an object"),
+    ],
+)
+def test_pass_that_no_import_makes_is_told_in_a_sentence(
+    captured: Callable[..., Captured], tmp_path: Path, value: str, why: str
+) -> None:
+    (tmp_path / "passes.py").write_text(PASSES)
+    given = f"inductor_configs={{'custom_pass': {value}}}"
+    came = captured(f"import passes\nrun('call:raise', {given})")
+    (said,) = (said for said in came.said if "lacking" in said)
+    assert "Inductor's custom_pass is lacking: " in said
+    assert why in said
+    assert "--preload" in said
+    assert came.asked is not None
+    assert said == f"captured: {came.asked.lacking[0]}"
+    assert not any("definitions" in name for name in came.asked.preload)
+    assert not list(came.place.glob("preload_settings*"))
+
+
+@pytest.mark.parametrize(("indent", "is_there"), [("", True), ("  ", False)])
+def test_pass_of_the_script_itself_is_cut_out_with_what_sets_it(
+    captured: Callable[..., Captured], indent: str, is_there: bool
+) -> None:
+    head = "" if is_there else "if __name__ == '__main__':\n"
+    came = captured(
+        f"{head}{indent}class Fuse:\n"
+        f"{indent}  def __init__(self, size): self.size = size\n"
+        "print('for its own sake')\n"
+        "run('call:raise', inductor_configs={'custom_pass': Fuse(2)})"
+    )
+    assert came.asked is not None
+    said = [said for said in came.said if "lacking" in said]
+    cut = [Path(name).read_text() for name in came.asked.preload]
+    assert len(cut) == is_there  # nothing else of the script is needed
+    text = "".join(cut)
+    ours = (
+        "made_1 = Fuse.__new__(Fuse)\nobject.__setattr__(made_1, 'size', 2)\n"
+        "torch._inductor.config.custom_pass = made_1\n"
+    )
+    assert text.endswith(ours) is is_there
+    assert ("class Fuse:" in text) is is_there
+    assert "for its own sake" not in text
+    why = "Fuse is made only where the script itself runs"
+    assert [why in each for each in said] == ([] if is_there else [True])
+
+
+def test_pass_that_a_preload_of_the_user_sets_is_left_to_it(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    (tmp_path / "passes.py").write_text(PASSES)
+    setting = "import torch\ntorch._inductor.config.custom_pass = max\n"
+    (tmp_path / "by_hand.py").write_text(setting)
+    given = "inductor_configs={'custom_pass': lambda graph: None}"
+    came = captured(f"run('call:raise', {given})", preload=("by_hand",))
+    assert not any("lacking" in said for said in came.said)
 
 
 def test_pass_that_a_preloaded_module_sets_is_in_effect(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
-    """Where only a function sets it, nobody may call that in the run."""
+    """Where only a function sets it, nobody may call that in the run: a file does."""
     text = "import torch\nclass Mine:\n    pass\n"
     setting = "torch._inductor.config.custom_pass = Mine()\n"
     (tmp_path / "sets.py").write_text(f"{text}{setting}")
@@ -389,10 +532,12 @@ def test_pass_that_a_preloaded_module_sets_is_in_effect(
     came = captured("import sets\nrun('call:raise')")
     assert came.asked is not None
     assert came.asked.preload == ("sets",)
-    assert not any("cannot be carried" in said for said in came.said)
+    assert not any("lacking" in said for said in came.said)
     assert any("sets is preloaded: torch._inductor.config" in s for s in came.said)
     came = captured("import offers\noffers.put()\nrun('call:raise')")
-    assert any("Inductor's custom_pass cannot be" in said for said in came.said)
+    assert came.asked is not None
+    _, written = came.asked.preload
+    assert "config.custom_pass = offers.Mine()\n" in Path(written).read_text()
 
 
 def test_what_is_set_here_too_was_not_unset_by_the_script(

@@ -124,3 +124,52 @@ def test_segfault_under_pytest_is_reduced(tmp_path: Path, said: list[str]) -> No
     assert str(reduction.signature.kind) == "crash"
     assert reduction.operators == (3, 1)
     assert "cos" in reduction.repro.read_text()
+
+
+PASS = """
+import torch
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+class Refuse(CustomGraphPass):
+    def __init__(self, word):
+        self.word = word
+
+    def __call__(self, graph):
+        if any(self.word in str(node.target) for node in graph.nodes):
+            raise ValueError(f"no {self.word} here")
+
+    def uuid(self):
+        return self.word
+"""
+
+GIVES_A_PASS = """
+import torch
+import passes
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x).cos() + 1
+
+program = torch.export.export(Model(), (torch.ones(2, 3),))
+options = {"post_grad_custom_pre_pass": passes.Refuse("cos")}
+torch._inductor.aoti_compile_and_package(program, inductor_configs=options)
+"""
+
+
+def test_pass_that_the_script_has_made_is_in_the_repro(
+    tmp_path: Path, said: list[str]
+) -> None:
+    (tmp_path / "passes.py").write_text(PASS)
+    (tmp_path / "serve.py").write_text(GIVES_A_PASS)
+    options = Options(model=Path(), out=tmp_path / "out", no_explain=True)
+    with api.capture(options, [sys.executable, "serve.py"], listener(said)) as asked:
+        pass
+    assert any("is set by a preload: passes.Refuse" in line for line in said)
+    reduction = api.reduce(asked)
+    assert reduction.exit_code == 0
+    assert str(reduction.signature.kind) == "compile-error"
+    assert "no cos here" in str(reduction.signature)
+    assert reduction.operators == (3, 1)
+    text = reduction.repro.read_text()
+    assert "class Refuse" in text
+    assert "torch._inductor.config.post_grad_custom_pre_pass = made_1" in text

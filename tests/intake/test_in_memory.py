@@ -319,6 +319,8 @@ class Nothing(CustomGraphPass):
         return "nothing"
 def put():
     config.post_grad_custom_pre_pass = Nothing()
+def put_what_has_no_name():
+    config.post_grad_custom_pre_pass = lambda graph: None
 config.post_grad_custom_post_pass = Nothing()
 """
 
@@ -353,13 +355,22 @@ def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
         assert any("live_passes is preloaded: " in said for said in told)
         module.put()
         shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, listener=listen)
+        assert not any("not carried" in said for said in told)
+        module.put_what_has_no_name()
+        shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, listener=listen)
         (said,) = (said for said in told if "not carried" in said)
         assert names[1] in said
         assert names[0] not in said
         assert "preload='passes'" in said
         assert "--" not in said
     sys.modules.pop("live_passes")
-    assert [options.preload for options in asked] == [("live_passes",)] * 2
+    first, second, third = asked
+    assert first.preload == third.preload == ("live_passes",)
+    assert (first.lacking, second.lacking, third.lacking) == ((), (), (said,))
+    name, written = second.preload
+    assert name == "live_passes"
+    setting = "torch._inductor.config.post_grad_custom_pre_pass"
+    assert f"{setting} = live_passes.Nothing()\n" in Path(written).read_text()
 
 
 @pytest.mark.parametrize(
@@ -374,6 +385,6 @@ def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
 def test_code_of_the_session_is_preloaded_or_told_of(
     source: Source, preload: list[str], modules: int, lost: bool
 ) -> None:
-    found = from_session([source], [], preload)
+    found = from_session([source], {}, preload)
     assert len(found.modules) == modules
     assert any(source.why in s and "not carried" in s for s in found.said) == lost

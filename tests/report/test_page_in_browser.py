@@ -110,6 +110,36 @@ def test_page_fits_its_window_and_the_console_is_silent(
     assert errors == []
 
 
+WORDS_IN_TWO = """() => [...document.querySelectorAll("td")].flatMap(cell => {
+  const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), broken = [];
+  while (walk.nextNode()) {
+    for (const word of walk.currentNode.data.matchAll(/[\\w.:]+/g)) {
+      const range = document.createRange();
+      range.setStart(walk.currentNode, word.index);
+      range.setEnd(walk.currentNode, word.index + word[0].length);
+      const tops = new Set([...range.getClientRects()].map(each => each.top));
+      if (tops.size > 1) broken.push(word[0]);
+    }
+  }
+  return broken;
+})"""
+
+
+def test_narrow_page_breaks_no_word_and_covers_and_cuts_nothing(
+    browser: Browser, report: Path, errors: list[str]
+) -> None:
+    page = opened(browser, report, errors, 400)
+    assert page.evaluate(WORDS_IN_TWO) == []
+    nav = page.locator("nav")
+    assert nav.evaluate("nav => nav.scrollWidth <= nav.clientWidth")
+    button, text = page.locator(".file .copy"), page.locator("#repro")
+    page.locator(".file").scroll_into_view_if_needed()
+    above, below = button.bounding_box(), text.bounding_box()
+    assert above
+    assert below
+    assert above["y"] + above["height"] <= below["y"]
+
+
 def test_a_thousand_nodes_open_in_two_seconds(
     browser: Browser, report: Path, errors: list[str]
 ) -> None:

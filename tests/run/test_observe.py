@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from support.doubles import DESCRIPTION, Arguments, FakeServer
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.events import ignore
+from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.descriptions import Description
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import Describe
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import find_subject
 from shrinkfx.testing import chain
@@ -77,3 +80,56 @@ def test_probes_are_refused_where_nothing_is_interpreted(tmp_path: Path) -> None
             find_subject(RunContext(options, tmp_path, ignore), cast(Server, worker))
     with pytest.raises(UsageError, match="not both"):
         require_sense(Options(Path("m.pt2"), probe="real", all_probes=True))
+
+
+class Passing(Worker):
+    """Describes a program that passes."""
+
+    def _reply(self, request: Request) -> Ending:
+        if isinstance(request.task, Describe):
+            return super()._reply(request)
+        return Ending("exit", stage="done", answer=Checked())
+
+
+LACKING = "Inductor's x is lacking: it is a lambda; --preload a module that sets it"
+
+
+def seen(worker: Worker, folder: Path, **options: Any) -> NotReproducible:
+    asked = Options(Path("m.pt2"), lacking=(LACKING,), **options)
+    with pytest.raises(NotReproducible) as raised:
+        find_subject(RunContext(asked, folder, ignore), cast(Server, worker))
+    return raised.value
+
+
+def test_program_that_passes_for_want_of_a_setting_runs_once(tmp_path: Path) -> None:
+    worker = Passing(tmp_path)
+    error = seen(worker, tmp_path)
+    compiled = [each for each in worker.asked if not isinstance(each.task, Describe)]
+    assert len(compiled) == 1
+    assert error.exit_code == 3
+    assert "the program does not fail; what 1 run did:" in str(error)
+    assert LACKING in str(error)
+    assert "what may differ" not in str(error)
+
+
+def test_who_says_how_many_runs_there_are_has_them_all_the_same(tmp_path: Path) -> None:
+    worker = Passing(tmp_path)
+    error = seen(worker, tmp_path, baseline_runs=4)
+    compiled = [each for each in worker.asked if not isinstance(each.task, Describe)]
+    assert len(compiled) >= 4
+    assert "what may differ" in str(error)
+    assert LACKING in str(error)
+
+
+def test_program_that_fails_without_what_is_lacking_is_reduced(tmp_path: Path) -> None:
+    options = Options(Path("m.pt2"), lacking=(LACKING,))
+    context = RunContext(options, tmp_path, ignore)
+
+    class Failing(Worker):
+        def _reply(self, request: Request) -> Ending:
+            if isinstance(request.task, Describe):
+                return super()._reply(request)
+            return Ending("exit", stage="done", answer=DIFFERS)
+
+    subject = find_subject(context, cast(Server, Failing(tmp_path)))
+    assert subject.target.kind is Kind.MISMATCH

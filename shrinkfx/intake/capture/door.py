@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
@@ -201,7 +201,7 @@ def _asked(
         _tell_all(found_all, end, 0, teller)
         raise
     _tell_all(found_all, end, choice.program.number, teller)
-    found = found_of(choice, place)
+    found = found_of(choice, place, options.preload)
     for sentence in (choice.said, *_versions(found_all), *found.said):
         teller.say(f"captured: {sentence}")
     if choice.hangs and options.timeout_s is None:
@@ -219,8 +219,12 @@ def _tell_all(capture: Capture, end: ScriptEnd, chosen: int, teller: Teller) -> 
             )
 
 
-def found_of(choice: Choice, place: Path) -> Found:
-    """Take a captured program, with what it was compiled and called with."""
+def found_of(choice: Choice, place: Path, named: Sequence[str] = ()) -> Found:
+    """Take a captured program, with what it was compiled and called with.
+
+    Args:
+        named: what the user has said to preload.
+    """
     program, said = choice.program, []
     if program.file is None:
         raise LoadError(str(place), f"program {program.number} was not saved", "")
@@ -228,14 +232,7 @@ def found_of(choice: Choice, place: Path) -> Found:
     if unset:
         said.append(f"the script has unset {', '.join(unset)}: unset it here as well")
     inductor = {k: v for k, v in program.inductor.items() if is_setting(k)}
-    preloads = preloads_of(program, place, Path.cwd())
-    others = [name for name in program.not_carried if is_setting(name)]
-    if others := [name for name in others if not preloads.set(name)]:
-        names = ", ".join(others)
-        said.append(
-            f"Inductor's {names} cannot be carried: no plain value; --preload a module "
-            "that sets it as it is imported"
-        )
+    preloads = preloads_of(program, place, Path.cwd(), named)
     inputs, why = _inputs(choice.step)
     if why:
         said.append(
@@ -247,7 +244,13 @@ def found_of(choice: Choice, place: Path) -> Found:
         inductor=inductor,
         environment=environment,
         preload=preloads.names,
-        said=(*_carried({**inductor, **environment}), *said, *preloads.said),
+        said=(
+            *_carried({**inductor, **environment}),
+            *said,
+            *preloads.said,
+            *preloads.lacking,
+        ),
+        lacking=preloads.lacking,
     )
 
 

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx.intake.capture.records import CapturedProgram, Origin
-from shrinkfx.intake.modules import preloads_for, sets, written_beside
+from shrinkfx.intake.carried import is_setting
+from shrinkfx.intake.modules import (
+    files_of,
+    preloads_for,
+    sets,
+    text_sets,
+    written_beside,
+)
+from shrinkfx.intake.set_again import FILE, SetAgain, text_that_sets
 from shrinkfx.report.compiling_calls import COMPILES
 from shrinkfx.report.definitions import REGISTRAR, definitions
-from shrinkfx.report.statements import read_source, statements_of
+from shrinkfx.report.statements import read_source, statements_of, text_of
 
 _MAIN = "__main__"
 
@@ -22,25 +30,27 @@ class Preloads:
     """Names for ``--preload``, in order, and sentences on them.
 
     Attributes:
-        files: of Python, of those that are the user's own.
+        lacking: sentences on settings of Inductor that none of them sets.
     """
 
     names: tuple[str, ...]
     said: tuple[str, ...]
-    files: tuple[str, ...]
-
-    def set(self, setting: str) -> bool:
-        """Tell whether one of them sets a setting of Inductor as it is imported."""
-        return any(sets(file, setting) for file in self.files)
+    lacking: tuple[str, ...] = ()
 
 
-def preloads_of(program: CapturedProgram, folder: Path, cwd: Path) -> Preloads:
+def preloads_of(
+    program: CapturedProgram, folder: Path, cwd: Path, named: Sequence[str] = ()
+) -> Preloads:
     """Name what a program needs as a run can import it.
 
     Args:
         folder: where files of ours may be written that do what no name can say.
         cwd: where the run's processes are started.
+        named: what the user has said to preload.
     """
+    others = {k: v for k, v in program.others.items() if is_setting(k)}
+    theirs = files_of(named, cwd)
+    others = _unset(others, theirs)
     own = {o.module: o.file for o in program.origins if _is_own_module(o)}
     found = dict(zip(own, preloads_for([*own.items()], cwd), strict=True))
     names: dict[str, None] = {}
@@ -53,7 +63,7 @@ def preloads_of(program: CapturedProgram, folder: Path, cwd: Path) -> Preloads:
             files.append(origin.file)
             remark = remark or f"{origin.module} is preloaded: {origin.why}"
         elif origin.module == _MAIN:
-            name, remark = _of_main(origin, program, folder, remark)
+            name, remark = _of_main(origin, program, folder, remark, others)
             files += [name] if name else []
         else:
             name = origin.library or origin.module
@@ -61,7 +71,30 @@ def preloads_of(program: CapturedProgram, folder: Path, cwd: Path) -> Preloads:
             names[name] = None
         if remark:
             said.append(remark)
-    return Preloads(tuple(names), tuple(dict.fromkeys(said)), tuple(files))
+    others = _unset(others, files)
+    ours = {k: v for k, v in others.items() if v.is_imported}
+    if ours:
+        names[written_beside(folder, FILE, text_that_sets(ours))] = None
+        said += [
+            f"Inductor's {key} is set by a preload: {v.said}" for key, v in ours.items()
+        ]
+    lacking = [_lacking(k, v) for k, v in others.items() if k not in ours]
+    return Preloads(tuple(names), tuple(dict.fromkeys(said)), tuple(lacking))
+
+
+def _unset(
+    settings: Mapping[str, SetAgain], files: Sequence[str]
+) -> dict[str, SetAgain]:
+    """Leave out what a file sets as it is imported."""
+    return {k: v for k, v in settings.items() if not any(sets(f, k) for f in files)}
+
+
+def _lacking(setting: str, value: SetAgain) -> str:
+    why = value.why_not or f"{value.name} is made only where the script itself runs"
+    return (
+        f"Inductor's {setting} is lacking: {why}, so no other process has it; write a "
+        "module that sets it as it is imported, and --preload that"
+    )
 
 
 def _is_own_module(origin: Origin) -> bool:
@@ -77,17 +110,29 @@ def _called(origin: Origin) -> str:
 
 
 def _of_main(
-    origin: Origin, program: CapturedProgram, folder: Path, called: str
+    origin: Origin,
+    program: CapturedProgram,
+    folder: Path,
+    called: str,
+    settings: Mapping[str, SetAgain],
 ) -> tuple[str, str]:
-    """Take out of the script what registers operators: all of it would run again."""
+    """Take out of the script what registers operators: all of it would run again.
+
+    Args:
+        settings: of Inductor, some of which may be things that the script defines.
+    """
     file = Path(origin.file)
     if not file.is_file():  # <stdin>, or what is typed after -c
         return "", f"{origin.why}: {_NO_FILE}"
     try:
-        text = _defining(read_source(file), str(file), program.custom)
+        own = _settable(file, settings)
+        ours = text_that_sets(own) if own else ""
+        text = _defining(read_source(file), str(file), program.custom, ours)
     except (OSError, SyntaxError) as error:
         advice = "put that into a module of its own, and --preload it"
         return "", f"{origin.why}: the script cannot be read: {error}; {advice}"
+    if not text.strip():
+        return "", called
     name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_definitions"
     written = written_beside(folder, name, text)
     where = f"in {file.name} itself; what defines it was copied to {written}"
@@ -100,17 +145,31 @@ _NO_FILE = (
 )
 
 
-def _defining(text: str, name: str, operators: Sequence[str]) -> str:
+def _settable(file: Path, settings: Mapping[str, SetAgain]) -> dict[str, SetAgain]:
+    """Choose settings to what a script's text defines, and does not set itself."""
+    kept = [s for s in statements_of(read_source(file), str(file)) if not s.is_main]
+    bound, text = {name for each in kept for name in each.binds}, text_of(kept)
+    own = {k: v for k, v in settings.items() if v.is_of_script and v.bound in bound}
+    return {k: v for k, v in own.items() if not text_sets(text, k)}
+
+
+def _defining(text: str, name: str, operators: Sequence[str], ours: str) -> str:
     """Slice a script to what registers ``operators`` and what changes the compiler.
 
     What it does for its own sake, to parse arguments say, or to run all this, is no
     part of it.
+
+    Args:
+        ours: statements that stay, with what they need of the script.
     """
+    length = text.count("\n") + 1
+    text += f"\n{ours}"
     statements = statements_of(text, name)
     nodes = {each.place: each.node for each in statements}
     compiles = [each.lines[0] for each in statements if _compiles(each.node)]
     all_of_it = definitions(Path(name), operators, text=text, acting=compiles)
-    without = [at for at in all_of_it.acts if not _defines(nodes[at])]
+    theirs = [at for at in all_of_it.acts if at[0] <= length]
+    without = [at for at in theirs if not _defines(nodes[at])]
     return definitions(
         Path(name), operators, text=text, without=without, acting=compiles
     ).text

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from shrinkfx.intake.set_again import SetAgain
 from shrinkfx.protocol.choices import InductorOptions
 
 BEGUN, ENDED, RAISED = "begun", "ended", "raised"
@@ -117,7 +118,7 @@ class CapturedProgram:
     Attributes:
         file: the ``.pt2``; None if torch could not save it, ``unsaved`` says why.
         custom: its operators that do not come with PyTorch.
-        not_carried: options of Inductor that are no plain values.
+        others: options of Inductor that are no plain values.
     """
 
     number: int
@@ -127,7 +128,7 @@ class CapturedProgram:
     operators: int
     custom: tuple[str, ...]
     inductor: InductorOptions
-    not_carried: tuple[str, ...]
+    others: Mapping[str, SetAgain]
     environment: Mapping[str, str]
     origins: tuple[Origin, ...]
 
@@ -142,7 +143,7 @@ class CapturedProgram:
             operators=data["operators"],
             custom=tuple(data["custom"]),
             inductor=data["inductor"],
-            not_carried=tuple(data["not_carried"]),
+            others={k: SetAgain(**each) for k, each in data["others"].items()},
             environment=data["environment"],
             origins=tuple(Origin(**each) for each in data["origins"]),
         )

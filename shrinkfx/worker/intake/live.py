@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 
+from .watching.by_import import ByImport, by_import
 from .watching.origins import Origin, in_inductor
 from .watching.settings import Settings, is_plain, is_same
 
@@ -16,12 +18,12 @@ class Live:
 
     Attributes:
         settings: those that are other than by default, and plain values.
-        others: names of those that are none.
+        others: those that are none, and how an import makes them.
         origins: modules whose code is in Inductor, in tables or in ``others``.
     """
 
     settings: Settings = field(default_factory=dict)
-    others: tuple[str, ...] = ()
+    others: Mapping[str, ByImport] = field(default_factory=dict)
     origins: tuple[Origin, ...] = ()
 
 
@@ -34,7 +36,8 @@ def live() -> Live:
     changed = {k: v for k, v in now.items() if _is_other(config, k, v)}
     plain = {k: v for k, v in changed.items() if is_plain(v)}
     others = {k: v for k, v in changed.items() if k not in plain}
-    return Live(plain, tuple(others), tuple(in_inductor(others.values())))
+    made = {k: by_import(v) for k, v in others.items()}
+    return Live(plain, made, tuple(in_inductor(others.values())))
 
 
 def _is_other(config: ModuleType, name: str, value: object) -> bool:

@@ -283,7 +283,7 @@ def _of_values(values: Iterable[object]) -> Iterator[Origin]:
             value = value.func if isinstance(value, partial) else value.__func__
         home = getattr(value, "__module__", None)
         if isinstance(home, str) and home and home.partition(".")[0] not in _ROOMS:
-            yield from _of_module(home, "its code is set in Inductor's configuration")
+            yield from _of_module(home, "its code is in a setting of Inductor")
 
 
 @cache

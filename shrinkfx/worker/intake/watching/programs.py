@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .by_import import ByImport, by_import
 from .counts import Counts
 from .diary import Diary, told, where
 from .origins import Origin, Origins
@@ -22,7 +23,7 @@ class ProgramRecord:
         unsaved: why there is no file.
         custom: its operators that do not come with PyTorch.
         inductor: settings that are other than PyTorch's own.
-        not_carried: names of such that are no plain values.
+        others: such that are no plain values, and how an import makes them.
     """
 
     program: int
@@ -30,7 +31,7 @@ class ProgramRecord:
     unsaved: str
     environment: Mapping[str, str]
     inductor: Settings = field(default_factory=dict)
-    not_carried: tuple[str, ...] = ()
+    others: Mapping[str, ByImport] = field(default_factory=dict)
     operators: int = 0
     custom: tuple[str, ...] = ()
     origins: tuple[Origin, ...] = ()
@@ -76,8 +77,8 @@ class Keeper:
         with told():
             settings = self._settings.changed(options)
             plain = {k: v for k, v in settings.items() if is_plain(v)}
-            others = tuple(name for name in settings if name not in plain)
-            record = replace(record, inductor=plain, not_carried=others)
+            others = {k: by_import(v) for k, v in settings.items() if k not in plain}
+            record = replace(record, inductor=plain, others=others)
         with told():
             record = replace(
                 record,

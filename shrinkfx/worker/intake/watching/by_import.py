@@ -1,0 +1,124 @@
+"""How an import makes a value again that is a function, a class or an object.
+
+What is found by its name in its module is that. Of an object of such a class the state
+is set again, if Python can write it down. Anything else lives in its process alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ByImport:
+    """How Python says a value, once its module is imported.
+
+    Attributes:
+        module: the name that it was imported by; ``__main__`` is a script itself.
+        name: of the function, the class or the object, within the module.
+        call: what makes an object of the class, ``()`` or ``.__new__``; '' if the name
+            is all of it.
+        state: attributes that are set then, each as Python writes it.
+        why_not: why no import makes it, in a few words; all else is empty then.
+    """
+
+    module: str = ""
+    name: str = ""
+    call: str = ""
+    state: Mapping[str, str] = field(default_factory=dict)
+    why_not: str = ""
+
+
+def by_import(value: object) -> ByImport:
+    """Say how an import makes a value."""
+    try:
+        return _by_name(value) or _as_object(value)
+    except Exception as error:  # noqa: BLE001 - classes of a user's own may do anything
+        return ByImport(why_not=f"it cannot be looked at: {type(error).__name__}")
+
+
+def _by_name(value: object) -> ByImport | None:
+    module = getattr(value, "__module__", None)
+    name = getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str):
+        return None
+    held: object = sys.modules.get(module)
+    for part in name.split("."):
+        held = getattr(held, part, None)
+    return ByImport(module, name) if held is value else None
+
+
+def _as_object(value: object) -> ByImport:
+    """Make an object of its class and set its state, as unpickling does."""
+    known = _bound_in_its_module(value)
+    if known is not None:
+        return known
+    name = getattr(value, "__qualname__", "")
+    if inspect.ismethod(value):
+        return ByImport(why_not=f"it is {name} of an object")
+    if name:
+        what = "a lambda" if name.endswith("<lambda>") else name
+        return ByImport(why_not=f"it is {what}, which no module has by a name")
+    kind = type(value)
+    who = f"it is an object of {kind.__qualname__}"
+    if _by_name(kind) is None:
+        return ByImport(why_not=f"{who}, a class made in a function")
+    made_by = object.__reduce_ex__(value, 2)
+    how, given, state = (*made_by, None)[:3]
+    is_plain = getattr(how, "__name__", "") == "__newobj__" and given == (kind,)
+    if not is_plain or any(made_by[3:]):
+        return ByImport(why_not=f"{who}, which holds more than attributes")
+    if state is not None and not isinstance(state, dict):
+        return ByImport(why_not=f"{who}, which has slots")
+    texts = {name: _written(held) for name, held in (state or {}).items()}
+    for name, text in texts.items():
+        if text is None or not name.isidentifier():
+            return ByImport(why_not=f"{who}, whose {name} is no plain value")
+    call = "()" if _takes_nothing(kind) else ".__new__"
+    known_texts = {name: text for name, text in texts.items() if text is not None}
+    return ByImport(kind.__module__, kind.__qualname__, call, known_texts)
+
+
+def _bound_in_its_module(value: object) -> ByImport | None:
+    """Find the name that the text of its module gives it; a script would run again."""
+    module = getattr(value, "__module__", "")
+    names = vars(sys.modules[module]) if module in sys.modules else {}
+    file = names.get("__file__")
+    if module == "__main__" or not isinstance(file, str) or not os.path.isfile(file):
+        return None
+    held = [name for name, one in names.items() if one is value]
+    if not held:
+        return None
+    with open(file, "rb") as source:
+        body = ast.parse(source.read()).body
+    bound = {
+        part.id
+        for node in body
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }
+    return next((ByImport(module, name) for name in held if name in bound), None)
+
+
+def _takes_nothing(kind: type) -> bool:
+    try:
+        inspect.signature(kind).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _written(value: object) -> str | None:
+    """Write a plain value in Python; None if that does not read as the same."""
+    try:
+        text = repr(value)
+        read = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return text if type(read) is type(value) and read == value else None
