@@ -28,7 +28,7 @@ from shrinkfx.program.namespaces import PYTORCHS
 from shrinkfx.program.words import first_line
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.listed import Listed
-from shrinkfx.protocol.operators import OF_VALUES
+from shrinkfx.protocol.operators import What
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.judging import confirm_plainly, fails_plainly
 from shrinkfx.run.oracles import asking_ahead, oracle_for
@@ -164,7 +164,7 @@ def _within_bounds(subject: Subject, best: Candidate) -> Subject:
     astray = {
         found.operator
         for found in subject.other_causes.examined
-        if found.what in OF_VALUES
+        if found.what is What.STRAYS
     }
     return subject.with_options(bounded=tuple(sorted(custom - astray)))
 

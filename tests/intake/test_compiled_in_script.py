@@ -42,7 +42,7 @@ def test_call_that_compiles_is_taken_out_of_the_script(
         operators=1,
         custom=("mine::mix",),
         inductor={},
-        not_carried=(),
+        others={},
         environment={},
         origins=(origin,),
     )

@@ -192,7 +192,7 @@ def test_what_operators_are_wrong_about_stays_the_same(tmp_path: Path) -> None:
 def test_custom_operators_stay_within_what_they_are_given(tmp_path: Path) -> None:
     """Not those of which it is known that the original's do not."""
     tanh = "aten.tanh.default"
-    for what, bounded in ((What.WRITES, (tanh,)), (What.STRAYS, ())):
+    for what, bounded in ((What.LAYOUT, (tanh,)), (What.STRAYS, ())):
         causes = OtherCauses(examined=(OperatorFinding(tanh, what, "tanh"),))
         worker = Worker(lambda _: True)
         with pytest.MonkeyPatch.context() as patch:

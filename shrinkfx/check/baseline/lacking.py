@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import NotCuttable, NotReproducible
+from shrinkfx.wording import Flag, Words
 
 
 @contextmanager
@@ -21,7 +22,7 @@ def telling(lacking: Sequence[str]) -> Iterator[None]:
     except NotCuttable:
         raise
     except NotReproducible as error:
-        advice = "\n".join([*lacking, error.advice])
+        advice = Words.lines([*lacking, error.advice])
         so = error.wanted, error.runs, error.seen, advice, error.seconds
         raise NotReproducible(*so) from error
 
@@ -41,5 +42,7 @@ def require_failure(client: CheckClient, wanted: str) -> None:
         raise NotReproducible(wanted, seen.runs, [seen.in_words], _ALL_THE_SAME)
 
 
-_ALL_THE_SAME = "to run it more often all the same: --baseline-runs 100"
+_ALL_THE_SAME = Words(
+    "to run it more often all the same: ", Flag("--baseline-runs", 100)
+)
 """Which is had without that look."""
