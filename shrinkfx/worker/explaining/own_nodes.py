@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from enum import Enum, auto
+from functools import cache
 from types import FrameType
 from typing import Any
 from unittest import mock
@@ -51,9 +53,10 @@ class OwnNodes:
         own = False
         while frame is not None and frame is not self._outside:
             code = frame.f_code
-            if _module(frame).startswith(_EXPORT):
+            whose = _whose(code.co_filename, _module(frame))
+            if whose is _Whose.EXPORTS:
                 return False
-            if _is_users(frame):
+            if whose is _Whose.USERS:
                 own = True
             elif code.co_name in _FOR_ANOTHER and code.co_argcount > 1:
                 other = frame.f_locals.get(code.co_varnames[1])
@@ -73,7 +76,8 @@ def own_nodes() -> Iterator[OwnNodes]:
 
     def create_node(graph: fx.Graph, *args: Any, **kwargs: Any) -> fx.Node:
         made = make(graph, *args, **kwargs)
-        found.see(made)
+        if made.op == "call_function":
+            found.see(made)
         return made
 
     def set_attribute(node: fx.Node, name: str, value: Any) -> None:
@@ -91,19 +95,32 @@ def own_nodes() -> Iterator[OwnNodes]:
 def _outside() -> FrameType | None:
     """Find who has called this tool: what is outside of that compiles nothing."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_users(frame):
+    while frame is not None:
+        if _whose(frame.f_code.co_filename, _module(frame)) is _Whose.USERS:
+            break
         frame = frame.f_back
     return frame
 
 
-def _is_users(frame: FrameType) -> bool:
-    """Tell a frame that is neither PyTorch's nor the standard library's."""
-    if frame.f_code.co_filename.startswith("<"):
-        return False  # generated: a graph as Python, an import
-    package = _module(frame).partition(".")[0]
-    if package == "__main__":
-        return True
-    return package not in _PYTORCHS and package not in sys.stdlib_module_names
+class _Whose(Enum):
+    """Whose code a frame is of."""
+
+    USERS = auto()
+    EXPORTS = auto()
+    NOBODYS = auto()
+
+
+@cache
+def _whose(file: str, module: str) -> _Whose:
+    """Tell code that is neither PyTorch's nor the standard library's: a user's."""
+    if module.startswith(_EXPORT):
+        return _Whose.EXPORTS
+    package = module.partition(".")[0]
+    is_known = package in _PYTORCHS or package in sys.stdlib_module_names
+    # Code without a file is generated: a graph as Python, an import.
+    if file.startswith("<") or (is_known and package != "__main__"):
+        return _Whose.NOBODYS
+    return _Whose.USERS
 
 
 def _module(frame: FrameType) -> str:
