@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,9 @@ import shrinkfx
 from shrinkfx import api
 from shrinkfx.api import reducing
 from shrinkfx.errors import UsageError
+from shrinkfx.events import Listener
 from shrinkfx.options.options import Options
+from shrinkfx.run.folder import at_work
 
 CHECKED = {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
 
@@ -88,3 +91,23 @@ def test_check_inputs_has_inputs_checked(
     shrinkfx.minify(model, out=tmp_path / "out", **more)
     wanted = environment if expected is None else expected
     assert asked[0].environment == wanted
+
+
+def test_interrupt_goes_up_with_the_way_on_and_not_with_what_it_met(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inside(options: Options, folder: Path, listener: Listener) -> None:
+        with at_work(options, folder, listener):
+            try:
+                raise OSError("handled")
+            except OSError:
+                raise KeyboardInterrupt  # noqa: B904 - as Ctrl-C does
+
+    monkeypatch.setattr(reducing, "run", inside)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        shrinkfx.minify(model, out=tmp_path / "out")
+    told = "".join(traceback.format_exception(caught.value)).splitlines()
+    assert told[-1] == f"to go on from here: shrinkfx --resume {tmp_path / 'out'}"
+    frames = [line for line in told if line.startswith("  File ")]
+    assert len(frames) == 2, told
+    assert "in minify" in frames[1]

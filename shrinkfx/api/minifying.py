@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,10 +179,13 @@ def minify(
         anonymous=anonymous,
         command=command,
     )
-    with shown(listener, quiet=quiet) as told:
-        reduction = (
-            reduce(options, told) if given.is_path else _reduce(given, options, told)
-        )
+    try:
+        with shown(listener, quiet=quiet) as told:
+            work = reduce if given.is_path else partial(_reduce, given)
+            reduction = work(options, told)
+    except KeyboardInterrupt as error:
+        # What this was at tells nobody anything: how to go on is seen without that.
+        raise error.with_traceback(None) from None
     if listener is None and not quiet:
         sum_up(str(reduction))
     return reduction

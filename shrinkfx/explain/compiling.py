@@ -118,13 +118,18 @@ def _of_compiler(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
     complaint = (triton(text) or gcc(text)) if _is_of_compiler(text) else None
     kernel = _kernel(complaint, traces)
     guilty = _of_kernel(minimum.candidate, kernel, traces) if kernel else ()
+    guilty = guilty or _blamed(minimum, ending, traces)
+    is_own = traces.is_own and not kernel
     doing = phase(raised.frames)
     if complaint is not None:
         doing = (
             "Triton's compilation" if triton(text) else _compiler_or_linker(complaint)
         )
     return Halted(
-        guilty=guilty or _blamed(minimum, ending, traces),
+        guilty=() if is_own else guilty,
+        calls=traces.at_work if not kernel else "",
+        comes_of=_at_work(minimum.candidate, traces) if not kernel else (),
+        is_own=is_own,
         doing=doing or "compilation",
         place="" if complaint else innermost(raised.frames),
         said=complaint.text if complaint else _said(raised.type, text),
@@ -132,6 +137,13 @@ def _of_compiler(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
         code=code_of(complaint, traces.excerpt) if complaint else (),
         file=Path(complaint.file).name if complaint else "",
     )
+
+
+def _at_work(candidate: Candidate, traces: Traces) -> tuple[Operator, ...]:
+    """List what the node comes of that it was at work on, as PyTorch has noted."""
+    if traces.is_own or not traces.raised_at:
+        return ()
+    return operators_among(candidate, traces.raised_at[0])
 
 
 _COMPILERS_OWN = re.compile(r"CppCompileError|C\+\+ compile error|\bat \d+:\d+:\n")

@@ -44,6 +44,7 @@ class Evidence:
         launches: the compiled program's kernels, in the order of their launches.
         text: what the run has said.
         raised_at: nodes that the compiler was at work on, the innermost call's first.
+        is_own: code of a user's own has put the innermost one there, and says of what.
         kernel: the one that it was at work on, or ''.
         launch: which of the launches of the kernel that is named, from 1; 0: unknown.
         printed: what a run wrote that prints each launch before and after.
@@ -63,6 +64,7 @@ class Evidence:
     stopped: str = ""
     mismatched: tuple[str, ...] = ()
     code: tuple[Code, ...] = ()
+    is_own: bool = False
     differing: tuple[str, ...] = ()
     agreeing: tuple[str, ...] = ()
 
@@ -70,7 +72,7 @@ class Evidence:
     def of(cls, traces: Traces) -> Self:
         """Take what the worker has left."""
         said = traces.message, traces.raised_at, traces.kernel, traces.launch
-        return cls(traces.launches, *said, code=traces.code)
+        return cls(traces.launches, *said, code=traces.code, is_own=traces.is_own)
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def _accusations(
         yield from divergence(skeleton, evidence.differing, evidence.agreeing)
     for weight, names in zip((1.0, 0.5), evidence.raised_at, strict=False):
         for name in names:
-            yield name, weight, _AT_WORK
+            yield name, weight, _REWRITTEN if evidence.is_own else _AT_WORK
     yield from _of_words(evidence, skeleton)
     if number := _named(evidence):
         sure = 1.0 if _USERS in evidence.text else 0.9
@@ -168,6 +170,7 @@ _FAULTED = 0.8
 """For what a kernel computes in which the process has died."""
 
 _AT_WORK = "is what the compiler was at work on"
+_REWRITTEN = "was rewritten by code other than PyTorch's"
 _RESULT_OF = re.compile(
     r"\(result of ([^()]+)\)|^Error in op: (?:torch\.ops\.)?(\S+)", re.MULTILINE
 )

@@ -41,7 +41,7 @@ class BudgetOptions:
         metavar="M",
         help="end after M minutes, baseline and verification included: "
         "[what can be done without](#few-minutes) is left out, and time for a verified "
-        "repro is kept",
+        "repro is kept; to see that fail once may take longer",
         beside_resume=True,
         check=above_zero,
         common=True,

@@ -54,6 +54,9 @@ class Traces(Message):
         launch: which of the launches of the kernel that is named, from 1; 0: unknown.
         excerpt: generated code that g++ refuses, or None.
         code: of kernels, where the process was about to run them.
+        at_work: what the compiler was at work on calls in Inductor's graph:
+            ``aten.lerp.Tensor``; '' where it is no single one.
+        is_own: code of a user's own has put that into the graph.
     """
 
     launches: tuple[Launch, ...] = ()
@@ -63,6 +66,8 @@ class Traces(Message):
     launch: int = 0
     excerpt: Excerpt | None = None
     code: tuple[Code, ...] = ()
+    at_work: str = ""
+    is_own: bool = False
 
 
 @dataclass(frozen=True)

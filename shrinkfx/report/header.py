@@ -78,6 +78,9 @@ def _stopped(record: RunRecord) -> list[str]:
     return textwrap.wrap(_without_folders(said), 84)
 
 
+ABOUT_ITSELF = ("Run", "Expect", "Seen on", "Made by", "Within", "Beside")
+"""Fields of a header in which no failure is told: they are in words of this tool."""
+
 _SCREEN = 24
 """Lines that are seen at once."""
 

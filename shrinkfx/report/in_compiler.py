@@ -33,7 +33,14 @@ def whose(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
 
 def sentence(found: InCompiler, *, anonymous: bool = False) -> str:
     """Say what a repro has shown that does not fail without it."""
-    return f"{told(found, anonymous=anonymous)}; without that it does not fail."
+    return f"{begun(told(found, anonymous=anonymous))}; without that it does not fail."
+
+
+def begun(text: str) -> str:
+    """Begin a sentence with it; a file's name stays as it is."""
+    if text.startswith(_NOT_NAMED):
+        return f"{text[:1].upper()}{text[1:]}"
+    return text
 
 
 def _parts(found: InCompiler, mark: str) -> Iterator[str]:

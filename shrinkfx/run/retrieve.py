@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, RepeatedOracle
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import LoadError, ShrinkfxError, UsageError
 from shrinkfx.events import Listener
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
@@ -35,6 +38,9 @@ from shrinkfx.run.result import verify, write
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.unchanged import require_schema
 from shrinkfx.wording import Flag, Words
+
+_FOLDER = "candidate-"
+"""How the name of a candidate's folder begins, in that of its run."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +81,12 @@ def retrieve(met: Met, folder: Path, listener: Listener) -> Retrieved:
         UsageError: the program is read as another one than it was then.
     """
     asked, options, settings = met.asked, met.options, met.baseline
-    out = folder / f"candidate-{asked.digest[:DIGITS]}"
+    out = folder / f"{_FOLDER}{asked.digest[:DIGITS]}"
     context = RunContext(options, out, listener)
     checked = CheckOptions.from_json(settings["options"])
     guarded = checked.guard_pages is not Guard.OFF
-    with server_for(options, GUARDED_WORKER if guarded else WORKER) as server:
+    kind = GUARDED_WORKER if guarded else WORKER
+    with _whole_or_gone(folder, out), server_for(options, kind) as server:
         meter = context.meters["verify"]
         limits = context.limits(BASELINE_TIMEOUT_S)
         client = CheckClient(server, limits, checked, meter)
@@ -93,6 +100,28 @@ def retrieve(met: Met, folder: Path, listener: Listener) -> Retrieved:
         shown = seen.signature or wanted
         subject = _subject(client, described, shown.alone, rate)
         return _write(context, server, subject, candidate, seen)
+
+
+@contextlib.contextmanager
+def _whole_or_gone(folder: Path, out: Path) -> Iterator[None]:
+    """Leave no folder of a candidate that is not written to its end.
+
+    One that an earlier time has left is left. What was asked for can be asked again.
+    """
+    was_there = out.exists()
+    try:
+        yield
+    except (ShrinkfxError, KeyboardInterrupt) as error:
+        if not was_there:
+            shutil.rmtree(out, ignore_errors=True)
+        if not isinstance(error, (UsageError, LoadError)):
+            digest = out.name.removeprefix(_FOLDER)
+            again = shlex.join(
+                ["shrinkfx", "--candidate", digest, "--out", str(folder)]
+            )
+            kept = "" if was_there else "nothing is kept of it; "
+            error.add_note(f"{kept}to begin anew: {again}")
+        raise
 
 
 def _subject(

@@ -276,3 +276,35 @@ def test_it_is_said_why_nobody_knows_where_it_stops(then: Ending, why: str) -> N
     assert not found.cause
     (unknown,) = found.unknown
     assert unknown.startswith(f"where it stops: {why}")
+
+
+def lowering(calls: str, *, is_own: bool = False) -> Halted:
+    traces = Traces(raised_at=(("tanh",),), at_work=calls, is_own=is_own)
+    return explain(traces, raised(recorded("lowering/alone")))
+
+
+@pytest.mark.parametrize(
+    ("calls", "named"),
+    [
+        ("aten.tanh.default", "aten.tanh.default"),
+        ("aten.exp.default", "aten.exp.default, of aten.tanh.default,"),
+    ],
+)
+def test_what_is_lowered_is_named_by_what_it_calls(calls: str, named: str) -> None:
+    found = lowering(calls)
+    assert [operator.name for operator in found.guilty] == ["tanh"]
+    assert found.cause[0].startswith(f"Lowering of {named} fails: NotImplemented")
+
+
+def test_no_operator_is_guilty_of_what_a_users_pass_has_put_there() -> None:
+    found = lowering("aten.lerp.Tensor", is_own=True)
+    assert found.guilty == ()
+    assert found.comes_of == ()
+    what = "aten.lerp.Tensor, which code other than PyTorch's put there, fails: "
+    assert found.cause[0].startswith(f"Lowering of {what}")
+
+
+def test_what_comes_of_no_operator_left_is_not_said_to() -> None:
+    traces = Traces(raised_at=(("gone",),), at_work="aten.copy_.default")
+    found = explain(traces, raised(recorded("lowering/alone")))
+    assert found.cause[0].startswith("Lowering of aten.copy_.default fails: ")

@@ -178,6 +178,13 @@ def test_compile_error_is_blamed_on_the_node_at_work() -> None:
     assert weights == {"tanh": 1.0, "add": 0.7, "add_1": 0.7}
 
 
+def test_what_a_users_pass_has_rewritten_is_not_said_to_be_at_work() -> None:
+    evidence = Evidence(raised_at=(("tanh",),), is_own=True)
+    (found,) = suspects(evidence, PROGRAM, BUILD)
+    assert found.node == "tanh"
+    assert "rewritten by code other than PyTorch's" in str(found)
+
+
 def test_liar_is_sure_where_memory_is_broken_and_an_aside_while_compiling() -> None:
     evidence = Evidence(mismatched=("flip",))
     assert blamed(evidence, FAULT) == blamed(evidence, CORRUPTION) == {"flip": 1.0}

@@ -175,6 +175,40 @@ def test_script_that_fails_after_all_has_ended_well_is_asked_for_its_last_call(
     assert "ended well, and the script with exit code 1" in came.said[-1]
 
 
+INSTALLED = """\
+def outer(package): return inner(package)
+def inner(package): return package()
+"""
+
+
+@pytest.mark.parametrize(
+    ("submitted", "place"),
+    [
+        ("package", ""),  # nobody's line has called it: a pool was handed it
+        ("lambda: package()", " (serve.py:15)"),
+        ("lambda: helper.outer(package)", " (serve.py:15)"),
+        ("helper.outer, package", " (helper.py:1)"),
+        ("functools.partial(helper.inner, package)", " (helper.py:2)"),
+    ],
+)
+def test_line_that_calls_is_not_one_of_the_standard_library(
+    captured: Callable[..., Captured], tmp_path: Path, submitted: str, place: str
+) -> None:
+    packages = tmp_path / "env" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "helper.py").write_text(INSTALLED)
+    came = captured(
+        "import functools; from concurrent.futures import ThreadPoolExecutor\n"
+        f"sys.path.append({str(packages)!r}); import helper\n"
+        "package = aoti_load_package(compiled('call:raise'))\n"
+        "with ThreadPoolExecutor() as pool:\n"
+        f"    pool.submit({submitted}).result()\n"
+    )
+    assert came.said[-1] == (
+        f"captured: call 1 of program 1{place} raised RuntimeError: call failed"
+    )
+
+
 def test_of_several_programs_the_one_that_failed_is_reduced(
     captured: Callable[..., Captured],
 ) -> None:

@@ -448,6 +448,45 @@ def test_issue_that_takes_code_in_the_compiler_is_for_who_wrote_that() -> None:
     assert "post_grad_custom_post_pass" in anonymous
 
 
+TWICE = "InductorError: AssertionError: both a fallback and a decomp for "
+
+
+@pytest.mark.parametrize(
+    ("own", "anonymous", "error", "title"),
+    [
+        (
+            *(False, True, f"{TWICE}op"),
+            "A preload sets post_grad_custom_post_pass (AOTInductor: fails to compile: "
+            "both a fallback and a decomp for op)",
+        ),
+        (
+            *(False, True, f"{TWICE}same op: aten.lerp.Tensor"),
+            "A preload sets post_grad_custom_post_pass (AOTInductor: fails to compile)",
+        ),
+        (
+            *(False, False, f"{TWICE}same op: aten.lerp.Tensor"),
+            "passes.py sets post_grad_custom_post_pass (AOTInductor: fails to compile)",
+        ),
+        (
+            *(None, False, f"{TWICE}same op: aten.lerp.Tensor, and more than that"),
+            "[AOTInductor] aten.bmm: fails to compile: both a fallback and a decomp "
+            "for same op: aten.lerp.Tensor, and more than that",
+        ),
+    ],
+)
+def test_title_leaves_out_a_part_before_it_is_cut(
+    own: bool | None, error: str, title: str, *, anonymous: bool
+) -> None:
+    facts = with_own(own, anonymous=anonymous)
+    facts = replace(facts, kind=Kind.COMPILE_ERROR, said=error)
+    assert title_of(facts, EXPLAINED, Traits(dtype="float16", dynamic=True)) == title
+
+
+def test_sentence_on_a_preload_begins_as_one() -> None:
+    assert sentence(OWN, anonymous=True).startswith("A preload sets ")
+    assert sentence(OWN).startswith("passes.py sets ")
+
+
 def test_code_in_the_compiler_that_may_not_matter_is_told_of_and_no_more() -> None:
     text = text_of(with_own(None))
     assert text.startswith("# [AOTInductor] aten.bmm")

@@ -18,7 +18,9 @@ from shrinkfx.report.explanation.chain import Layout
 from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.page.anonymous import anonymous
 from shrinkfx.report.page.names import new_names
+from shrinkfx.report.page.record import Run
 from shrinkfx.report.written import EMBEDDED
 from shrinkfx.run.reporting import report_folder
 from shrinkfx.testing import feed, operator, skeleton
@@ -197,6 +199,43 @@ def test_result_has_the_names_of_its_repro(out: Path) -> None:
     assert "zz_given: " in report_folder(out, ignore).read_text()
 
 
+HEADER = """\
+# compile-error in AOTInductor (compile): reduced from 12 operators to 3.
+#
+# InductorError: RuntimeError: index out of bounds at run time
+#
+# Run:     python repro.py
+# Expect:  the error above;
+#          once the bug is fixed it prints "no longer fails" and exits with 0.
+# Failure: compile-error | compile | InductorError | index out of bounds
+# Cause:   a preload sets post_grad_custom_pre_pass; without that it passes.
+# Seen on: torch 2.13.0
+# Made by: shrinkfx ... --preload ... --anonymous --hush ... --out ...
+# Within:  the modules passes, quux
+
+import torch
+"""
+"""That a model has parts called ``out``, ``time`` and ``hush`` changes none of it."""
+
+
+def test_page_shows_the_text_of_the_repro() -> None:
+    scopes = {"a": "out.0", "b": "time", "c": "hush"}
+    calls = {
+        name: operator("x", target="aten.add.Tensor", scope=scope)
+        for name, scope in scopes.items()
+    }
+    run = Run("unet.pt2", program=skeleton({"x": "", **calls}), repro=HEADER)
+    assert anonymous(run, {}, ["passes", "quux"]).repro == HEADER
+
+
+def test_name_in_the_failures_words_is_on_no_page() -> None:
+    program = skeleton({"dosage_ids": "", "add": operator("dosage_ids")})
+    script = HEADER.replace("index out", "dosage_ids is out")
+    shown = anonymous(Run("unet.pt2", program=program, repro=script), {}, []).repro
+    assert "dosage" not in shown
+    assert "RuntimeError: input_0 is out of bounds" in shown
+
+
 # --- names
 
 
@@ -221,6 +260,7 @@ def names(*, files: tuple[str, ...] = (), **nodes: str | Node) -> Skeleton:
         ("in decoder.0.attn", "in m1.0.m2"),
         ("its bias_table is", "its weight_4 is"),
         ("serve.py", "FILE"),
+        ("--decoder and --serve.py stay", "--decoder and --serve.py stay"),
     ],
 )
 def test_words_are_replaced_whole(text: str, shown: str) -> None:

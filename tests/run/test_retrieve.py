@@ -15,7 +15,7 @@ from support.doubles import FakeServer
 
 from shrinkfx.check.client.server import WORKER
 from shrinkfx.check.oracle import CheckClient, Limits, runs_to_be_sure
-from shrinkfx.errors import LoadError, UsageError
+from shrinkfx.errors import LoadError, UsageError, WorkerError
 from shrinkfx.events import ignore
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
@@ -23,6 +23,7 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.report.summary import DIGITS
 from shrinkfx.run.asked_for import described
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.retrieve import find, retrieve, see_again
@@ -169,6 +170,38 @@ def test_candidate_is_run_with_the_options_of_its_run(
     with pytest.raises(Stopped):
         retrieve(find(tmp_path, digest), tmp_path, ignore)
     assert commands == [WORKER]
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), WorkerError("it died")])
+def test_candidate_that_is_cut_short_leaves_nothing_and_says_what_to_do(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    raised: BaseException,
+    *,
+    was_there: bool,
+) -> None:
+    (digest,) = noted(tmp_path, [CRASH])
+    out = tmp_path / f"candidate-{digest[:DIGITS]}"
+    if was_there:
+        out.mkdir()
+        (out / "repro.py").write_text("of an earlier time")
+
+    @contextmanager
+    def server_for(*_: object) -> Iterator[None]:
+        out.mkdir(exist_ok=True)
+        (out / "minimal.pt2").touch()
+        raise type(raised)(*raised.args)
+        yield
+
+    monkeypatch.setattr("shrinkfx.run.retrieve.server_for", server_for)
+    with pytest.raises(type(raised)) as caught:
+        retrieve(find(tmp_path, digest), tmp_path, ignore)
+    (note,) = caught.value.__notes__
+    again = f"shrinkfx --candidate {digest[:DIGITS]} --out {tmp_path}"
+    assert note.endswith(f"to begin anew: {again}")
+    assert ("nothing is kept" in note) is not was_there
+    assert (out / "repro.py").exists() is out.exists() is was_there
 
 
 def test_unknown_candidate_of_a_run_without_by_catch(tmp_path: Path) -> None:

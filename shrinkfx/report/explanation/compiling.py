@@ -19,6 +19,11 @@ class Halted(Message):
         doing: what was being done: ``lowering``, ``a post-grad pass``; '' if unknown.
         place: ``torch/_inductor/lowering.py:cumsum``, the function that raised, or ''.
         said: the first line of the error.
+        calls: what it was at calls, as Inductor's graph has it: ``aten.lerp.Tensor``;
+            '' where that is no single thing.
+        comes_of: operators of the program that this was made of.
+        is_own: code of a user's own has put that into the graph: no operator of the
+            program is guilty.
         kernel: that was compiled or run, or ''; ``launch`` from 1, of ``launches``.
         before: that launch was yet to come.
         code: generated lines around the one at fault; ``file`` that their numbers are
@@ -38,6 +43,9 @@ class Halted(Message):
     file: str = ""
     eager_fails: bool = False
     unknown: tuple[str, ...] = ()
+    calls: str = ""
+    comes_of: tuple[Operator, ...] = ()
+    is_own: bool = False
 
     @property
     def cause(self) -> tuple[str, ...]:
@@ -48,8 +56,7 @@ class Halted(Message):
 
     def _what(self) -> str:
         what = named(self.guilty)
-        one = "one of " if len(self.guilty) > 1 else ""
-        of = f" of {one}{what}" if what else ""
+        of = f" of {self._of(what)}" if what or self.calls else ""
         if self.kernel:
             several = self.launch and self.launches > 1
             launch = f" (launch {self.launch} of {self.launches})" if several else ""
@@ -60,6 +67,17 @@ class Halted(Message):
         said = f": {said}" if said else ""
         said += "" if said.endswith(("!", "?")) else "."
         return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{said}"
+
+    def _of(self, what: str) -> str:
+        """Name what it was at; of which operator that comes where it is another."""
+        if self.is_own:
+            return f"{self.calls}, which code other than PyTorch's put there,"
+        same = [one for one in self.comes_of if one.operator == self.calls]
+        if not self.calls or (same and same == [*self.guilty]):
+            return f"one of {what}" if len(self.guilty) > 1 else what
+        if same or not self.comes_of:
+            return str(same[0]) if len(same) == 1 else self.calls
+        return f"{self.calls}, of {named(self.comes_of)},"
 
     def _where(self) -> str:
         at = next((line for line in self.code if line.at_fault), None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.in_compiler import begun
 from shrinkfx.report.in_compiler import told as said_of_own
 from shrinkfx.report.issue.code import Traits
 from shrinkfx.report.issue.facts import IssueFacts
@@ -24,21 +25,23 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     """Name the failure as a list of issues does."""
     if (wrong := addressed_to(explanation)) is not None:
         what = f"{wrong.name}: its {wrong.what} is wrong"
-        return _cut(f"{what} (AOTInductor: {_in_short(facts)})", _TITLE)
+        return _fitting(f"{what} (AOTInductor: {said})" for said in _in_short(facts))
     if facts.needs_own:
-        what = said_of_own(facts.in_compiler, anonymous=facts.anonymous)
-        short_of_it = f" (AOTInductor: {_in_short(facts)})"
-        whole = f"{what}; without that nothing fails{short_of_it}"
-        return whole if len(whole) <= _TITLE else _cut(what + short_of_it, _TITLE)
+        what = begun(said_of_own(facts.in_compiler, anonymous=facts.anonymous))
+        said = _in_short(facts)
+        whole = f"{what}; without that nothing fails (AOTInductor: {said[0]})"
+        said += [_FAILS[facts.kind]] if facts.kind in _FAILS else []
+        return _fitting([whole, *(f"{what} (AOTInductor: {text})" for text in said)])
     names = operators(facts, explanation)
     what = " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"
     beside = [traits.dtype, "dynamic shapes" if traits.dynamic else ""]
     beside += [f"{traits.writes} written in place" if traits.writes else ""]
     on = ", ".join(filter(None, beside))
-    what += f" ({on})" if on else ""
+    whats = [f"{what} ({on})", what] if on else [what]
     if explanation.values is not None and explanation.values.missized:
-        what = "a dynamic size is worked out wrongly"
-    return _cut(f"[AOTInductor] {what}: {_in_short(facts)}", _TITLE)
+        whats = ["a dynamic size is worked out wrongly"]
+    said = _in_short(facts)
+    return _fitting(f"[AOTInductor] {what}: {text}" for what in whats for text in said)
 
 
 def operators(facts: IssueFacts, explanation: Explanation) -> list[str]:
@@ -53,7 +56,31 @@ def _does_something(name: str) -> bool:
     return not name.startswith(("<built-in", "<function"))
 
 
-def _in_short(facts: IssueFacts) -> str:
+def _fitting(titles: Iterable[str]) -> str:
+    """Take the first that is no longer than a title; else begin the last one."""
+    known = [*titles]
+    fitting = (title for title in known if len(title) <= _TITLE)
+    return next(fitting, _cut(known[-1], _TITLE))
+
+
+def _in_short(facts: IssueFacts) -> list[str]:
+    """Say how it fails; and say it shorter, without what class its error is of."""
+    said = _in_words(facts)
+    bare = _CLASSES.sub("", said) or said
+    fails = f"{_FAILS[facts.kind]}: " if facts.kind in _FAILS else ""
+    return [f"{fails}{text}" for text in dict.fromkeys([said, bare])]
+
+
+_FAILS = {
+    Kind.COMPILE_ERROR: "fails to compile",
+    Kind.LOAD_ERROR: "compiled package does not load",
+}
+"""What an error is in the way of, which says it without its words."""
+
+_CLASSES = re.compile(r"^(?:[\w.]*(?:Error|Exception): )+")
+
+
+def _in_words(facts: IssueFacts) -> str:
     first = _first_line(facts.said)
     match facts.kind:
         case Kind.MISMATCH:
@@ -70,10 +97,6 @@ def _in_short(facts: IssueFacts) -> str:
             return f"crash at {_when(facts.stage)} time ({first})"
         case Kind.CHECK_INPUTS:
             return "valid inputs are refused by AOTI_RUNTIME_CHECK_INPUTS=1"
-        case Kind.COMPILE_ERROR:
-            return f"fails to compile: {_message(first)}"
-        case Kind.LOAD_ERROR:
-            return f"compiled package does not load: {_message(first)}"
     return f"{_message(first)}"
 
 

@@ -12,7 +12,7 @@ from shrinkfx.protocol.operators import OF_VALUES, What, differing
 from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.in_compiler import told, whose
+from shrinkfx.report.in_compiler import begun, told, whose
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.opcheck import opcheck_of
 from shrinkfx.report.issue.plain import short
@@ -104,7 +104,7 @@ def address_of_own(facts: IssueFacts) -> str:
     does = told(known, anonymous=anonymous, mark="`")
     return (
         f"> **For whoever wrote {whom}: do not file this with PyTorch as it is.** "
-        f"{does[:1].upper()}{does[1:]}, so that code which is none of PyTorch's is a "
+        f"{begun(does)}, so that code which is none of PyTorch's is a "
         "part of the compiler, and the script does not fail without that. See whether "
         "that code is right: only if it is, what fails is PyTorch's."
     )

@@ -20,6 +20,7 @@ from shrinkfx.report.explanation.guide import Row
 from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.header import ABOUT_ITSELF
 from shrinkfx.report.issue.cause import is_triton
 from shrinkfx.report.issue.plain import without_origins, without_paths, without_values
 from shrinkfx.report.issue.renaming import with_new_names
@@ -174,10 +175,23 @@ def _suspected(told: Suspected, new: NewNames) -> Suspected:
 
 
 def _repro(script: str, new: NewNames) -> str:
-    """Rename in the header what its failure's own words have; the rest is verified."""
+    """Show it as it is, but for names of what was cut away in words on its failure.
+
+    What a header says of the script itself has none of these.
+    """
     lines = script.splitlines(keepends=True)
     head = next((i for i, line in enumerate(lines) if line[:1] != "#"), len(lines))
-    return "".join([*map(new.replaced, lines[:head]), *lines[head:]])
+    shown, is_ours = [], False
+    for line in lines[:head]:
+        began = _FIELD.match(line)
+        if began is not None or not _GOES_ON.match(line):
+            is_ours = began is not None and began[1] in ABOUT_ITSELF
+        shown.append(line if is_ours else new.replaced(line))
+    return "".join([*shown, *lines[head:]])
+
+
+_FIELD = re.compile(r"# (\w+(?: \w+)?): ")
+_GOES_ON = re.compile(r"# {3,}\S")
 
 
 def _swept(told: Swept, new: NewNames) -> Swept:

@@ -51,6 +51,15 @@ class NewNames:
         return self.operators.get(target, target)
 
 
+_EVERYDAY = re.compile(
+    "all|blocks?|body|bounds|calls?|code|cond|count|data|device|down|error|fails|file"
+    "|first|graph|head|in|index|inputs?|kernel|last|layers?|left|loop|main|mask|memory"
+    "|model|new|next|node|ops|out|outputs?|passes|process|program|result|right|runs?"
+    "|shape|size|stage|steps?|tail|test|time|up|values?"
+)
+"""Words of which sentences on any failure are made: "index out of bounds". Where one is
+a name as well, it tells nothing of a model, and such a sentence stays what it is."""
+
 _OF_TORCH_NN = ("bias", "running_mean", "running_var", "num_batches_tracked")
 """What modules of ``torch.nn`` call theirs, besides ``weight``."""
 
@@ -216,7 +225,7 @@ def _replacing(words: Mapping[str, str], weights: set[str]) -> Callable[[str], s
         return lambda text: text
     longest_first = sorted(patterns, key=len, reverse=True)
     any_word = "|".join(patterns[word] for word in longest_first)
-    found = re.compile(rf"(?<!\w)(?<!aten\.)(?:{any_word})(?!\w)")
+    found = re.compile(rf"(?<![\w-])(?<!aten\.)(?:{any_word})(?![\w-])")
 
     def new(match: re.Match[str]) -> str:
         return plain.get(match[0]) or spelt[_spelt(match[0])]
@@ -225,8 +234,8 @@ def _replacing(words: Mapping[str, str], weights: set[str]) -> Callable[[str], s
 
 
 def _tells_nothing(word: str) -> bool:
-    is_known = bool(GENERIC.fullmatch(word)) or word in _OF_TORCH_NN
-    return is_known or len(word) <= _SHORT
+    is_known = GENERIC.fullmatch(word) or _EVERYDAY.fullmatch(word)
+    return bool(is_known) or word in _OF_TORCH_NN or len(word) <= _SHORT
 
 
 _PREFIX = "(?:L__self___)?(?:(?:p|b|c|obj)_)?"

@@ -26,6 +26,7 @@ from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.explaining import generated
 from shrinkfx.worker.explaining.machine_code import code_of
 from shrinkfx.worker.explaining.origins import origins
+from shrinkfx.worker.explaining.own_nodes import own_nodes
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter.findings import Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import place_of_launch
@@ -52,13 +53,17 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
 
     guard_pages.tell_code()
     # What Inductor has tracked is there until a compilation ends, however it does.
-    with mock.patch.object(debug, "reset_provenance_globals", contextlib.nullcontext):
+    kept = mock.patch.object(debug, "reset_provenance_globals", contextlib.nullcontext)
+    with kept, own_nodes() as own:
         try:
             yield noted
         except Exception as error:
+            node = at_work(error)
             told = replace(
                 _traces(path),
                 message=str(error),
+                at_work=str(node.target) if node is not None else "",
+                is_own=node is not None and node in own,
                 raised_at=tuple(map(tuple, raised_at(error))),
                 kernel=kernel_of(error),
                 launch=launch_of(error),
@@ -115,6 +120,16 @@ def raised_at(error: BaseException) -> list[list[str]]:
         if names and names not in found:
             found.append(names)
     return found
+
+
+def at_work(error: BaseException) -> fx.Node | None:
+    """Find the node that Inductor was at work on, as its own graph has it.
+
+    Returns:
+        None where there is none, or where a kernel of several was being made.
+    """
+    found = next(filter(None, map(_nodes_in, _frames(error))), [])
+    return found[0] if len(found) == 1 else None
 
 
 def kernel_of(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from torch._inductor.virtualized import V
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut
+from shrinkfx.worker.explaining.own_nodes import OwnNodes, own_nodes
 
 _INDUCTOR = "inductor"
 
@@ -27,16 +28,18 @@ _INDUCTOR = "inductor"
 @contextlib.contextmanager
 def left_out(asked: LeaveOut) -> Iterator[None]:
     """Leave out what is asked for of all that is compiled inside."""
-    instead = staticmethod(_Counted(asked).is_left_out)
-    with mock.patch.object(CompilerBisector, "disable_subsystem", instead):
-        yield
+    with own_nodes() as own:
+        instead = staticmethod(_Counted(asked, own).is_left_out)
+        with mock.patch.object(CompilerBisector, "disable_subsystem", instead):
+            yield
 
 
 class _Counted:
     """Counts applications as they come, and writes each down before it takes place."""
 
-    def __init__(self, asked: LeaveOut) -> None:
+    def __init__(self, asked: LeaveOut, own: OwnNodes) -> None:
         self._asked = asked
+        self._own = own
         self._counts: Counter[str] = Counter()
 
     def is_left_out(
@@ -50,7 +53,7 @@ class _Counted:
         # Now: what is applied may end the process. Anew, if something is applied: what
         # runs a package that was compiled before knows of nothing.
         how = "a" if self._counts.total() > 1 else "w"
-        told = _application(Subsystem(subsystem), number, debug_info)
+        told = _application(Subsystem(subsystem), number, debug_info, self._own)
         with Path(self._asked.applications).open(how, encoding="utf-8") as file:
             file.write(told.to_line())
         asked = self._asked
@@ -62,11 +65,14 @@ class _Counted:
 
 
 def _application(
-    subsystem: Subsystem, number: int, debug_info: Callable[[], str] | None
+    subsystem: Subsystem,
+    number: int,
+    debug_info: Callable[[], str] | None,
+    own: OwnNodes,
 ) -> Application:
     node = V.get_current_node() if subsystem is Subsystem.LOWERINGS else None
     if not isinstance(node, fx.Node):
         return Application(subsystem, number, debug_info() if debug_info else "")
     name, origin = str(node.target), str(node.meta.get("original_aten") or "")
-    origin = "" if origin == name else origin
+    origin = "" if origin == name or node in own else origin
     return Application(subsystem, number, name, node.name, origin)

@@ -13,11 +13,13 @@ import contextlib
 import json
 import os
 import sys
+import sysconfig
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -209,14 +211,36 @@ def _unwarned() -> Iterator[None]:
 
 
 def where() -> str:
-    """Name the line of the script, or of what it imports, that asks torch."""
+    """Name the nearest line of somebody's own that asks torch.
+
+    Where a package that is installed does all of it, the line that it begins at.
+
+    Returns:
+        '' where a thread runs what it was handed, and no line of anybody's has called.
+    """
     frame: FrameType | None = sys._getframe(1)
+    packages = ""
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_OWN, contextlib.__file__, torch_folder())):
-            return f"{os.path.basename(file)}:{frame.f_lineno}"
+        line = f"{os.path.basename(file)}:{frame.f_lineno}"
+        if not file.startswith((_OWN, torch_folder())) and not _is_pythons(file):
+            if _PACKAGES not in file:
+                return line
+            packages = line
         frame = frame.f_back
-    return ""
+    return packages
+
+
+_PACKAGES = "-packages/"
+
+
+@cache
+def _is_pythons(file: str) -> bool:
+    """Tell files of the standard library; what is installed lies below its folder."""
+    homes = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    at_home = tuple(f"{os.path.realpath(home)}{os.sep}" for home in homes)
+    inside = os.path.realpath(file).startswith(at_home) and _PACKAGES not in file
+    return inside or file.startswith("<frozen ")
 
 
 def torch_folder() -> str:
