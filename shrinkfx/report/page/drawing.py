@@ -79,7 +79,7 @@ def draw(parts: Sequence[Part], name: str, widest: int = 18) -> Drawing:
     return _drawn(fold(parts), parts, itertools.count(), name, "", widest)
 
 
-_LETTERS = (52, 40, 30, 20)
+_LETTERS = (100, 52, 40, 30, 20)
 """Of a statement, where there is room, and where there is less."""
 
 
