@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from shrinkfx.check.client.server import TUNING
+from shrinkfx.check.client.environment import TUNING
 
 VARIABLES = (*TUNING, "CUDA", "ATEN_")
 """How variables begin by which PyTorch does something else."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from shrinkfx.check.client.server import tuning
+from shrinkfx.check.client.environment import tuning
 
 ONLY_SHOWN = {
     "what PyTorch logs": (

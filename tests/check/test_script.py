@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.doubles import FakeServer, Minutes
 
-from shrinkfx.check.client import bare_environment
+from shrinkfx.check.client import environment
 from shrinkfx.check.client.server import GUARDED_WORKER, Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
@@ -246,8 +246,8 @@ def test_places_of_the_maker_stay_where_pytorch_is_only_found_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     makers = {"PYTHONPATH": "/of/torch", "PYTHONSTARTUP": "/x.py", "PATH": "/bin"}
-    monkeypatch.setattr(bare_environment, "has_torch", lambda: False)
-    kept = bare_environment.environment(makers)
+    monkeypatch.setattr(environment, "has_torch", lambda: False)
+    kept = environment.bare(makers)
     assert kept.pop("PYTHONUSERBASE") == site.getuserbase()
     assert kept == {"PYTHONPATH": "/of/torch", "PATH": "/bin"}
 

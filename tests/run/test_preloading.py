@@ -413,9 +413,7 @@ def test_operators_are_registered_where_scripts_find_their_packages(
     packages.mkdir()
     (packages / "installed_by_path.py").write_text("SCALE = 2\n")
     monkeypatch.setenv("PYTHONPATH", str(packages))
-    monkeypatch.setattr(
-        "shrinkfx.check.client.bare_environment.has_torch", lambda: False
-    )
+    monkeypatch.setattr("shrinkfx.check.client.environment.has_torch", lambda: False)
     file, program = tmp_path / "ops.py", tmp_path / "minimal.pt2"
     file.write_text("import installed_by_path\n" + REAL)
     save(file, program)

@@ -18,9 +18,8 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-import shrinkfx
 from shrinkfx import scratch, unpacked
-from shrinkfx.check.client import bare_environment
+from shrinkfx.check.client import environment as environments
 from shrinkfx.check.client.interrupts import held_interrupt
 from shrinkfx.check.client.line import Line
 from shrinkfx.check.client.orphans import kill_marked, new_mark
@@ -31,7 +30,7 @@ from shrinkfx.processes import Sample, descendants, sample
 from shrinkfx.program.words import LINE, cut, printable
 from shrinkfx.protocol.answers import Done, Ending, Ready
 from shrinkfx.protocol.choices import ARCHS, Backend, InductorOptions
-from shrinkfx.protocol.requests import MARK, Request, Setup
+from shrinkfx.protocol.requests import Request, Setup
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
@@ -258,7 +257,7 @@ class Server:
         return stem
 
     def _started(self) -> subprocess.Popen[bytes] | Stem:
-        environment = _environment(self._environment, self._mark)
+        environment = environments.of_worker(self._environment, self._mark)
         asked = self._command, environment, self._cwd
         grown = self._beside._grown_stem(*asked) if self._beside else None
         return grown or self._popen(environment)
@@ -318,42 +317,3 @@ def log_in(directory: Path) -> str:
     with contextlib.suppress(OSError):
         return printable((directory / _LOG).read_text(errors="replace")[-4000:])
     return ""
-
-
-TUNING = ("TORCH", "PYTORCH", "AOT", "TRITON", "OMP_", "MKL_", "GOMP_", "KMP_")
-"""Prefixes of the variables by which a shell changes what PyTorch does."""
-
-
-def tuning(environment: Mapping[str, str]) -> dict[str, str]:
-    """Pick the variables that may matter to a failure; folders never do."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name.startswith(TUNING) and "/" not in value
-    }
-
-
-def _environment(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
-    """Set what must be there when the worker's process starts.
-
-    Without PYTHONUNBUFFERED a crash loses what was printed; the compile pool would
-    leave processes behind; NVML finds a GPU without creating a context.
-    """
-    root = str(Path(shrinkfx.__file__).resolve().parents[1])
-    given = dict(os.environ)
-    if extra is None:
-        given = bare_environment.environment(
-            dict(given.items() - tuning(given).items())
-        )
-    fixed = {
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, given.get("PYTHONPATH")])),
-        "PYTHONUNBUFFERED": "1",
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        # torch imports NumPy, whose threads would not survive a fork.
-        "OPENBLAS_NUM_THREADS": "1",
-        MARK: mark,
-    }
-    together = {**given, **fixed, **(extra or {})}
-    unset = {name for name, value in (extra or {}).items() if not value}
-    return {name: value for name, value in together.items() if name not in unset}
