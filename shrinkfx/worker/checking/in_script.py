@@ -19,6 +19,7 @@ from shrinkfx.protocol.tasks import RunScript
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
+from shrinkfx.worker.aoti.shared_extensions import shared_extensions
 from shrinkfx.worker.aoti.shared_libraries import shared_libraries
 from shrinkfx.worker.aoti.shared_objects import SharedObjects
 from shrinkfx.worker.cuda_memory import red_zones
@@ -40,7 +41,8 @@ def run_script(
         replace_cuda(Path(task.path), setup, probe)
     sys.argv = [task.path]
     try:
-        with _built(options.build, folder):
+        shared = shared_extensions(folder, Path(task.path))
+        with _built(options.build, folder), shared:
             bare_script.become(environment, task.cwd)
             runpy.run_path(task.path, run_name="__main__")
         red_zones.tell()

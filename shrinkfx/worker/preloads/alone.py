@@ -17,6 +17,7 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.descriptions import Registered
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker import bare_script
+from shrinkfx.worker.aoti.shared_extensions import shared_extensions
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.loading.script_objects import trusting_new_classes
@@ -36,7 +37,7 @@ def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered
     bare_script.take_places(bare_script.environment(home), str(script.parent))
     before, known = Snapshot(), _registered()
     with Witness() as witness:
-        with trusting_new_classes():
+        with trusting_new_classes(), shared_extensions(home, script):
             _run(script)
         registered = sorted(_registered() - known)
         new = {name.partition(".")[0] for name in registered}
