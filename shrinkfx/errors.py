@@ -117,6 +117,25 @@ class NotCuttable(NotReproducible):
         )
 
 
+class FailsOtherwise(NotReproducible):
+    """The program fails, but not as the script does that it comes from.
+
+    Args:
+        in_script: how that fails.
+        seen: how the program does.
+        advice: the next thing to try.
+    """
+
+    def __init__(self, in_script: str, seen: str, advice: Words) -> None:
+        self.wanted = "any"
+        self.runs = 1
+        self.seen = [seen]
+        self.advice = advice
+        told = "the program fails, but not as in the script"
+        here = f"in the script: {in_script}\n  here: {seen}"
+        ShrinkfxError.__init__(self, f"{told}:\n  {here}\n", advice)
+
+
 class InvalidEdit(ShrinkfxError):
     """An edit does not fit the candidate it was applied to.
 

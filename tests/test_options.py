@@ -32,7 +32,7 @@ MODEL = Path("model.pt2")
 OF_RUNS = [*options_in(Options)]
 OF_SWEEPS = [*options_in(Sweeping)]
 
-NO_OPTIONS = {"model", "name", "command", "cwd", "lacking", "sweeping"}
+NO_OPTIONS = {"model", "name", "command", "cwd", "lacking", "in_script", "sweeping"}
 """Fields of ``Options`` that have no flag of their own."""
 
 NO_FIELDS = {"path", "args", "kwargs", "dynamic_shapes", "command"} | {

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from shrinkfx.options.in_script import ScriptFailure
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import InductorOptions
 
@@ -29,6 +30,7 @@ class Found:
         device: where it ran, if not where the ``.pt2`` has it.
         said: sentences on what was read, and what could not be, for the user.
         lacking: those of them on what the failing run had, and no other process has.
+        in_script: what has failed there, if it comes from a script.
     """
 
     program: Path
@@ -39,6 +41,7 @@ class Found:
     device: str | None = None
     said: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
+    in_script: ScriptFailure | None = None
 
     def asked_with(self, options: Options) -> Options:
         """Have a run reduce it; what the user said goes before what was found."""
@@ -53,4 +56,5 @@ class Found:
             preload=(*new, *options.preload),
             device=options.device or self.device,
             lacking=self.lacking,
+            in_script=self.in_script,
         )

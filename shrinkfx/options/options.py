@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self, get_type_hints
 
 from shrinkfx.options.failing import FailureOptions, ProgramOptions, TimeoutOptions
+from shrinkfx.options.in_script import ScriptFailure
 from shrinkfx.options.reduction import Reduction
 from shrinkfx.options.running import (
     BudgetOptions,
@@ -57,6 +58,7 @@ class Options(
         cwd: where that was, which is where modules and ``check`` are looked for; None
             means here.
         lacking: sentences on what the failing run had and this one has not.
+        in_script: what has failed in the script that it comes from, if that is known.
         sweeping: set for a sweep over sizes.
     """
 
@@ -64,6 +66,7 @@ class Options(
     command: str = ""
     cwd: Path | None = None
     lacking: tuple[str, ...] = ()
+    in_script: ScriptFailure | None = None
     sweeping: Sweeping | None = None
 
     @property

@@ -20,6 +20,9 @@ BUDGET = tuple(option.name for option in options_in(BudgetOptions))
 _EXPLAIN = tuple(option.name for option in options_in(ExplainOptions))
 """What is asked of a result, and changes nothing of it."""
 
+_OF_THE_START = "title", "name", "command", "cwd", "lacking", "in_script"
+"""What is said of how a run was started; no answer in its journal rests on that."""
+
 
 def described(options: Options) -> dict[str, Any]:
     """State all that the answers of a run depend on, as JSON can hold it."""
@@ -34,7 +37,7 @@ def described(options: Options) -> dict[str, Any]:
 
 def identity(run: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a description what may change in the middle of a run."""
-    free = (*BUDGET, *_EXPLAIN, "title", "name", "command", "cwd", "lacking")
+    free = {*BUDGET, *_EXPLAIN, *_OF_THE_START}
     options = {k: v for k, v in run["options"].items() if k not in free}
     return {**run, "options": options}
 

@@ -21,7 +21,7 @@ from shrinkfx.check.command import RUNS, Command, see_it_fail
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import NotCuttable, UsageError
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.signature import ANY, why_another_word
+from shrinkfx.failure.signature import ANY, Signature, why_another_word
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build, GraphForm, Guard, Probe
@@ -94,7 +94,7 @@ def find_unchanged(original: Original) -> Unchanged:
     """See the program fail, or fetch what an earlier session has seen.
 
     Raises:
-        NotReproducible: it does not fail as asked.
+        NotReproducible: it does not fail as asked, or as in its script.
         BudgetExhausted: it did not come so far.
     """
     context, server = original.context, original.server
@@ -102,6 +102,7 @@ def find_unchanged(original: Original) -> Unchanged:
     if known is None:
         with telling(context.options.lacking):
             found = _seen(original)
+        _require_same_as_script(original, found.base.target)
         asked, seen = context.options.until or "", found.base.target.kind
         if why := why_another_word(asked, seen):
             context.note(f"kind: {why}")
@@ -122,6 +123,18 @@ def find_unchanged(original: Original) -> Unchanged:
         context.note(f"baseline: {found.base.target} (as the journal says)")
     context.budget.keep(known["check_s"] if known else found.base.seconds)
     return found
+
+
+def _require_same_as_script(original: Original, seen: Signature) -> None:
+    """Refuse another failure than the script's, where nobody has said what it is.
+
+    Raises:
+        FailsOtherwise: it is another one.
+    """
+    options = original.context.options
+    is_open = not (options.until or options.match or original.command)
+    if options.in_script is not None and is_open:
+        options.in_script.require(seen, options.lacking)
 
 
 def has_begun(journal: Journal) -> bool:

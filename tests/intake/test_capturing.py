@@ -25,6 +25,7 @@ from shrinkfx.intake.capture import door, pythons
 from shrinkfx.intake.capture.counts import tell
 from shrinkfx.intake.capture.pythons import with_ours
 from shrinkfx.intake.capture.running import environment
+from shrinkfx.options.in_script import Failed
 from shrinkfx.options.options import Options
 from shrinkfx.run.folder import begun
 
@@ -72,6 +73,12 @@ class Captured:
         assert self.asked.inputs is not None
         return pickle.loads(self.asked.inputs.read_bytes())
 
+    def failed(self) -> tuple[Failed, bool] | None:
+        """Say what has failed in the script, and whether its process died of that."""
+        assert self.asked is not None
+        failure = self.asked.in_script
+        return (failure.failed, failure.died) if failure else None
+
 
 @pytest.fixture
 def captured(
@@ -112,6 +119,7 @@ def test_process_that_dies_in_a_call_leaves_program_and_inputs(
         "captured: the process died in call 1 of program 1 (serve.py:10): the script "
         "was ended by SIGSEGV"
     ]
+    assert came.failed() == (Failed.CALL, True)
 
 
 @pytest.mark.parametrize("step", ["compile", "load"])
@@ -122,6 +130,7 @@ def test_process_that_dies_before_any_call(
     assert came.reduced() == [f"{step}:segv"]
     assert came.asked is not None
     assert came.asked.inputs is None
+    assert came.failed() == (Failed(step), True)
     verb = {"compile": "compiling", "load": "loading"}[step]
     assert f"the process died in {verb} program 1" in came.said[0]
 
@@ -134,6 +143,7 @@ def test_step_that_does_not_end_is_a_hang(
     came = captured(f"run('{what}')", timeout_s=1.0)
     assert time.monotonic() - began < 60
     assert came.reduced() == [what]
+    assert came.failed() == (Failed(what.partition(":")[0]), False)
     assert "did not end in " in came.said[0]
     assert ("a longer --timeout" in came.said[0]) is what.startswith("compile")
 
@@ -154,6 +164,7 @@ def test_exception_that_the_script_catches_is_a_failure(
 ) -> None:
     came = captured("try: run('call:raise')\nexcept RuntimeError: pass\nrun('b')")
     assert came.reduced() == ["call:raise"]
+    assert came.failed() == (Failed.CALL, False)
     assert came.said[-1].endswith(
         "raised RuntimeError: call failed; the script went on"
     )
@@ -172,6 +183,7 @@ def test_script_that_fails_after_all_has_ended_well_is_asked_for_its_last_call(
     came = captured("run('a', 1)\nassert run('b', 2) == 3")
     assert came.reduced() == ["b"]
     assert came.inputs() == (2,)
+    assert came.failed() == (Failed.NOTHING, False)
     assert "ended well, and the script with exit code 1" in came.said[-1]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import api
+from shrinkfx.errors import FailsOtherwise
 from shrinkfx.events import Noted
 from shrinkfx.options.options import Options
 
@@ -173,3 +174,61 @@ def test_pass_that_the_script_has_made_is_in_the_repro(
     text = reduction.repro.read_text()
     assert "class Refuse" in text
     assert "torch._inductor.config.post_grad_custom_pre_pass = made_1" in text
+
+
+REFUSES = """
+import os
+import torch
+
+@torch.library.custom_op("captured::serve", mutates_args=())
+def serve(x: torch.Tensor) -> torch.Tensor:
+    if os.environ.get("OF_THE_SCRIPT"):
+        raise RuntimeError("the queue is full")
+    return x.clone()
+
+@serve.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
+
+def wrong(x):
+    return f"({x} + {x})"
+
+CppOverrides.cos = CppVecOverrides.cos = staticmethod(wrong)
+"""
+
+SERVES = """
+import os
+import torch
+import refuses
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.captured.serve(x.cos()) + 1
+
+program = torch.export.export(Model(), (torch.ones(4),))
+path = torch._inductor.aoti_compile_and_package(program, package_path="model.pt2")
+os.environ["OF_THE_SCRIPT"] = "1"
+torch._inductor.aoti_load_package(path)(torch.ones(4))
+"""
+
+
+def test_another_failure_than_the_scripts_is_not_reduced_in_its_place(
+    tmp_path: Path, said: list[str]
+) -> None:
+    (tmp_path / "refuses.py").write_text(REFUSES)
+    (tmp_path / "serve.py").write_text(SERVES)
+    options = Options(model=Path(), out=tmp_path / "out", no_explain=True)
+    with api.capture(options, [sys.executable, "serve.py"], listener(said)) as asked:
+        pass
+    assert any("call 1 of program 1 (serve.py:13) raised" in line for line in said)
+    with pytest.raises(FailsOtherwise) as caught:
+        api.reduce(asked)
+    told = str(caught.value)
+    assert "in the script: call 1 of program 1 (serve.py:13) raised" in told
+    assert "the queue is full" in told
+    assert "here: mismatch in compare" in told
+    assert "until='mismatch'" in told
+    reduction = api.reduce(replace(asked, until="mismatch"))
+    assert reduction.operators == (3, 1)

@@ -13,12 +13,14 @@ from shrinkfx.intake.capture.records import (
     CALL,
     COMPILE,
     EXPORT,
+    LOAD,
     SAVE,
     Capture,
     CapturedProgram,
     ScriptEnd,
     Step,
 )
+from shrinkfx.options.in_script import Failed, ScriptFailure
 from shrinkfx.wording import Flag
 
 
@@ -30,12 +32,14 @@ class Choice:
         step: None where nothing of it is known to have failed.
         said: how that came to be chosen, in a sentence.
         hangs: the step did not end.
+        failure: what has failed in the script; None if that is not known.
     """
 
     program: CapturedProgram
     step: Step | None
     said: str
     hangs: bool = False
+    failure: ScriptFailure | None = None
 
 
 def choose(capture: Capture, end: ScriptEnd, asked: int | None) -> Choice:
@@ -53,7 +57,7 @@ def choose(capture: Capture, end: ScriptEnd, asked: int | None) -> Choice:
     program = capture.by_number.get(failed.program)
     if program is None or program.file is None:
         raise NothingToReduce(_why_not(failed, program, end))
-    return Choice(program, failed, how_it_failed(failed, end), _hangs(failed, end))
+    return _chosen(program, failed, end)
 
 
 def _asked_for(
@@ -74,11 +78,21 @@ def _asked_for(
     if failed is not None and failed.program == asked:
         own.append(failed)
     if own:
-        step = own[-1]
-        return Choice(program, step, how_it_failed(step, end), _hangs(step, end))
+        return _chosen(program, own[-1], end)
     calls = [step for step in capture.steps_of(asked) if step.what == CALL]
     said = f"program {asked}, as you say: nothing of it was seen to fail"
     return Choice(program, calls[-1] if calls else None, said)
+
+
+_FAILED = {COMPILE: Failed.COMPILE, LOAD: Failed.LOAD, CALL: Failed.CALL}
+
+
+def _chosen(program: CapturedProgram, step: Step, end: ScriptEnd) -> Choice:
+    said, hangs = how_it_failed(step, end), _hangs(step, end)
+    what = _FAILED.get(step.what) if step.has_failed else Failed.NOTHING
+    died = step.state == BEGUN and not hangs
+    failure = ScriptFailure(what, said, died) if what else None
+    return Choice(program, step, said, hangs, failure)
 
 
 def failed_step(capture: Capture, end: ScriptEnd) -> Step | None:

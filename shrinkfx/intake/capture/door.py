@@ -251,6 +251,7 @@ def found_of(choice: Choice, place: Path, named: Sequence[str] = ()) -> Found:
             *preloads.lacking,
         ),
         lacking=preloads.lacking,
+        in_script=choice.failure,
     )
 
 
