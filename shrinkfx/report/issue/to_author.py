@@ -83,7 +83,9 @@ _HOW = {
     What.UNSTEADY: "Call it in eager twice, with the arguments of the script below and "
     "the same seed, and compare what it gives.",
     What.LAYOUT: "Call it in eager with the arguments of the script below, and with "
-    "the same values in tensors of other strides, such as `x.contiguous()`.",
+    "the same values in tensors of other strides: of a contiguous one that is "
+    "`x.transpose(0, -1).contiguous().transpose(0, -1)`, say, and of any other "
+    "`x.contiguous()`.",
 }
 """How it is seen of what is no part of ``opcheck``."""
 
