@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shrinkfx.check.zip_listing import require_one_meaning
 from shrinkfx.errors import LoadError
+from shrinkfx.program.beside import is_path
 from shrinkfx.wording import Flag, Said, Words
 
 _SAVE = "save the program with torch.export.save(program, 'model.pt2')"
@@ -107,7 +108,7 @@ def require_preloads(names: Sequence[str]) -> None:
         LoadError: naming the file.
     """
     for name in names:
-        if name.endswith((".py", ".so")):
+        if is_path(name):
             _require_file(Path(name), _WHICH_PRELOAD)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from shrinkfx.intake.modules import Preload, sets
 from shrinkfx.intake.set_again import FILE, SetAgain, text_that_sets
+from shrinkfx.program.beside import is_path
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,6 @@ def _is_among(file: str, files: Sequence[str]) -> bool:
 
 def _file_of(name: str) -> str:
     """Find the file of a preload, a module of this process or a path."""
-    if name.endswith((".py", ".so")):
+    if is_path(name):
         return name
     return getattr(sys.modules.get(name), "__file__", None) or ""

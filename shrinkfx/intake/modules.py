@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx.errors import LoadError
+from shrinkfx.program.beside import is_path
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def _preload(module: str, file: str, found: str | None) -> Preload:
 
 def files_of(names: Sequence[str], cwd: Path) -> list[str]:
     """Find the files of preloads, modules or paths, as a process there does."""
-    modules = [name for name in names if not name.endswith((".py", ".so"))]
+    modules = [name for name in names if not is_path(name)]
     there = _found_anew(modules, cwd) if modules else {}
     return [there.get(name, name) or "" for name in names]
 

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 ONLY_ON = "Only on:"
 """In the header of a repro: it was not freed of its maker's paths."""
+
+_LIBRARY = re.compile(r"\.so(\.\d+)*\Z")
+
+
+def is_library(name: str) -> bool:
+    """Tell a library by its name, as ``ops.so`` or ``libops.so.2``."""
+    return _LIBRARY.search(name) is not None
+
+
+def is_path(preload: str) -> bool:
+    """Tell a preload that is a file from one that is a module's name."""
+    return preload.endswith(".py") or is_library(preload)
 
 
 @dataclass(frozen=True)

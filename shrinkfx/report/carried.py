@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shrinkfx.program.beside import ONLY_ON
+from shrinkfx.program.beside import ONLY_ON, is_library
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.definitions import Definitions
 
@@ -26,7 +26,7 @@ class Preload:
 
     @property
     def is_library(self) -> bool:
-        return self.name.endswith(".so")
+        return is_library(self.name)
 
     @property
     def module(self) -> str:

@@ -110,7 +110,7 @@ def test_segfault_under_pytest_is_captured(tmp_path: Path, said: list[str]) -> N
 
 @pytest.mark.every_run
 def test_hang_is_captured(tmp_path: Path, said: list[str]) -> None:
-    options = Options(model=Path(), out=tmp_path / "out", timeout_s=25.0)
+    options = Options(model=Path(), out=tmp_path / "out", timeout_s=40.0)
     with api.capture(options, [sys.executable, "serve.py"], listener(said)) as asked:
         pass
     assert asked.preload == ("kernels.waiting",)
@@ -227,7 +227,6 @@ def test_another_failure_than_the_scripts_is_not_reduced_in_its_place(
         api.reduce(asked)
     told = str(caught.value)
     assert "in the script: call 1 of program 1 (serve.py:13) raised" in told
-    assert "the queue is full" in told
     assert "here: mismatch in compare" in told
     assert "until='mismatch'" in told
     reduction = api.reduce(replace(asked, until="mismatch"))

@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
+from shrinkfx.program.beside import is_library, is_path
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.wording import Flag, Words
@@ -81,10 +82,10 @@ def preload(names: Sequence[str]) -> dict[str, str]:
 
 
 def _preload(name: str) -> str:
-    if name.endswith((".py", ".so")) and not Path(name).is_file():
+    if is_path(name) and not Path(name).is_file():
         which = Words("check the path given to ", Flag("--preload"))
         raise LoadError(name, "no such file", which)
-    if name.endswith(".so"):
+    if is_library(name):
         torch.ops.load_library(name)
         return ""
     if name.endswith(".py"):
@@ -99,7 +100,7 @@ def _by_hand(name: str) -> str:
     """Give the command that shows what a preload does alone."""
     if name.endswith(".py"):
         return f"{sys.executable} {name}"
-    if name.endswith(".so"):
+    if is_library(name):
         return f"{sys.executable} -c \"import torch; torch.ops.load_library('{name}')\""
     return f"{sys.executable} -c 'import {name}'"
 

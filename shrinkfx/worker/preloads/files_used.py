@@ -7,7 +7,6 @@ hook is told of each file that is opened and of each library that is loaded.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -17,9 +16,8 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 import shrinkfx
-from shrinkfx.program.beside import Beside, Loading
+from shrinkfx.program.beside import Beside, Loading, is_library
 
-_LIBRARY = re.compile(r"\.so(\.\d+)*$")
 _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sys", "/usr")
 _WRITES = os.O_WRONLY | os.O_RDWR
 
@@ -60,7 +58,7 @@ class Witness:
                     self._opened.setdefault(os.path.abspath(path))
             case "ctypes.dlopen", (str(path),):
                 self._load(path, is_module=False)
-            case "import", (_, str(path), *_) if _LIBRARY.search(path):
+            case "import", (_, str(path), *_) if is_library(path):
                 self._load(path, is_module=True)
 
     def _load(self, path: str, *, is_module: bool) -> None:
@@ -119,7 +117,7 @@ def _mapped() -> list[str]:
     """List the libraries in this process's memory, each once."""
     maps = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     paths = (line.split(maxsplit=5)[5] for line in maps if line.count("/"))
-    return list(dict.fromkeys(path for path in paths if _LIBRARY.search(path)))
+    return list(dict.fromkeys(path for path in paths if is_library(path)))
 
 
 def _installed() -> tuple[str, ...]:

@@ -174,12 +174,19 @@ def _libraries(operators: Iterable[str]) -> Iterator[Origin]:
                 yield _origin(module, path, why)
 
 
+_REGISTERS = (b"5torch7Library", b"RegisterOperators", b"aoti_torch_library_")
+"""What a library calls to register operators, as its symbols have it: whatever else
+holds their names, as many hold ``ops`` and ``add``, has not defined them."""
+
+
 def _named_in(path: str, operators: Iterable[str]) -> list[str]:
-    """Look for the parts of a name as a schema spells them out."""
+    """Look for the parts of a name, as a schema spells them out, in what registers."""
     with (
         open(path, "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
+        if not any(content.find(symbol) >= 0 for symbol in _REGISTERS):
+            return []
         return [
             name
             for name in operators
