@@ -24,6 +24,7 @@ from shrinkfx.program.listing.listing import MAIN, Dim, Given, Listing, Run
 from shrinkfx.program.listing.recipes import (
     Constant,
     Counted,
+    Fill,
     Part,
     Recipe,
     Saved,
@@ -444,6 +445,19 @@ ADD = f"y = {ATEN}.add.Tensor(x, z)"
 def test_what_shares_a_dim_is_resized_with_it() -> None:
     fit = fitted(dynamic(ADD), Resize("x", 0, 2))
     assert fit == Rewrite((Resize("x", 0, 2), Resize("z", 0, 2)))
+
+
+@pytest.mark.parametrize("fill", [Saved("x"), Part("x", 1.0, (6, 4), ((0, 8),))])
+def test_a_dynamic_dim_is_resized_of_which_so_much_is_saved(fill: Fill) -> None:
+    """It must run at larger sizes, too, of which nothing is saved."""
+    x = Given("x", "input", ((Run.EXAMPLE, recipe(6, 4, fill=fill)),), ((0, "N"),))
+    lines = f"y = {ATEN}.relu.default(x)", "return (y,)"
+    program = listing({"x": x}, *lines, dims=[Dim("N", 2, 16)])
+    saved = {"x": torch.rand(6, 4)}
+    asked = [Rewrite((Resize("x", 0, size),)) for size in (2, 7)]
+    asked.append(Rewrite((Fix("x", 0),)))
+    fits = fit_rewrites(program, asked, saved).fits
+    assert fits == (asked[0], None, asked[2])
 
 
 def test_a_dynamic_dim_stays_in_its_range() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 
 from shrinkfx.program.listing.changes import Change, Resize
 from shrinkfx.program.listing.listing import Dim, Given, Listing, Run
-from shrinkfx.program.listing.recipes import Opaque, Recipe
+from shrinkfx.program.listing.recipes import Constant, Opaque, Recipe
 from shrinkfx.worker.listing.scope import compiled
 
 Recipes = Mapping[str, Recipe]
@@ -157,7 +158,7 @@ class Way(Enum):
 
 
 def elsewhere(listing: Listing, way: Way) -> Recipes:
-    """Make recipes at other sizes of the declared ranges."""
+    """Make recipes at other sizes of the declared ranges, of whatever values."""
     here = sizes_in(listing, Run.EXAMPLE)
     sizes = {}
     for place, dim in enumerate(dim for dim in listing.dims if dim.name in here):
@@ -176,5 +177,7 @@ def _resized(listing: Listing, sizes: Mapping[str, int]) -> Recipes:
     made = dict(recipes_in(listing, Run.EXAMPLE))
     for given, dim, how, name in _declared(listing):
         size = _at(how, {name: sizes[name]})
-        made[given.name] = made[given.name].resized(dim, size)
+        # No more is saved of its values than there are.
+        tensor = replace(made[given.name], fill=Constant(0))
+        made[given.name] = tensor.resized(dim, size)
     return made
