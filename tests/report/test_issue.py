@@ -129,6 +129,21 @@ def test_lines_of_the_log_are_those_of_the_code_that_is_quoted() -> None:
     assert f'File "repro.py", line {20 - above}, in <module>' in text_of()
 
 
+@pytest.mark.parametrize(
+    ("above", "code", "line"),
+    [(3, "", 17), (1, "", 19), (1, "a = 1\n" * 9_000, 22), (3, "a = 1\n" * 9_000, 20)],
+)
+def test_lines_of_the_log_are_those_of_the_script_when_it_ran(
+    above: int, code: str, line: int
+) -> None:
+    """A cause is told in its header later; too long to be quoted, it is attached."""
+    facts = replace(FACTS, above=above)
+    text = issue_text(facts, EXPLAINED, SCRIPT + code, "")
+    assert ("is attached, too long" in text) == bool(code)
+    assert f'File "repro.py", line {line}, in <module>' in text
+    assert IssueFacts.from_line(facts.to_line()) == facts
+
+
 def test_size_that_is_worked_out_wrongly_is_no_operators_fault() -> None:
     shape = "output 0: shape torch.Size([22, 1]), eager gives torch.Size([25, 1])"
     missized = replace(EXPLAINED, values=WrongValue(missized="3*s0 is 3 too small"))

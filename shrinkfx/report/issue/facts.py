@@ -41,7 +41,8 @@ class IssueFacts(Message):
         careful: what else may be the cause.
         minimal: no single operator can be left out.
         stopped: what ended the search early, or ''.
-        log: what the repro printed when it failed.
+        log: what the repro printed when it failed; ``above`` are the lines above its
+            code then, which a cause in its header makes more; None is not known.
         beside: files that the repro needs beside it.
         versions: ``torch 2.13.0`` and so on, of what it was seen with.
         in_compiler: code of the user's own that is a part of the compiler.
@@ -81,6 +82,7 @@ class IssueFacts(Message):
     in_compiler: InCompiler = field(default_factory=InCompiler)
     needs_own: bool = False
     tool: str = __version__
+    above: int | None = None
 
     @property
     def is_verified(self) -> bool:
@@ -129,4 +131,5 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         on_gpu=record.memory.on_gpu,
         in_compiler=written.carried.in_compiler,
         needs_own=written.needs_own,
+        above=verified.above,
     )
