@@ -24,6 +24,7 @@ from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator, shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
+from shrinkfx.report.explanation.words import in_lines
 from shrinkfx.report.in_compiler import sentence, told
 from shrinkfx.report.issue.code import Traits, quoted, traits_of
 from shrinkfx.report.issue.environment import environment_text, with_gpu
@@ -182,6 +183,25 @@ def test_what_is_not_known_is_told() -> None:
     for said in ("some 40% of runs", "each of these operators", "What it comes from"):
         assert said in text
     assert "Triton's interpreter" in text
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("own", [True, False])
+def test_what_could_not_be_told_of_the_cause_is_told_as_elsewhere(
+    settled: bool, own: bool
+) -> None:
+    """One list: that of the terminal and the page."""
+    values = WrongValue(missized="3*s0 is 3 too small") if settled else None
+    untold = ("which operator was rewritten", f"why {GUILTY} is lost: no trace")
+    known = replace(EXPLAINED, values=values, unknown=untold)
+    places = ("torch._inductor.config post_grad_custom_pre_pass",)
+    facts = replace(FACTS, needs_own=own, in_compiler=InCompiler(places=places))
+    lines = text_of(facts, known).partition("**Not known:**\n")[2].splitlines()
+    stands = "; the cause stands without that" if settled else ""
+    assert f"- Which operator was rewritten{stands}." in lines
+    assert f"- Why `aten.bmm` is lost: no trace{stands}." in lines
+    shown = "\n".join(in_lines(known, FACTS.failure))
+    assert all(text in shown for text in untold)
 
 
 def test_cause_that_only_says_the_error_again_is_no_cause() -> None:
