@@ -809,7 +809,12 @@ def test_nothing_is_left_where_all_names_are_made_up() -> None:
         ("(torch.full((1,), 205.05, dtype=torch.float32),)", ["torch.full"]),
         ("(torch.full((64, 64), 2.0, dtype=torch.float32),)", []),
         ("(torch.full((1,), float('nan'), dtype=torch.float32),)", []),
-        ("(torch.full((1,), -1e30, dtype=torch.float32),)", ["torch.full"]),
+        ("(torch.full((1,), -205.0, dtype=torch.float32),)", ["torch.full"]),
+        ("(torch.full((1,), 0.03, dtype=torch.float32),)", ["torch.full"]),
+        ("(torch.full((1,), -1000.0, dtype=torch.float32),)", []),
+        ("(torch.full((1,), -1e30, dtype=torch.float32),)", []),
+        ("(torch.full((1,), 1024, dtype=torch.int64),)", []),
+        ("(torch.tensor([1000, 1024]),)", ["torch.tensor"]),
         ("(torch.ones((640,)), [3, {'a': -777}], 0.5)", ["777"]),
     ],
 )
