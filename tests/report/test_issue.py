@@ -204,6 +204,17 @@ def test_what_could_not_be_told_of_the_cause_is_told_as_elsewhere(
     assert all(text in shown for text in untold)
 
 
+def test_what_was_not_asked_of_the_result_is_not_known() -> None:
+    why = "not asked: minutes are short"
+    claims = {"operators": "1-minimal", "sizes": why, "values": "kept", "dtypes": why}
+    record = replace(RECORD, search=replace(RECORD.search, kinds=claims))
+    said = "- Whether it fails with smaller or plainer sizes and dtypes."
+    assert said in text_of(facts_of(record)).splitlines()
+    assert "smaller or plainer" not in text_of()
+    stopped = replace(facts_of(record), stopped="the minutes are spent")
+    assert "smaller or plainer" not in text_of(stopped)
+
+
 def test_cause_that_only_says_the_error_again_is_no_cause() -> None:
     said = "ValueError: no place for five."
     facts = replace(FACTS, kind=Kind.EXCEPTION, stage=Stage.RUN, said=said)

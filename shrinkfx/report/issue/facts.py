@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.listing.claims import unasked
 from shrinkfx.program.words import cut_middle
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.carried import InCompiler
@@ -40,6 +41,7 @@ class IssueFacts(Message):
         environment: names of variables that the repro sets.
         careful: what else may be the cause.
         minimal: no single operator can be left out.
+        unasked: kinds that were not asked about: sizes, values.
         stopped: what ended the search early, or ''.
         log: what the repro printed when it failed; ``above`` are the lines above its
             code then, which a cause in its header makes more; None is not known.
@@ -83,6 +85,7 @@ class IssueFacts(Message):
     needs_own: bool = False
     tool: str = __version__
     above: int | None = None
+    unasked: tuple[str, ...] = ()
 
     @property
     def is_verified(self) -> bool:
@@ -98,6 +101,7 @@ class IssueFacts(Message):
 def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
     """Read off the record of a run what an issue says of it."""
     failure, conditions, verified = record.failure, record.conditions, record.verified
+    search = record.search
     inductor = repr(dict(conditions.inductor)) if conditions.inductor else ""
     written = verified.written
     return IssueFacts(
@@ -120,8 +124,8 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         inductor=inductor,
         environment=tuple(written.environment),
         careful=record.careful,
-        minimal=record.search.minimal,
-        stopped=record.search.stopped,
+        minimal=search.minimal,
+        stopped=search.stopped,
         log=cut_middle(without_warnings(verified.log), _LOG),
         beside=tuple(file.name for file in written.files[1:]),
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
@@ -132,4 +136,5 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         in_compiler=written.carried.in_compiler,
         needs_own=written.needs_own,
         above=verified.above,
+        unasked=tuple(k for kinds in unasked(search.kinds).values() for k in kinds),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shrinkfx.program.listing.claims import listed
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.issue.cause import cause, in_plain_words
 from shrinkfx.report.issue.facts import IssueFacts
@@ -33,6 +34,8 @@ def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
         yield "Whether a smaller program fails as well: the search was stopped early."
     elif not facts.minimal:
         yield "Whether each of these operators is needed."
+    elif facts.unasked:
+        yield f"Whether it fails with smaller or plainer {listed(facts.unasked)}."
     if not facts.compared:
         yield "What is right: eager refuses these inputs, too."
     if facts.in_compiler.places and not facts.needs_own:
