@@ -75,8 +75,8 @@ class Seen:
 
     Attributes:
         rate: the part of the runs that fail so.
-        operators: of the file's program.
-        cut: those of the form of it that is cut, where steps begin.
+        operators: of the program, in the form that is cut.
+        cut: the same, where steps begin.
     """
 
     kind: str

@@ -50,6 +50,19 @@ def test_five_lines_say_what_came_of_it_and_the_cause_stands_between() -> None:
     assert set(TOLD) < set(said(DONE, everything=True))
 
 
+def test_what_was_not_asked_of_a_minimal_result_is_told_with_the_reason() -> None:
+    """Beside "1-minimal", which is of its operators, that would read as if all was."""
+    why = "not asked: InvalidEdit: not so much is saved"
+    claims = {"operators": "1-minimal", "sizes": why, "values": "kept", "dtypes": why}
+    known = replace(DONE, summary={**DONE.summary, "minimal_by_kind": claims})
+    assert said(known)[:3] == [
+        "reduced: 87 -> 2 operators, 1-minimal; 21 checks, 90 s",
+        "unasked:  sizes, dtypes: InvalidEdit: not so much is saved",
+        "failure:  nan in compare: output 0: 2 of 4 elements differ",
+    ]
+    assert not [s for s in said(replace(known, minimal=False)) if "unasked" in s]
+
+
 def test_kind_that_is_not_what_was_asked_for_is_explained_in_a_sentence() -> None:
     crash = Signature(Kind.CRASH, Stage.RUN, "memory fault", "SIGSEGV")
     died = replace(DONE, signature=crash, seen=crash)

@@ -11,6 +11,7 @@ from typing import Any
 
 from shrinkfx.failure.signature import Kind, Signature, Stage, why_another_word
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.listing.claims import unasked
 from shrinkfx.program.words import short_kernels
 
 _IN_NOTEBOOK = 20_000
@@ -114,6 +115,9 @@ def lines(
     minimal = "1-minimal" if reduction.minimal else "not shown to be minimal"
     spent = f"{reduction.checks} checks, {reduction.seconds:.0f} s"
     yield f"{reduction.status}: {before} -> {after} operators, {minimal}; {spent}"
+    if reduction.minimal:
+        for why, kinds in unasked(reduction.summary.get("minimal_by_kind", {})).items():
+            yield f"unasked:  {', '.join(kinds)}: {_cut(why)}"
     yield f"failure:  {short_kernels(str(reduction.seen))}"
     asked = until or reduction.signature.kind
     if why := why_another_word(asked, reduction.seen.kind):

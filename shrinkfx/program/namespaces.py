@@ -1,4 +1,4 @@
-"""Whose operators are whose."""
+"""Whose operators are whose, and which are of sizes alone."""
 
 from __future__ import annotations
 
@@ -15,3 +15,15 @@ PYTORCHS = frozenset(
     }
 )
 """Namespaces of PyTorch's own operators (torch 2.13), those for GPUs and phones too."""
+
+OF_SIZES = frozenset(
+    {
+        *("sym_size.int", "sym_stride.int", "sym_numel.default"),
+        *("sym_storage_offset.default", "sym_max", "sym_min", "sym_not", "sym_float"),
+        "sym_int",
+    }
+)
+"""What reads sizes or computes with them, by its ``__name__``: no operators."""
+
+ARITHMETIC = frozenset({"_operator", "math"})
+"""Modules whose functions compute with sizes, unless they make a tensor."""

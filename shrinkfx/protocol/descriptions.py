@@ -23,6 +23,7 @@ class Description(Answer):
         mismatches: what operators yield that is not what their fake kernels say.
         custom: operators that are not PyTorch's own.
         functional: the file's program has no in-place operators, branches or loops.
+        operators: of the file's program.
     """
 
     skeleton: str
@@ -34,6 +35,7 @@ class Description(Answer):
     dynamic_dims: int
     keeps_state: bool
     functional: bool = False
+    operators: int = 0
 
 
 @dataclass(frozen=True)

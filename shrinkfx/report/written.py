@@ -51,12 +51,14 @@ class Verified:
     Attributes:
         runs: those that had an answer; the others count neither way.
         log: what it printed when it failed.
+        above: lines above its code then; those of its header may be others by now.
     """
 
     written: Written = Written((), "none: it was not verified")
     runs: int = 0
     failed: int = 0
     log: str = field(default="", repr=False)
+    above: int | None = None
 
     @property
     def always_fails(self) -> bool:

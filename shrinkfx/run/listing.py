@@ -21,6 +21,13 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
+from shrinkfx.program.listing.claims import (
+    KEPT,
+    MINIMAL,
+    OPERATORS,
+    PLAINEST,
+    not_asked,
+)
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.order import in_order_of_use
 from shrinkfx.program.listing.types import Kind
@@ -282,31 +289,24 @@ def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
         refused = refused or found.fitter.refused
         unseen = found.fitter.unseen
     why = found.short_of or found.stopped or refused or "some had no answer"
-    said = {"operators": MINIMAL if found.minimal else f"not asked: {why}"}
+    said = {OPERATORS: MINIMAL if found.minimal else not_asked(why)}
     for kind in Kind:
         if kind in context.options.keep:
-            said[kind] = "kept"
+            said[kind] = KEPT
         elif unseen and kind is not Kind.VALUES and known.get(kind):
-            said[kind] = f"not asked: fake tensors do not run it: {unseen}"
+            said[kind] = not_asked(f"fake tensors do not run it: {unseen}")
         elif kind is Kind.OPERANDS and context.options.strategies and known.get(kind):
-            said[kind] = _NOT_BYPASSED
+            said[kind] = not_asked(_NOT_BYPASSED)
         elif known.get(kind) and not refused:
             said[kind] = PLAINEST if kind in _OF_NUMBERS else MINIMAL
         elif found.made_of is not None and known and kind not in known:
-            said[kind] = "not asked: no strategy for it was chosen"
+            said[kind] = not_asked("no strategy for it was chosen")
         else:
-            said[kind] = f"not asked: {why}"
+            said[kind] = not_asked(why)
     found.kinds = said
 
 
-MINIMAL = "1-minimal"
-
-PLAINEST = "no plainer kind of values does"
-"""Of numbers, of which nobody can ask about all."""
-
 _OF_NUMBERS = (Kind.VALUES, Kind.WEIGHTS)
 
-_NOT_BYPASSED = (
-    "not asked: what the strategies for operators ask about, of which some were chosen"
-)
+_NOT_BYPASSED = "what the strategies for operators ask about, of which some were chosen"
 """``redirect_operands`` leaves out what drops, bypasses and merges were answered."""

@@ -48,6 +48,9 @@ def find_subject(context: RunContext, server: Server) -> Subject:
         unchanged = find_unchanged(original)
     subject = _subject(original, unchanged, causes)
     subject = _in_a_form_that_fails(context, subject, original)
+    if original.described.said.operators not in (0, cut := subject.before.operators):
+        said = _OTHER_COUNT.format(original.described.said.operators, cut)
+        context.note(said)
     if server.ready.backend != Backend.INTERPRETER:  # which checks each access
         subject = whatever_is_behind(context, subject)
     client = subject.client
@@ -128,6 +131,9 @@ def _in_a_form_that_fails(
 _FAST = 0.5
 """What the fast build takes of a first check's time, at the least."""
 
+_OTHER_COUNT = (
+    "of the file's {} operators, the form that is cut makes {}: the steps begin there"
+)
 _NO_SEARCH = "{:.1f} minutes went into seeing the failure, and left none for a search"
 
 

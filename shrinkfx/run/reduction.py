@@ -136,11 +136,6 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
         without_guard_pages=must_fail_without_guard_pages(subject),
         forks=forks,
     )
-    before, cut = subject.before.operators, subject.whole.cost[0]
-    if before != cut:
-        context.note(
-            f"of the file's {before} operators, the form that is cut makes {cut}"
-        )
     context.listener(Started(subject.whole.cost[0], context.options.max_checks))
     with stopping(context, found):
         if subject.unasked:

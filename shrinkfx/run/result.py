@@ -16,6 +16,7 @@ from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
 from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.tasks import WriteCandidate
 from shrinkfx.report.atomic_files import draft_of, publish
+from shrinkfx.report.issue.code import lines_left_out
 from shrinkfx.report.output import write_smallest_repro
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.tensors import DATA
@@ -153,8 +154,11 @@ def verify_as_is(
             embedded=() if listed else None,
         )
         again = runner.again(written.files, record.signature, context.budget)
-    counts, log = counted(context, [written.fails, *again]), runner.logs[-1:]
-    return replace(record, verified=Verified(written, *counts, *log))
+    counts = counted(context, [written.fails, *again])
+    log = runner.logs[-1] if runner.logs else ""
+    above = lines_left_out(written.files[0].read_text(encoding="utf-8"))
+    verified = Verified(written, *counts, log, above)
+    return replace(record, verified=verified)
 
 
 def _is_compiled(failure: Signature, backend: str) -> bool:

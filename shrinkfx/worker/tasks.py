@@ -69,6 +69,7 @@ from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
 from shrinkfx.worker.graph.describe import (
     content_digest,
     count_inputs,
+    count_operators,
     describe,
     dynamic_dims,
     is_functional,
@@ -180,6 +181,7 @@ class Worker(Held):
             dynamic_dims=dynamic_dims(program.original),
             keeps_state=keeps_state(program),
             functional=is_functional(program.original),
+            operators=count_operators(program.original.graph_module),
         )
 
     def _examine(self, task: Examine, note: Note, folder: Path) -> Examined:

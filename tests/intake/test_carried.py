@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from pathlib import Path
+from types import SimpleNamespace as Has
 
 import pytest
 
@@ -65,6 +68,43 @@ def test_where_files_go_is_no_setting_of_a_run() -> None:
     )
     assert not any(map(is_setting, left_out))
     assert is_setting("aot_inductor.use_runtime_constant_folding")
+
+
+@pytest.mark.parametrize(
+    ("op", "target", "value", "is_one"),
+    [
+        ("placeholder", "x", Has(), False),
+        ("call_function", operator.getitem, Has(dtype="float32"), False),
+        ("call_function", operator.mul, Has(), False),
+        ("call_function", math.floor, Has(), False),
+        ("call_function", operator.mul, Has(dtype="float32"), True),
+        (
+            "call_function",
+            Has(__name__="sym_numel.default"),
+            Has(),
+            False,
+        ),
+        (
+            "call_function",
+            Has(__name__="sym_max", __module__="torch"),
+            3,
+            False,
+        ),
+        (
+            "call_function",
+            Has(__name__="relu.default"),
+            Has(),
+            True,
+        ),
+        ("call_function", None, None, True),
+    ],
+)
+def test_script_counts_no_arithmetic_on_sizes(
+    tmp_path: Path, op: str, target: object, value: object, is_one: bool
+) -> None:
+    tell(tmp_path)
+    node = Has(op=op, target=target, meta={"val": value})
+    assert counts.read(str(tmp_path)).is_operator(node) is is_one
 
 
 def test_script_is_told_what_counts(

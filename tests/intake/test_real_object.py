@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,15 @@ def test_module_in_memory_becomes_an_anonymous_issue(tmp_path: Path) -> None:
     assert str(tmp_path) not in issue
     assert issue.startswith("# a parameter that is written becomes a result\n")
     assert f"PyTorch version: {torch.__version__}" in issue
-    assert "unflatten" in issue.partition("### Error logs")[2]
+    log = issue.partition("### Error logs")[2]
+    assert "unflatten" in log
+    assert "# Cause: " in script  # more lines of header than when it ran
+    code = issue.partition("```python\n")[2].partition("\n```")[0].splitlines()
+    told = re.findall(r'  File "repro.py", line (\d+), in .*\n(.*)\n', log)
+    assert [code[int(line) - 1].strip() for line, _ in told] == [
+        row.strip() for _, row in told
+    ]
+    assert told
     assert reduction.left_of_model == ""
     with pytest.raises(Finished):
         api.resume(out)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shrinkfx.program.listing.plain_numbers import (
     MOST,
     Number,
+    is_power,
     plainer_numbers,
     plainness,
 )
@@ -60,3 +61,13 @@ def test_numbers_near_by_are_few_plainer_and_of_the_same_sign(number: float) -> 
         assert plainness(each) < plainness(number) <= MOST
         assert each * number >= 0
         assert abs(each) <= max(1, round(abs(number)))
+
+
+@pytest.mark.parametrize("number", [1000.0, -1000.0, 1e-5, 1e30, 1024, -128.0, 1])
+def test_powers_of_ten_and_two_are_known(number: float) -> None:
+    assert is_power(number)
+
+
+@pytest.mark.parametrize("number", [0, 0.0, 205.0, 0.03, math.inf, math.nan, -3000])
+def test_number_with_digits_of_its_own_is_no_power(number: float) -> None:
+    assert not is_power(number)

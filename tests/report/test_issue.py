@@ -24,6 +24,7 @@ from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator, shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
+from shrinkfx.report.explanation.words import in_lines
 from shrinkfx.report.in_compiler import sentence, told
 from shrinkfx.report.issue.code import Traits, quoted, traits_of
 from shrinkfx.report.issue.environment import environment_text, with_gpu
@@ -129,6 +130,21 @@ def test_lines_of_the_log_are_those_of_the_code_that_is_quoted() -> None:
     assert f'File "repro.py", line {20 - above}, in <module>' in text_of()
 
 
+@pytest.mark.parametrize(
+    ("above", "code", "line"),
+    [(3, "", 17), (1, "", 19), (1, "a = 1\n" * 9_000, 22), (3, "a = 1\n" * 9_000, 20)],
+)
+def test_lines_of_the_log_are_those_of_the_script_when_it_ran(
+    above: int, code: str, line: int
+) -> None:
+    """A cause is told in its header later; too long to be quoted, it is attached."""
+    facts = replace(FACTS, above=above)
+    text = issue_text(facts, EXPLAINED, SCRIPT + code, "")
+    assert ("is attached, too long" in text) == bool(code)
+    assert f'File "repro.py", line {line}, in <module>' in text
+    assert IssueFacts.from_line(facts.to_line()) == facts
+
+
 def test_size_that_is_worked_out_wrongly_is_no_operators_fault() -> None:
     shape = "output 0: shape torch.Size([22, 1]), eager gives torch.Size([25, 1])"
     missized = replace(EXPLAINED, values=WrongValue(missized="3*s0 is 3 too small"))
@@ -167,6 +183,36 @@ def test_what_is_not_known_is_told() -> None:
     for said in ("some 40% of runs", "each of these operators", "What it comes from"):
         assert said in text
     assert "Triton's interpreter" in text
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("own", [True, False])
+def test_what_could_not_be_told_of_the_cause_is_told_as_elsewhere(
+    settled: bool, own: bool
+) -> None:
+    """One list: that of the terminal and the page."""
+    values = WrongValue(missized="3*s0 is 3 too small") if settled else None
+    untold = ("which operator was rewritten", f"why {GUILTY} is lost: no trace")
+    known = replace(EXPLAINED, values=values, unknown=untold)
+    places = ("torch._inductor.config post_grad_custom_pre_pass",)
+    facts = replace(FACTS, needs_own=own, in_compiler=InCompiler(places=places))
+    lines = text_of(facts, known).partition("**Not known:**\n")[2].splitlines()
+    stands = "; the cause stands without that" if settled else ""
+    assert f"- Which operator was rewritten{stands}." in lines
+    assert f"- Why `aten.bmm` is lost: no trace{stands}." in lines
+    shown = "\n".join(in_lines(known, FACTS.failure))
+    assert all(text in shown for text in untold)
+
+
+def test_what_was_not_asked_of_the_result_is_not_known() -> None:
+    why = "not asked: minutes are short"
+    claims = {"operators": "1-minimal", "sizes": why, "values": "kept", "dtypes": why}
+    record = replace(RECORD, search=replace(RECORD.search, kinds=claims))
+    said = "- Whether it fails with smaller or plainer sizes and dtypes."
+    assert said in text_of(facts_of(record)).splitlines()
+    assert "smaller or plainer" not in text_of()
+    stopped = replace(facts_of(record), stopped="the minutes are spent")
+    assert "smaller or plainer" not in text_of(stopped)
 
 
 def test_cause_that_only_says_the_error_again_is_no_cause() -> None:
@@ -774,7 +820,12 @@ def test_nothing_is_left_where_all_names_are_made_up() -> None:
         ("(torch.full((1,), 205.05, dtype=torch.float32),)", ["torch.full"]),
         ("(torch.full((64, 64), 2.0, dtype=torch.float32),)", []),
         ("(torch.full((1,), float('nan'), dtype=torch.float32),)", []),
-        ("(torch.full((1,), -1e30, dtype=torch.float32),)", ["torch.full"]),
+        ("(torch.full((1,), -205.0, dtype=torch.float32),)", ["torch.full"]),
+        ("(torch.full((1,), 0.03, dtype=torch.float32),)", ["torch.full"]),
+        ("(torch.full((1,), -1000.0, dtype=torch.float32),)", []),
+        ("(torch.full((1,), -1e30, dtype=torch.float32),)", []),
+        ("(torch.full((1,), 1024, dtype=torch.int64),)", []),
+        ("(torch.tensor([1000, 1024]),)", ["torch.tensor"]),
         ("(torch.ones((640,)), [3, {'a': -777}], 0.5)", ["777"]),
     ],
 )

@@ -15,7 +15,9 @@ from support.pages import explained, searched, transformer
 
 from shrinkfx.events import ignore
 from shrinkfx.journal.journal import Journal
+from shrinkfx.program.skeleton import Node, Skeleton
 from shrinkfx.run.reporting import report_folder
+from shrinkfx.testing import skeleton
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -138,6 +140,86 @@ def test_narrow_page_breaks_no_word_and_covers_and_cuts_nothing(
     assert above
     assert below
     assert above["y"] + above["height"] <= below["y"]
+
+
+def test_narrow_table_of_checks_shows_why_a_row_is_high(
+    browser: Browser, report: Path, errors: list[str]
+) -> None:
+    page = opened(browser, report, errors, 400)
+    frame = page.locator("#checks .scroll")
+    assert frame.evaluate("frame => frame.scrollWidth <= frame.clientWidth")
+    rows = page.locator(".sortable tbody tr").all()
+    said = [row.locator(".did") for row in rows]
+    heights = [row.evaluate("row => row.clientHeight") for row in rows]
+    for height, did in zip(heights, said, strict=True):
+        is_seen = bool(did.text_content())
+        assert did.is_visible() == is_seen
+        assert is_seen or height < 40
+    assert any(height > 40 for height in heights)
+    for head in ("check", "at", "strategy", "operators", "outcome", "what it did"):
+        assert page.get_by_role("button", name=head, exact=True).is_visible(), head
+
+
+def beside(branches: int, needle: int) -> Skeleton:
+    """Build branches that lie side by side, and what is left in one of them."""
+    nodes: dict[str, str | Node] = {}
+    for number in range(branches):
+        names = "roll", "mul"
+        if number != needle:
+            names = f"relu_{number}", f"exp_{number}"
+        nodes[f"x{number}"] = ""
+        nodes |= dict(zip(names, (f"x{number}", names[0]), strict=True))
+    read = (f"exp_{n}" if n != needle else "mul" for n in range(branches))
+    nodes["cat"] = " ".join(read)
+    return skeleton(nodes)
+
+
+WHERE = """frame => {
+  const here = frame.getBoundingClientRect();
+  const lit = [...frame.querySelectorAll(".kept, .guilty")]
+    .map(box => box.getBoundingClientRect())
+    .some(box => box.left >= here.left && box.right <= here.right);
+  return [frame.scrollLeft, frame.scrollWidth - frame.clientWidth, lit];
+}"""
+
+
+@pytest.mark.parametrize(
+    ("branches", "needle", "width", "more"),
+    [
+        (7, 0, 1280, False),
+        (7, 6, 1280, False),  # a little too wide: it is drawn a little smaller
+        (7, 0, 400, True),
+        (7, 6, 400, True),
+        (16, 4, 1280, True),
+        (16, 15, 1280, True),
+    ],
+)
+def test_drawing_opens_at_its_left_unless_what_is_left_is_not_seen_there(
+    browser: Browser,
+    tmp_path: Path,
+    errors: list[str],
+    branches: int,
+    needle: int,
+    width: int,
+    *,
+    more: bool,
+) -> None:
+    program = beside(branches, needle)
+    out = explained(searched(tmp_path / "out", program))
+    page = opened(browser, report_folder(out, ignore), errors, width)
+    frame = page.locator(".before > .scroll")
+    opens_at, beyond, is_seen = frame.evaluate(WHERE)
+    assert is_seen
+    assert (beyond > 0) == more
+    frame.evaluate("frame => frame.scrollLeft = 0")
+    at_left, _, is_seen_there = frame.evaluate(WHERE)
+    assert at_left == 0
+    assert (opens_at == 0) == is_seen_there
+    first = page.locator(".before .box").evaluate_all(
+        "boxes => Math.min(...boxes.map(box => box.getBoundingClientRect().left))"
+    )
+    assert first >= frame.evaluate("frame => frame.getBoundingClientRect().left")
+    assert errors == []
 
 
 def test_a_thousand_nodes_open_in_two_seconds(

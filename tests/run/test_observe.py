@@ -12,7 +12,7 @@ from support.doubles import DESCRIPTION, Arguments, FakeServer
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible, UsageError
-from shrinkfx.events import ignore
+from shrinkfx.events import Event, Noted, ignore
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Ready
@@ -33,10 +33,10 @@ class Worker(FakeServer):
 
     ready = Ready(backend=Backend.AOTI)
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, operators: int = 0) -> None:
         skeleton = folder / "skeleton.json"
         skeleton.write_text(json.dumps(chain("x", "relu", "tanh").to_json()))
-        described = replace(DESCRIPTION, skeleton=str(skeleton))
+        described = replace(DESCRIPTION, skeleton=str(skeleton), operators=operators)
         super().__init__(lambda asked: self._ending(asked, described))
 
     def _ending(self, asked: Arguments, described: Description) -> Ending:
@@ -68,6 +68,21 @@ def test_each_comparison_is_told_how_close_is_close(
         assert {
             k: v for k, v in said.items() if v is not None and v is not False
         } == told
+
+
+@pytest.mark.parametrize("operators", [9, 2, 0])
+def test_form_that_counts_otherwise_than_the_file_is_told(
+    tmp_path: Path, operators: int
+) -> None:
+    """No number: of a worker that has not counted."""
+    worker = Worker(tmp_path, operators)
+    events: list[Event] = []
+    context = RunContext(Options(Path("m.pt2")), tmp_path, events.append)
+    find_subject(context, cast(Server, worker))
+    notes = [event.text for event in events if isinstance(event, Noted)]
+    said = "of the file's 9 operators, the form that is cut makes 2: "
+    assert [said in note for note in notes].count(True) == (operators == 9)
+    assert ("of the file's" in "".join(notes)) == (operators == 9)
 
 
 def test_probes_are_refused_where_nothing_is_interpreted(tmp_path: Path) -> None:

@@ -65,7 +65,6 @@ def reduced(
     fails: Fails,
     target: Signature = WRONG,
     calls: int = 1,
-    operators: int = 5,
     check_s: float = 0.0,
     program: Candidate = WHOLE,
     causes: OtherCauses = NO_OTHERS,
@@ -77,7 +76,7 @@ def reduced(
     options = Options(Path("model.pt2"), max_minutes=3.0)
     context = RunContext(options, folder, events.append)
     context.budget.keep(check_s)
-    size = ProgramSize(operators, 7, 1, 0)
+    size = ProgramSize(program.cost[0], 7, 1, 0)
     subject = Subject(program, size, client, target, 1.0, other_causes=causes)
     found = reduce(context, subject)
     return found, [event.text for event in events if isinstance(event, Noted)]
@@ -94,11 +93,6 @@ def test_wrong_result_is_confirmed_by_the_original_without_it(tmp_path: Path) ->
     assert found.rest == "passed"
     assert not notes
     assert found.by_catch(WRONG) == []
-
-
-def test_form_that_counts_otherwise_than_the_file_is_told(tmp_path: Path) -> None:
-    _, notes = reduced(tmp_path, lambda c, _: has("cos")(c), operators=9)
-    assert notes == ["of the file's 9 operators, the form that is cut makes 5"]
 
 
 def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
@@ -135,7 +129,6 @@ def test_another_call_of_an_operator_that_lies_is_no_second_failure(
     found, notes = reduced(
         tmp_path,
         lambda c, _: calls(c, "lies"),
-        operators=4,
         program=LIES,
         causes=causes,
     )
@@ -152,7 +145,7 @@ def test_what_fails_without_any_call_of_what_lies_is_a_second_failure(
         return calls(candidate, "lies") or {"relu", "cos"} <= candidate.keep
 
     suspected = OtherCauses(mismatches=(ITS_LIE, replace(ITS_LIE, node="lies_1")))
-    found, notes = reduced(tmp_path, fails, operators=4, program=LIES, causes=suspected)
+    found, notes = reduced(tmp_path, fails, program=LIES, causes=suspected)
     assert calls(found.reducer.best, "lies")
     assert found.rest == "reproduced"
     ((rest, _),) = found.second
@@ -260,7 +253,8 @@ def test_journal_that_fails_ends_the_search_with_the_best_so_far(
         Options(Path("m.pt2")), tmp_path, lambda event: None, Journal(path)
     )
     found = reduce(
-        context, Subject(WHOLE, ProgramSize(5, 7, 1, 0), client, RAISES, 1.0)
+        context,
+        Subject(WHOLE, ProgramSize(5, 7, 1, 0), client, RAISES, 1.0),
     )
     assert str(path) in found.stopped
     assert not context.out_of_budget

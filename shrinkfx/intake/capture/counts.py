@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from shrinkfx.intake.carried import COMPILERS, SECRETS, VARIABLES
-from shrinkfx.program.namespaces import PYTORCHS
+from shrinkfx.program.namespaces import ARITHMETIC, OF_SIZES, PYTORCHS
 
 FILE = "counts.json"
 """The first that lies in the folder of a capture."""
@@ -21,5 +21,7 @@ def tell(folder: Path) -> None:
         "variables": (*VARIABLES, *COMPILERS),
         "secrets": SECRETS,
         "namespaces": sorted(PYTORCHS),
+        "of_sizes": sorted(OF_SIZES),
+        "arithmetic": sorted(ARITHMETIC),
     }
     (folder / FILE).write_text(json.dumps(known))

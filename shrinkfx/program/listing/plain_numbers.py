@@ -34,11 +34,26 @@ def plainer_numbers(number: Number) -> Iterator[Number]:
     if isinstance(number, (bool, complex)) or not math.isfinite(number):
         return
     kind, size = type(number), abs(number)
-    ten = kind(float(f"1e{_exponent(size)}"))
+    ten = kind(_power_of_ten(size))
     two = kind(1 << int(size).bit_length() >> 1)
     rounded = kind(round(number)) if size >= 1 else _of_one_digit(number)
     near = (-kind(1), -ten, rounded) if number < 0 else (ten, two, rounded)
     yield from (each for each in near if plainness(each) < plainness(number))
+
+
+def is_power(number: float) -> bool:
+    """Tell whether it is a power of ten or two, less its sign.
+
+    Nothing of a model is in such a number but a magnitude: it is one of those above.
+    """
+    size = abs(number)
+    if not size or not math.isfinite(size):
+        return False
+    return _is_power_of_two(size) or size == _power_of_ten(size)
+
+
+def _power_of_ten(size: float) -> float:
+    return float(f"1e{_exponent(size)}")
 
 
 def _is_power_of_two(number: float) -> bool:

@@ -36,12 +36,15 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
     told = [text for text in explanation.cause if text not in theirs]
     less = [_less(text, facts, explanation) for text in told]
     said = [
-        _plain(text, explanation, anonymous=facts.anonymous) for text in less if text
+        in_plain_words(text, explanation, anonymous=facts.anonymous)
+        for text in less
+        if text
     ]
     return [*said, *(_of_decisions(known) if known is not None else ())]
 
 
-def _plain(text: str, explanation: Explanation, *, anonymous: bool) -> str:
+def in_plain_words(text: str, explanation: Explanation, *, anonymous: bool) -> str:
+    """Write a sentence on the cause for who has neither the model nor its files."""
     text = without_origins(text, explanation, anonymous=anonymous)
     return without_paths(with_code(short_kernels(text)))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.listing.claims import unasked
 from shrinkfx.program.words import cut_middle
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.carried import InCompiler
@@ -40,8 +41,10 @@ class IssueFacts(Message):
         environment: names of variables that the repro sets.
         careful: what else may be the cause.
         minimal: no single operator can be left out.
+        unasked: kinds that were not asked about: sizes, values.
         stopped: what ended the search early, or ''.
-        log: what the repro printed when it failed.
+        log: what the repro printed when it failed; ``above`` are the lines above its
+            code then, which a cause in its header makes more; None is not known.
         beside: files that the repro needs beside it.
         versions: ``torch 2.13.0`` and so on, of what it was seen with.
         in_compiler: code of the user's own that is a part of the compiler.
@@ -81,6 +84,8 @@ class IssueFacts(Message):
     in_compiler: InCompiler = field(default_factory=InCompiler)
     needs_own: bool = False
     tool: str = __version__
+    above: int | None = None
+    unasked: tuple[str, ...] = ()
 
     @property
     def is_verified(self) -> bool:
@@ -96,6 +101,7 @@ class IssueFacts(Message):
 def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
     """Read off the record of a run what an issue says of it."""
     failure, conditions, verified = record.failure, record.conditions, record.verified
+    search = record.search
     inductor = repr(dict(conditions.inductor)) if conditions.inductor else ""
     written = verified.written
     return IssueFacts(
@@ -118,8 +124,8 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         inductor=inductor,
         environment=tuple(written.environment),
         careful=record.careful,
-        minimal=record.search.minimal,
-        stopped=record.search.stopped,
+        minimal=search.minimal,
+        stopped=search.stopped,
         log=cut_middle(without_warnings(verified.log), _LOG),
         beside=tuple(file.name for file in written.files[1:]),
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
@@ -129,4 +135,6 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         on_gpu=record.memory.on_gpu,
         in_compiler=written.carried.in_compiler,
         needs_own=written.needs_own,
+        above=verified.above,
+        unasked=tuple(k for kinds in unasked(search.kinds).values() for k in kinds),
     )

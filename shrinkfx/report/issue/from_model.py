@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from shrinkfx.program.listing.plain_numbers import is_power
 from shrinkfx.program.namespaces import PYTORCHS
 from shrinkfx.program.words import cut
 from shrinkfx.protocol.record import Message
@@ -166,6 +167,10 @@ def _is_literal(node: ast.Call) -> bool:
         return name == "unpack"
     values = ast.walk(node.args[_OF_VALUES[name]])
     leaves = (n.value for n in values if isinstance(n, ast.Constant))
+    if name == "torch.full":  # the search puts such numbers there
+        leaves = (
+            n for n in leaves if not isinstance(n, float | int) or not is_power(n)
+        )
     return any(leaf not in _PLAIN for leaf in leaves)
 
 

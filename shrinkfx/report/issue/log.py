@@ -32,7 +32,8 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
 
     Args:
         script: its name.
-        above: lines of it that are not quoted.
+        above: lines of it that a reader does not count, less than none if those are
+            more.
         lines: how many there may be; both ends are kept.
     """
     death = _DEATH.search(log)

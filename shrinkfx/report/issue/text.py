@@ -101,11 +101,25 @@ def _for_its_author(
 
 
 def _log(facts: IssueFacts, script: str) -> str:
-    log = error_log(facts.log, "repro.py", lines_left_out(script))
+    log = error_log(facts.log, "repro.py", _uncounted(facts, script))
     said = without_paths(facts.said)
     if facts.kind is Kind.CRASH and said not in log:
         log = f"{log}\n\nThe process died of {said}."  # which it cannot print
     return log.strip() or said
+
+
+def _uncounted(facts: IssueFacts, script: str) -> int:
+    """Count the lines by which those of the log are above those that a reader has.
+
+    That is the code that is quoted, or else ``repro.py`` as it lies there now.
+    """
+    now = lines_left_out(script)
+    ran = now if facts.above is None else facts.above
+    return ran if _is_quoted(quoted(script)) else ran - now
+
+
+def _is_quoted(text: str) -> bool:
+    return len(text) <= _QUOTED
 
 
 def _unverified(facts: IssueFacts) -> Iterator[str]:
@@ -148,7 +162,7 @@ def _of_the_original(facts: IssueFacts, explanation: Explanation) -> Iterator[st
 def _repro(facts: IssueFacts, script: str) -> Iterator[str]:
     text = quoted(script)
     beside = ", ".join(f"`{name}`" for name in facts.beside)
-    if len(text) > _QUOTED:
+    if not _is_quoted(text):
         what = f"`repro.py`, {beside}" if beside else "`repro.py`"
         yield f"The script is attached, too long to be quoted here: {what}."
         return

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shrinkfx.program.listing.claims import listed
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.issue.cause import cause
+from shrinkfx.report.issue.cause import cause, in_plain_words
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.to_author import addressed_to
 
@@ -13,12 +14,13 @@ from shrinkfx.report.issue.to_author import addressed_to
 def not_known(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """List what nobody has looked at, or could find out."""
     is_known = bool(cause(facts, explanation))
+    told = [*_of_the_failure(facts), *_could_not_be_told(facts, explanation)]
     if addressed_to(explanation) is not None:
-        return [*_of_the_failure(facts)]
+        return told
     if facts.needs_own:
-        return [*_of_the_failure(facts), _WHOSE_FAULT]
+        return [*told, _WHOSE_FAULT]
     of_cause = _of_the_cause(explanation, is_known=is_known)
-    return [*_of_the_failure(facts), *of_cause, *_elsewhere(facts)]
+    return [*told, *of_cause, *_elsewhere(facts)]
 
 
 def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
@@ -32,10 +34,20 @@ def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
         yield "Whether a smaller program fails as well: the search was stopped early."
     elif not facts.minimal:
         yield "Whether each of these operators is needed."
+    elif facts.unasked:
+        yield f"Whether it fails with smaller or plainer {listed(facts.unasked)}."
     if not facts.compared:
         yield "What is right: eager refuses these inputs, too."
     if facts.in_compiler.places and not facts.needs_own:
         yield "Whether it fails without the code in the compiler that is not PyTorch's."
+
+
+def _could_not_be_told(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
+    """Give what was asked of the cause in vain, as terminal and page list it."""
+    stands = "; the cause stands without that" if explanation.is_settled else ""
+    for text in explanation.unknown:
+        told = in_plain_words(text, explanation, anonymous=facts.anonymous).rstrip(".")
+        yield f"{told[:1].upper()}{told[1:]}{stands}."
 
 
 _WHOSE_FAULT = "Whether the code that is not PyTorch's is wrong, or what is made of it."

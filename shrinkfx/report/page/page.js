@@ -33,11 +33,13 @@
     });
   }
 
-  // --- what is left, in view where a drawing is wider than the page
+  // --- what is left, in view where a drawing is wider than the page; it opens at its left
+  // if that is seen there
   for (const frame of all(".before > .scroll, .inner > .scroll")) {
     const box = one(".guilty, .kept", frame);
     if (!box || frame.scrollWidth <= frame.clientWidth) continue;
     const [there, here] = [box.getBoundingClientRect(), frame.getBoundingClientRect()];
+    if (there.right < here.right) continue;
     frame.scrollLeft = there.left - here.left - (here.width - there.width) / 2;
   }
 

@@ -18,6 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.listing.claims import by_claim, in_a_sentence
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.names import renamed, short_names
 from shrinkfx.program.words import short_kernels
@@ -119,6 +120,8 @@ def page(run: Run) -> str:
         course_said=_course_said(run, len(accepted), begun_with),
         decided=_decided(decided, summary) if decided else None,
         guide=explanation.guide if explanation else None,
+        claims=by_claim(summary.minimal_by_kind),
+        claimed=in_a_sentence(summary.minimal_by_kind),
         rows=[_row(check, accepted) for check in run.checks],
         spent=_spent(summary),
         about=about(run),

@@ -13,25 +13,13 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from shrinkfx.program.namespaces import ARITHMETIC, OF_SIZES
 from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
 from shrinkfx.worker.graph.origin import scope_of, source_of
 from shrinkfx.worker.model import MUTATIONS, Program, flat_inputs
 from shrinkfx.worker.sizes.bindings import bind, nbytes, sizes_of
 from shrinkfx.worker.weights import calls_mutable
 
-_SIZE_OPERATORS = frozenset(
-    {
-        torch.ops.aten.sym_size.int,
-        torch.ops.aten.sym_stride.int,
-        torch.ops.aten.sym_numel.default,
-        torch.ops.aten.sym_storage_offset.default,
-        torch.sym_max,
-        torch.sym_min,
-        torch.sym_not,
-        torch.sym_float,
-        torch.sym_int,
-    }
-)
 _ROLES = {
     InputKind.PARAMETER: Role.PARAMETER,
     InputKind.BUFFER: Role.BUFFER,
@@ -127,7 +115,8 @@ def _is_operator(node: fx.Node) -> bool:
 
 
 def _is_size(node: fx.Node) -> bool:
-    return node.target in _SIZE_OPERATORS or _is_size_arithmetic(node)
+    name = getattr(node.target, "__name__", "")
+    return name in OF_SIZES or _is_size_arithmetic(node)
 
 
 def _outputs(exported: ExportedProgram) -> list[str]:
@@ -214,7 +203,7 @@ def _role(node: fx.Node, roles: dict[str, Role], exported: ExportedProgram) -> R
 
 
 def _is_size_arithmetic(node: fx.Node) -> bool:
-    return getattr(node.target, "__module__", "") in ("_operator", "math") and not (
+    return getattr(node.target, "__module__", "") in ARITHMETIC and not (
         isinstance(node.meta.get("val"), torch.Tensor)
     )
 

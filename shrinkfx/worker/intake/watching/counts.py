@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from dataclasses import dataclass
+from typing import Any
 
 _FILE = "counts.json"
 
@@ -17,11 +19,24 @@ class Counts:
         variables: how those begin by which PyTorch does something else.
         secrets: what is in the names of those that nobody may write down.
         namespaces: of operators that come with PyTorch.
+        of_sizes: what reads sizes or computes with them, by its ``__name__``.
+        arithmetic: modules whose functions do, unless they make a tensor.
     """
 
     variables: tuple[str, ...]
     secrets: tuple[str, ...]
     namespaces: frozenset[str]
+    of_sizes: frozenset[str]
+    arithmetic: frozenset[str]
+
+    def is_operator(self, node: Any) -> bool:
+        """Tell whether a node of a graph is one that shrinkfx counts."""
+        if node.op != "call_function" or node.target is operator.getitem:
+            return False
+        if getattr(node.target, "__name__", "") in self.of_sizes:
+            return False
+        computes = getattr(node.target, "__module__", "") in self.arithmetic
+        return not computes or hasattr(node.meta.get("val"), "dtype")
 
     def environment(self) -> dict[str, str]:
         """Pick the variables that may matter, as they are now."""
@@ -41,4 +56,6 @@ def read(folder: str) -> Counts:
         tuple(told["variables"]),
         tuple(told["secrets"]),
         frozenset(told["namespaces"]),
+        frozenset(told["of_sizes"]),
+        frozenset(told["arithmetic"]),
     )

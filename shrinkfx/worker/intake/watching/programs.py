@@ -82,7 +82,7 @@ class Keeper:
         with told():
             record = replace(
                 record,
-                operators=_count(exported),
+                operators=count_operators(exported, self._counts),
                 custom=tuple(self._origins.custom_operators(exported)),
                 origins=tuple(self._origins.of(exported, settings.values())),
             )
@@ -120,14 +120,11 @@ def _saved(exported: Any, path: str) -> str:
     return ""
 
 
-def _count(exported: Any) -> int:
-    """Count the operators of a program, as a glance at its graphs can tell them."""
-    import operator
-
+def count_operators(exported: Any, counts: Counts) -> int:
+    """Count the operators of a program, as the search will count those of the file."""
     graphs = (getattr(each, "graph", None) for each in exported.graph_module.modules())
     nodes = (node for graph in graphs if graph is not None for node in graph.nodes)
-    calls = (node for node in nodes if node.op == "call_function")
-    return sum(node.target is not operator.getitem for node in calls)
+    return sum(map(counts.is_operator, nodes))
 
 
 def keep_inputs(path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

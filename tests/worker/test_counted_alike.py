@@ -1,0 +1,31 @@
+"""A program has as many operators for a script's processes as for the search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from shrinkfx.intake.capture.counts import tell
+from shrinkfx.worker.graph.describe import count_operators
+from shrinkfx.worker.intake.watching import counts, programs
+
+
+class Sizes(nn.Module):
+    """Six operators (cond, sin, cos, view, mul, index), and arithmetic on sizes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        half = torch.sym_max(x.numel() // 2, x.shape[0])
+        y = torch.cond(x.shape[0] > 4, torch.sin, torch.cos, (x,))
+        return (y.view(x.numel()) * half).chunk(2)[0]
+
+
+def test_script_counts_the_operators_that_the_search_does(tmp_path: Path) -> None:
+    tell(tmp_path)
+    sizes = ({0: torch.export.Dim.DYNAMIC},)
+    exported = torch.export.export(Sizes(), (torch.randn(6, 4),), dynamic_shapes=sizes)
+    nodes = [n for n in exported.graph.nodes if n.op == "call_function"]
+    found = programs.count_operators(exported, counts.read(str(tmp_path)))
+    assert found == count_operators(exported.graph_module)
+    assert 0 < found < len(nodes)
