@@ -34,6 +34,7 @@ from shrinkfx.protocol.tasks import (
     Task,
     WriteCandidate,
 )
+from shrinkfx.report.written import NoSource
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import JOURNAL, resumed
 from shrinkfx.run.pipeline import run
@@ -253,6 +254,7 @@ def test_baseline_that_leaves_no_minutes_still_ends_with_the_originals_repro(
     assert "left none for a search" in summary["stopped"]
     assert summary["verified"]["runs"] == reduction.verified[0]
     assert any("the program itself" in note for note in world.notes)
+    assert NoSource.NO_TIME in reduction.repro.read_text()
     assert "stopped early" in reduction.repro.read_text()
     assert not world.tasks(CheckCandidate)
     assert "--resume" in reduction.to_go_on
