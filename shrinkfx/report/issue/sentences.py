@@ -211,7 +211,8 @@ def expected(facts: IssueFacts) -> str:
         return "inputs that the exported program takes are taken."
     if not facts.compared:
         return "the package compiles, loads and runs, or refuses the inputs in words."
-    return "the same result as in eager."
+    ends = "an end, with " if facts.kind is Kind.HANG else ""
+    return f"{ends}the same result as in eager."
 
 
 def actual(facts: IssueFacts) -> str:
