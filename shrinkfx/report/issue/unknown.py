@@ -15,7 +15,7 @@ def not_known(facts: IssueFacts, explanation: Explanation) -> list[str]:
     is_known = bool(cause(facts, explanation))
     if addressed_to(explanation) is not None:
         return [*_of_the_failure(facts)]
-    if facts.needs_own:
+    if facts.is_of_own:
         return [*_of_the_failure(facts), _WHOSE_FAULT]
     of_cause = _of_the_cause(explanation, is_known=is_known)
     return [*_of_the_failure(facts), *of_cause, *_elsewhere(facts)]
