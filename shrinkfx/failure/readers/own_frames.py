@@ -25,9 +25,13 @@ _NOBODYS = re.compile(
     r"|.*/c[a-z2-7]{51}\.py$"  # Inductor's, by its hash
 )
 
+_REPRO = "repro.py"
+
 
 def own_frame(log: str) -> str:
     """Name the innermost function of a user's own, as ``passes.py:settle``; or ''.
+
+    One that a repro has as text is named without that file.
 
     >>> own_frame('''Current thread 0x00007f17f1459b80 (most recent call first):
     ...   File "/env/site-packages/torch/fx/node.py", line 887 in __setattr__
@@ -46,5 +50,6 @@ def own_frame(log: str) -> str:
             break
         path, function = frame.groups()
         if not _NOBODYS.match(path) and function != "<module>":
-            return f"{Path(path).name}:{function}"
+            file = Path(path).name
+            return function if file == _REPRO else f"{file}:{function}"
     return ""
