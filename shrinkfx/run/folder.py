@@ -33,6 +33,7 @@ from shrinkfx.run.asked_for import (
     require_unchanged,
 )
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.going_on import is_larger, larger_budget
 from shrinkfx.run.storage import storage_told
 from shrinkfx.wording import Flag, Said
 
@@ -166,7 +167,7 @@ def resumed(out: Path, given: Options) -> Options:
         with journal.db.trusted():
             before = Options.from_json(run["options"]).with_files(own_file(out))
         finished = _finished(out, journal)
-        if finished and not (finished.more and _is_larger(given.budget, before.budget)):
+        if finished and not (finished.more and is_larger(given.budget, before.budget)):
             raise finished
         anew = {name: getattr(given, name) or getattr(before, name) for name in BUDGET}
         options = replace(before, out=out, **anew)
@@ -180,15 +181,6 @@ def resumed(out: Path, given: Options) -> Options:
         for ended in ("stopped", "finished"):  # from here on it goes on
             journal.note(ended, None)
         return options
-
-
-_Budget = tuple[int | None, float | None]
-
-
-def _is_larger(given: _Budget, before: _Budget) -> bool:
-    """Tell whether more is given of what there was too little of."""
-    pairs = zip(given, before, strict=True)
-    return any(new and old and new > old for new, old in pairs)
 
 
 RESULT = "result"
@@ -287,24 +279,6 @@ def _holds_journal(out: Path, option: str) -> bool:
     except OSError as error:  # it may not be looked into, or no folder can be named so
         asked, advice = Flag(option, str(out)), "name a folder that can be written to"
         raise UsageError(asked, f": {error.strerror}: {advice}") from error
-
-
-def how_to_go_on(context: RunContext, *, larger: bool = False) -> str:
-    """Give the command that goes on with a search which was stopped, or was short.
-
-    Args:
-        larger: only a larger budget goes on.
-    """
-    takes_more = larger or context.out_of_budget
-    more = larger_budget(context.options) if takes_more else ""
-    return f"shrinkfx --resume {context.out} {more}".rstrip()
-
-
-def larger_budget(options: Options) -> str:
-    """Name the options that a run was told of its budget, for larger numbers; or ''."""
-    told = ["--max-checks N"] if options.max_checks else []
-    told += ["--max-minutes M"] if options.max_minutes else []
-    return " ".join(told)
 
 
 def _more(out: Path) -> str:

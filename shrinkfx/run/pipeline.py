@@ -21,7 +21,8 @@ from shrinkfx.report.written import NoSource
 from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import INTERRUPTED, RunContext, server_for
 from shrinkfx.run.explaining import explain_result
-from shrinkfx.run.folder import at_work, finish, how_to_go_on, larger_budget
+from shrinkfx.run.folder import at_work, finish
+from shrinkfx.run.going_on import how_to_go_on, larger_budget
 from shrinkfx.run.issue import (
     collect_versions,
     drop_issue,

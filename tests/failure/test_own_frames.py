@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import pytest
 
 from shrinkfx.failure.readers.own_frames import own_frame
@@ -57,3 +64,48 @@ def test_other_threads_tell_nothing() -> None:
 def test_log_without_frames_names_nothing() -> None:
     assert own_frame("") == ""
     assert own_frame("settle: still at it\n") == ""
+
+
+HANGS = """
+import torch
+import torch._inductor.config
+
+import passes
+
+torch._inductor.config.post_grad_custom_pre_pass = passes.settle
+exported = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
+torch._inductor.aoti_compile_and_package(exported)
+"""
+PASS = """
+def settle(graph):
+    node = next(node for node in graph.nodes if node.op == "call_function")
+    print("at it", flush=True)
+    while True:
+        node.args = node.args
+"""
+
+
+@pytest.mark.aoti
+def test_pass_that_does_not_end_is_found_below_what_it_calls(tmp_path: Path) -> None:
+    (tmp_path / "repro.py").write_text(HANGS)
+    (tmp_path / "passes.py").write_text(PASS)
+    with subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "repro.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        ended = threading.Timer(300.0, os.killpg, (process.pid, signal.SIGKILL))
+        ended.start()
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == "at it\n"
+            process.send_signal(signal.SIGABRT)
+            log = process.communicate()[1]
+        finally:
+            ended.cancel()
+            process.kill()
+    assert "torch/_inductor/" in log
+    assert own_frame(log) == "passes.py:settle"

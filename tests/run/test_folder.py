@@ -36,10 +36,10 @@ from shrinkfx.run.folder import (
     at_work,
     begun,
     finish,
-    how_to_go_on,
     over,
     resumed,
 )
+from shrinkfx.run.going_on import how_to_go_on
 
 NOTHING_NEW = Options(Path())
 ORDER = ("model.pt2", "inputs.pt", "operators.py")
