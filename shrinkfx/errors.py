@@ -206,17 +206,27 @@ class Finished(ShrinkfxError):
         said: what came of it, in a line.
         exit_code: as of that run.
         at: when that was, in seconds since 1970.
+        more: options by which ``--resume`` does what it left out for want of minutes or
+            checks; or ''.
     """
 
-    def __init__(self, folder: str, said: str, exit_code: int, at: float) -> None:
+    def __init__(
+        self, folder: str, said: str, exit_code: int, at: float, more: str = ""
+    ) -> None:
         self.folder = folder
         self.said = said
         self.exit_code = exit_code
+        self.more = more
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
-        super().__init__(f"{folder}: this run has finished, on {when}: {said}")
+        left = f"; what it left out: shrinkfx --resume {folder} {more}" if more else ""
+        super().__init__(f"{folder}: this run has finished, on {when}: {said}{left}")
 
 
 class BudgetExhausted(ShrinkfxError):
     """The checks or the minutes that were allowed are spent."""
 
     exit_code = 4
+
+
+class ShareSpent(BudgetExhausted):
+    """A part of a run has asked all that it may: a larger budget changes nothing."""

@@ -54,6 +54,8 @@ class Shown:
             names of their operators' nodes.
         own: what of the user's own is in the compiler that it does not fail without, in
             a sentence; or ''.
+        inside: in which function of the user's own the compiler hangs or dies, in a
+            sentence; or ''.
     """
 
     fails: bool = True
@@ -61,6 +63,7 @@ class Shown:
     memory: MemoryReport | None = None
     lies: Mapping[str, FakeMismatch] = field(default_factory=dict)
     own: str = ""
+    inside: str = ""
 
 
 @dataclass
@@ -110,8 +113,8 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
         found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
     if folder is not None:
         found = _with_more(minimum, found, asking, folder)
-    if shown.own:
-        found = replace(found, cause=(shown.own, *found.cause)[:SENTENCES])
+    if own := [text for text in (shown.own, shown.inside) if text]:
+        found = replace(found, cause=(*own, *found.cause)[:SENTENCES])
     unknown = [*asking.unknown, *(text for part in parts for text in part.unknown)]
     if found.decisions is not None:
         unknown += found.decisions.unknown

@@ -111,9 +111,8 @@ def _ask(minimum: Minimum) -> tuple[Ending | None, Traces]:
 def _of_compiler(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
     raised = ending.raised
     if raised is None:
-        how = f"it ended with {ending.how} {ending.code}"
-        guilty = _blamed(minimum, ending, traces)
-        return Halted(guilty, "compilation", said=how, kernel=traces.kernel)
+        guilty, said = _blamed(minimum, ending, traces), _ended(minimum, ending)
+        return Halted(guilty, "compilation", said=said, kernel=traces.kernel)
     text = raised.message
     complaint = (triton(text) or gcc(text)) if _is_of_compiler(text) else None
     kernel = _kernel(complaint, traces)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from shrinkfx.failure.readers.own_frames import own_frame
+from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.report.carried import InCompiler
 
 _NAMED = 2
@@ -34,6 +36,32 @@ def whose(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
 def sentence(found: InCompiler, *, anonymous: bool = False) -> str:
     """Say what a repro has shown that does not fail without it."""
     return f"{begun(told(found, anonymous=anonymous))}; without that it does not fail."
+
+
+def inside(failure: Signature, log: str) -> str:
+    """Name the function of the user's own that the compiler hung or died in; or ''.
+
+    Args:
+        log: what a repro has printed that failed so.
+    """
+    is_cut_off = failure.stage is Stage.COMPILE and failure.kind in ENDS
+    return own_frame(log) if is_cut_off else ""
+
+
+ENDS = {Kind.HANG: "hangs", Kind.CRASH: "dies"}
+"""What a compiler does that raises nothing."""
+
+
+def sentence_inside(
+    kind: Kind, function: str, *, anonymous: bool = False, mark: str = ""
+) -> str:
+    """Say in which function of the user's own it hangs or dies.
+
+    Args:
+        function: as ``inside`` names it.
+    """
+    where = "code of a preload" if anonymous else f"{mark}{function}{mark}"
+    return f"It {ENDS[kind]} in {where}, which is not PyTorch's."
 
 
 def begun(text: str) -> str:

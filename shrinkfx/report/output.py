@@ -19,7 +19,7 @@ from shrinkfx.report.carried import Carried
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import write_embedded, write_repro
 from shrinkfx.report.tensors import DATA, Data
-from shrinkfx.report.written import EMBEDDED, Written
+from shrinkfx.report.written import EMBEDDED, NoSource, Written
 from shrinkfx.wording import Flag
 
 INTAKE = "intake"
@@ -110,6 +110,7 @@ def write_smallest_repro(
     runner: ReproRunner,
     optional: Sequence[str] = (),
     embedded: Sequence[Carried] | None = None,
+    no_source: NoSource | None = None,
 ) -> Written:
     """Write the simplest script that fails in the same way.
 
@@ -123,12 +124,16 @@ def write_smallest_repro(
         optional: variables without which it may fail alike.
         embedded: those of the choices that the program itself is tried with, if source
             does not fail; None for all.
+        no_source: why source is not tried; None to try it, if there is any.
     """
+    if printed.source is None or printed.unprintable:
+        no_source = no_source or NoSource.UNPRINTED
     written, bare = None, list[bool | None]()
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         path = Path(draft) / "repro.py"
         last = choices if embedded is None else embedded
-        for attempt in _attempts(path, folder, printed, record, choices, last):
+        program = _Program(folder, printed, no_source)
+        for attempt in _attempts(path, program, record, choices, last):
             fails = runner.fails(
                 attempt.files, record.signature, is_likely=not attempt.carried.bare
             )
@@ -136,7 +141,7 @@ def write_smallest_repro(
             if attempt.carried.bare:
                 bare.append(fails)
             if fails:
-                found = _Form(path, folder, printed, written)
+                found = _Form(path, program, written)
                 written = found.with_fewest_settings(record, runner, optional)
                 break
         assert written is not None
@@ -152,20 +157,30 @@ def write_smallest_repro(
     )
 
 
+@dataclass(frozen=True)
+class _Program:
+    """What a script is written of, saved in a folder; and why not as source, if so."""
+
+    folder: Path
+    printed: Printed
+    no_source: NoSource | None
+
+
 def _attempts(
     path: Path,
-    folder: Path,
-    printed: Printed,
+    written_of: _Program,
     record: RunRecord,
     choices: Sequence[Carried],
     embedded: Sequence[Carried],
 ) -> Iterator[Written]:
+    folder, printed = written_of.folder, written_of.printed
     seen, settings = set(), record.conditions.environment
+    source = printed.source if written_of.no_source is None else None
     for parts, data in itertools.product(choices, Data):
-        if printed.unprintable or printed.source is None:
+        if source is None:
             break
         script = write_repro(
-            printed.source,
+            source,
             record,
             parts.definitions,
             data,
@@ -193,6 +208,7 @@ def _attempts(
             record,
             parts.definitions,
             runs,
+            written_of.no_source or NoSource.PASSES,
             unpacking=parts.unpacking,
             remarks=parts.remarks,
         )
@@ -206,8 +222,7 @@ class _Form:
     """A script that fails, to be written again in the same way."""
 
     path: Path
-    folder: Path
-    printed: Printed
+    program: _Program
     written: Written
 
     def with_fewest_settings(
@@ -242,8 +257,7 @@ class _Form:
 
     def _again(self, record: RunRecord) -> Written:
         carried = [self.written.carried]
-        program = self.path, self.folder, self.printed
-        attempts = _attempts(*program, record, carried, carried)
+        attempts = _attempts(self.path, self.program, record, carried, carried)
         return next(each for each in attempts if each.how == self.written.how)
 
 

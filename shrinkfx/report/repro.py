@@ -14,6 +14,7 @@ from shrinkfx.report.header import header
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.running import run_program
 from shrinkfx.report.tensors import Data, Values
+from shrinkfx.report.written import NoSource
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def write_embedded(
     record: RunRecord,
     definitions: Sequence[Definitions],
     runs: Mapping[str, str],
+    why: NoSource,
     *,
     unpacking: str = "",
     remarks: Sequence[str] = (),
@@ -71,6 +73,7 @@ def write_embedded(
     Args:
         program: the ``.pt2``'s bytes, or the name of the file beside the script.
         runs: expressions for the inputs to run with, ``failing`` and maybe others.
+        why: it is no source.
     """
     if isinstance(program, bytes):
         text = base64.b85encode(program).decode()
@@ -88,7 +91,7 @@ def write_embedded(
         *(f"{run} = {inputs}" for run, inputs in runs.items()),
     ]
     parts = [
-        header(record, *remarks, _AS_IT_IS),
+        header(record, *remarks, f"{why}: this is the program itself."),
         _imports(record, definitions, "base64", "io"),
         unpacking,
         *_registrations(definitions),
@@ -96,9 +99,6 @@ def write_embedded(
         run_program(record, "program = exported", "failing"),
     ]
     return _join(parts)
-
-
-_AS_IT_IS = "Printed as source it does not fail: this is the program itself."
 
 
 def write_registrations(

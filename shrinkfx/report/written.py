@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from shrinkfx.report.carried import Carried
 
 EMBEDDED = "the program itself"
 """How a repro is written that is no source."""
+
+
+class NoSource(StrEnum):
+    """Why a repro holds the program itself, as its header says it."""
+
+    PASSES = "Printed as source it was not seen to fail"
+    UNPRINTED = "It could not be printed as source"
+    NO_TIME = "Minutes were short to see it fail as source"
 
 
 @dataclass(frozen=True)

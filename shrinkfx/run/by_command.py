@@ -96,7 +96,8 @@ def verify_by_command(
             ways = ways_to_carry(context, server, bare, limits, printed, record)
             asked = to_ask_about(context.options.environment)
             written = write_smallest_repro(
-                context.out, printed, record, ways, runner, asked
+                *(context.out, printed, record, ways, runner, asked),
+                no_source=result.no_source,
             )
             if not written.fails:
                 written.files[0].unlink()

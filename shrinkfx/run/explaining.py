@@ -23,9 +23,10 @@ from shrinkfx.report.atomic_files import draft_of, publish, write_json
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
 from shrinkfx.report.explanation.words import in_lines
 from shrinkfx.report.header import with_cause
-from shrinkfx.report.in_compiler import sentence
+from shrinkfx.report.in_compiler import inside, sentence, sentence_inside
 from shrinkfx.report.issue.plain import without_origins
 from shrinkfx.report.issue.renaming import as_in_repro, with_new_names
+from shrinkfx.report.record import RunRecord
 from shrinkfx.report.summary import tell_cause
 from shrinkfx.report.written import Verified
 from shrinkfx.run.context import RunContext
@@ -73,7 +74,8 @@ def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
     nothing = Explained(Explanation(), (), (), context.out)
     memory = kept.record.memory.report
     shown = _shown(kept.subject, minimal, kept.verified.always_fails, memory)
-    shown = replace(shown, own=_own(context, kept.verified))
+    own, inside = _own(context, kept.verified), _inside(context, kept.record)
+    shown = replace(shown, own=own, inside=inside)
     try:
         context.journal.note(RESULT, _to_json(context.options, kept, shown))
         if context.options.no_explain:
@@ -104,6 +106,16 @@ def _own(context: RunContext, verified: Verified) -> str:
     if not (written.needs_own and verified.always_fails):
         return ""
     return sentence(written.carried.in_compiler, anonymous=context.options.anonymous)
+
+
+def _inside(context: RunContext, record: RunRecord) -> str:
+    """Say in which function of the user's own the repro hangs or dies, if in one."""
+    verified, failure = record.verified, record.failure.seen
+    function = inside(failure, verified.log) if verified.always_fails else ""
+    if not function:
+        return ""
+    anonymous = context.options.anonymous
+    return sentence_inside(failure.kind, function, anonymous=anonymous)
 
 
 def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:
@@ -145,6 +157,7 @@ def _to_json(options: Options, kept: Kept, shown: Shown) -> dict[str, Any]:
         "fails": shown.fails,
         "memory": asdict(shown.memory) if shown.memory else None,
         "own": shown.own,
+        "inside": shown.inside,
         "inputs": str(options.inputs.resolve()) if options.inputs else None,
         "environment": dict(options.environment),
         "renamed": dict(kept.record.programs.renamed),
@@ -162,7 +175,7 @@ def _shown_from_json(subject: Subject, known: Mapping[str, Any]) -> Shown:
     told = known.get("memory")
     memory = MemoryReport(**told) if told else None
     shown = _shown(subject, known["minimal"], known.get("fails", True), memory)
-    return replace(shown, own=known.get("own", ""))
+    return replace(shown, own=known.get("own", ""), inside=known.get("inside", ""))
 
 
 def _found(

@@ -33,6 +33,7 @@ from shrinkfx.run.asked_for import (
     require_unchanged,
 )
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.going_on import is_larger, larger_budget
 from shrinkfx.run.storage import storage_told
 from shrinkfx.wording import Flag, Said
 
@@ -74,11 +75,23 @@ def at_work(
                 raise
 
 
-def finish(context: RunContext, status: str, said: str, exit_code: int) -> None:
-    """Note that the run has come to its end; one that was stopped may go on."""
+def finish(
+    context: RunContext,
+    status: str,
+    said: str,
+    exit_code: int,
+    *,
+    is_short: bool = False,
+) -> None:
+    """Note that the run has come to its end; one that was stopped may go on.
+
+    Args:
+        is_short: it has left out what it would have done with more minutes or checks.
+    """
     name = "stopped" if status == "stopped" else "finished"
     ended = {"said": said, "exit_code": exit_code, "budget": context.out_of_budget}
-    context.journal.note(name, ended)
+    more = larger_budget(context.options) if is_short else ""
+    context.journal.note(name, {**ended, "more": more})
 
 
 @contextlib.contextmanager
@@ -129,7 +142,8 @@ def _finished(out: Path, journal: Journal) -> Finished | None:
     if known is None:
         return None
     at = so_far(journal.db).at
-    return Finished(str(out), known["said"], known["exit_code"], at)
+    more = known.get("more", "")  # unknown to older versions
+    return Finished(str(out), known["said"], known["exit_code"], at, more)
 
 
 def resumed(out: Path, given: Options) -> Options:
@@ -140,7 +154,7 @@ def resumed(out: Path, given: Options) -> Options:
 
     Raises:
         UsageError: there is none, or its files or its environment have changed.
-        Finished: there is nothing left to do.
+        Finished: there is nothing left to do, or no more to do it with.
         BudgetExhausted: it was stopped by its budget, and there is no other.
     """
     require_journal(out, "--resume")
@@ -150,10 +164,11 @@ def resumed(out: Path, given: Options) -> Options:
             again = "run the same command again"
             asked = Flag("--resume", str(out))
             raise UsageError(asked, f": it was killed before it began: {again}")
-        if finished := _finished(out, journal):
-            raise finished
         with journal.db.trusted():
             before = Options.from_json(run["options"]).with_files(own_file(out))
+        finished = _finished(out, journal)
+        if finished and not (finished.more and is_larger(given.budget, before.budget)):
+            raise finished
         anew = {name: getattr(given, name) or getattr(before, name) for name in BUDGET}
         options = replace(before, out=out, **anew)
         if given.model != Path():
@@ -163,7 +178,8 @@ def resumed(out: Path, given: Options) -> Options:
         if stopped and stopped["budget"] and options.budget == before.budget:
             raise BudgetExhausted(f"{out}: {stopped['said']}")
         journal.note("run", {**run, "options": options.to_json()})
-        journal.note("stopped", None)  # from here on it goes on
+        for ended in ("stopped", "finished"):  # from here on it goes on
+            journal.note(ended, None)
         return options
 
 
@@ -263,15 +279,6 @@ def _holds_journal(out: Path, option: str) -> bool:
     except OSError as error:  # it may not be looked into, or no folder can be named so
         asked, advice = Flag(option, str(out)), "name a folder that can be written to"
         raise UsageError(asked, f": {error.strerror}: {advice}") from error
-
-
-def how_to_go_on(context: RunContext) -> str:
-    """Give the command that goes on with a search which was stopped."""
-    more = ""
-    if context.out_of_budget:
-        more += " --max-checks N" if context.options.max_checks else ""
-        more += " --max-minutes M" if context.options.max_minutes else ""
-    return f"shrinkfx --resume {context.out}{more}"
 
 
 def _more(out: Path) -> str:

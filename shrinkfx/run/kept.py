@@ -9,7 +9,7 @@ from pathlib import Path
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.record import RunRecord
-from shrinkfx.report.written import Verified
+from shrinkfx.report.written import NoSource, Verified
 from shrinkfx.run.record import Result
 from shrinkfx.run.reduction import SearchResult
 from shrinkfx.run.subject import Subject
@@ -69,7 +69,7 @@ def result_of(
         candidate=candidate,
         form=reducer.asker.form,
         seen=reducer.asker.shown_by(candidate) or subject.target,
-        printable=found.printable or not of_result,
+        no_source=NoSource.PASSES if of_result and not found.printable else None,
         rate=rate,
         stopped=found.stopped,
     )

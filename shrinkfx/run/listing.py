@@ -72,6 +72,7 @@ def reduce_listing(
     """
     strategies = rewriters(context)
     found.short_of = _why_not(context, found, strategies)
+    found.is_short = found.short_of == _NO_TIME
     if found.short_of:
         return found
     context.budget.reserve_s, context.budget.overtime_s = reserve_s, 0.0
@@ -80,10 +81,13 @@ def reduce_listing(
         try:
             listed = _searched(context, subject, found, strategies)
         except BudgetExhausted as reason:  # its operators are minimal all the same
-            found.short_of = str(reason)
+            found.cut_short(reason)
     if listed is not found:
         _tell(context, listed)
     return listed
+
+
+_NO_TIME = "minutes are short"
 
 
 def rewriters(context: RunContext) -> list[Rewriter]:
@@ -105,7 +109,7 @@ def _why_not(
     if not found.printable:
         return "its printed source does not fail"
     if not context.budget.has(_LEAST * context.budget.pace_s):
-        return "minutes are short"
+        return _NO_TIME
     return ""
 
 

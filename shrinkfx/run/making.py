@@ -10,6 +10,7 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.descriptions import Printed
+from shrinkfx.report.written import NoSource
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.core_dump import leave_core_dump
@@ -68,16 +69,16 @@ class Maker:
             memory = replace(memory, guard=Guard.OFF)
         result = replace(result, memory=memory)
         printed = write(context, subject.client, result)
-        if not self.has_time_for_source(budget, candidate):
+        if not result.no_source and not self.has_time_for_source(budget, candidate):
             context.note("minutes are short: repro.py will hold the program itself")
-            printed = replace(printed, unprintable=_NO_TIME)
+            result = replace(result, no_source=NoSource.NO_TIME)
         try:
             return self._run(context, subject, result, printed)
         except BudgetExhausted:
-            if printed.unprintable or not must:
+            if result.no_source or printed.unprintable or not must:
                 raise
             must_be_there(budget)
-            printed = replace(printed, unprintable=_NO_TIME)
+            result = replace(result, no_source=NoSource.NO_TIME)
             return self._run(context, subject, result, printed)
 
     def _run(
@@ -101,5 +102,3 @@ of the whole program, and seconds."""
 _CHECKS_FOR_SOURCE = 3
 """Runs that a repro may take which is source, whose inputs come from a seed if it fails
 with these, and else not; the program itself, with its inputs, takes one."""
-
-_NO_TIME = "minutes were short"

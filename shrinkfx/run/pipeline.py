@@ -17,10 +17,12 @@ from shrinkfx.events import Caught, Entered, Listener, Phase, Seen
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.report.summary import summarise, write_summary
+from shrinkfx.report.written import NoSource
 from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import INTERRUPTED, RunContext, server_for
 from shrinkfx.run.explaining import explain_result
-from shrinkfx.run.folder import at_work, finish, how_to_go_on
+from shrinkfx.run.folder import at_work, finish
+from shrinkfx.run.going_on import how_to_go_on, larger_budget
 from shrinkfx.run.issue import (
     collect_versions,
     drop_issue,
@@ -89,7 +91,10 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
         before, after = reduction.operators
         status = "stopped" if found.stopped else reduction.status
         said = found.stopped or f"{status}: {before} -> {after} operators"
-        finish(context, status, said, reduction.exit_code)
+        is_short = _is_short(context.options, found, kept)
+        finish(context, status, said, reduction.exit_code, is_short=is_short)
+        if is_short and not found.stopped:
+            context.note(_LEFT_OUT.format(again=how_to_go_on(context, larger=True)))
         page = report_run(context)
         reduction = replace(
             reduction,
@@ -103,6 +108,20 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     for caught in record.search.by_catch:
         listener(Caught(**asdict(caught)))
     return reduction
+
+
+def _is_short(options: Options, found: SearchResult, kept: Kept) -> bool:
+    """Tell whether the result would be better known with more minutes or checks."""
+    if not larger_budget(options):
+        return False
+    unseen = kept.result.no_source is NoSource.NO_TIME
+    return unseen or found.is_short or kept.verified.runs < _RUNS
+
+
+_RUNS = 3
+"""Of a repro, where there is time for them."""
+
+_LEFT_OUT = "minutes or checks were short; what that left out is done by: {again}"
 
 
 def verified(

@@ -27,6 +27,7 @@ from shrinkfx.report.record import (
     Spent,
 )
 from shrinkfx.report.summary import summarise, write_summary
+from shrinkfx.report.written import NoSource
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.reduction import SearchResult
 from shrinkfx.run.settings import inherited
@@ -40,7 +41,7 @@ class Result:
     Attributes:
         form: what failed: the program, or its printed source.
         seen: the failure in the candidate's own words, or None if it passes.
-        printable: its printed source is not known to pass.
+        no_source: why it is not to be tried as source; None if it is.
         rate: the part of its runs that fail.
         memory: what is known of it where it is a memory error.
         stopped: what ended the search for it early, or ''.
@@ -50,7 +51,7 @@ class Result:
     candidate: Candidate
     form: str
     seen: Signature | None
-    printable: bool = True
+    no_source: NoSource | None = None
     rate: float = 1.0
     memory: Memory = field(default_factory=Memory)
     stopped: str = ""

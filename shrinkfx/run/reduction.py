@@ -11,6 +11,7 @@ from shrinkfx.check.listing import FakeTensors
 from shrinkfx.errors import (
     BudgetExhausted,
     InvalidEdit,
+    ShareSpent,
     StorageError,
     StrategyError,
     WorkerError,
@@ -59,6 +60,7 @@ class SearchResult:
         data: of a listing, the file with values that it has by their keys alone.
         fitter: of a listing, what fits rewrites of it.
         short_of: why not all was asked of a listing, or ''.
+        is_short: with more minutes or checks it would be.
         kinds: of what is minimal, and why of the rest it is not known.
         forks: what several questions at once are put to, or None.
     """
@@ -76,6 +78,7 @@ class SearchResult:
     data: str | None = None
     fitter: FakeTensors | None = None
     short_of: str = ""
+    is_short: bool = False
     kinds: Mapping[str, str] = field(default_factory=dict)
     forks: Forks | None = None
 
@@ -99,6 +102,11 @@ class SearchResult:
     def printable(self) -> bool:
         """Tell whether the result is not known to pass as printed source."""
         return SOURCE not in self.search.unconfirmed
+
+    def cut_short(self, reason: BudgetExhausted) -> None:
+        """Ask no more of a listing: of its operators all has been."""
+        self.short_of = str(reason)
+        self.is_short = not isinstance(reason, ShareSpent)
 
     def forget(self, subject: Subject) -> None:
         """Forget what was settled of a result that is none any more."""
@@ -197,7 +205,7 @@ def stopping(context: RunContext, found: SearchResult) -> Iterator[None]:
         if found.made_of is None:
             found.stopped, context.out_of_budget = str(reason), True
         else:
-            found.short_of = str(reason)
+            found.cut_short(reason)
     except StorageError as reason:  # with what to do: the rest may find some space
         found.stopped = "; ".join(str(reason).splitlines())
     except (StrategyError, WorkerError) as reason:

@@ -57,10 +57,7 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
         raise NotWritten("the result could not be written", ending.log[-2000:])
     for path in (program, data):
         publish(path)
-    printed = replace(printed, renamed=by_first_names(result.candidate, printed))
-    if result.printable:
-        return printed
-    return replace(printed, unprintable="its source does not fail")
+    return replace(printed, renamed=by_first_names(result.candidate, printed))
 
 
 def by_first_names(candidate: Candidate, printed: Printed) -> Mapping[str, str]:
@@ -148,10 +145,12 @@ def verify_as_is(
         if not context.budget.has((len(asked) + 2) * context.budget.pace_s):
             asked = []
         # Of a listing that does not fail as source there is an earlier one.
-        listed = result.candidate.listing is not None and not printed.unprintable
+        as_source = not printed.unprintable and result.no_source is None
+        listed = result.candidate.listing is not None and as_source
         written = write_smallest_repro(
             *(context.out, printed, record, ways, runner, asked),
             embedded=() if listed else None,
+            no_source=result.no_source,
         )
         again = runner.again(written.files, record.signature, context.budget)
     counts = counted(context, [written.fails, *again])

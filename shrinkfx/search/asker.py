@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from shrinkfx.errors import BudgetExhausted
+from shrinkfx.errors import ShareSpent
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
@@ -91,7 +91,7 @@ class Asker:
             self.cached += 1
             return self._judged(candidate, verdict) if judged else verdict
         if self._most is not None and self.asked_about >= self._most:
-            raise BudgetExhausted(f"{self._most} checks are spent on it")
+            raise ShareSpent(f"{self._most} checks are spent on it")
         verdict = self._recalled(candidate) or self._asked(strategy, candidate)
         # Half a megabyte of a log, thousands of times, is more than the journal's.
         verdict = replace(verdict, observation=replace(verdict.observation, log=""))

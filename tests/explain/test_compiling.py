@@ -256,6 +256,11 @@ def test_a_death_of_the_compiler_says_how_it_ended() -> None:
     assert found.doing == "compilation"
 
 
+def test_a_hang_of_the_compiler_is_said_as_one() -> None:
+    found = explain(Traces(), Ending("timeout", stage="compile"))
+    assert found.cause == ("Compilation fails: it did not end within 20 s.",)
+
+
 @pytest.mark.parametrize(
     ("then", "why"),
     [

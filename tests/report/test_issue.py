@@ -25,7 +25,7 @@ from shrinkfx.report.explanation.operators import Operator, shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.report.explanation.words import in_lines
-from shrinkfx.report.in_compiler import sentence, told
+from shrinkfx.report.in_compiler import sentence, sentence_inside, told
 from shrinkfx.report.issue.code import Traits, quoted, traits_of
 from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
@@ -492,6 +492,67 @@ def test_issue_that_takes_code_in_the_compiler_is_for_who_wrote_that() -> None:
     anonymous = text_of(with_own(False, anonymous=True), found)
     assert "passes.py" not in anonymous
     assert "post_grad_custom_post_pass" in anonymous
+
+
+DUMP = """\
+Fatal Python error: Aborted
+
+Thread 0x00007f17c13546c0 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+
+Current thread 0x00007f17f1459b80 (most recent call first):
+  File "/env/lib/python3.11/site-packages/torch/fx/node.py", line 887 in __setattr__
+  File "/tmp/tmpma0gijl1/ranker/passes.py", line 15 in settle
+  File "/env/lib/python3.11/site-packages/torch/_inductor/compile_fx.py", line 582 in go
+  File "/tmp/abc/repro.py", line 20 in <module>
+"""
+HANGS = Signature(Kind.HANG, Stage.COMPILE, "", "did not end within the time limit")
+
+
+def that_stops(seen: Signature, *, anonymous: bool = False) -> IssueFacts:
+    """State a failure whose stack has a pass of the user's own in it."""
+    verified = replace(RECORD.verified, log=DUMP)
+    record = replace(RECORD, failure=Failure(seen, seen), verified=verified)
+    return facts_of(record, anonymous=anonymous)
+
+
+def test_issue_of_a_hang_in_a_users_own_code_is_for_who_wrote_that() -> None:
+    title, top, rest = text_of(that_stops(HANGS)).split("\n\n", 2)
+    assert title == "# passes.py:settle hangs while AOTInductor compiles aten.bmm"
+    assert "**For whoever wrote `passes.py`: do not file this with PyTorch" in top
+    assert "It hangs in `passes.py:settle`, which is not PyTorch's." in top
+    assert "- Whether the code that is not PyTorch's is wrong" in rest
+    assert "**Expected:** an end, with the same result as in eager." in rest
+
+
+def test_what_the_address_says_of_a_hang_is_not_said_again() -> None:
+    facts = that_stops(HANGS)
+    said = sentence_inside(Kind.HANG, facts.inside)
+    rest = text_of(facts, replace(EXPLAINED, cause=(said,))).split("\n\n", 2)[2]
+    assert said not in rest
+    assert "**Cause**" not in rest
+
+
+def test_name_of_a_users_function_is_left_out_where_names_are() -> None:
+    title, top, _ = text_of(that_stops(HANGS, anonymous=True)).split("\n\n", 2)
+    assert title == "# Code of a preload hangs while AOTInductor compiles aten.bmm"
+    assert "**For whoever wrote a preload" in top
+    assert "It hangs in code of a preload, which is not PyTorch's." in top
+
+
+def test_crash_in_a_users_own_code_is_told_as_one() -> None:
+    dies = Signature(Kind.CRASH, Stage.COMPILE, "SIGSEGV", "SIGSEGV")
+    title, top, _ = text_of(that_stops(dies)).split("\n\n", 2)
+    assert title == "# passes.py:settle dies while AOTInductor compiles aten.bmm"
+    assert "It dies in `passes.py:settle`" in top
+
+
+@pytest.mark.parametrize(
+    "seen", [replace(HANGS, stage=Stage.RUN), replace(HANGS, kind=Kind.COMPILE_ERROR)]
+)
+def test_what_does_not_stop_the_compiler_is_none_of_that(seen: Signature) -> None:
+    assert not that_stops(seen).inside
+    assert "do not file" not in text_of(that_stops(seen))
 
 
 TWICE = "InductorError: AssertionError: both a fallback and a decomp for "

@@ -24,7 +24,7 @@ from shrinkfx.report.carrying import carry
 from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.output import output_folder, remove_if_empty, write_smallest_repro
 from shrinkfx.report.tensors import DATA
-from shrinkfx.report.written import Written
+from shrinkfx.report.written import NoSource, Written
 
 SLICED = """
 import torch
@@ -62,6 +62,7 @@ def write(
     fails: Callable[[str], bool],
     preloads: Sequence[Preload] = (),
     embedded: Sequence[Carried] | None = None,
+    no_source: NoSource | None = None,
     **changes: Any,
 ) -> tuple[Written, FakeRunner]:
     """Write a repro as the worker's answer would have it."""
@@ -72,7 +73,8 @@ def write(
     cuts = Cut(), Cut(whole=True)
     ways = [carry(preloads, Beside(), ["mylib::mix"], cut) for cut in cuts]
     asked = folder, answer, about(), ways, runner
-    return write_smallest_repro(*asked, embedded=embedded), runner
+    written = write_smallest_repro(*asked, embedded=embedded, no_source=no_source)
+    return written, runner
 
 
 def test_seeds_are_tried_first_and_kept_if_they_fail(tmp_path: Path) -> None:
@@ -94,7 +96,9 @@ def test_exact_values_follow_where_seeds_pass(tmp_path: Path) -> None:
 def test_program_itself_is_embedded_where_no_source_fails(tmp_path: Path) -> None:
     written, _ = write(tmp_path, lambda text: "PROGRAM" in text)
     assert written.how == "the program itself"
-    assert "PROGRAM" in (tmp_path / "repro.py").read_text()
+    text = (tmp_path / "repro.py").read_text()
+    assert "PROGRAM" in text
+    assert NoSource.PASSES in text
 
 
 def test_program_is_not_embedded_where_there_are_other_programs(tmp_path: Path) -> None:
@@ -114,7 +118,17 @@ def test_program_that_cannot_be_printed_is_embedded_at_once(tmp_path: Path) -> N
     written, runner = write(tmp_path, lambda text: True, unprintable="a body")
     assert written.how == "the program itself"
     assert not written.is_source
-    assert len(runner.texts) == 1
+    (text,) = runner.texts
+    assert NoSource.UNPRINTED in text
+
+
+def test_header_says_that_there_was_no_time_for_source(tmp_path: Path) -> None:
+    reason = NoSource.NO_TIME
+    written, runner = write(tmp_path, lambda text: True, no_source=reason)
+    assert not written.is_source
+    (text,) = runner.texts
+    assert f"# {reason}: this is the program itself." in text
+    assert NoSource.PASSES not in text
 
 
 def test_slice_of_a_preload_comes_before_the_whole_file(tmp_path: Path) -> None:

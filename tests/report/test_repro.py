@@ -34,6 +34,7 @@ from shrinkfx.report.record import (
 from shrinkfx.report.repro import write_embedded, write_repro
 from shrinkfx.report.tensors import Data
 from shrinkfx.report.warned import OtherCauses
+from shrinkfx.report.written import NoSource
 
 CORRUPT = Signature(Kind.IMA, Stage.RUN, MEMORY, "free(): invalid pointer")
 
@@ -218,7 +219,7 @@ FAILING = {"failing": "exported.example_inputs[0]"}
 
 def test_embedded_program_is_carried_whole() -> None:
     program = bytes(range(256)) * 40
-    text = write_embedded(program, about(), [], FAILING)
+    text = write_embedded(program, about(), [], FAILING, NoSource.NO_TIME)
     tree = ast.parse(text)
     (value,) = [
         n.value.value
@@ -228,7 +229,10 @@ def test_embedded_program_is_carried_whole() -> None:
         and isinstance(n.value.value, str)
     ]
     assert base64.b85decode(value.replace("\n", "")) == program
-    assert "this is the program itself" in text
+    said = (
+        "# Minutes were short to see it fail as source: this is the program itself.\n"
+    )
+    assert said in text
 
 
 def test_embedded_program_runs_in_eager_at_sizes_outside_of_its_ranges() -> None:
@@ -238,7 +242,9 @@ def test_embedded_program_runs_in_eager_at_sizes_outside_of_its_ranges() -> None
     )
     file = io.BytesIO()
     torch.export.save(exported, file)
-    text = write_embedded(file.getvalue(), about(), [], {"failing": "(torch.ones(9),)"})
+    text = write_embedded(
+        file.getvalue(), about(), [], {"failing": "(torch.ones(9),)"}, NoSource.PASSES
+    )
     made: dict[str, Any] = {}
     exec(text.partition("torch.manual_seed")[0].partition("expected = ")[0], made)
     assert made["model"](*made["failing"]).shape == (9,)
@@ -754,7 +760,7 @@ def test_header_says_that_it_fails_where_it_must_pass() -> None:
 
 def test_embedded_program_passes_first() -> None:
     runs = {"passing": "(torch.ones(3),)", "failing": "(torch.ones(4),)"}
-    text = write_embedded("minimal.pt2", about(passes=True), [], runs)
+    text = write_embedded("minimal.pt2", about(passes=True), [], runs, NoSource.PASSES)
     assert "passing = (torch.ones(3),)\nfailing = (torch.ones(4),)" in text
     assert "for inputs in (passing, failing):" in text
     ast.parse(text)

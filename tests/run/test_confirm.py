@@ -627,7 +627,7 @@ def test_result_is_that_of_asking_the_stages_first(
     monkeypatch.setattr(StagedSearch, "find", asking_at_once)
     before, first = world.verified(build=Build.FAST)
     # What was known of its source when its repro was written may differ.
-    assert replace(last.result, printable=first.result.printable) == first.result
+    assert replace(last.result, no_source=first.result.no_source) == first.result
     assert (verified.runs, verified.failed) == (before.runs, before.failed)
     assert verified.written.how == before.written.how
     assert asked <= len(world.ways)

@@ -208,3 +208,44 @@ def test_lie_is_told_of_each_operator_and_of_which_result() -> None:
     subject = replace(kept.subject, other_causes=told)
     lies = explaining._shown(subject, False, True, None).lies
     assert lies == {"mix": told.mismatches[0], "pair": pair}
+
+
+HANGS = Signature(Kind.HANG, Stage.COMPILE, "", "did not end within the time limit")
+DUMP = """\
+Current thread 0x00007f17f1459b80 (most recent call first):
+  File "/env/lib/python3.11/site-packages/torch/fx/node.py", line 887 in __setattr__
+  File "/home/me/passes.py", line 15 in settle
+  File "/tmp/abc/repro.py", line 20 in <module>
+"""
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_hang_in_a_users_own_code_is_said_first_and_known_later_too(
+    out: Path, *, anonymous: bool
+) -> None:
+    kept = kept_of(whole(chain("x", "relu")), HANGS)
+    kept = replace(kept, record=with_log(kept.record, DUMP))
+    with closing(Journal(out / JOURNAL)) as journal:
+        options = Options(Path("model.pt2"), anonymous=anonymous)
+        context = RunContext(options, out, ignore, journal)
+        explained = explain_result(context, kept, minimal=True)
+        known = journal.fact("result")
+    where = "code of a preload" if anonymous else "passes.py:settle"
+    said = f"It hangs in {where}, which is not PyTorch's."
+    assert explained.cause[0] == said
+    assert said in (out / "repro.py").read_text()
+    assert explaining._shown_from_json(kept.subject, known).inside == said
+    del known["inside"]  # as an earlier version has noted it
+    assert explaining._shown_from_json(kept.subject, known).inside == ""
+
+
+def with_log(record: RunRecord, log: str) -> RunRecord:
+    return replace(record, verified=replace(record.verified, log=log))
+
+
+def test_hang_in_pytorch_blames_nobody_else(out: Path) -> None:
+    kept = kept_of(whole(chain("x", "relu")), HANGS)
+    log = DUMP.replace("/home/me/", "/env/lib/python3.11/site-packages/torch/")
+    kept = replace(kept, record=with_log(kept.record, log))
+    explained = explain_result(context_of(out), kept, minimal=True)
+    assert not any("PyTorch's" in text for text in explained.cause)

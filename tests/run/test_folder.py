@@ -36,10 +36,10 @@ from shrinkfx.run.folder import (
     at_work,
     begun,
     finish,
-    how_to_go_on,
     over,
     resumed,
 )
+from shrinkfx.run.going_on import how_to_go_on
 
 NOTHING_NEW = Options(Path())
 ORDER = ("model.pt2", "inputs.pt", "operators.py")
@@ -86,11 +86,13 @@ def begin(options: Options) -> None:
         context.journal.note("baseline", {})
 
 
-def end(options: Options, status: str, said: str, code: int) -> None:
+def end(
+    options: Options, status: str, said: str, code: int, *, is_short: bool = False
+) -> None:
     assert options.out
     with at_work(options, options.out, ignore) as context:
         context.out_of_budget = "spent" in said
-        finish(context, status, said, code)
+        finish(context, status, said, code, is_short=is_short)
 
 
 def test_run_goes_on_with_what_it_was_told(options: Options, out: Path) -> None:
@@ -320,6 +322,35 @@ def test_finished_run_is_told_with_its_exit_code(options: Options, out: Path) ->
         with pytest.raises(Finished, match="9 -> 2 operators") as caught:
             ask()
         assert caught.value.exit_code == 5
+
+
+def test_run_that_is_over_goes_on_where_it_was_short_and_more_is_given(
+    options: Options, out: Path
+) -> None:
+    options = replace(options, max_minutes=3.0, max_checks=9)
+    end(options, "reduced", "reduced: 9 -> 2 operators", 0, is_short=True)
+    said = f"shrinkfx --resume {out} --max-checks N --max-minutes M"
+    less: list[dict[str, Any]] = [{}, {"max_minutes": 2.0}, {"jobs": 2}]
+    for given in less:
+        with pytest.raises(Finished) as caught:
+            resumed(out, replace(NOTHING_NEW, **given))
+        assert said in str(caught.value)
+        assert caught.value.exit_code == 0
+    more = resumed(out, replace(NOTHING_NEW, max_minutes=4.0))
+    assert more.budget == (9, 4.0)
+    assert resumed(out, NOTHING_NEW).budget == (9, 4.0)  # it was killed since
+
+
+def test_run_whose_files_have_changed_stays_as_it_is(
+    options: Options, out: Path
+) -> None:
+    options = replace(options, max_minutes=3.0)
+    end(options, "reduced", "reduced: 9 -> 2 operators", 0, is_short=True)
+    options.model.write_bytes(b"another program")
+    with pytest.raises(UsageError):
+        resumed(out, replace(NOTHING_NEW, max_minutes=4.0))
+    with pytest.raises(Finished):
+        resumed(out, NOTHING_NEW)
 
 
 def test_interrupted_run_goes_on_and_a_spent_one_with_more(

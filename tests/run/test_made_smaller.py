@@ -365,3 +365,29 @@ def test_checks_of_a_search_that_comes_to_nothing_are_counted(tmp_path: Path) ->
     assert found.made_of is None
     assert found.stopped == ""
     assert sum(len(each.search.verdicts()) for each in found.all) == spent + 1
+
+
+@pytest.mark.parametrize("more", [0, 1, 3])
+def test_listing_that_the_runs_checks_do_not_reach_takes_more_of_them(
+    tmp_path: Path, more: int
+) -> None:
+    """Before its first question, in those that it begins with, and after them."""
+    unbounded, _ = reduced(tmp_path, Worker(lambda p: sizes(p)[0] >= 2))
+    assert unbounded.made_of is not None
+    assert not unbounded.is_short
+    before = len(unbounded.made_of.search.verdicts())
+    worker = Worker(lambda p: sizes(p)[0] >= 2)
+    found, _ = reduced(tmp_path, worker, max_checks=before + more)
+    assert found.stopped == ""
+    assert found.short_of == f"{before + more} checks are spent"
+    assert found.is_short
+
+
+def test_listing_that_has_had_its_share_takes_no_more_of_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making_smaller, "_MOST", 3)
+    worker = Worker(lambda p: sizes(p)[0] >= 2)
+    found, _ = reduced(tmp_path, worker, max_checks=1000)
+    assert found.short_of == "3 checks are spent on it"
+    assert not found.is_short

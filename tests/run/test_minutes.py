@@ -19,7 +19,7 @@ import pytest
 from support.doubles import DESCRIPTION, Arguments, asked_of, written
 from support.lies import strided
 
-from shrinkfx.errors import BudgetExhausted, UsageError
+from shrinkfx.errors import BudgetExhausted, Finished, UsageError
 from shrinkfx.events import Event, Noted
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Reduction
@@ -34,6 +34,7 @@ from shrinkfx.protocol.tasks import (
     Task,
     WriteCandidate,
 )
+from shrinkfx.report.written import EMBEDDED, NoSource
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import JOURNAL, resumed
 from shrinkfx.run.pipeline import run
@@ -253,6 +254,7 @@ def test_baseline_that_leaves_no_minutes_still_ends_with_the_originals_repro(
     assert "left none for a search" in summary["stopped"]
     assert summary["verified"]["runs"] == reduction.verified[0]
     assert any("the program itself" in note for note in world.notes)
+    assert NoSource.NO_TIME in reduction.repro.read_text()
     assert "stopped early" in reduction.repro.read_text()
     assert not world.tasks(CheckCandidate)
     assert "--resume" in reduction.to_go_on
@@ -400,6 +402,35 @@ def test_repro_that_takes_longer_than_thought_is_the_program_itself(
     assert reduction.verified == (1, 1)
     assert reduction.operators[1] < 12
     assert reduction.summary["repro_form"] == "the program itself"
+
+
+def test_what_a_run_left_out_that_is_over_is_done_with_more_minutes(
+    model: Made,
+) -> None:
+    world = model(25.0)
+    world.script_s = 900.0
+    first = world.reduced(3.0)
+    assert (first.status, first.operators, first.verified) == (
+        "reduced",
+        (12, 1),
+        (1, 1),
+    )
+    assert first.summary["repro_form"] == EMBEDDED
+    assert any("--max-minutes M" in note for note in world.notes)
+    for minutes in (3.0, 2.0):
+        with pytest.raises(Finished, match=r"--resume .* --max-minutes M"):
+            world.resumed(minutes)
+    world.asked.clear()
+    again = world.resumed(60.0)
+    assert not world.tasks(CheckOriginal)
+    asked = world.tasks(CheckCandidate)
+    assert [a for a in asked if "evidence" not in a] == []  # that is of its cause
+    assert (again.status, again.candidate) == ("reduced", first.candidate)
+    assert again.verified == (3, 3)
+    assert again.summary["repro_form"] == "source, seeded"
+    with pytest.raises(Finished) as over:
+        world.resumed(90.0)
+    assert not over.value.more
 
 
 def test_other_runs_of_a_repro_are_made_only_if_there_is_time(model: Made) -> None:

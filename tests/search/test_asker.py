@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.errors import BudgetExhausted
+from shrinkfx.errors import BudgetExhausted, ShareSpent
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply
@@ -136,6 +136,6 @@ def test_no_more_is_asked_than_an_asker_may_whoever_answers(tmp_path: Path) -> N
             asker = Asker(oracle, journal=journal, most=2)
             asker.ask("drop_nodes", WITHOUT_A)
             asker.ask("drop_nodes", WITHOUT_B)
-            with pytest.raises(BudgetExhausted, match="2 checks are spent on it"):
+            with pytest.raises(ShareSpent, match="2 checks are spent on it"):
                 asker.ask("drop_nodes", WITHOUT_C)
             assert asker.ask("drop_nodes", WITHOUT_A).reproduced  # known

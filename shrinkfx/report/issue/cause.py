@@ -13,7 +13,7 @@ from shrinkfx.report.explanation.decisions import Decisions, Switching
 from shrinkfx.report.explanation.decisions import lines as decided
 from shrinkfx.report.explanation.operators import shown_by_the_search
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.in_compiler import sentence
+from shrinkfx.report.in_compiler import sentence, sentence_inside
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.plain import (
     short,
@@ -30,6 +30,9 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
     theirs = decided(known, facts.failure) if known is not None else []
     theirs.append(shown_by_the_search(explanation.operators))
     theirs += [sentence(facts.in_compiler, anonymous=name) for name in (True, False)]
+    if facts.inside:
+        asked = facts.kind, facts.inside
+        theirs += [sentence_inside(*asked, anonymous=name) for name in (True, False)]
     wrong = addressed_to(explanation)
     if wrong is not None and wrong.lie is not None:  # it stands above all else
         theirs.append(wrong.lie.sentence)

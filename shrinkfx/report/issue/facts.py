@@ -10,6 +10,7 @@ from shrinkfx.program.listing.claims import unasked
 from shrinkfx.program.words import cut_middle
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.carried import InCompiler
+from shrinkfx.report.in_compiler import inside
 from shrinkfx.report.issue.log import without_warnings
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.warned import OtherCauses
@@ -49,6 +50,8 @@ class IssueFacts(Message):
         versions: ``torch 2.13.0`` and so on, of what it was seen with.
         in_compiler: code of the user's own that is a part of the compiler.
         needs_own: the script does not fail without that; False where that is not known.
+        inside: the function of the user's own that it hangs or dies in while it is
+            compiled, or ''.
         anonymous: the user's names were left out; ``renamed`` has new ones of inputs
             and weights by old ones.
     """
@@ -83,6 +86,7 @@ class IssueFacts(Message):
     on_gpu: bool = False
     in_compiler: InCompiler = field(default_factory=InCompiler)
     needs_own: bool = False
+    inside: str = ""
     tool: str = __version__
     above: int | None = None
     unasked: tuple[str, ...] = ()
@@ -91,6 +95,11 @@ class IssueFacts(Message):
     def is_verified(self) -> bool:
         """Tell whether the repro has failed in every run."""
         return 0 < self.failed == self.runs
+
+    @property
+    def is_of_own(self) -> bool:
+        """Tell whether it may be a fault of the user's own code in the compiler."""
+        return self.needs_own or bool(self.inside)
 
     @property
     def failure(self) -> Signature:
@@ -137,4 +146,5 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         needs_own=written.needs_own,
         above=verified.above,
         unasked=tuple(k for kinds in unasked(search.kinds).values() for k in kinds),
+        inside=inside(failure.seen, verified.log),
     )

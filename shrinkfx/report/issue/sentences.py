@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.in_compiler import begun
+from shrinkfx.report.in_compiler import ENDS, begun
 from shrinkfx.report.in_compiler import told as said_of_own
 from shrinkfx.report.issue.code import Traits
 from shrinkfx.report.issue.facts import IssueFacts
@@ -26,14 +26,15 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     if (wrong := addressed_to(explanation)) is not None:
         what = f"{wrong.name}: its {wrong.what} is wrong"
         return _fitting(f"{what} (AOTInductor: {said})" for said in _in_short(facts))
+    if facts.inside:
+        return _fitting(_of_own_function(facts, explanation))
     if facts.needs_own:
         what = begun(said_of_own(facts.in_compiler, anonymous=facts.anonymous))
         said = _in_short(facts)
         whole = f"{what}; without that nothing fails (AOTInductor: {said[0]})"
         said += [_FAILS[facts.kind]] if facts.kind in _FAILS else []
         return _fitting([whole, *(f"{what} (AOTInductor: {text})" for text in said)])
-    names = operators(facts, explanation)
-    what = " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"
+    what = _named(facts, explanation)
     beside = [traits.dtype, "dynamic shapes" if traits.dynamic else ""]
     beside += [f"{traits.writes} written in place" if traits.writes else ""]
     on = ", ".join(filter(None, beside))
@@ -42,6 +43,19 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
         whats = ["a dynamic size is worked out wrongly"]
     said = _in_short(facts)
     return _fitting(f"[AOTInductor] {what}: {text}" for what in whats for text in said)
+
+
+def _of_own_function(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
+    """Say what a function of the user's own does, and when; then without that."""
+    what = "Code of a preload" if facts.anonymous else facts.inside
+    does = f"{what} {ENDS[facts.kind]} while AOTInductor compiles"
+    yield f"{does} {_named(facts, explanation)}"
+    yield f"{does} a program"
+
+
+def _named(facts: IssueFacts, explanation: Explanation) -> str:
+    names = operators(facts, explanation)
+    return " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"
 
 
 def operators(facts: IssueFacts, explanation: Explanation) -> list[str]:
@@ -211,7 +225,8 @@ def expected(facts: IssueFacts) -> str:
         return "inputs that the exported program takes are taken."
     if not facts.compared:
         return "the package compiles, loads and runs, or refuses the inputs in words."
-    return "the same result as in eager."
+    ends = "an end, with " if facts.kind is Kind.HANG else ""
+    return f"{ends}the same result as in eager."
 
 
 def actual(facts: IssueFacts) -> str:

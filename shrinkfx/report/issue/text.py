@@ -75,7 +75,7 @@ def issue_text(
 def _for_pytorch(
     facts: IssueFacts, explanation: Explanation, script: str, environment: str
 ) -> Iterator[str]:
-    if facts.needs_own:
+    if facts.is_of_own:
         yield address_of_own(facts)
     yield "### 🐛 Describe the bug"
     yield from _description(facts, explanation, script)

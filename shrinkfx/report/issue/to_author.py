@@ -12,7 +12,7 @@ from shrinkfx.protocol.operators import OF_VALUES, What, differing
 from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.in_compiler import begun, told, whose
+from shrinkfx.report.in_compiler import begun, sentence_inside, told, whose
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.opcheck import opcheck_of
 from shrinkfx.report.issue.plain import short
@@ -100,15 +100,23 @@ def address(facts: IssueFacts, wrong: Wrong) -> str:
 
 
 def address_of_own(facts: IssueFacts) -> str:
-    """Say whose code the compiler is made of as well, and that the failure takes it."""
+    """Say whose code the compiler is made of as well, and how that shows."""
     known, anonymous = facts.in_compiler, facts.anonymous
     whom = whose(known, anonymous=anonymous, mark="`")
-    does = told(known, anonymous=anonymous, mark="`")
+    does = begun(told(known, anonymous=anonymous, mark="`"))
+    shown = [
+        f"{does}, so that code which is none of PyTorch's is a part of the compiler, "
+        "and the script does not fail without that."
+    ] * facts.needs_own
+    if facts.inside:
+        file = facts.inside.partition(":")[0]
+        whom = whom if anonymous else f"`{file}`"
+        asked = facts.kind, facts.inside
+        shown.append(sentence_inside(*asked, anonymous=anonymous, mark="`"))
     return (
         f"> **For whoever wrote {whom}: do not file this with PyTorch as it is.** "
-        f"{begun(does)}, so that code which is none of PyTorch's is a "
-        "part of the compiler, and the script does not fail without that. See whether "
-        "that code is right: only if it is, what fails is PyTorch's."
+        f"{' '.join(shown)} See whether that code is right: only if it is, what fails "
+        "is PyTorch's."
     )
 
 

@@ -17,7 +17,7 @@ def not_known(facts: IssueFacts, explanation: Explanation) -> list[str]:
     told = [*_of_the_failure(facts), *_could_not_be_told(facts, explanation)]
     if addressed_to(explanation) is not None:
         return told
-    if facts.needs_own:
+    if facts.is_of_own:
         return [*told, _WHOSE_FAULT]
     of_cause = _of_the_cause(explanation, is_known=is_known)
     return [*told, *of_cause, *_elsewhere(facts)]

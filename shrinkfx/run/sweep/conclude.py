@@ -16,7 +16,7 @@ from shrinkfx.options.values import SHOWN_BY
 from shrinkfx.program.sizes import Space
 from shrinkfx.report.sweep import Point, Row, draw, table, write_sweep
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder import how_to_go_on
+from shrinkfx.run.going_on import how_to_go_on
 from shrinkfx.run.sweep.at_sizes import ExampleRunner, SweepSettings
 from shrinkfx.sweep.examples import Answer, Example, Examples, SweepFailure
 
