@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -81,6 +81,14 @@ class Verdict:
     def reproduced(self) -> bool:
         """Only this makes a step."""
         return self.outcome is Outcome.REPRODUCED
+
+    def held_to(self, shown: Signature | None) -> Verdict:
+        """Take for another failure what differs otherwise than in one that is known."""
+        seen = self.observation.signature
+        differs = shown.differs if shown else ""
+        if self.reproduced and seen and differs and seen.differs != differs:
+            return replace(self, outcome=Outcome.DIFFERENT)
+        return self
 
 
 def judge(seen: Observation, target: Signature) -> Outcome:

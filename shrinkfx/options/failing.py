@@ -212,7 +212,9 @@ class ProgramOptions:
         metavar="KEY=VALUE",
         help="an environment variable of the failing run; may be repeated; `KEY=` "
         "takes it away",
-        more="The repro sets it if it does not fail without. For CUDA "
+        more="The repro sets it if it does not fail without; `PYTHONHASHSEED`, which "
+        "is read when Python starts, in any case: the repro begins anew with it. "
+        "For CUDA "
         "`PYTORCH_NO_CUDA_MEMORY_CACHING` and `CUDA_LAUNCH_BLOCKING` are set to 1 "
         "unless you say otherwise; the former counts by being set, to whatever",
         repeated=True,

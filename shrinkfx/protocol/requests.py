@@ -26,6 +26,9 @@ TIMES = 30
 """How many times its limit work may take by the clock, where the machine is busy."""
 
 
+HASH_SEED = "PYTHONHASHSEED"
+"""How sets of strings are ordered: read when Python starts, and never again."""
+
 MARK = "SHRINKFX_SERVER"
 """A variable that a server is started with, and all below it inherit: whose it is, a
 colon, and a number of its own."""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.header import header
@@ -137,14 +138,31 @@ def _imports(
     lines = [f"from __future__ import {', '.join(future)}", ""] if future else []
     conditions = record.conditions
     if conditions.environment:
-        variables = conditions.environment.items()
-        settings = [f'os.environ["{name}"] = {value!r}' for name, value in variables]
-        lines += ["import os", "", *settings, ""]
+        variables = dict(conditions.environment)
+        seed = variables.pop(HASH_SEED, "")
+        settings = [
+            f'os.environ["{name}"] = {value!r}' for name, value in variables.items()
+        ]
+        lines += ["import os", *_with_seed(seed), "", *settings]
+        lines += [""] if settings else []
     modules = (*modules, *(["copy"] if conditions.keeps_state else []))
     if record.guarded and not conditions.environment:  # else it is there already
         modules = (*modules, "os")
     lines += [f"import {module}" for module in sorted(modules)]
     return "\n".join([*lines, "import torch"])
+
+
+def _with_seed(seed: str) -> list[str]:
+    """Have a script begin anew in a Python with a hash seed, if it has another one."""
+    if not seed:
+        return []
+    return [
+        "import sys",
+        "",
+        f'if os.environ.get("{HASH_SEED}") != {seed!r}:  # read when Python starts',
+        f'    os.environ["{HASH_SEED}"] = {seed!r}',
+        "    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])",
+    ]
 
 
 def _modules(printed: Source) -> list[str]:

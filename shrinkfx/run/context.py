@@ -20,6 +20,7 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.fields import with_fields_of
+from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.search.budget import Budget
 from shrinkfx.used import tree_cpu_s, used_before
 
@@ -135,6 +136,7 @@ class RunContext:
             device=device,
             gpus=self.options.gpus if backend == Backend.AOTI else (),
             beside=self._main,
+            hash_seed=self.options.environment.get(HASH_SEED, ""),
         )
 
     @with_fields_of(Server)

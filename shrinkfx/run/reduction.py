@@ -174,6 +174,7 @@ def staged(
             form=form,
             build=asked.build,
         )
+        asker.saw(subject.whole, subject.target)
         return Reducer(
             subject.whole,
             asker,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from shrinkfx.check.client.environment import tuning
+from shrinkfx.protocol.requests import HASH_SEED
 
 ONLY_SHOWN = {
     "what PyTorch logs": (
@@ -46,8 +47,10 @@ def to_ask_about(
 ) -> list[str]:
     """List the variables without which a repro may fail alike.
 
+    A hash seed is none of them: one run tells nothing of other seeds.
+
     Args:
         given: what the user has set with ``--env``: on purpose, but for the whole
             program.
     """
-    return sorted({*inherited(environment), *given})
+    return sorted({*inherited(environment), *given} - {HASH_SEED})

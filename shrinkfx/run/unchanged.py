@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shrinkfx import scratch
+from shrinkfx.check.baseline.anew import seeds_to_try
 from shrinkfx.check.baseline.guarded_in_one import guarded_in_one
 from shrinkfx.check.baseline.in_one import InOne, baseline_in_one
 from shrinkfx.check.baseline.lacking import require_failure, telling
@@ -264,6 +265,8 @@ def _run_compiled(original: Original, packages: Packages | None) -> Baseline:
     context, options = original.context, original.context.options
     max_calls = MAX_CALLS if original.described.said.keeps_state else 1
     asked = options.until, options.match, options.baseline_runs, context.note
+    has_failed = options.in_script is not None
+    seeds = seeds_to_try(options.environment, has_failed=has_failed)
 
     def see(client: CheckClient, packages: Packages | None = None) -> Baseline:
         if original.in_one is not None:
@@ -271,7 +274,7 @@ def _run_compiled(original: Original, packages: Packages | None) -> Baseline:
             if found is not None:
                 return found
         how = max_calls, original.build, context.budget, packages
-        return baseline(client, *asked, *how)
+        return baseline(client, *asked, *how, seeds)
 
     chosen = is_chosen(options.environment, os.environ)
     between_zones = original.client.options.guard_pages in (Guard.AFTER, Guard.BEFORE)

@@ -70,18 +70,25 @@ class Asker:
         self._again, self._most = again, most
         self._answers: dict[str, Verdict] = {}
         self._taken_back: dict[str, Verdict] = {}
+        self._seen_elsewhere: dict[str, Signature] = {}
         self._judges: list[Confirmation] = []
         self.cached = 0
         self.by_catch: list[tuple[Candidate, Verdict]] = []
 
     def ask(
-        self, strategy: str, candidate: Candidate, *, judged: bool = True
+        self,
+        strategy: str,
+        candidate: Candidate,
+        *,
+        judged: bool = True,
+        shown: Signature | None = None,
     ) -> Verdict:
         """Fetch the verdict on a candidate, from memory if it is known.
 
         Args:
             strategy: who wants to know; for the journal.
             judged: let the judges take back that it fails.
+            shown: a failure in which the same differs; None where anything may.
 
         Raises:
             BudgetExhausted: it is not known and may not be asked.
@@ -92,7 +99,7 @@ class Asker:
             return self._judged(candidate, verdict) if judged else verdict
         if self._most is not None and self.asked_about >= self._most:
             raise ShareSpent(f"{self._most} checks are spent on it")
-        verdict = self._recalled(candidate) or self._asked(strategy, candidate)
+        verdict = self._recalled(candidate) or self._asked(strategy, candidate, shown)
         # Half a megabyte of a log, thousands of times, is more than the journal's.
         verdict = replace(verdict, observation=replace(verdict.observation, log=""))
         self._answers[candidate.digest] = verdict
@@ -128,9 +135,15 @@ class Asker:
         return known is not None and known.reproduced
 
     def shown_by(self, candidate: Candidate) -> Signature | None:
-        """Return the failure of a candidate that was asked about, in its own words."""
+        """Return the failure of a candidate in its own words, if it is known."""
         verdict = self.known(candidate)
-        return verdict.observation.signature if verdict else None
+        if verdict is None:
+            return self._seen_elsewhere.get(candidate.digest)
+        return verdict.observation.signature
+
+    def saw(self, candidate: Candidate, failure: Signature) -> None:
+        """Take note of the failure of one that nobody asks about: the original."""
+        self._seen_elsewhere[candidate.digest] = failure
 
     def verdicts(self) -> list[Verdict]:
         """List every answer that was paid for, in order."""
@@ -163,10 +176,16 @@ class Asker:
                 self._oracle.learn(candidate, verdict)
         return verdict
 
-    def _asked(self, strategy: str, candidate: Candidate) -> Verdict:
+    def _asked(
+        self, strategy: str, candidate: Candidate, shown: Signature | None
+    ) -> Verdict:
         """Ask the oracle, with the question written down before the answer."""
+
+        def check(candidate: Candidate) -> Verdict:
+            return self._oracle.check(candidate).held_to(shown)
+
         self.budget.spend()
-        began, check = self.budget.seconds, self._oracle.check
+        began = self.budget.seconds
         asked = strategy, self.form, candidate, self.build
         verdict = self._journal.ask(*asked, check)
         check_s = verdict.observation.seconds

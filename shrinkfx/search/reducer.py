@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.events import Asking, Checked, Listener, Stepped, ignore
+from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
@@ -23,7 +24,7 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import NOBODY
 from shrinkfx.search.asker import Asker
-from shrinkfx.search.course import Course
+from shrinkfx.search.course import Course, Question
 from shrinkfx.search.fitting import Fitter, Unfitted, single_steps
 from shrinkfx.search.strategy import Rewriter, Strategy
 
@@ -85,15 +86,35 @@ class Reducer:
     def _steps_down(self) -> Iterator[Candidate]:
         """Yield each accepted candidate until no strategy finds another."""
         while question := self._course.question():
-            verdict = self.ask(question.strategy, question.candidate)
+            asked = question.strategy, question.candidate
+            verdict = self.ask(*asked, shown=self._to_be_kept(question))
             if self._course.answer(verdict.outcome):
                 self._step(question.strategy, question.candidate)
                 yield self.best
 
+    def _to_be_kept(self, question: Question) -> Signature | None:
+        """Find the failure in which the same must differ, or None.
+
+        While operators go, wrong values become a wrong shape and the other way round:
+        which of them shows hangs on what is left. What leaves as many operators keeps
+        what differs, or it shows something else that these are wrong about.
+        """
+        if not question.edits or question.candidate.cost[0] < self.best.cost[0]:
+            return None
+        return self.asker.shown_by(self.best)
+
     def ask(
-        self, strategy: str, candidate: Candidate, *, judged: bool = True
+        self,
+        strategy: str,
+        candidate: Candidate,
+        *,
+        judged: bool = True,
+        shown: Signature | None = None,
     ) -> Verdict:
         """Have the asker answer, and tell of it if it was not known.
+
+        Args:
+            judged, shown: those of ``Asker.ask``.
 
         Raises:
             BudgetExhausted: it is not known and may not be asked.
@@ -101,7 +122,7 @@ class Reducer:
         before = self.asker.asked_about
         if self.asker.known(candidate) is None:
             self._listener(Asking(strategy, candidate.cost[0]))
-        verdict = self.asker.ask(strategy, candidate, judged=judged)
+        verdict = self.asker.ask(strategy, candidate, judged=judged, shown=shown)
         if self.asker.asked_about > before:
             self._tell(strategy, candidate, verdict)
         return verdict

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from shrinkfx.protocol.answers import Answer, NotSanitized, Unresolved
 from shrinkfx.protocol.choices import Backend, Guard
-from shrinkfx.protocol.requests import Job, Request, Setup
+from shrinkfx.protocol.requests import HASH_SEED, Job, Request, Setup
 from shrinkfx.protocol.tasks import (
     CheckCandidate,
     CheckOriginal,
@@ -60,7 +60,11 @@ def work_of(worker: AnyWorker, request: Request) -> Work:
     tool = _tool_for(worker, request)
 
     def fresh(note: Note, folder: Path) -> Answer:
-        environment, told = dict(os.environ), request
+        asked, told = request.options.environment, request
+        environment = {**os.environ, **asked}  # one may count as Python starts
+        for name in asked:
+            if not asked[name]:
+                del environment[name]
         environment.pop(guard_pages.LIBRARY, None)
         if request.options.sanitize:
             try:
@@ -104,6 +108,7 @@ def _script(
         note("run")
         temporary = aoti.own_cache_below(folder, left_behind(folder))
         environment = {**bare_script.environment(folder), **temporary}
+        environment.pop(HASH_SEED, None)  # a stranger has none, and the script sets it
         side = request.options.guard_pages
         script = [task.path]
         if side != Guard.OFF and on_gpu:

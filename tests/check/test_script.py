@@ -81,6 +81,37 @@ def test_script_sees_no_settings_of_its_makers_but_folders(
     assert "saw ['TORCH_TEST_FOLDER']" in seen.log
 
 
+SEEDED = """
+import os
+import sys
+
+if os.environ.get("PYTHONHASHSEED") != "3":
+    os.environ["PYTHONHASHSEED"] = "3"
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+print("began", sys.orig_argv[-1] == os.path.abspath(__file__), hash("a"))
+def compiled(): raise RuntimeError("index out of bounds: 0 <= tmp1 < 4L")
+actual = compiled()
+"""
+
+
+@pytest.mark.torch
+def test_script_with_a_hash_seed_has_it_in_forks_and_begins_anew_else(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "repro.py"
+    script.write_text(SEEDED)
+    with Server(environment=None, hash_seed="3") as bare:
+        runner = ScriptRunner(bare, Limits(120.0, 8 << 30), Meter())
+        seen = [runner.run([script], fresh=fresh) for fresh in (False, True)]
+    assert all(ASSERTION.admits(each.signature) for each in seen), seen[1].log
+    said = [
+        next(line.split() for line in each.log.splitlines() if "began" in line)
+        for each in seen
+    ]
+    assert len({number for *_, number in said}) == 1
+
+
 @pytest.mark.torch
 def test_script_that_passes_is_counted_as_such(
     runner: ScriptRunner, files: list[Path]

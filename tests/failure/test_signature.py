@@ -15,7 +15,7 @@ from shrinkfx.failure.signature import (
     asked_for,
     why_another_word,
 )
-from shrinkfx.failure.verdict import Observation, Outcome, judge
+from shrinkfx.failure.verdict import Observation, Outcome, Verdict, judge
 
 SEGFAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
 BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
@@ -89,6 +89,18 @@ def test_of_what_is_wrong_of_a_result_another_thing_may_be_another_failure() -> 
     assert not Signature.from_json(dataclasses.asdict(narrow)).admits(shape)
     assert MISMATCH.differing_as(None).admits(shape)
     assert BOUNDS.differing_as(BOUNDS).admits(BOUNDS)
+
+
+def test_verdict_is_held_to_what_differs_where_that_is_known() -> None:
+    values, shape = (
+        dataclasses.replace(MISMATCH, differs=each) for each in ("values", "shape")
+    )
+    fails = Verdict(Outcome.REPRODUCED, Observation(shape))
+    assert fails.held_to(shape) == fails
+    assert fails.held_to(values) == Verdict(Outcome.DIFFERENT, Observation(shape))
+    assert fails.held_to(None) == fails.held_to(MISMATCH) == fails
+    refused = Verdict(Outcome.INVALID, Observation(invalid="eager raises"))
+    assert refused.held_to(values) == refused
 
 
 def test_target_admits_itself_whatever_the_text() -> None:

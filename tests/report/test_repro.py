@@ -8,6 +8,8 @@ import copy
 import io
 import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -143,6 +145,30 @@ def test_header_says_that_the_search_was_stopped() -> None:
 def test_environment_is_set_before_torch_is_imported() -> None:
     text = script(environment={"CUDA_LAUNCH_BLOCKING": "1"})
     assert text.index('os.environ["CUDA_LAUNCH_BLOCKING"]') < text.index("import torch")
+
+
+def test_hash_seed_is_there_before_python_starts() -> None:
+    text = script(environment={"PYTHONHASHSEED": "3", "OMP_NUM_THREADS": "2"})
+    assert "os.environ[\"PYTHONHASHSEED\"] = '3'" in text
+    began = text.partition("import torch")[0]
+    begins_anew = began.index("os.execv(sys.executable")
+    assert begins_anew < began.index('os.environ["OMP_NUM_THREADS"]')
+    program = began + "\nprint(os.environ['PYTHONHASHSEED'], hash('a'), sys.argv[1:])"
+    bare = {k: v for k, v in os.environ.items() if k != "PYTHONHASHSEED"}
+    found = {
+        subprocess.run(
+            [sys.executable, "-X", "faulthandler", "-c", program, "some", "words"],
+            env={**bare, **seed},
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=60,
+        ).stdout
+        for seed in ({}, {"PYTHONHASHSEED": "5"}, {"PYTHONHASHSEED": "3"})
+    }
+    (same,) = found
+    assert same.startswith("3 ")
+    assert same.rstrip().endswith("['some', 'words']")
 
 
 def test_inductor_options_are_stated() -> None:

@@ -30,7 +30,7 @@ from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.reduction import SearchResult, ask_stages, reduce
 from shrinkfx.run.subject import Subject
-from shrinkfx.testing import chain, whole
+from shrinkfx.testing import Nodes, chain, operator, skeleton, whole
 
 NO_OTHERS = OtherCauses()
 WHOLE = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
@@ -151,6 +151,48 @@ def test_what_fails_without_any_call_of_what_lies_is_a_second_failure(
     ((rest, _),) = found.second
     assert rest.keep == {"relu", "cos"}
     assert "or any call of aten.lies.default the program fails" in notes[-1]
+
+
+CAT = operator("relu y z", target="aten.cat.default")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        {"x": "", "relu": "x", "y": "", "z": "", "cat": CAT, "exp": "cat"},
+        {"relu": "", "y": "", "z": "", "cat": CAT},
+    ],
+)
+def test_what_differs_may_change_as_long_as_operators_go(
+    program: Nodes, tmp_path: Path
+) -> None:
+    """Merged, the inputs of one that is wrong show another fault of it."""
+    start = whole(skeleton(program))
+    original = start.cost[0]
+
+    class Worker:
+        def ask(self, request: Request) -> Ending:
+            assert isinstance(request.task, CheckCandidate)
+            candidate = Candidate.from_json(start.skeleton, request.task.candidate)
+            what = "values" if candidate.cost[0] == original else "dtype"
+            if len(candidate.inputs) < 3:
+                what = "shape"
+            fails = Checked(Difference(what, f"{what} differ"))
+            answer = fails if "cat" in candidate.keep else None
+            return Ending("exit", stage="done", answer=answer)
+
+    client = CheckClient(Worker(), Limits(10.0, 1 << 30))
+    options = Options(Path("model.pt2"), max_minutes=3.0)
+    context = RunContext(options, tmp_path, lambda event: None)
+    target = replace(WRONG, differs="values")
+    subject = Subject(start, ProgramSize(original, 4, 1, 0), client, target, 1.0)
+    found = reduce(context, subject)
+    assert found.reducer.best.keep == {"cat"}
+    assert len(found.reducer.best.inputs) == 3
+    shown = found.reducer.asker.shown_by(found.reducer.best)
+    assert shown is not None
+    assert shown.differs == ("dtype" if original > 1 else "values")
+    assert {caught.text for caught in found.by_catch(target)} == {"shape differ"}
 
 
 def test_original_is_not_run_without_the_result_where_minutes_are_short(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.errors import BudgetExhausted, ShareSpent
+from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply
@@ -42,6 +43,29 @@ def test_what_was_not_asked_is_not_known() -> None:
     asker.ask("drop_nodes", WITHOUT_A)
     assert asker.has_reproduced(WITHOUT_A)
     assert asker.shown_by(WITHOUT_A) == PLANTED
+
+
+def test_what_must_differ_alike_is_by_catch_otherwise_and_so_in_the_journal(
+    tmp_path: Path,
+) -> None:
+    values, shape = (
+        Signature(Kind.MISMATCH, Stage.COMPARE, differs=each)
+        for each in ("values", "shape")
+    )
+
+    class WrongShapes:
+        def check(self, candidate: Candidate) -> Verdict:
+            return Verdict(Outcome.REPRODUCED, Observation(shape))
+
+    for _ in range(2):  # the second one is answered by the journal
+        with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+            asker = Asker(WrongShapes(), journal=journal)
+            asker.saw(WHOLE, values)
+            assert asker.shown_by(WHOLE) == values
+            asker.ask("merge_inputs", WITHOUT_A, shown=asker.shown_by(WHOLE))
+            assert [c for c, _ in asker.by_catch] == [WITHOUT_A]
+            assert not asker.has_reproduced(WITHOUT_A)
+            assert asker.ask("drop_nodes", WITHOUT_B).reproduced
 
 
 def test_spent_budget_leaves_what_is_known_free() -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.baseline.runs import Bounds, Runs
-from shrinkfx.check.baseline.stock import Baseline, concluded, is_in_words, run_often
+from shrinkfx.check.baseline.runs import Bounds, Runs, is_in_words
+from shrinkfx.check.baseline.stock import Baseline, concluded, run_often
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.failure.signature import ANY, Signature
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict

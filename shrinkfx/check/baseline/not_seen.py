@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shrinkfx.check.baseline.anew import otherwise_compiled
 from shrinkfx.check.baseline.runs import Bounds, Runs
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import Kind
@@ -15,19 +16,21 @@ def not_seen(wanted: str, tried: list[tuple[Runs, Bounds]]) -> NotReproducible:
     said = list(dict.fromkeys(s.in_words for s in seen))
     made = sum(runs.made for runs, _ in tried)
     why = [bounds.why_no_more(runs) for runs, bounds in tried]
-    advice = Words.lines(dict.fromkeys([_advice(seen, wanted), *why]))
+    compiled = sum(bounds.compilations for _, bounds in tried)
+    advice = Words.lines(dict.fromkeys([_advice(seen, wanted, compiled), *why]))
     spent_s = sum(bounds.spent_s for _, bounds in tried)
     seconds = spent_s if any(why) and spent_s else None
     return NotReproducible(wanted, made, said, advice, seconds)
 
 
-def _advice(seen: list[Observation], wanted: str) -> Words:
+def _advice(seen: list[Observation], wanted: str, compiled: int) -> Words:
     kinds = {s.signature.kind.value for s in seen if s.signature}
     if kinds:
         return Words("to reduce what it does: ", Flag("--until", sorted(kinds)[0]))
     if all(s.passed for s in seen):
         silent = [_SILENT] if wanted != Kind.IMA else []
-        return Words.lines([*_WHAT_DIFFERS, *silent, *_WHERE_ELSE])
+        otherwise = otherwise_compiled(compiled)
+        return Words.lines([*_WHAT_DIFFERS, otherwise, *silent, *_WHERE_ELSE])
     return Words("see above")
 
 

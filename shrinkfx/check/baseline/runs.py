@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from shrinkfx.check.allowance import Allowance
 from shrinkfx.check.oracle import ENOUGH, CheckClient
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.signature import Signature, Stage, asked_for
+from shrinkfx.failure.signature import Kind, Signature, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.wording import Flag, Words
@@ -117,6 +117,22 @@ class Runs:
         return bool(others) and all(map(first.admits, others))
 
 
+_IN_WORDS = (
+    Kind.ASSERT,
+    Kind.NAN,
+    Kind.MISMATCH,
+    Kind.CHECK_INPUTS,
+    Kind.COMPILE_ERROR,
+    Kind.LOAD_ERROR,
+    Kind.EXCEPTION,
+)
+"""Failures that say what is wrong: that it happened in a fork is not why."""
+
+
+def is_in_words(target: Signature | None) -> bool:
+    return target is not None and target.kind in _IN_WORDS
+
+
 @dataclass
 class Bounds:
     """How many runs may be made, and for how long.
@@ -128,6 +144,8 @@ class Bounds:
         compile_own_s: of that, its own time.
         spent_s: by the runs so far that have compiled nothing.
         out_of_minutes: a run was not made, or cut short, for want of minutes.
+        seeds: hash seeds with which it is compiled again where it passes.
+        compilations: how often it was compiled, the first time included.
     """
 
     max_runs: int
@@ -137,12 +155,18 @@ class Bounds:
     compile_own_s: float = 0.0
     spent_s: float = 0.0
     out_of_minutes: bool = False
+    seeds: tuple[str, ...] = ()
+    compilations: int = 1
     _longest_s: float = 0.0
     _end_s: float | None = None
 
     @classmethod
     def after(
-        cls, first: Observation, max_runs: int | None, budget: Allowance
+        cls,
+        first: Observation,
+        max_runs: int | None,
+        budget: Allowance,
+        seeds: tuple[str, ...] = (),
     ) -> Bounds:
         """Bound the runs after the first one: by time only if nobody says how many.
 
@@ -151,8 +175,8 @@ class Bounds:
         """
         compiled_s = min(_MOST_S, max(_LEAST_S, first.seconds))
         seconds = math.inf if max_runs else compiled_s
-        own_s = first.own_seconds
-        return cls(max_runs or MAX_RUNS, seconds, first.seconds, budget, own_s)
+        bounds = cls(max_runs or MAX_RUNS, seconds, first.seconds, budget)
+        return replace(bounds, compile_own_s=first.own_seconds, seeds=seeds)
 
     @property
     def in_words(self) -> str:
@@ -213,6 +237,13 @@ class Bounds:
         except BudgetExhausted:
             self.out_of_minutes = True
             return None
+
+    def compiled_anew(
+        self, client: CheckClient, *, fresh: bool = False
+    ) -> Observation | None:
+        """Do so once more."""
+        self.compilations += 1
+        return self.compiled(client, fresh=fresh)
 
     def run(self, client: CheckClient, *, fresh: bool = False) -> Observation | None:
         """Run what is compiled; None if the minutes were spent before its end."""

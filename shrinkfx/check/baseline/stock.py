@@ -7,9 +7,16 @@ from dataclasses import dataclass, field, replace
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.baseline.anew import compile_anew, leaves_out_weights
 from shrinkfx.check.baseline.not_seen import not_seen
 from shrinkfx.check.baseline.other_causes import may_be_the_inputs, other_cause
-from shrinkfx.check.baseline.runs import MAX_SILENT_RUNS, Bounds, Packages, Runs
+from shrinkfx.check.baseline.runs import (
+    MAX_SILENT_RUNS,
+    Bounds,
+    Packages,
+    Runs,
+    is_in_words,
+)
 from shrinkfx.check.oracle import (
     ENOUGH,
     RUNS_PER_CHILD,
@@ -19,7 +26,7 @@ from shrinkfx.check.oracle import (
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked
-from shrinkfx.protocol.choices import Build, Guard, Probe, Weights
+from shrinkfx.protocol.choices import Build, Guard, Probe
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions
 
@@ -58,6 +65,7 @@ def baseline(
     build: Build = Build.STOCK,
     budget: Allowance = UNLIMITED,
     packages: Packages | None = None,
+    seeds: tuple[str, ...] = (),
 ) -> Baseline:
     """Run the program in a fork, then on in forks, and in a fresh interpreter.
 
@@ -80,6 +88,7 @@ def baseline(
         build: of the run that looks for other causes, if it takes one of its own.
         budget: where it is short, what need not be known is not asked.
         packages: what was compiled of it already, which is run on; or None.
+        seeds: hash seeds with which it is compiled again where it passes.
 
     Raises:
         NotReproducible: it passes, or fails in another way than asked.
@@ -102,7 +111,7 @@ def baseline(
             own = kept.with_options(package=f"{folder}/random.pt2")
             ways.insert(0, own.with_options(fallback_random=True))
         for way in ways:
-            bounds = Bounds.after(packages.first or first, max_runs, budget)
+            bounds = Bounds.after(packages.first or first, max_runs, budget, seeds)
             if tried:
                 often = f"up to {bounds.max_runs} more runs"
                 note(f"it does not fail so: {often}, {_OWN_RANDOM}")
@@ -133,32 +142,16 @@ def run_often(
     compile.
     """
     calls = 1
-    in_vain = runs.target is None and (bounds.max_runs > 1 or _leaves_out_weights(kept))
+    in_vain = runs.target is None and (bounds.max_runs > 1 or leaves_out_weights(kept))
     fails_to_compile = runs.target and runs.target.stage is Stage.COMPILE
     if (in_vain or fails_to_compile) and bounds.allow_compiling(runs):
-        kept = _again(kept, runs, bounds)
+        kept = compile_anew(kept, runs, bounds)
     max_calls = min(max_calls, 1 + bounds.max_runs - runs.made)  # the first one is made
     if max_calls > 1 and all(s.passed for s in runs.seen):
         calls = _calls_needed(kept, runs, bounds, max_calls, note)
     kept = kept.with_options(calls=calls)
     _go_on(kept, runs, bounds, note)
     return kept
-
-
-_IN_WORDS = (
-    Kind.ASSERT,
-    Kind.NAN,
-    Kind.MISMATCH,
-    Kind.CHECK_INPUTS,
-    Kind.COMPILE_ERROR,
-    Kind.LOAD_ERROR,
-    Kind.EXCEPTION,
-)
-"""Failures that say what is wrong: that it happened in a fork is not why."""
-
-
-def is_in_words(target: Signature | None) -> bool:
-    return target is not None and target.kind in _IN_WORDS
 
 
 def _is_told(target: Signature | None, options: CheckOptions) -> bool:
@@ -169,30 +162,6 @@ def _is_told(target: Signature | None, options: CheckOptions) -> bool:
     beside_pages = options.guard_pages in (Guard.AFTER, Guard.BEFORE)
     overruns = target is not None and target.kind is Kind.IMA and beside_pages
     return overruns or is_in_words(target)
-
-
-def _leaves_out_weights(kept: CheckClient) -> bool:
-    return kept.options.weights is Weights.BESIDE
-
-
-def _again(kept: CheckClient, runs: Runs, bounds: Bounds) -> CheckClient:
-    """Compile and run it once more, with its weights inside; choose what to go on with.
-
-    Where they were left out and that makes no difference, it stays so.
-    """
-    name, before = f"{kept.options.package}.again", list(runs.seen)
-    again = kept.with_options(package=name, weights=Weights.INSIDE)
-    seen = bounds.compiled(again, fresh=not is_in_words(runs.target))
-    if seen is None:
-        return kept
-    runs.seen.append(seen)
-    if not _leaves_out_weights(kept):
-        return again
-    if replace(runs, seen=before).target or not runs.target:
-        return kept
-    # What passes without them says nothing of how often it fails with them.
-    runs.seen[:] = runs.seen[-1:]
-    return again
 
 
 def concluded(

@@ -30,7 +30,7 @@ from shrinkfx.processes import Sample, descendants, sample
 from shrinkfx.program.words import LINE, cut, printable
 from shrinkfx.protocol.answers import Done, Ending, Ready
 from shrinkfx.protocol.choices import ARCHS, Backend, InductorOptions
-from shrinkfx.protocol.requests import Request, Setup
+from shrinkfx.protocol.requests import HASH_SEED, Request, Setup
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
@@ -71,6 +71,8 @@ class Server:
         gpus: numbers of those that its forks are spread over; it uses the first.
         leaves_stem: leave a process behind that can become another server.
         beside: a server whose stem this one is to be, where that makes no difference.
+        hash_seed: of its Python, where no variable says so: one that scripts start
+            their own Python with.
 
     Raises:
         UsageError: nothing can be loaded from ``$TMPDIR``, whatever is compiled.
@@ -94,11 +96,13 @@ class Server:
         start_timeout_s: float = 600.0,
         leaves_stem: bool = False,
         beside: Server | None = None,
+        hash_seed: str = "",
     ) -> None:
         if not scratch.may_be_loaded_from():
             raise UsageError(_NOEXEC.format(scratch.root().parent))
         self.directory = Path(tempfile.mkdtemp(prefix="server-", dir=scratch.root()))
         self._command, self._environment = command, environment
+        self._hash_seed = {HASH_SEED: hash_seed} if hash_seed else {}
         self._cwd = cwd if environment is not None else self.directory / _EMPTY
         self._start_timeout_s = start_timeout_s
         self._leaves_stem, self._beside = leaves_stem, beside
@@ -258,6 +262,7 @@ class Server:
 
     def _started(self) -> subprocess.Popen[bytes] | Stem:
         environment = environments.of_worker(self._environment, self._mark)
+        environment = {**self._hash_seed, **environment}
         asked = self._command, environment, self._cwd
         grown = self._beside._grown_stem(*asked) if self._beside else None
         return grown or self._popen(environment)
