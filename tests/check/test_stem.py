@@ -94,6 +94,18 @@ def test_stem_with_other_variables_is_left_alone(
     assert name not in seen_by(bare)["environment"]
 
 
+def test_server_of_scripts_has_the_hash_seed_that_they_begin_with(
+    start: Callable[..., Server],
+) -> None:
+    main = start(leaves_stem=True, environment={"PYTHONHASHSEED": "3"})
+    other = start(environment=None, beside=main, hash_seed="4")
+    assert seen_by(other)["environment"]["PYTHONHASHSEED"] == "4"
+    assert other.pid != main.ready.stem
+    same = start(environment=None, beside=main, hash_seed="3")
+    assert same.pid == main.ready.stem
+    assert seen_by(same)["environment"]["PYTHONHASHSEED"] == "3"
+
+
 def test_variables_of_an_image_of_python_do_not_matter(
     start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:

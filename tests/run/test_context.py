@@ -31,7 +31,9 @@ def test_bare_server_may_be_the_stem_of_the_main_one(
             started.append(settings)
 
     monkeypatch.setattr(context, "RestartingServer", Recorder)
-    run = RunContext(Options(model=tmp_path / "m.pt2"), tmp_path, lambda _: None)
+    seed = {"PYTHONHASHSEED": "3"}
+    options = Options(model=tmp_path / "m.pt2", environment=seed)
+    run = RunContext(options, tmp_path, lambda _: None)
     run.bare_server(Backend.AOTI)
     main = run.server()
     run.elsewhere(tmp_path / "scratch").bare_server(Backend.AOTI)
@@ -39,6 +41,8 @@ def test_bare_server_may_be_the_stem_of_the_main_one(
     assert first["leaves_stem"]
     assert alone["beside"] is None
     assert second["beside"] is main
+    assert first["environment"] == seed
+    assert alone["hash_seed"] == second["hash_seed"] == "3"
 
 
 OPTIONS = Options(model=Path("m.pt2"))

@@ -31,3 +31,4 @@ def test_all_that_may_matter_is_asked_about_the_users_own_too() -> None:
         "TORCH_LOGS",
     ]
     assert to_ask_about({}, {"HOME": "me"}) == []
+    assert to_ask_about({"PYTHONHASHSEED": "3", "A": "b"}, {}) == ["A"]

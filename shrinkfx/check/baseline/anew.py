@@ -137,7 +137,9 @@ def _to_have(seed: str) -> Words:
             "passes where it is compiled in the one that checks are forks of",
             "does a pass or a lowering go through a set of strings? its order may be "
             "another one in each process",
-            Words("to have that seed in all of them: ", _env(seed)),
+            Words(
+                "to have that seed in all of them: ", Flag("--env", (HASH_SEED, seed))
+            ),
         ]
     )
 
@@ -148,12 +150,6 @@ def otherwise_compiled(times: int) -> Words:
     return Words(
         f"compiled otherwise in another process? it was compiled {often} here; sets of "
         "strings are ordered otherwise with ",
-        _env("N"),
+        Flag("--env", (HASH_SEED, "N")),
         ", for another N",
     )
-
-
-def _env(seed: str) -> Flag:
-    if seed.isdigit():
-        return Flag("--env", (HASH_SEED, seed))
-    return Flag("--env", stands=f"{HASH_SEED}={seed}")
