@@ -467,3 +467,21 @@ def test_statements_that_are_too_wide_side_by_side_are_cut_and_told_in_full() ->
     assert all(box.label.endswith("\u2026") for box in fits.boxes)
     assert draw_within(wide.width, parts, "after") == wide
     assert draw_within(10, parts, "after") == draw(parts, "after", 20)
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        ("aten.add.Tensor", "add \u2026 add"),
+        ("aten.squeeze.dim", "squeez \u2026 squeez"),
+        ("layers.0", "layers \u2026 layers"),
+        ("mul", "mul \u2026 mul"),
+    ],
+)
+def test_fold_of_a_run_is_told_by_both_its_ends(label: str, shown: str) -> None:
+    """And not by the end of a text: ``...Tensor ... user``."""
+    names = [f"n{number}" for number in range(300)]
+    reads = [(), *((name,) for name in names)]
+    parts = [Part(n, label, label, r) for n, r in zip(names, reads, strict=False)]
+    folds = [box for box in draw(parts, "before", 20).boxes if box.opens]
+    assert {box.label for box in folds} == {shown}

@@ -21,6 +21,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
+from shrinkfx.program.listing.claims import MINIMAL, PLAINEST
 from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid, Raised
@@ -34,8 +35,6 @@ from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run import listing as making_smaller
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.listing import (
-    MINIMAL,
-    PLAINEST,
     VALUES,
     reduce_listing,
     say_what_is_minimal,

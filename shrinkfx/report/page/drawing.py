@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shrinkfx.report.page.folding import Fold, Item, fold, parts_in
+from shrinkfx.report.page.folding import SPAN, Fold, Item, fold, parts_in
 from shrinkfx.report.page.layered import Point, lay_out
 from shrinkfx.report.page.parts import Light, Part
 
@@ -170,10 +170,27 @@ def _letters(item: Item) -> int:
 def _cut(item: Item, most: int) -> str:
     """Shorten a label; of a module's the end says more than the beginning."""
     label = item.label
-    if isinstance(item, Fold):
-        most -= _COUNT
-        return label if len(label) <= most else f"\u2026{label[1 - most :]}"
-    return label if len(label) <= most else f"{label[: most - 1]}\u2026"
+    if not isinstance(item, Fold):
+        return label if len(label) <= most else f"{label[: most - 1]}\u2026"
+    most -= _COUNT
+    first, *between = label.split(SPAN)
+    if len(label) > most and between:
+        ends = [_bare(first), _bare(between[-1])]
+        label = SPAN.join(ends)
+        if len(label) > most:
+            half = (most - len(SPAN)) // 2
+            return SPAN.join(end[:half] for end in ends)
+    return label if len(label) <= most else f"\u2026{label[1 - most :]}"
+
+
+def _bare(label: str) -> str:
+    """Leave of an operator of PyTorch's its name.
+
+    >>> _bare("aten.add.Tensor"), _bare("layers.0")
+    ('add', 'layers.0')
+    """
+    name = label.removeprefix("aten.")
+    return label if name == label else name.partition(".")[0]
 
 
 def _path(points: Sequence[Point], wide: float) -> str:

@@ -125,9 +125,13 @@ def _in_runs(items: Sequence[Item], most: int) -> tuple[Item, ...]:
     return _in_runs([Fold(_span(run), tuple(run)) for run in runs], most)
 
 
+SPAN = " \u2026 "
+"""Between the first and the last of a run, in its label."""
+
+
 def _span(items: Sequence[Item]) -> str:
     first, last = items[0], items[-1]
-    return first.label if len(items) == 1 else f"{first.label} \u2026 {last.label}"
+    return first.label if len(items) == 1 else f"{first.label}{SPAN}{last.label}"
 
 
 _VALUES = 6
