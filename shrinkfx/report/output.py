@@ -152,6 +152,21 @@ def write_smallest_repro(
     )
 
 
+def write_surest(
+    path: Path, folder: Path, printed: Printed, record: RunRecord, choice: Carried
+) -> Written:
+    """Write the script with exact values: source, or where there is none the program.
+
+    Args:
+        path: where it is written.
+        folder: with all that lies beside it; see ``write_smallest_repro``.
+    """
+    is_source = printed.source is not None and not printed.unprintable
+    last = [] if is_source else [choice]
+    *_, surest = _attempts(path, folder, printed, record, [choice], last)
+    return surest
+
+
 def _attempts(
     path: Path,
     folder: Path,

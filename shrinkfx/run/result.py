@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient
@@ -15,8 +18,9 @@ from shrinkfx.program.listing.names import renamed, short_names
 from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
 from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.tasks import WriteCandidate
-from shrinkfx.report.atomic_files import draft_of, publish
-from shrinkfx.report.output import write_smallest_repro
+from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
+from shrinkfx.report.carried import Carried
+from shrinkfx.report.output import write_smallest_repro, write_surest
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.tensors import DATA
 from shrinkfx.report.written import Verified
@@ -142,7 +146,8 @@ def verify_as_is(
             build=subject.build,
         )
         limits = subject.client.limits
-        ways = ways_to_carry(context, server, bare, limits, printed, record)
+        asks = partial(_seems_to_fail, runner, context.out, printed, record)
+        ways = ways_to_carry(context, server, bare, limits, printed, record, asks)
         asked = to_ask_about(context.options.environment)
         if not context.budget.has((len(asked) + 2) * context.budget.pace_s):
             asked = []
@@ -155,6 +160,20 @@ def verify_as_is(
         again = runner.again(written.files, record.signature, context.budget)
     counts, log = counted(context, [written.fails, *again]), runner.logs[-1:]
     return replace(record, verified=Verified(written, *counts, *log))
+
+
+def _seems_to_fail(
+    runner: ScriptRunner,
+    folder: Path,
+    printed: Printed,
+    record: RunRecord,
+    choice: Carried,
+) -> bool | None:
+    """Tell whether the result fails so with preloads carried in one way."""
+    with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
+        path = Path(draft) / "repro.py"
+        written = write_surest(path, folder, printed, record, choice)
+        return runner.seems_to_fail(written.files, record.signature)
 
 
 def _is_compiled(failure: Signature, backend: str) -> bool:
