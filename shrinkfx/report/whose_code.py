@@ -34,15 +34,20 @@ def copied_from(script: str) -> str:
     return _COPIED.format(script)
 
 
-def without_places(text: str) -> str:
-    """Have a module of ours import from wherever a repro has modules; lines stay.
+def as_carried(text: str) -> str:
+    """Leave of a module of ours what a repro needs; its lines keep their numbers.
 
-    What was copied out of a script is the script's.
+    Modules are found there where the repro has put them. What was copied out of a
+    script stays as it is.
     """
     said = ast.get_docstring(ast.parse(text)) or ""
     if not said.startswith(_OURS) or _COPY.search(said):
         return text
-    return re.sub(r"^sys\.path\.insert\(0, .*\)$", "", text, flags=re.MULTILINE)
+    _, end, rest = text.partition("\n")
+    return end + re.sub(_LEADS_THERE, "\n\n\n", rest)
+
+
+_LEADS_THERE = re.compile(r"^import sys\n\nsys\.path\.insert\(0, .*\)\n", re.MULTILINE)
 
 
 def in_compiler(places: Collection[str], units: Sequence[Unit]) -> InCompiler:
