@@ -115,15 +115,25 @@ class ScriptRunner:
                 only what fails there is run as a stranger would.
         """
         if not is_likely and not _sets_variables(files[0]):
-            _, seen = self._run(files, target, fresh=False, build=self.build)
-            if not _failed(seen, target):
-                return _failed(seen, target)
+            seems_to_fail = self.seems_to_fail(files, target)
+            if not seems_to_fail:
+                return seems_to_fail
         first = self.afresh_first and not self.times
         fresh = first or _sets_variables(files[0])
         failed = _failed(self._answered(files, target, fresh=fresh), target)
         if failed and fresh:
             self.failed_afresh.append(files[0].read_text())
         return failed
+
+    def seems_to_fail(self, files: Sequence[Path], target: Signature) -> bool | None:
+        """Run once, built as the search builds: in a fork, where that can be.
+
+        None if it had no answer.
+        """
+        afresh = _sets_variables(files[0])
+        build = Build.STOCK if afresh else self.build
+        _, seen = self._run(files, target, fresh=afresh, build=build)
+        return _failed(seen, target)
 
     def again(
         self, files: Sequence[Path], target: Signature, budget: Allowance = UNLIMITED

@@ -26,6 +26,7 @@ from shrinkfx.intake.in_session import FromSession, Source, from_session
 from shrinkfx.intake.modules import Preload, preloads_for
 from shrinkfx.intake.recognise import holds_run
 from shrinkfx.intake.set_again import SetAgain
+from shrinkfx.intake.taken_out import TakenOut, taken_out
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
 from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
@@ -92,9 +93,14 @@ def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Foun
         with taken(out):
             try:
                 found = _found(given, program, preloads, out)
-                said = (*found.said, *session.said)
+                gone = _taken_out(found.preload, session, options)
+                last = [gone.preload.put(out / INTAKE)] if gone.preload else []
                 found = replace(
-                    found, inductor=settings, said=said, lacking=session.lacking
+                    found,
+                    preload=(*found.preload, *last),
+                    inductor=settings,
+                    said=(*found.said, *session.said, *gone.said, *gone.lacking),
+                    lacking=session.lacking,
                 )
                 command = options.command or _command(given)
                 options = replace(options, name=name, command=command)
@@ -220,6 +226,17 @@ def _of_the_session(options: Options) -> tuple[dict[str, Any], FromSession]:
     others = {name: each for name, each in made.items() if is_setting(name)}
     settings = {k: v for k, v in known.settings.items() if is_setting(k)}
     return settings, from_session(sources, others, options.preload)
+
+
+def _taken_out(
+    preloads: Sequence[str], session: FromSession, options: Options
+) -> TakenOut:
+    """Find what modules of the user's own register that this process has not."""
+    from shrinkfx.worker.intake.tables import not_here
+
+    if not session.modules:
+        return TakenOut()
+    return taken_out(preloads, options, not_here)
 
 
 def _is_own(origin: Any) -> bool:  # noqa: ANN401 - an origin, of the worker

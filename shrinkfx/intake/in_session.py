@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx.intake.modules import Preload, sets
-from shrinkfx.intake.set_again import FILE, SetAgain, text_that_sets
+from shrinkfx.intake.set_again import FILE, SetAgain, module_that_sets
 from shrinkfx.program.beside import is_path
 
 
@@ -70,7 +70,7 @@ def from_session(
     return FromSession(
         modules=tuple((s.module, s.file) for s in taken),
         said=(*said, *lacking),
-        setting=Preload(FILE, text_that_sets(ours)) if ours else None,
+        setting=Preload(FILE, module_that_sets(ours)) if ours else None,
         lacking=tuple(lacking),
     )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.beside import is_path
+from shrinkfx.report.whose_code import as_ours
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def _preload(module: str, file: str, found: str | None) -> Preload:
         return Preload(str(path))
     root = str(path.parents[module.count(".") + (path.stem == "__init__")])
     text = f"import sys\n\nsys.path.insert(0, {root!r})\nimport {module}\n"
+    text = as_ours(text, f"imports {module} from where it lies")
     return Preload(f"preload_{module.replace('.', '_')}", text)
 
 

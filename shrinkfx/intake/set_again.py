@@ -7,8 +7,11 @@ How an import makes each is found out where it lives: ``watching/by_import.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+
+from shrinkfx.report.whose_code import as_ours
 
 FILE = "preload_settings"
 """What the file is called, without its suffix."""
@@ -44,15 +47,17 @@ class SetAgain:
     @property
     def said(self) -> str:
         """Say it in a few words: ``passes.FuseAddMul()``."""
-        return f"{self._place}{'()' if self.call else ''}"
+        place = self.name if self.is_of_script else f"{self.module}.{self.name}"
+        return f"{place}{'()' if self.call else ''}"
 
-    @property
-    def _place(self) -> str:
-        return self.name if self.is_of_script else f"{self.module}.{self.name}"
+    def statements(self, setting: str, number: int, bound: str) -> list[str]:
+        """Write what sets a setting to it.
 
-    def statements(self, setting: str, number: int) -> list[str]:
-        """Write what sets a setting to it, once its module is imported."""
-        place = self._place
+        Args:
+            number: of the setting in its module.
+            bound: what ``self.bound`` is called there.
+        """
+        place = bound + self.name.removeprefix(self.bound)
         call = f"{self.call}({place})" if self.call == ".__new__" else self.call
         set_to = f"torch._inductor.config.{setting} = "
         if not self.state:
@@ -67,9 +72,43 @@ class SetAgain:
 
 
 def text_that_sets(settings: Mapping[str, SetAgain]) -> str:
-    """Write a module that sets settings as it is imported."""
-    modules = {each.module for each in settings.values() if not each.is_of_script}
-    lines = [f"import {name}" for name in ("torch._inductor.config", *sorted(modules))]
-    for number, (name, each) in enumerate(settings.items(), 1):
-        lines += ["", *each.statements(name, number)]
-    return "\n".join(lines) + "\n"
+    """Write statements that set settings as a module is imported.
+
+    They read names of modules and no module, so that a repro may do without these.
+    """
+    names = _Names()
+    lines = [
+        ["", *each.statements(setting, number, names.bound(each))]
+        for number, (setting, each) in enumerate(settings.items(), 1)
+    ]
+    first = ["import torch._inductor.config", *names.imports]
+    return "\n".join([*first, *itertools.chain(*lines)]) + "\n"
+
+
+def module_that_sets(settings: Mapping[str, SetAgain]) -> str:
+    """Write a module that does nothing else."""
+    return as_ours(
+        text_that_sets(settings), "settings as they were where it was called"
+    )
+
+
+@dataclass
+class _Names:
+    """Gives names to what is imported, each another one."""
+
+    known: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def bound(self, each: SetAgain) -> str:
+        if each.is_of_script:
+            return each.bound
+        key = each.module, each.bound
+        if key not in self.known:
+            same = sum(bound == each.bound for _, bound in self.known)
+            self.known[key] = f"{each.bound}_{same + 1}" if same else each.bound
+        return self.known[key]
+
+    @property
+    def imports(self) -> Iterator[str]:
+        for (module, bound), name in self.known.items():
+            renamed = f" as {name}" if name != bound else ""
+            yield f"from {module} import {bound}{renamed}"

@@ -161,3 +161,14 @@ class Collected(Answer):
 
     text: str
     hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Entries(Answer):
+    """Entries of Inductor's tables that are none of PyTorch's.
+
+    Attributes:
+        entries: module and name of a table, and a key there, as text.
+    """
+
+    entries: tuple[tuple[str, str], ...]

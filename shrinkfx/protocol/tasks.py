@@ -12,6 +12,7 @@ from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.descriptions import (
     Collected,
     Description,
+    Entries,
     Examined,
     Exported,
     OpenSizes,
@@ -237,6 +238,14 @@ class ReadSettings(Task):
     answer = Settings
 
     wanted: InductorOptions
+
+
+@dataclass(frozen=True)
+class ListOwnEntries(Task):
+    """List what preloads have put into tables of Inductor."""
+
+    doing = "reading tables of Inductor"
+    answer = Entries
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,13 @@ class InCompiler(Message):
         places: where it is, as ``torch._inductor.config post_grad_custom_post_pass``
             or ``torch._inductor.lowering lowerings: aten.silu.default``.
         sources: names of the files whose statements put it there.
+        only_defined: sources are modules, or files, that define some of it; what put
+            it there is no file of anybody's, but a session, say.
     """
 
     places: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    only_defined: bool = False
 
 
 Unit = tuple[str, int, int]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shrinkfx.program.beside import Beside
+from shrinkfx.report.apart import apart, import_line, with_future
 from shrinkfx.report.carried import Carried, Cut, Preload, Unit
 from shrinkfx.report.compiling_calls import as_sources
 from shrinkfx.report.definitions import Definitions
@@ -15,8 +16,6 @@ from shrinkfx.report.joining import CannotJoin, joined
 from shrinkfx.report.layout import (
     Layout,
     folders_of,
-    imports_of,
-    is_relative,
     package_of,
     root_of,
     with_libraries,
@@ -25,6 +24,7 @@ from shrinkfx.report.paths import named, with_places
 from shrinkfx.report.slicing import Slicer
 from shrinkfx.report.statements import read_source
 from shrinkfx.report.unpacking import unpacking
+from shrinkfx.report.whose_code import as_carried
 
 _TAKEN = {"repro.py", "repro_inputs.pt", "minimal.pt2", "minimal_inputs.pt"}
 
@@ -80,12 +80,13 @@ class _Carrier:
         texts: dict[str, str] = {}
         if lines is None:
             texts = {name: self._module(file, parts) for name, file in modules.items()}
-            lines = self._apart(taken, modules, texts)
-        root = self._layout.folders()
+            lines = apart(self._preloads, taken, modules, texts)
         at = {self._layout.place(modules[n]) or f"{n}.py": t for n, t in texts.items()}
         return Carried(
             definitions=tuple(lines),
-            unpacking=unpacking(at, places, root) if texts else "",
+            unpacking=unpacking(at, places, self._searched({*at, *places}))
+            if texts
+            else "",
             files=files,
             modules=tuple(sorted(texts)),
             kept={
@@ -98,31 +99,10 @@ class _Carrier:
             bare=self._cut.bare,
         )
 
-    def _apart(
-        self,
-        taken: Sequence[Definitions],
-        modules: dict[str, Path],
-        texts: dict[str, str],
-    ) -> list[Definitions]:
-        """Add preloads that must be modules to these, and import them."""
-        imported = {
-            n: imports_of(t, package_of(n, modules[n])) for n, t in texts.items()
-        }
-        for preload, part in zip(self._preloads, taken, strict=True):
-            if preload.file:
-                package = package_of(preload.module, preload.file)
-                imported[preload.module] = imports_of(part.text, package)
-        lines = []
-        for preload, part in zip(self._preloads, taken, strict=True):
-            others = (names for n, names in imported.items() if n != preload.module)
-            apart = any(preload.module in names for names in others)
-            if preload.file and part.text and (apart or _is_apart(preload, part)):
-                texts[preload.module] = _with_future(part)
-                modules[preload.module] = preload.file
-                text = _import_line(preload.module)
-                part = dataclasses.replace(part, text=text, future=())
-            lines.append(part)
-        return lines
+    def _searched(self, places: Iterable[str]) -> list[str]:
+        """List the folders to look in for modules, of those that will be there."""
+        there = {str(folder) for place in places for folder in Path(place).parents}
+        return [each for each in self._layout.folders() if each in there]
 
     def _joined(
         self,
@@ -168,11 +148,11 @@ class _Carrier:
             path = f"""__file__.rpartition("/")[0] + "/{Path(preload.name).name}\""""
             return Definitions(f"torch.ops.load_library({path})", True, "", ())
         if preload.file is None:
-            return Definitions(_import_line(preload.name), True, "", ())
+            return Definitions(import_line(preload.name), True, "", ())
         return parts[preload.file]
 
     def _module(self, file: Path, parts: Mapping[Path, Definitions]) -> str:
-        return self._text(file) if self._cut.whole else _with_future(parts[file])
+        return self._text(file) if self._cut.whole else with_future(parts[file])
 
     def _units(
         self, taken: Sequence[Definitions], parts: Mapping[Path, Definitions]
@@ -197,7 +177,7 @@ class _Carrier:
             # An import finds what lies near by itself.
             if place and not (each.is_module and self._is_near(each.library)):
                 moved[each.library] = os.path.relpath(place, home)
-        text = with_libraries(read_source(file), own, moved)
+        text = with_libraries(as_carried(read_source(file)), own, moved)
         return with_places(text, lambda path: self._seen_from(home, path))
 
     def _seen_from(self, home: str, path: str) -> str | None:
@@ -263,12 +243,6 @@ class _Carrier:
         return places, files
 
 
-def _is_apart(preload: Preload, part: Definitions) -> bool:
-    """Tell what must be a module of its own: its place or its package matters."""
-    at_its_place = part.loads or "__file__" in part.text
-    return "." in preload.module or is_relative(part.text) or at_its_place
-
-
 def _is_small(file: str) -> bool:
     """Tell a table from whatever else was read, and from what is gone."""
     return os.path.isfile(file) and os.path.getsize(file) <= _MOST_BYTES
@@ -290,14 +264,3 @@ def _said(preload: Preload, part: Definitions) -> str:
     if preload.file is None:
         return "imported"
     return "whole" if part.whole else "cut"
-
-
-def _import_line(module: str) -> str:
-    if all(part.isidentifier() for part in module.split(".")):
-        return f"import {module}"
-    return f"__import__({module!r})"
-
-
-def _with_future(part: Definitions) -> str:
-    future = f"from __future__ import {', '.join(part.future)}\n" if part.future else ""
-    return future + part.text

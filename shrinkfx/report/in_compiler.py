@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shrinkfx.failure.readers.own_frames import own_frame
 from shrinkfx.failure.signature import Kind, Signature, Stage
@@ -12,6 +12,8 @@ from shrinkfx.report.carried import InCompiler
 _NAMED = 2
 """Files and places that a sentence names, at most."""
 
+_CODE_OF = "code of"
+
 _NOT_NAMED = "a preload"
 """What has put it there, where no file did, or where that is left out."""
 
@@ -19,12 +21,19 @@ _NOT_NAMED = "a preload"
 def told(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
     """Say what does what: ``passes.py sets post_grad_custom_post_pass``.
 
+    Or where it is, if no file has put it there.
+
     Args:
         anonymous: leave out the names of the user's files.
         mark: what stands on both sides of a name.
     """
     subject = whose(found, anonymous=anonymous, mark=mark)
-    return f"{subject} {' and '.join(_parts(found, mark))}"
+    if found.only_defined:
+        places = " and ".join(_parts(found, mark, _WHERE))
+        return f"{_CODE_OF} {subject} is in {places}"
+    are_several = len(found.sources) > 1 and not anonymous
+    does = " and ".join(_parts(found, mark, _DO if are_several else _DOES))
+    return f"{subject} {does}"
 
 
 def whose(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
@@ -66,27 +75,36 @@ def sentence_inside(
 
 def begun(text: str) -> str:
     """Begin a sentence with it; a file's name stays as it is."""
-    if text.startswith(_NOT_NAMED):
+    if text.startswith((_NOT_NAMED, _CODE_OF)):
         return f"{text[:1].upper()}{text[1:]}"
     return text
 
 
-def _parts(found: InCompiler, mark: str) -> Iterator[str]:
+def _parts(found: InCompiler, mark: str, kinds: Sequence[str]) -> Iterator[str]:
     rest = list(found.places)
-    for pattern, words in _KINDS.items():
+    for pattern, words in zip(_PLACES, kinds, strict=True):
         said = {place: re.search(pattern, place) for place in rest}
         rest = [place for place, match in said.items() if match is None]
         if names := [m[1].removesuffix(".default") for m in said.values() if m]:
             yield words.format(_joined(list(dict.fromkeys(names)), mark))
 
 
-_KINDS = {
-    r"^torch\._\w+\.config (\S+)$": "sets {}",
-    r"\bdecompositions?\w*: (\S+)$": "registers a decomposition of {}",
-    r"\blowerings: (\S+)$": "registers a lowering of {}",
-    r"(.+)$": "changes {}",
-}
-"""Places, and what is done there; the last one is that of any other place."""
+_PLACES = (
+    r"^torch\._\w+\.config (\S+)$",
+    r"\bdecompositions?\w*: (\S+)$",
+    r"\blowerings: (\S+)$",
+    r"(.+)$",
+)
+"""The last one is any other place."""
+
+_DOES = (
+    "sets {}",
+    "registers a decomposition of {}",
+    "registers a lowering of {}",
+    "changes {}",
+)
+_DO = tuple(words.replace("s ", " ", 1) for words in _DOES)
+_WHERE = ("{}", "the decomposition of {}", "the lowering of {}", "{}")
 
 
 def _joined(names: list[str], mark: str) -> str:

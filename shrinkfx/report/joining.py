@@ -21,6 +21,12 @@ from shrinkfx.report.statements import Statement, aliases_of, statements_of, tex
 
 _OF_A_MODULE = re.compile(r"__(file|name|package|path|spec|loader|getattr)__")
 
+_HASHED = re.compile(r"get_hash_for_files\(\s*[(\[]\s*__file__\s*,?\s*[)\]]\s*\)")
+"""How a pass says which text it is of: where that is, the repro's holds it, too."""
+
+_OF_OPERATORS = re.compile(r"\w+ = torch\.ops(\.\w+)+")
+"""What is the same wherever it is said, as an import is."""
+
 
 class CannotJoin(Exception):
     """The modules need to be modules; whoever asked lays them out."""
@@ -50,7 +56,7 @@ class _Joiner:
 
     Attributes:
         begun: names of modules.
-        imports: those of other modules, as code.
+        imports: those of other modules, and names of operators, as code.
         binders: who binds a name, and how many times.
     """
 
@@ -82,7 +88,7 @@ class _Joiner:
     def _write(self, name: str) -> Iterator[str]:
         self.begun.add(name)
         text, package = self.texts[name]
-        if _OF_A_MODULE.search(text) or REFLECTION.search(text):
+        if _OF_A_MODULE.search(_HASHED.sub("", text)) or REFLECTION.search(text):
             raise CannotJoin(f"{name} looks for what is beside it")
         plain: list[Statement] = []
         for each in self._statements[name]:
@@ -128,15 +134,23 @@ class _Joiner:
 
     def _is_new(self, each: Statement, module: str) -> bool:
         """Leave out an import that is there, and refuse a second value of a name."""
-        if aliases_of(each.node):
-            code = ast.unparse(each.node)
+        code = ast.unparse(each.node)
+        if aliases_of(each.node) or _OF_OPERATORS.fullmatch(code):
             if code in self.imports:
                 return False
             self.imports.add(code)
-            module = code
+            module = _bound_by(each.node) or code
         for name in each.binds:
             binders = self.binders.setdefault(name, set())
             binders.add(module)
             if len(binders) > 1 and name in self._read:
                 raise CannotJoin(f"{name} is bound in {' and '.join(sorted(binders))}")
         return True
+
+
+def _bound_by(node: ast.stmt) -> str:
+    """Say what package ``import a.b`` binds, as ``import a`` does; else ''."""
+    match node:
+        case ast.Import(names=[ast.alias(name=name, asname=None)]):
+            return f"import {name.partition('.')[0]}"
+    return ""

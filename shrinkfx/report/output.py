@@ -126,13 +126,11 @@ def write_smallest_repro(
             does not fail; None for all.
         no_source: why source is not tried; None to try it, if there is any.
     """
-    if printed.source is None or printed.unprintable:
-        no_source = no_source or NoSource.UNPRINTED
     written, bare = None, list[bool | None]()
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         path = Path(draft) / "repro.py"
         last = choices if embedded is None else embedded
-        program = _Program(folder, printed, no_source)
+        program = _Program.of(folder, printed, no_source)
         for attempt in _attempts(path, program, record, choices, last):
             fails = runner.fails(
                 attempt.files, record.signature, is_likely=not attempt.carried.bare
@@ -164,6 +162,32 @@ class _Program:
     folder: Path
     printed: Printed
     no_source: NoSource | None
+
+    @classmethod
+    def of(cls, folder: Path, printed: Printed, no_source: NoSource | None) -> _Program:
+        if printed.source is None or printed.unprintable:
+            no_source = no_source or NoSource.UNPRINTED
+        return cls(folder, printed, no_source)
+
+
+def write_surest(
+    path: Path,
+    folder: Path,
+    printed: Printed,
+    record: RunRecord,
+    choice: Carried,
+    no_source: NoSource | None = None,
+) -> Written:
+    """Write the script with exact values: source, or where there is none the program.
+
+    Args:
+        path: where it is written.
+        folder: with all that lies beside it; see ``write_smallest_repro``.
+    """
+    program = _Program.of(folder, printed, no_source)
+    last = [choice] if program.no_source else []
+    *_, surest = _attempts(path, program, record, [choice], last)
+    return surest
 
 
 def _attempts(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient
@@ -15,9 +18,10 @@ from shrinkfx.program.listing.names import renamed, short_names
 from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
 from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.tasks import WriteCandidate
-from shrinkfx.report.atomic_files import draft_of, publish
+from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
+from shrinkfx.report.carried import Carried
 from shrinkfx.report.issue.code import lines_left_out
-from shrinkfx.report.output import write_smallest_repro
+from shrinkfx.report.output import write_smallest_repro, write_surest
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.tensors import DATA
 from shrinkfx.report.written import Verified
@@ -140,7 +144,8 @@ def verify_as_is(
             build=subject.build,
         )
         limits = subject.client.limits
-        ways = ways_to_carry(context, server, bare, limits, printed, record)
+        asks = partial(_seems_to_fail, runner, context.out, printed, record, result)
+        ways = ways_to_carry(context, server, bare, limits, printed, record, asks)
         asked = to_ask_about(context.options.environment)
         if not context.budget.has((len(asked) + 2) * context.budget.pace_s):
             asked = []
@@ -158,6 +163,22 @@ def verify_as_is(
     above = lines_left_out(written.files[0].read_text(encoding="utf-8"))
     verified = Verified(written, *counts, log, above)
     return replace(record, verified=verified)
+
+
+def _seems_to_fail(
+    runner: ScriptRunner,
+    folder: Path,
+    printed: Printed,
+    record: RunRecord,
+    result: Result,
+    choice: Carried,
+) -> bool | None:
+    """Tell whether the result fails so with preloads carried in one way."""
+    with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
+        path = Path(draft) / "repro.py"
+        program = path, folder, printed, record, choice
+        written = write_surest(*program, result.no_source)
+        return runner.seems_to_fail(written.files, record.signature)
 
 
 def _is_compiled(failure: Signature, backend: str) -> bool:

@@ -41,6 +41,7 @@ from shrinkfx.protocol.tasks import (
     FindSpace,
     FitRewrites,
     ListCandidate,
+    ListOwnEntries,
     ReadSettings,
     RunPreload,
     RunRunnable,
@@ -78,6 +79,7 @@ from shrinkfx.worker.graph.describe import (
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.held import SKELETON, Held
 from shrinkfx.worker.intake.runnable import export_runnable, run_runnable
+from shrinkfx.worker.intake.tables import own_entries
 from shrinkfx.worker.listing.fit import fit_rewrites
 from shrinkfx.worker.operators.custom import custom_operators
 from shrinkfx.worker.operators.examine import examine, examine_runs
@@ -147,6 +149,9 @@ class Worker(Held):
             case ReadSettings() as task:
                 note(Stage.DONE)
                 return read_settings(self.setup, task.wanted)
+            case ListOwnEntries():
+                note(Stage.DONE)
+                return own_entries()
             case CollectVersions():
                 return self._versions(note)
             case RunPreload() as task:

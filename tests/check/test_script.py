@@ -432,6 +432,24 @@ def test_script_that_sets_what_a_fork_has_read_is_not_tried_in_one(
     runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter(), build=Build.FAST)
     assert runner.fails([script], ASSERTION, is_likely=False) is False
     assert [request.fresh for request in server.asked] == [True]
+    assert runner.seems_to_fail([script], ASSERTION) is False
+    last = server.asked[-1]
+    assert (last.fresh, last.options.build) == (True, Build.STOCK)
+
+
+@pytest.mark.parametrize(
+    ("ending", "seems_to"), [(PASSES, False), (KILLED, None), (FAILS, True)]
+)
+def test_question_whether_a_script_seems_to_fail_is_no_run_of_a_repro(
+    tmp_path: Path, ending: Ending, seems_to: bool | None
+) -> None:
+    script, server = tmp_path / "repro.py", FakeServer(ending)
+    script.write_text("def compiled(): ...\nactual = compiled()\n")
+    runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter(), build=Build.FAST)
+    assert runner.seems_to_fail([script], ASSERTION) is seems_to
+    asked = [(request.fresh, request.options.build) for request in server.asked]
+    assert set(asked) == {(False, Build.FAST)}
+    assert (runner.times, runner.logs) == ([], [])
 
 
 COMPILES = """

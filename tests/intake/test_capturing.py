@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shlex
 import signal
 import subprocess
@@ -25,8 +26,10 @@ from shrinkfx.intake.capture import door, pythons
 from shrinkfx.intake.capture.counts import tell
 from shrinkfx.intake.capture.pythons import with_ours
 from shrinkfx.intake.capture.running import environment
+from shrinkfx.intake.set_again import SetAgain, text_that_sets
 from shrinkfx.options.in_script import Failed
 from shrinkfx.options.options import Options
+from shrinkfx.report.whose_code import as_ours
 from shrinkfx.run.folder import begun
 
 pytestmark = pytest.mark.processes
@@ -459,19 +462,19 @@ NAMED = lambda graph: None
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("passes.fuse", "X = passes.fuse"),
-        ("passes.Mine()", "X = passes.Mine()"),
-        ("passes.Mine", "X = passes.Mine"),
-        ("passes.HELD", "X = passes.HELD"),
-        ("passes.NAMED", "X = passes.NAMED"),
+        ("passes.fuse", "X = fuse"),
+        ("passes.Mine()", "X = Mine()"),
+        ("passes.Mine", "X = Mine"),
+        ("passes.HELD", "X = HELD"),
+        ("passes.NAMED", "X = NAMED"),
         (
             "passes.Scale(2.5)",
-            "made_1 = passes.Scale.__new__(passes.Scale)\n"
+            "made_1 = Scale.__new__(Scale)\n"
             "object.__setattr__(made_1, 'by', 2.5)\nX = made_1",
         ),
         (
             "passes.Frozen(('b', 1))",
-            "made_1 = passes.Frozen()\n"
+            "made_1 = Frozen()\n"
             "object.__setattr__(made_1, 'names', ('b', 1))\nX = made_1",
         ),
     ],
@@ -487,9 +490,10 @@ def test_pass_that_an_import_makes_is_set_by_a_preload(
     assert name == "passes"
     assert Path(written).parent == came.place
     config = "torch._inductor.config"
-    head = f"import {config}\nimport passes\n\n"
+    named = re.split(r"\W", value)[1]
+    head = f"import {config}\nfrom passes import {named}\n\n"
     body = text.replace("X = ", f"{config}.custom_pass = ")
-    assert Path(written).read_text() == f"{head}{body}\n"
+    assert Path(written).read_text() == as_ours(f"{head}{body}\n", _WHAT)
     check = (
         f"import passes, preload_settings, {config} as c\n"
         f"ours, theirs = c.custom_pass, {value}\n"
@@ -500,6 +504,26 @@ def test_pass_that_an_import_makes_is_set_by_a_preload(
     environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, "-c", check]
     subprocess.run(command, env=environment, check=True, timeout=60)
+
+
+_WHAT = "settings as they were where it was called"
+
+
+def test_settings_take_names_from_modules_that_are_all_others() -> None:
+    """Of two classes with one name each is itself; nothing reads a module."""
+    mine, other = SetAgain("a.passes", "Drop", "()"), SetAgain("b", "Drop.Inner")
+    text = text_that_sets({"first": mine, "second": other, "third": mine})
+    assert text.splitlines() == [
+        "import torch._inductor.config",
+        "from a.passes import Drop",
+        "from b import Drop as Drop_2",
+        "",
+        "torch._inductor.config.first = Drop()",
+        "",
+        "torch._inductor.config.second = Drop_2.Inner",
+        "",
+        "torch._inductor.config.third = Drop()",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -583,7 +607,7 @@ def test_pass_that_a_preloaded_module_sets_is_in_effect(
     came = captured("import offers\noffers.put()\nrun('call:raise')")
     assert came.asked is not None
     _, written = came.asked.preload
-    assert "config.custom_pass = offers.Mine()\n" in Path(written).read_text()
+    assert "config.custom_pass = Mine()\n" in Path(written).read_text()
 
 
 def test_what_is_set_here_too_was_not_unset_by_the_script(

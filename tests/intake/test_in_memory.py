@@ -7,7 +7,7 @@ import subprocess
 import sys
 import types
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from shrinkfx.events import Noted
 from shrinkfx.intake import in_memory
 from shrinkfx.intake.in_memory import Given, written_down
 from shrinkfx.intake.in_session import Source, from_session
+from shrinkfx.intake.modules import Preload
+from shrinkfx.intake.taken_out import TakenOut
 from shrinkfx.options.options import Options
 from shrinkfx.worker.intake.operators import registrations
 
@@ -75,6 +77,18 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
 
     monkeypatch.setattr(reducing, "run", run)
     return asked
+
+
+@pytest.fixture(name="gone", autouse=True)
+def _gone(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, ...], TakenOut]:
+    """What is taken out where some preloads have been imported; nothing is asked."""
+    gone: dict[tuple[str, ...], TakenOut] = {}
+
+    def answer(preloads: Sequence[str], *_: object) -> TakenOut:
+        return gone.setdefault(tuple(preloads), TakenOut())
+
+    monkeypatch.setattr(in_memory, "taken_out", answer)
+    return gone
 
 
 @pytest.fixture(autouse=True)
@@ -336,7 +350,10 @@ def test_settings_of_the_session_are_those_of_the_run(asked: list[Options]) -> N
 
 
 def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
-    asked: list[Options], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: list[Options],
+    gone: dict[tuple[str, ...], TakenOut],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "live_passes.py").write_text(PASSES)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -370,7 +387,39 @@ def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
     name, written = second.preload
     assert name == "live_passes"
     setting = "torch._inductor.config.post_grad_custom_pre_pass"
-    assert f"{setting} = live_passes.Nothing()\n" in Path(written).read_text()
+    assert f"{setting} = Nothing()\n" in Path(written).read_text()
+    assert [*gone] == [("live_passes",), second.preload], "each asked about once"
+
+
+def test_what_the_session_has_taken_out_is_preloaded_last_and_told(
+    asked: list[Options],
+    gone: dict[tuple[str, ...], TakenOut],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "live_decomps.py").write_text(PASSES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = "import torch\n"
+    gone["live_decomps",] = TakenOut(
+        Preload("preload_taken_out", text), ("x is taken out",), ("y is not",)
+    )
+    told: list[str] = []
+
+    def listen(event: object) -> None:
+        if isinstance(event, Noted):
+            told.append(event.text)
+
+    config = torch._inductor.config
+    names = "post_grad_custom_post_pass", "post_grad_custom_pre_pass"
+    with config.patch(dict.fromkeys(names)):
+        importlib.import_module("live_decomps")
+        shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, listener=listen)
+    sys.modules.pop("live_decomps")
+    (options,) = asked
+    name, written = options.preload
+    assert (name, Path(written).read_text()) == ("live_decomps", text)
+    assert Path(written).name == "preload_taken_out.py"
+    assert told[-2:] == ["x is taken out", "y is not"]
 
 
 @pytest.mark.parametrize(

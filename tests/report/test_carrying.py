@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from test_repro import about
 
+from shrinkfx.intake.set_again import SetAgain, module_that_sets
 from shrinkfx.program.beside import ONLY_ON, Beside, Loading
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.paths import named, with_places
 from shrinkfx.report.repro import write_registrations
+from shrinkfx.report.whose_code import as_ours
 
 FAKE_TORCH = """
 from types import SimpleNamespace
@@ -433,3 +435,82 @@ match ROW:
     assert with_places(text, lambda path: "scale.txt") == text
     assert named([text], [path]) == (path,)
     assert named([text.splitlines()[0]], [path]) == ()
+
+
+PASSES = """
+import torch
+from hashing import get_hash_for_files
+
+aten = torch.ops.aten
+
+class Drop:
+    def __call__(self, graph): return aten.relu
+    def uuid(self): return get_hash_for_files((__file__,))
+
+drop = Drop()
+"""
+
+
+def with_settings(home: Path, passes: str, preload: str, cut: Cut) -> Carried:
+    """Carry a package's module, and what shrinkfx has written to set a pass of it."""
+    intake = home / "shrinkfx-out" / "m-1" / "intake"
+    for folder in (intake, home / "pkg"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (home / "pkg" / "__init__.py").write_text("")
+    (home / "pkg" / "passes.py").write_text(passes)
+    settings = SetAgain("pkg.passes", "Drop", "()")
+    (intake / "preload_settings.py").write_text(module_that_sets({"first": settings}))
+    text = f"import sys\n\nsys.path.insert(0, {str(home)!r})\nimport pkg.passes\n"
+    ours = as_ours(text, "imports pkg.passes from where it lies")
+    (intake / "preload_pkg_passes.py").write_text(ours)
+    first = {
+        "pkg.passes": Preload("pkg.passes", home / "pkg" / "passes.py"),
+        "preload_pkg_passes.py": Preload(str(intake / preload), intake / preload),
+    }
+    last = Preload(str(intake / "preload_settings.py"), intake / "preload_settings.py")
+    beside = seen(home, "pkg/__init__.py", "pkg/passes.py")
+    return carry([first[preload], last], beside, ["aten::relu"], cut)
+
+
+@pytest.mark.parametrize("preload", ["pkg.passes", "preload_pkg_passes.py"])
+def test_pass_that_is_set_by_shrinkfx_is_defined_in_the_script(
+    tmp_path: Path, preload: str
+) -> None:
+    carried = with_settings(tmp_path / "code", PASSES, preload, Cut(joined=True))
+    text = "\n".join(each.text for each in carried.definitions)
+    assert (carried.unpacking, carried.modules) == ("", ())
+    assert text.count("class Drop") == 1
+    assert "torch._inductor.config.first = Drop()" in text
+    assert "pkg" not in text
+    assert "sys.path" not in text
+
+
+@pytest.mark.parametrize("cut", [Cut(joined=True), Cut(), Cut(whole=True)])
+@pytest.mark.parametrize("preload", ["pkg.passes", "preload_pkg_passes.py"])
+def test_module_that_stays_one_is_imported_once_from_where_it_lies(
+    tmp_path: Path, preload: str, cut: Cut
+) -> None:
+    """Nothing of the folder goes along in which shrinkfx has written files."""
+    passes = f"{PASSES}HERE = __file__\nprint(HERE)\n"
+    carried = with_settings(tmp_path / "code", passes, preload, cut)
+    lines = "\n".join(each.text for each in carried.definitions).splitlines()
+    imports = [line for line in lines if "pkg" in line and "Written" not in line]
+    assert imports == ["from pkg.passes import Drop"]
+    assert carried.modules == ("pkg", "pkg.passes")
+    assert "sys.path[:0] = [HOME.name]" in carried.unpacking
+    assert str(tmp_path) not in "".join([*lines, carried.unpacking])
+    assert "shrinkfx-out" not in carried.unpacking
+
+
+def test_import_stays_that_what_follows_does_later(tmp_path: Path) -> None:
+    second = "print(2)\nfrom a.b import c\nprint(c)\n"
+    (tmp_path / "second.py").write_text(second)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "__init__.py").write_text("")
+    (tmp_path / "a" / "b.py").write_text("c = __file__\n")
+    preloads = [
+        Preload("a.b", tmp_path / "a" / "b.py"),
+        Preload("second", tmp_path / "second.py"),
+    ]
+    carried = carry(preloads, seen(tmp_path, "a/__init__.py", "a/b.py"), [], Cut())
+    assert carried.definitions[0].text == "import a.b"

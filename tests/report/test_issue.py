@@ -634,6 +634,26 @@ def test_what_code_does_to_the_compiler_is_said_by_its_places(
     assert told(InCompiler(tuple(places))) == f"a preload {said}"
 
 
+def test_code_of_several_files_is_told_of_in_the_plural() -> None:
+    places = ("m lowerings: a.a.default", "torch._inductor.config x.y")
+    found = InCompiler(places, ("a.py", "b.py", "c.py"))
+    said = "a.py, b.py and 1 more set x.y and register a lowering of a.a"
+    assert told(found) == said
+    assert told(found, anonymous=True) == (
+        "a preload sets x.y and registers a lowering of a.a"
+    )
+
+
+def test_code_that_no_file_has_put_there_is_told_of_by_where_it_is() -> None:
+    places = ("m decompositions: a.a.default", "torch._inductor.config x.y")
+    found = InCompiler(places, ("my.passes",), only_defined=True)
+    assert sentence(found) == (
+        "Code of my.passes is in x.y and the decomposition of a.a; without that it "
+        "does not fail."
+    )
+    assert sentence(found, anonymous=True).startswith("Code of a preload is in x.y ")
+
+
 def test_script_that_is_too_long_or_needs_files_is_attached() -> None:
     beside = text_of(replace(FACTS, beside=("repro_inputs.pt",)))
     assert "It reads `repro_inputs.pt`, attached" in beside

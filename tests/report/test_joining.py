@@ -66,6 +66,10 @@ def run(modules: Mapping[str, str], folder: Path, first: str) -> object:
             "pkg": "from . import by as p\nimport pkg as q\n",
             "pkg.by": SCALE,
         },
+        {
+            "ops": "import os.path\nfrom scale import by\nRESULT = by(len(os.sep))\n",
+            "scale": f"import os\nSEP = os.sep\n{SCALE}",
+        },
         {  # each sees what the other had by then
             "ops": "ONE = 1\nimport other\nfrom other import TWO\nRESULT = TWO\n",
             "other": "from ops import ONE\nTWO = ONE + 1\n",
@@ -85,6 +89,29 @@ def test_joined_modules_do_what_they_did(
     exec(text, found)
     assert found["RESULT"] == run(modules, tmp_path, "ops")
     assert text.count("import math") <= 1
+
+
+def test_name_of_operators_that_two_modules_have_is_written_once() -> None:
+    """Almost all that changes Inductor has it."""
+    aten = "import torch\naten = torch.ops.aten\n"
+    second = f"{aten}from first import A\nB = aten.relu(A)\n"
+    texts = {"first": f"{aten}A = aten.cosh(1)\n", "second": second}
+    text = as_one(texts, "second")["second"]
+    assert text.count("aten = torch.ops.aten") == 1
+    other = texts | {"first": texts["first"].replace("ops.aten", "aten")}
+    with pytest.raises(CannotJoin, match="aten is bound"):
+        as_one(other, "second")
+
+
+def test_module_that_hashes_its_own_text_is_joined() -> None:
+    """The text of a pass is then in the file that is hashed."""
+    uuid = "def uuid(): return get_hash_for_files((__file__,))\n"
+    assert (
+        uuid in as_one({"ops": "from p import uuid\nuuid()\n", "p": uuid}, "ops")["ops"]
+    )
+    here = uuid.replace("get_hash", "read")
+    with pytest.raises(CannotJoin, match="beside it"):
+        as_one({"ops": "from p import uuid\nuuid()\n", "p": here}, "ops")
 
 
 @pytest.mark.parametrize(

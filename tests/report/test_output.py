@@ -22,7 +22,12 @@ from shrinkfx.program.beside import Beside
 from shrinkfx.report.carried import Carried, Cut, InCompiler, Preload
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.definitions import Definitions
-from shrinkfx.report.output import output_folder, remove_if_empty, write_smallest_repro
+from shrinkfx.report.output import (
+    output_folder,
+    remove_if_empty,
+    write_smallest_repro,
+    write_surest,
+)
 from shrinkfx.report.tensors import DATA
 from shrinkfx.report.written import NoSource, Written
 
@@ -310,6 +315,21 @@ def test_repro_is_utf_8_wherever_it_is_written(tmp_path: Path) -> None:
         env={**os.environ, **ascii_only, "PYTHONPATH": path},
         check=True,
     )
+
+
+@pytest.mark.parametrize("unprintable", ["", "a loop"])
+def test_surest_script_has_exact_values_or_the_program(
+    tmp_path: Path, unprintable: str
+) -> None:
+    (tmp_path / "minimal.pt2").write_bytes(b"program")
+    (tmp_path / DATA).write_bytes(b"values")
+    answer, path = replace(ANSWER, unprintable=unprintable), tmp_path / "asked.py"
+    written = write_surest(path, tmp_path, answer, about(), Carried())
+    assert written.is_source == (not unprintable)
+    assert ('data["weight_b"]' in path.read_text()) == (not unprintable)
+    assert written.files[0] == path
+    if not unprintable:
+        assert written.files[1:] == (tmp_path / DATA,)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,12 @@ WRITTEN: Mapping[str, Any] = {
     "files": ["repro.py", "repro_inputs.pt"],
     "preloads": {},
     "modules": [],
-    "in_compiler": {"places": [], "sources": [], "fails_without": None},
+    "in_compiler": {
+        "places": [],
+        "sources": [],
+        "only_defined": False,
+        "fails_without": None,
+    },
     "environment": {"set": {}, "not_needed": []},
     "versions": {"shrinkfx": __version__, "torch": "2"},
     "operators_cut": 38,

@@ -29,9 +29,9 @@ from shrinkfx.report.carrying import carry
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.preload_effects import MAX_QUERIES, Effect, PreloadOracle
+from shrinkfx.run.preload_trials import droppable
 from shrinkfx.run.preloading import (
     distinct,
-    droppable,
     seconds_for,
     smallest_first,
     ways_to_carry,

@@ -65,3 +65,27 @@ def test_code_of_somebody_else_is_told_from_pytorchs_own(
     with torch._inductor.config.patch({option: value}):
         own = before.changes({}).own
     assert own == ((f"torch._inductor.config {option}",) if is_own else ())
+
+
+_WRITTEN = """
+class Drop:
+    def __call__(self, graph):
+        graph.erase_node({})
+"""
+
+
+def test_object_of_a_users_class_is_told_by_its_code_and_not_by_its_module() -> None:
+    """In a repro the same class is of another module than with its maker."""
+
+    def said(module: str, what: str) -> str:
+        names: dict[str, object] = {"__name__": module}
+        exec(_WRITTEN.format(what), names)
+        made = names["Drop"]
+        assert isinstance(made, type)
+        with torch._inductor.config.patch(post_grad_custom_post_pass=made()):
+            (change,) = before.changes({}).places.values()
+        return change
+
+    before = Snapshot()
+    assert said("my.passes", "1") == said("__main__", "1")
+    assert said("my.passes", "1") != said("my.passes", "2")

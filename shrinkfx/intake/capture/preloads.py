@@ -17,10 +17,11 @@ from shrinkfx.intake.modules import (
     text_sets,
     written_beside,
 )
-from shrinkfx.intake.set_again import FILE, SetAgain, text_that_sets
+from shrinkfx.intake.set_again import FILE, SetAgain, module_that_sets, text_that_sets
 from shrinkfx.report.compiling_calls import COMPILES
 from shrinkfx.report.definitions import REGISTRAR, definitions
 from shrinkfx.report.statements import read_source, statements_of, text_of
+from shrinkfx.report.whose_code import as_ours, copied_from
 
 _MAIN = "__main__"
 
@@ -74,7 +75,7 @@ def preloads_of(
     others = _unset(others, files)
     ours = {k: v for k, v in others.items() if v.is_imported}
     if ours:
-        names[written_beside(folder, FILE, text_that_sets(ours))] = None
+        names[written_beside(folder, FILE, module_that_sets(ours))] = None
         said += [
             f"Inductor's {key} is set by a preload: {v.said}" for key, v in ours.items()
         ]
@@ -134,6 +135,7 @@ def _of_main(
     if not text.strip():
         return "", called
     name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_definitions"
+    text = as_ours(text, copied_from(file.name))
     written = written_beside(folder, name, text)
     where = f"in {file.name} itself; what defines it was copied to {written}"
     return written, called or f"{origin.why}: {where}"

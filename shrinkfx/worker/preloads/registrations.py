@@ -230,12 +230,21 @@ def _description(value: object, depth: int = 3) -> str:
         return repr(value)[:200]
     if isinstance(value, (staticmethod, classmethod)):
         value = value.__func__
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    kind = _kind(type(value))
     if not depth:
         return kind
     within = [_description(each, depth - 1) for each in _parts(value)]
     name = getattr(value, "__qualname__", "")
     return f"{kind} {name} ({', '.join(within)})"
+
+
+def _kind(kind: type) -> str:
+    """Name a class, and one of a user's own by its code, wherever that is written."""
+    if not _is_of_others(kind):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    held = vars(kind).values()
+    code = [_digest(each.__code__) for each in held if isinstance(each, FunctionType)]
+    return " ".join([kind.__qualname__, *code])
 
 
 def _parts(value: object) -> list[object]:

@@ -293,6 +293,11 @@ def _of_values(values: Iterable[object]) -> Iterator[Origin]:
             yield from _of_module(home, "its code is in a setting of Inductor")
 
 
+def is_own_code(value: object) -> bool:
+    """Tell whether a function, a class or an object is of somebody's own files."""
+    return any(origin.is_local for origin in _of_values([value]))
+
+
 @cache
 def is_local(path: str) -> bool:
     """Tell whether a file is somebody's own, which no installation brings along."""

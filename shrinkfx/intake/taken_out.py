@@ -1,0 +1,89 @@
+"""What a session has taken out of Inductor's tables, and an import puts there again.
+
+    import recsys                                      registers a decomposition
+    decompositions.pop(aten._softmax.default)          in a cell: healthy again
+
+Processes of a run import modules of ``recsys`` for the code that they preload. A module
+that is preloaded last takes out there what they put in and the session has not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from shrinkfx.errors import LoadError, WorkerError
+from shrinkfx.intake.modules import Preload
+from shrinkfx.intake.worker import bare_worker
+from shrinkfx.options.options import Options
+from shrinkfx.protocol.descriptions import Entries
+from shrinkfx.protocol.tasks import ListOwnEntries
+from shrinkfx.report.whose_code import as_ours
+
+FILE = "preload_taken_out"
+"""What the file is called, without its suffix."""
+
+_OPERATOR = re.compile(r"\w+\.\w+(\.\w+)?")
+
+Entry = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class TakenOut:
+    """What takes it out again, and sentences on that.
+
+    Attributes:
+        lacking: those on what cannot be taken out.
+    """
+
+    preload: Preload | None = None
+    said: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = field(default=())
+
+
+def taken_out(
+    preloads: Sequence[str],
+    options: Options,
+    not_here: Callable[[Sequence[Entry]], Sequence[Entry]],
+) -> TakenOut:
+    """Ask a process that has imported ``preloads`` what is in its tables.
+
+    Args:
+        not_here: tells which entries this process has not.
+    """
+    with contextlib.suppress(LoadError, WorkerError):  # the run will tell of these
+        with bare_worker(options, {}, preloads) as ask:
+            answer = ask(ListOwnEntries()).answer
+        if isinstance(answer, Entries):
+            return _again([*not_here(answer.entries)])
+    return TakenOut()
+
+
+def _again(entries: Sequence[Entry]) -> TakenOut:
+    ours = [(table, key) for table, key in entries if _OPERATOR.fullmatch(key)]
+    lost = [each for each in entries if each not in ours]
+    return TakenOut(
+        Preload(FILE, _text(ours)) if ours else None,
+        tuple(_SAID.format(*each) for each in ours),
+        tuple(_LOST.format(*each) for each in lost),
+    )
+
+
+def _text(entries: Sequence[Entry]) -> str:
+    modules = dict.fromkeys(table.rpartition(".")[0] for table, _ in entries)
+    lines = [
+        *(f"import {module}" for module in ("torch", *modules)),
+        "",
+        *(f"{table}.pop(torch.ops.{key}, None)" for table, key in entries),
+    ]
+    text = "\n".join(lines) + "\n"
+    return as_ours(text, "leaves out what was taken out where it was called")
+
+
+_THERE = (
+    "{0} has no {1} in this session, and modules that are preloaded put one there: "
+)
+_SAID = f"{_THERE}a preload takes it out"
+_LOST = f"{_THERE}the run has it, unless preload=['passes'] names others"

@@ -1,0 +1,109 @@
+"""Whose statements put code of a user's own into the compiler, by the names of files.
+
+    passes.py             config.post_grad_custom_post_pass = Drop()      passes.py
+    __init__.py           from . import passes                            nobody's
+    preload_settings.py   config.post_grad_custom_post_pass = Drop()      my.passes
+
+An import only leads there. A file that shrinkfx has written is nobody's either: it
+sets what a module defines, or was copied out of a script.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shrinkfx.report.carried import InCompiler, Unit
+from shrinkfx.report.statements import Statement, read_source, statements_of
+
+_OURS = "Written by shrinkfx"
+_COPIED = "what {} defines"
+_COPY = re.compile(_COPIED.format(r"(\S+)"))
+
+
+def as_ours(text: str, what: str) -> str:
+    """Have a module say that shrinkfx has written it, and what for."""
+    return f'"""{_OURS}: {what}."""\n\n{text}'
+
+
+def copied_from(script: str) -> str:
+    """Say what is in a module that was cut out of a script."""
+    return _COPIED.format(script)
+
+
+def as_carried(text: str) -> str:
+    """Leave of a module of ours what a repro needs; its lines keep their numbers.
+
+    Modules are found there where the repro has put them. What was copied out of a
+    script stays as it is.
+    """
+    said = ast.get_docstring(ast.parse(text)) or ""
+    if not said.startswith(_OURS) or _COPY.search(said):
+        return text
+    _, end, rest = text.partition("\n")
+    return end + re.sub(_LEADS_THERE, "\n\n\n", rest)
+
+
+_LEADS_THERE = re.compile(r"^import sys\n\nsys\.path\.insert\(0, .*\)\n", re.MULTILINE)
+
+
+def in_compiler(places: Collection[str], units: Sequence[Unit]) -> InCompiler:
+    """Name the files whose code is at some places.
+
+    Args:
+        units: the statements that put it there.
+    """
+    found = [_Source.of(unit) for unit in units]
+    acting = [each for each in found if not each.is_import] or found
+    names = dict.fromkeys(name for each in acting for name in each.names)
+    is_set = any(each.is_set_for_it for each in acting)
+    return InCompiler(tuple(sorted(places)), tuple(names), only_defined=is_set)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Files or modules that a statement stands for.
+
+    Attributes:
+        is_set_for_it: they define what shrinkfx has put there.
+    """
+
+    names: tuple[str, ...]
+    is_import: bool = False
+    is_set_for_it: bool = False
+
+    @classmethod
+    def of(cls, unit: Unit) -> _Source:
+        file, *place = unit
+        name = Path(file).name
+        try:
+            text = read_source(Path(file)) if place[0] else ""
+            statements = statements_of(text, file)
+        except (OSError, SyntaxError):
+            return cls((name,))
+        nodes = [each for each in statements if each.place == tuple(place)]
+        is_import = any(isinstance(s.node, (ast.Import, ast.ImportFrom)) for s in nodes)
+        said = ast.get_docstring(ast.parse(text)) or ""
+        if not said.startswith(_OURS):
+            return cls((name,), is_import)
+        if script := _COPY.search(said):
+            return cls((script[1],), is_import)
+        known = tuple(dict.fromkeys(_imported_for(nodes, statements)))
+        return cls(known or (name,), is_import, is_set_for_it=not is_import)
+
+
+def _imported_for(
+    nodes: Sequence[Statement], statements: Sequence[Statement]
+) -> Iterator[str]:
+    """Name the modules that statements of a file take something from."""
+    wanted = frozenset[str]().union(*(each.reads for each in nodes))
+    for each in reversed(statements):
+        if each in nodes or each.binds & wanted:
+            wanted |= each.reads
+            if isinstance(each.node, ast.ImportFrom) and each.node.module:
+                yield each.node.module
+            elif isinstance(each.node, ast.Import) and each in nodes:
+                yield from (alias.name for alias in each.node.names)

@@ -1,0 +1,91 @@
+"""What a session has taken out of Inductor's tables is not put there by preloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.errors import WorkerError
+from shrinkfx.intake import taken_out as asking
+from shrinkfx.intake.taken_out import Entry, TakenOut, taken_out
+from shrinkfx.intake.worker import Asks
+from shrinkfx.options.options import Options
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.descriptions import Entries
+from shrinkfx.protocol.tasks import ListOwnEntries, Task
+
+TABLE = "torch._inductor.decomposition.decompositions"
+SOFTMAX, GELU = (TABLE, "aten._softmax.default"), (TABLE, "aten.gelu.default")
+
+
+def told(monkeypatch: pytest.MonkeyPatch, answer: Ending | WorkerError) -> list[str]:
+    """Have a worker answer; what it has preloaded is collected."""
+    preloaded: list[str] = []
+
+    def ask(task: Task) -> Ending:
+        assert isinstance(task, ListOwnEntries)
+        if isinstance(answer, WorkerError):
+            raise answer
+        return answer
+
+    @contextmanager
+    def worker(_: Options, __: object, preloads: Sequence[str]) -> Iterator[Asks]:
+        preloaded.extend(preloads)
+        yield ask
+
+    monkeypatch.setattr(asking, "bare_worker", worker)
+    return preloaded
+
+
+def found(gone: Sequence[Entry]) -> TakenOut:
+    def not_here(entries: Sequence[Entry]) -> Sequence[Entry]:
+        return [each for each in entries if each in gone]
+
+    return taken_out(["recsys.passes"], Options(Path()), not_here)
+
+
+def test_entry_that_only_preloads_have_is_taken_out_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    preloaded = told(monkeypatch, Ending("exit", answer=Entries((SOFTMAX, GELU))))
+    taken = found([SOFTMAX])
+    assert preloaded == ["recsys.passes"]
+    assert taken.preload is not None
+    assert taken.preload.name == "preload_taken_out"
+    assert taken.preload.text.splitlines()[2:] == [
+        "import torch",
+        "import torch._inductor.decomposition",
+        "",
+        f"{TABLE}.pop(torch.ops.aten._softmax.default, None)",
+    ]
+    (said,) = taken.said
+    assert said.startswith(f"{TABLE} has no aten._softmax.default in this session")
+    assert taken.lacking == ()
+
+
+def test_entry_of_no_operator_is_told_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = ("torch._inductor.x.table", "<function f at 0x7f>")
+    told(monkeypatch, Ending("exit", answer=Entries((other,))))
+    taken = found([other])
+    assert (taken.preload, taken.said) == (None, ())
+    (lacking,) = taken.lacking
+    assert "the run has it" in lacking
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Ending("exit", answer=Entries((GELU,))),
+        Ending("exit", answer=Entries(())),
+        Ending("signal", 11),
+        WorkerError("it died"),
+    ],
+)
+def test_nothing_is_taken_out_where_nothing_is_known_to_be_gone(
+    monkeypatch: pytest.MonkeyPatch, answer: Ending | WorkerError
+) -> None:
+    told(monkeypatch, answer)
+    assert found([SOFTMAX]) == TakenOut()

@@ -1,0 +1,93 @@
+"""Whose statements put code into the compiler: files that somebody has written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.intake.set_again import SetAgain, module_that_sets
+from shrinkfx.report.carried import Unit
+from shrinkfx.report.statements import statements_of
+from shrinkfx.report.whose_code import (
+    as_carried,
+    as_ours,
+    copied_from,
+    in_compiler,
+)
+
+PLACE = "torch._inductor.config post_grad_custom_post_pass"
+PASS = "import config\nconfig.post_grad_custom_post_pass = print\n"
+
+
+def units(folder: Path, texts: Mapping[str, str]) -> list[Unit]:
+    """Write files, and list all of their statements."""
+    found: list[Unit] = []
+    for name, text in texts.items():
+        file = folder / name
+        file.write_text(text)
+        statements = statements_of(text, name)
+        found += [(str(file), *each.place) for each in statements]
+    return found
+
+
+def acting(folder: Path, texts: Mapping[str, str], last: int = 1) -> list[Unit]:
+    """List the last statements of each file."""
+    return [
+        u for name, text in texts.items() for u in units(folder, {name: text})[-last:]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "sources"),
+    [
+        ({"passes.py": PASS}, ("passes.py",)),
+        ({"__init__.py": "from . import passes\n", "passes.py": PASS}, ("passes.py",)),
+        ({"__init__.py": "import theirs\n"}, ("__init__.py",)),
+        ({"a.py": PASS, "b.py": PASS}, ("a.py", "b.py")),
+        (
+            {"serve_definitions.py": as_ours(PASS, copied_from("serve.py"))},
+            ("serve.py",),
+        ),
+    ],
+)
+def test_files_whose_statements_act_are_named_and_those_that_import_are_not(
+    tmp_path: Path, texts: Mapping[str, str], sources: tuple[str, ...]
+) -> None:
+    found = in_compiler({PLACE}, acting(tmp_path, texts))
+    assert (found.places, found.sources) == ((PLACE,), sources)
+    assert not found.only_defined
+
+
+@pytest.mark.parametrize("state", [{}, {"by": "2.5"}])
+def test_file_that_shrinkfx_has_written_is_not_named(
+    tmp_path: Path, state: Mapping[str, str]
+) -> None:
+    """What it sets is named by where that is defined, if that is what acts."""
+    drop, scale = SetAgain("my.drop", "Drop", "()"), SetAgain("my.b", "B", "()", state)
+    text = module_that_sets({"first": drop, "second": scale})
+    found = in_compiler({PLACE}, acting(tmp_path, {"preload_settings.py": text}))
+    assert found.sources == ("my.b",)
+    assert found.only_defined
+    last = 4 if state else 2
+    both = in_compiler({PLACE}, acting(tmp_path, {"preload_settings.py": text}, last))
+    assert set(both.sources) == {"my.drop", "my.b"}
+    place = "import sys\n\nsys.path.insert(0, '/home/me')\nimport my.b\n"
+    leads_there = as_ours(place, "imports my.b from where it lies")
+    (last_one,) = acting(tmp_path, {"preload_my_b.py": leads_there})
+    assert in_compiler({PLACE}, [last_one]).sources == ("my.b",)
+
+
+def test_file_that_is_gone_or_no_file_is_named_by_its_name() -> None:
+    assert in_compiler({PLACE}, [("/a/gone.py", 1, 0)]).sources == ("gone.py",)
+    assert in_compiler({PLACE}, [("my_ops", 0, 0)]).sources == ("my_ops",)
+
+
+def test_places_of_this_machine_are_left_out_of_what_shrinkfx_has_written() -> None:
+    text = "import sys\n\nsys.path.insert(0, '/home/me')\nimport my.b\n"
+    ours = as_ours(text, "imports my.b from where it lies")
+    assert as_carried(ours) == "\n" * 5 + "import my.b\n"
+    assert as_carried(text) == text
+    copied = as_ours(text, copied_from("serve.py"))
+    assert as_carried(copied) == copied

@@ -1,0 +1,141 @@
+"""Of code of a user's own in the compiler what a failure needs is told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.doubles import FakeServer
+from test_preloading import RECORD
+
+from shrinkfx.check.oracle import Limits, Meter
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.program.beside import Beside
+from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.descriptions import Registered
+from shrinkfx.report.carried import Carried, Cut, Preload
+from shrinkfx.report.carrying import carry
+from shrinkfx.run.own_code import MAX_QUESTIONS, Questions, with_least_own
+from shrinkfx.run.preload_effects import PreloadOracle
+from shrinkfx.run.preloading import smallest_first
+from shrinkfx.search.budget import Budget
+
+LINES = [f'lowerings["{name}"] = print' for name in "abcdefghijklmnop"]
+PLACE = "torch._inductor.lowering lowerings: {}"
+
+
+def answer(text: str) -> Ending:
+    """Say what a script puts into Inductor, as a worker does that has run it."""
+    own = tuple(PLACE.format(line[11]) for line in LINES if line in text)
+    done = Registered(
+        changes=dict.fromkeys(own, "f"),
+        own=own,
+        registered=(),
+        exported="same",
+        outcome="same",
+        modules=(),
+        files=(),
+        elsewhere=(),
+    )
+    return Ending("exit", answer=done)
+
+
+class Case:
+    """A file with some of these lines, and a failure that needs some of them."""
+
+    def __init__(self, folder: Path, has: int, needs: Collection[int]) -> None:
+        self.file = folder / "tuning.py"
+        text = "\n".join(
+            ["from torch._inductor.lowering import lowerings", *LINES[:has]]
+        )
+        self.file.write_text(f"{text}\nprint('loaded')\n")
+        self.needed = [LINES[each] for each in needs]
+        server = FakeServer(lambda asked: answer(Path(asked["path"]).read_text()))
+        limits = Limits(60.0, 1 << 30)
+        program, operators = Path("m.pt2"), ["aten::relu"]
+        self.judge = PreloadOracle(server, limits, Meter(), program, operators, RECORD)
+        self.cuts = smallest_first(self.made, self.judge, operators)
+        self.questions = Questions(self.fails, Budget())
+
+    def made(self, cut: Cut) -> Carried:
+        return carry(
+            [Preload(str(self.file), self.file)], Beside(), ["aten::relu"], cut
+        )
+
+    def text(self, cut: Cut) -> str:
+        return "".join(each.text for each in self.made(cut).definitions)
+
+    def fails(self, carried: Carried) -> bool:
+        text = "".join(each.text for each in carried.definitions)
+        return all(line in text for line in self.needed)
+
+    def narrowed(self) -> list[Cut]:
+        return with_least_own(self.cuts, self.made, self.questions, self.judge)
+
+
+@pytest.mark.parametrize(
+    ("has", "needs"),
+    [(2, [0]), (2, [1]), (3, [1]), (4, [0, 3]), (8, [5]), (5, [1, 2, 4])],
+)
+def test_only_what_the_failure_needs_is_left_and_named(
+    tmp_path: Path, has: int, needs: list[int]
+) -> None:
+    case = Case(tmp_path, has, needs)
+    assert len(case.cuts[1].in_compiler.places) == has
+    bare, narrowed, *rest = case.narrowed()
+    assert [bare, *rest] == case.cuts
+    assert [line in case.text(narrowed) for line in LINES] == [
+        line in case.needed for line in LINES
+    ]
+    expected = tuple(PLACE.format(line[11]) for line in case.needed)
+    assert narrowed.in_compiler.places == expected
+    assert narrowed.in_compiler.sources == ("tuning.py",)
+    assert not narrowed.bare
+
+
+@pytest.mark.parametrize(
+    ("has", "needs", "asked"),
+    [(1, [0], 0), (2, [0, 1], 3), (3, [], 1), (3, [0, 1, 2], 4)],
+)
+def test_ways_stay_where_one_thing_or_all_or_nothing_is_to_blame(
+    tmp_path: Path, has: int, needs: list[int], asked: int
+) -> None:
+    case = Case(tmp_path, has, needs)
+    assert case.narrowed() == case.cuts
+    assert case.questions.asked == asked
+
+
+def test_minutes_that_end_leave_ways_as_they_are(tmp_path: Path) -> None:
+    case = Case(tmp_path, 4, [2])
+
+    def fails(_: Carried) -> bool:
+        raise BudgetExhausted("the minutes are spent")
+
+    case.questions.fails = fails
+    assert case.narrowed() == case.cuts
+    assert case.questions.asked == 1
+    case.questions = Questions(case.fails, Budget(max_seconds=1.0, check_s=1.0))
+    assert case.narrowed() == case.cuts
+    assert case.questions.asked == 0
+
+
+def test_questions_have_an_end(tmp_path: Path) -> None:
+    case = Case(tmp_path, 16, range(1, 16))
+    ways = case.narrowed()
+    assert case.questions.asked == MAX_QUESTIONS
+    assert ways == case.cuts
+
+
+def test_run_without_an_answer_leaves_what_was_left_out_of_it(tmp_path: Path) -> None:
+    case = Case(tmp_path, 2, [0])
+    silent: Callable[[Carried], bool | None] = lambda _: None  # noqa: E731
+    case.questions.fails = silent
+    assert case.narrowed() == case.cuts
+
+
+def test_judge_that_is_tired_names_no_less_than_there_is(tmp_path: Path) -> None:
+    case = Case(tmp_path, 2, [0])
+    case.judge = replace(case.judge, deadline=0.0)
+    assert case.narrowed() == case.cuts
