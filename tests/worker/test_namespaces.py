@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from shrinkfx.program.namespaces import PYTORCHS
 
 REGISTERED = """
@@ -16,6 +18,7 @@ print(*{schema.name.partition("::")[0] for schema in schemas})
 """
 
 
+@pytest.mark.torch
 def test_namespaces_of_pytorch_are_known() -> None:
     """In a process of its own: other tests register operators."""
     command = [sys.executable, "-W", "ignore", "-c", REGISTERED]
