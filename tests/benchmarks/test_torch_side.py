@@ -131,7 +131,6 @@ def test_peer_refuses_a_healthy_program(shared: Path) -> None:
 
 
 @pytest.mark.aoti
-@pytest.mark.every_run
 def test_peer_reduces_a_wrong_result_to_the_operator_that_is_wrong(
     shared: Path,
 ) -> None:

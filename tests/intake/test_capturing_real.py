@@ -110,7 +110,7 @@ def test_segfault_under_pytest_is_captured(tmp_path: Path, said: list[str]) -> N
 
 @pytest.mark.every_run
 def test_hang_is_captured(tmp_path: Path, said: list[str]) -> None:
-    options = Options(model=Path(), out=tmp_path / "out", timeout_s=40.0)
+    options = Options(model=Path(), out=tmp_path / "out", timeout_s=30.0)
     with api.capture(options, [sys.executable, "serve.py"], listener(said)) as asked:
         pass
     assert asked.preload == ("kernels.waiting",)
