@@ -7,7 +7,7 @@ import subprocess
 import sys
 import types
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -349,6 +349,17 @@ def test_settings_of_the_session_are_those_of_the_run(asked: list[Options]) -> N
     assert asked[1].inductor == {}
 
 
+def noted() -> tuple[list[str], Callable[[object], None]]:
+    """Give a list, and a listener that puts into it what is noted."""
+    told: list[str] = []
+
+    def listen(event: object) -> None:
+        if isinstance(event, Noted):
+            told.append(event.text)
+
+    return told, listen
+
+
 def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
     asked: list[Options],
     gone: dict[tuple[str, ...], TakenOut],
@@ -357,12 +368,7 @@ def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
 ) -> None:
     (tmp_path / "live_passes.py").write_text(PASSES)
     monkeypatch.syspath_prepend(str(tmp_path))
-    told: list[str] = []
-
-    def listen(event: object) -> None:
-        if isinstance(event, Noted):
-            told.append(event.text)
-
+    told, listen = noted()
     config = torch._inductor.config
     names = "post_grad_custom_post_pass", "post_grad_custom_pre_pass"
     with config.patch(dict.fromkeys(names)):
@@ -403,12 +409,7 @@ def test_what_the_session_has_taken_out_is_preloaded_last_and_told(
     gone["live_decomps",] = TakenOut(
         Preload("preload_taken_out", text), ("x is taken out",), ("y is not",)
     )
-    told: list[str] = []
-
-    def listen(event: object) -> None:
-        if isinstance(event, Noted):
-            told.append(event.text)
-
+    told, listen = noted()
     config = torch._inductor.config
     names = "post_grad_custom_post_pass", "post_grad_custom_pre_pass"
     with config.patch(dict.fromkeys(names)):
