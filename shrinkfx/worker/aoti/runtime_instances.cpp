@@ -99,7 +99,8 @@ __attribute__((used)) static void handles(
   outputs[0] = viewed.release();
   outputs[0] = stolen.size() ? stolen[0].get() : nullptr;
   viewed.reset();
-  MaybeOwningAtenTensorHandle shared(inputs[0], true);
+  // MaybeOwningAtenTensorHandle until 2.14, RAIIAtenTensorHandle since 2.15.
+  ConstantMap::mapped_type shared(inputs[0]);
   shared = RAIIAtenTensorHandle(inputs[1]);
   ConstantHandle constant(inputs[0]);
   constant = ConstantHandle(inputs[1]);
