@@ -9,6 +9,12 @@ import time
 
 from shrinkfx.wording import Flag, Said, Words
 
+SEE_DOCTOR = "shrinkfx doctor shows what works in this environment"
+"""Ends the advice where the environment is at fault."""
+
+REPORT_BUG = "please report this with the output of shrinkfx doctor"
+"""What to do about a bug of shrinkfx."""
+
 
 class ShrinkfxError(Exception):
     """Catch this to catch everything that shrinkfx raises on purpose.
@@ -113,7 +119,7 @@ class NotCuttable(NotReproducible):
             self,
             f"{known}, but in no form that can be cut (its inputs flat, without "
             f"in-place operators and with them); what those did:\n"
-            f"{texts}\nplease report this with the .pt2",
+            f"{texts}\n{REPORT_BUG}, and with the .pt2",
         )
 
 

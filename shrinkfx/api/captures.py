@@ -15,6 +15,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.run.folder import begun
 from shrinkfx.run.storage import storage_told
 from shrinkfx.validation import (
+    require_files_beside,
     require_sense,
     require_sense_of_sweep,
     require_surroundings,
@@ -49,6 +50,7 @@ def capture(
     Raises:
         UsageError: there is no such command, or no such program.
         NothingToReduce: the command does not fail, or not in what can be captured.
+        LoadError: the inputs or a preload cannot be read, or there is no C++ compiler.
         StorageError: the disk is full, say.
     """
     with in_python():
@@ -59,6 +61,7 @@ def capture(
         require_sense(replace(options, inputs=options.inputs or options.model))
         if options.sweeping:
             require_sense_of_sweep(options)
+        require_files_beside(options)
         with begun(options) as folder:
             listener(Begun("capture", str(options.model), str(folder)))
             options = replace(options, out=folder)

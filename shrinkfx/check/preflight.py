@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shrinkfx.check.zip_listing import require_one_meaning
-from shrinkfx.errors import LoadError
+from shrinkfx.errors import SEE_DOCTOR, LoadError
 from shrinkfx.program.beside import is_path
 from shrinkfx.wording import Flag, Said, Words
 
@@ -121,11 +121,17 @@ def require_compiler(settings: Mapping[str, str]) -> None:
     Raises:
         LoadError: naming the compiler.
     """
+    name, path = find_compiler(settings)
+    if path is None:
+        advice = f"install g++, or set CXX to the path of a compiler. {SEE_DOCTOR}"
+        raise LoadError(name, "no such C++ compiler", advice)
+
+
+def find_compiler(settings: Mapping[str, str]) -> tuple[str, str | None]:
+    """Name the C++ compiler, and find its path; None where it is not there."""
     both = {**os.environ, **settings}
     name = both.get("CXX") or "g++"
-    if shutil.which(name, path=both.get("PATH")) is None:
-        advice = "install g++, or set CXX to the path of a compiler"
-        raise LoadError(name, "no such C++ compiler", advice)
+    return name, shutil.which(name, path=both.get("PATH"))
 
 
 def require_command(text: str, settings: Mapping[str, str]) -> None:

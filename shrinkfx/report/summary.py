@@ -23,6 +23,7 @@ from shrinkfx.report.record import (
     Spent,
 )
 from shrinkfx.report.written import Verified
+from shrinkfx.torch_versions import why_untested
 from shrinkfx.version import __version__
 
 
@@ -83,13 +84,19 @@ def summarise(record: RunRecord) -> dict[str, Any]:
         "without_it": search.without_it,
         **_of_memory(record),
         "interpreted_for": record.conditions.interpreted_for,
-        "warnings": list(record.other_causes.all()),
+        "warnings": _warnings(record),
         "suspects": ranked(record.suspects),
         "cause": list(record.cause),
         "left_of_model": asdict(record.left),
         **_of_repro(record.verified),
         "versions": {"shrinkfx": __version__, **record.versions},
     }
+
+
+def _warnings(record: RunRecord) -> list[str]:
+    """List what else may be the cause, and that nobody has tried this PyTorch."""
+    untested = why_untested(record.versions.get("torch", ""))
+    return [*record.other_causes.all(), *filter(None, [untested])]
 
 
 def _of_failure(failure: Failure) -> dict[str, Any]:

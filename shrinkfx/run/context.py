@@ -13,7 +13,7 @@ from shrinkfx.check.busy import Busyness
 from shrinkfx.check.client.restarting import RestartingServer
 from shrinkfx.check.client.server import WORKER, Server
 from shrinkfx.check.oracle import Limits, Meter
-from shrinkfx.errors import LoadError, WorkerError
+from shrinkfx.errors import SEE_DOCTOR, LoadError, WorkerError
 from shrinkfx.events import Doing, Listener, Noted
 from shrinkfx.host_memory import available_bytes
 from shrinkfx.journal.journal import Journal
@@ -22,6 +22,7 @@ from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.search.budget import Budget
+from shrinkfx.torch_versions import why_untested
 from shrinkfx.used import tree_cpu_s, used_before
 
 logger = logging.getLogger(__name__)
@@ -116,6 +117,8 @@ class RunContext:
         settings["environment"] = {**(variables or {}), **self.options.environment}
         with _blaming_files(self.options):
             self._main = self._lasting(command=worker, leaves_stem=True, **settings)
+        if warning := why_untested(self._main.ready.versions.get("torch", "")):
+            self.note(warning)
         return self._main
 
     def bare_server(
@@ -180,7 +183,8 @@ def _blaming_files(options: Options) -> Iterator[None]:
             raise WorkerError(f"{error.reason}, twice{_KILLED}", error.log) from error
         files = [options.model, options.inputs, *options.preload]
         subject = ", ".join(str(name) for name in files if name)
-        raise LoadError(subject, error.reason, "do they load in Python?") from error
+        advice = f"do they load in Python? {SEE_DOCTOR}"
+        raise LoadError(subject, error.reason, advice) from error
 
 
 _KILLED = ": something ends it from outside, for want of memory perhaps"

@@ -2,7 +2,8 @@
 
 Reads a ``Setup`` from stdin, loads, answers ``Ready``, then serves. With
 ``--once FOLDER`` it answers the one request that lies there, in a fresh
-interpreter, and leaves.
+interpreter, and leaves. With ``--versions`` it imports torch alone, says in ``Ready``
+which version that is, and leaves.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shrinkfx.errors import LoadError
+from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, LoadError
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Job, Request, Setup
 from shrinkfx.protocol.tasks import ForkServer
+from shrinkfx.torch_versions import RANGE, why_too_old, why_untested
 from shrinkfx.wording import Words
 from shrinkfx.worker.becoming import JOB, AnyWorker, work_of
 from shrinkfx.worker.forkserver import last_words
@@ -40,7 +42,7 @@ from shrinkfx.worker.forkserver.supervise import (
     wait_for_children,
     write_answer,
 )
-from shrinkfx.worker.loading.missing import advice_on
+from shrinkfx.worker.loading.missing import advice_on, in_short
 
 if TYPE_CHECKING:  # it imports torch
     from shrinkfx.worker.cuda_memory.contexts import Contexts
@@ -59,12 +61,16 @@ def main() -> None:
         try:
             with _collecting_once():
                 threads = _import_torch()
+                if sys.argv[1:2] == ["--versions"]:
+                    line.write(Ready(versions={"torch": _torch_version()}))
+                    return
+                _import_worker()
                 setup, line, stem = split(setup, line)
                 directory = Path(setup.directory)
                 worker, ready = _start(setup, threads)
         except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
             traceback.print_exc()  # into the server's log
-            line.write(_refusal(setup, error))
+            line.write(_refusal(error))
             return
         # A child that collects would look at all that torch has imported and copy
         # those pages: 0.24 of the 0.37 CPU-seconds that a small check took.
@@ -145,29 +151,58 @@ def _collecting_once() -> Iterator[None]:
         gc.collect()
 
 
-def _refusal(setup: Setup, error: Exception) -> Ready:
+def _refusal(error: Exception) -> Ready:
     """Say why there is nothing to serve."""
     if isinstance(error, LoadError):
         return Ready(error.reason, error.subject, error.advice)
-    text = str(error).strip().partition("\n")[0]
-    said = f"{type(error).__name__}: {text:.300}"
-    if "torch" not in sys.modules or "shrinkfx.worker.starting" not in sys.modules:
-        advice = advice_on(error) or f"does {sys.executable} -c 'import torch' work?"
-        why = f"PyTorch cannot be imported: {said}"
-        return Ready(why, Words("the worker"), Words(advice))
-    advice = advice_on(error) or "does torch.export.load read it?"
-    subject = Words(setup.model or "the worker")
-    return Ready(f"cannot be prepared: {said}", subject, Words(advice))
+    advice = advice_on(error) or f"this is not the program's fault: {REPORT_BUG}"
+    reason = f"cannot start: {in_short(error)}"
+    return Ready(reason, Words("the worker"), Words(advice))
 
 
 def _import_torch() -> int:
-    """Import torch and the worker, and tell in how many threads torch would run."""
-    import torch
+    """Import torch, and tell in how many threads it would run.
 
+    Raises:
+        LoadError: it cannot be imported, or is too old.
+    """
+    try:
+        import torch
+
+        version = _torch_version()
+    except Exception as error:
+        advice = advice_on(error) or f"try: {sys.executable} -c 'import torch'"
+        reason = f"cannot be imported: {in_short(error)}"
+        raise LoadError("PyTorch", reason, f"{advice}\n{SEE_DOCTOR}") from error
+    if why := why_too_old(version):
+        advice = f"{sys.executable} imports {torch.__file__}: install torch {RANGE}"
+        raise LoadError("PyTorch", why, f"{advice}\n{SEE_DOCTOR}")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    importlib.import_module("shrinkfx.worker.starting")  # it imports all the others
     return threads
+
+
+def _torch_version() -> str:
+    import torch
+
+    return torch.__version__
+
+
+def _import_worker() -> None:
+    """Import all that a worker needs of torch and of shrinkfx.
+
+    Raises:
+        LoadError: this torch lacks a part of that, or the installation does.
+    """
+    try:
+        importlib.import_module("shrinkfx.worker.starting")  # it imports all the others
+    except Exception as error:
+        version = _torch_version()
+        reason = f"cannot be imported with torch {version}: {in_short(error)}"
+        advice = advice_on(error) or REPORT_BUG
+        if why_untested(version):
+            advice = f"install a version that shrinkfx is tested with: torch {RANGE}"
+        raise LoadError("the worker", reason, f"{advice}\n{SEE_DOCTOR}") from error
 
 
 def _start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:

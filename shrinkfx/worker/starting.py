@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from shrinkfx.errors import LoadError
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
@@ -32,7 +33,9 @@ from shrinkfx.worker.loading.devices import (
     wanted_gpu,
 )
 from shrinkfx.worker.loading.load import load, preload
+from shrinkfx.worker.loading.missing import advice_on, in_short, require_triton
 from shrinkfx.worker.loading.wall import limited_to
+from shrinkfx.worker.model import Program
 from shrinkfx.worker.preloads.files_used import Witness
 from shrinkfx.worker.tasks import Worker
 
@@ -65,6 +68,8 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     environment = _for_cuda(setup) if for_cuda else {}
     for name, value in environment.items():
         os.environ.setdefault(name, value)  # read when CUDA starts
+    if for_cuda:
+        require_triton()
     aoti.warm_up()
     last_words.keep()
     ignored: list[str] = []
@@ -75,8 +80,7 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     gc.freeze()
     # A process that has touched a GPU cannot fork children that do.
     if setup.model and not (for_cuda and setup.backend == Backend.AOTI):
-        with limited_to(setup.reading_cpu_s):
-            worker.program = load(setup)
+        worker.program = _loaded(setup)
     versions = {"torch": torch.__version__, "Python": platform.python_version()}
     gpu = ""
     if for_cuda:
@@ -102,6 +106,23 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
         no_guard_pages=_no_guard_pages(is_on_gpu(setup)),
         cpu_seconds=used_cpu_s(),
     )
+
+
+def _loaded(setup: Setup) -> Program:
+    """Read the program.
+
+    Raises:
+        LoadError: it cannot be read.
+    """
+    try:
+        with limited_to(setup.reading_cpu_s):
+            return load(setup)
+    except LoadError:
+        raise
+    except Exception as error:
+        reason = f"cannot be read: {in_short(error)}"
+        advice = advice_on(error) or "does torch.export.load read it?"
+        raise LoadError(str(setup.model), reason, advice) from error
 
 
 def _no_guard_pages(on_gpu: bool) -> str:

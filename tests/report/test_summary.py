@@ -36,6 +36,7 @@ from shrinkfx.report.summary import gather, ranked, summarise
 from shrinkfx.report.warned import OtherCauses
 from shrinkfx.report.written import Verified, Written
 from shrinkfx.testing import chain, whole
+from shrinkfx.torch_versions import why_untested
 from shrinkfx.version import __version__
 
 THREE = whole(chain("x", "relu", "tanh", "cos"))
@@ -256,3 +257,10 @@ def test_suspects_of_one_weight_have_one_rank() -> None:
     told = ranked(found)
     assert [each["rank"] for each in told] == [1, 1, 3, 4]
     assert [each["node"] for each in told] == ["add_0", "add_1", "add_2", "add_3"]
+
+
+def test_untested_torch_is_a_warning_of_the_summary_and_no_other_cause() -> None:
+    newer = replace(RECORD, versions={"torch": "2.99.0"})
+    before, after = summarise(RECORD)["warnings"], summarise(newer)["warnings"]
+    assert after == [*before, why_untested("2.99.0")]
+    assert newer.warnings == RECORD.warnings  # a repro and an issue do not name it

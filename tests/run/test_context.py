@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 from support.doubles import request_of
 
+from shrinkfx.events import Event, Noted
 from shrinkfx.options.options import Options, Sweeping
+from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.run import context
 from shrinkfx.run.context import OVERHEAD, RunContext
 from shrinkfx.run.folder import at_work
+from shrinkfx.torch_versions import why_untested
 from shrinkfx.used import tree_cpu_s
 
 
@@ -27,6 +30,8 @@ def test_bare_server_may_be_the_stem_of_the_main_one(
     started: list[dict[str, Any]] = []
 
     class Recorder:
+        ready = Ready()
+
         def __init__(self, **settings: Any) -> None:
             started.append(settings)
 
@@ -46,6 +51,24 @@ def test_bare_server_may_be_the_stem_of_the_main_one(
 
 
 OPTIONS = Options(model=Path("m.pt2"))
+
+
+@pytest.mark.parametrize("version", ["2.99.0.dev20270101+cpu", "2.13.0"])
+def test_run_with_a_torch_that_nobody_has_tried_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    class Newer:
+        ready = Ready(versions={"torch": version})
+
+        def __init__(self, **settings: Any) -> None:
+            pass
+
+    monkeypatch.setattr(context, "RestartingServer", Newer)
+    told: list[Event] = []
+    RunContext(OPTIONS, tmp_path, told.append).server()
+    warnings = [each.text for each in told if isinstance(each, Noted)]
+    assert warnings == [*filter(None, [why_untested(version)])]
+    assert len(warnings) == ("dev" in version)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.several_calls import calls_needed
 from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import BudgetExhausted, NotReproducible
+from shrinkfx.errors import REPORT_BUG, BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, Stage, asked_for
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Checked, Ending, Raised
@@ -157,7 +157,7 @@ def _confirmed(
     failed = sum(target.admits(s.signature) for s in seen)
     if failed < len(seen):
         described = list(dict.fromkeys(s.in_words for s in seen))
-        advice = "the interpreter does the same each time: please report this"
+        advice = f"the interpreter does the same each time: {REPORT_BUG}"
         raise NotReproducible(target.kind, len(seen), described, advice)
     note(f"baseline: {target}")
     seconds = max(s.own_seconds for s in seen)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shrinkfx.errors import NothingToReduce, UsageError
+from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, NothingToReduce, UsageError
 from shrinkfx.intake.capture.pythons import in_short, with_ours
 from shrinkfx.intake.capture.records import (
     BEGUN,
@@ -161,7 +162,7 @@ def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str
     if step.what == EXPORT:
         return f"{said}\nnothing was exported, and so there is nothing to reduce"
     if step.what == SAVE:
-        return f"{said}\nthat is shrinkfx writing a program down: please report this"
+        return f"{said}\nshrinkfx failed to save the program: {REPORT_BUG}"
     if program is None:
         return (
             f"{said}\nit was compiled where nobody watched: capture the script that "
@@ -181,6 +182,11 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
             "-I, -E or -S, in a container, or with another PYTHONPATH?"
         )
     failed = _how_ended(end) if end.code else "it did not fail"
+    if capture.importing and not capture.torch and end.code:
+        python = capture.importing[0]
+        advice = f"try: {python} -c 'import torch.export'"
+        doctor = f"\n{SEE_DOCTOR}" if python == sys.executable else ""
+        return f"{command} could not import PyTorch; {failed}\n{advice}{doctor}"
     if not capture.torch:
         why = "it failed before it could" if end.code else "there is no program in it"
         if capture.without_torch:

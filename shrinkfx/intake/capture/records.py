@@ -185,6 +185,8 @@ class Capture:
     """A Python has run with what watches."""
     without_torch: tuple[str, ...] = ()
     """Interpreters that ran and find no torch, where none of all does."""
+    importing: tuple[str, ...] = ()
+    """Interpreters that began to import torch, whatever came of it."""
     by_number: Mapping[int, CapturedProgram] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -210,6 +212,7 @@ class Capture:
             torch=tuple(dict.fromkeys(data["torch"] for _, data in processes)),
             was_watched=(folder / STARTED).exists(),
             without_torch=_without_torch(folder / STARTED),
+            importing=_importing(folder / STARTED),
         )
 
     def steps_of(self, number: int) -> list[Step]:
@@ -218,12 +221,23 @@ class Capture:
 
 def _without_torch(started: Path) -> tuple[str, ...]:
     """Read which Pythons have run, if there is no torch for any of them."""
+    ran = _started(started)
+    has_none = all(what == "none" for what, _ in ran)
+    return tuple(python for _, python in ran) if has_none else ()
+
+
+def _importing(started: Path) -> tuple[str, ...]:
+    """Read which Pythons began to import torch."""
+    return tuple(python for what, python in _started(started) if what == "importing")
+
+
+def _started(started: Path) -> list[tuple[str, str]]:
+    """Read each line once: what a Python has noted, and its path."""
     if not started.exists():
-        return ()
+        return []
     lines = started.read_text(errors="surrogateescape").splitlines()
-    ran = [line.partition(" ") for line in dict.fromkeys(lines)]
-    has_none = all(torch == "none" for torch, _, _ in ran)
-    return tuple(python for _, _, python in ran) if has_none else ()
+    noted = (line.partition(" ") for line in dict.fromkeys(lines))
+    return [(what, python) for what, _, python in noted]
 
 
 def open_steps(folder: Path) -> list[Step]:

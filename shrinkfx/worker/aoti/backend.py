@@ -18,7 +18,7 @@ import torch._inductor.codecache  # settles where precompiled headers lie
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torch.export import ExportedProgram
 
-from shrinkfx.errors import LoadError
+from shrinkfx.errors import SEE_DOCTOR, LoadError
 from shrinkfx.protocol.choices import Build, InductorOptions, Weights
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.aoti import constants
@@ -62,7 +62,7 @@ def warm_up() -> None:
         )
         raise LoadError("Inductor's cache", str(error), advice) from error
     except (InvalidCxxCompiler, OSError) as error:
-        advice = "install g++, or set CXX to the path of a compiler"
+        advice = f"install g++, or set CXX to the path of a compiler. {SEE_DOCTOR}"
         raise LoadError("C++", str(error).partition("\n")[0], advice) from error
 
 

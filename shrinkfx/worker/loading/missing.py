@@ -12,6 +12,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from shrinkfx.errors import SEE_DOCTOR, LoadError
+
 
 def advice_on(error: BaseException) -> str:
     """Say what may be done about an import that has failed; '' of any other error."""
@@ -29,6 +31,59 @@ def advice_on(error: BaseException) -> str:
             "shrinkfx), or have PYTHONPATH name its folder"
         )
     return f"what {sys.executable} imports does not fit together: see its traceback"
+
+
+def in_short(error: BaseException) -> str:
+    """Name an exception in a line."""
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text:.300}"
+
+
+def require_triton() -> None:
+    """Refuse to compile for CUDA without Triton, or without its assembler.
+
+    Raises:
+        LoadError: which is missing.
+    """
+    try:
+        triton_version()
+    except Exception as error:
+        reason = f"CUDA programs need it, and it cannot be imported: {in_short(error)}"
+        advice = f"{sys.executable} -m pip install triton\n{SEE_DOCTOR}"
+        raise LoadError("Triton", reason, advice) from error
+    try:
+        assembler()
+    except RuntimeError as error:
+        advice = f"{PTXAS_FROM}\n{SEE_DOCTOR}"
+        raise LoadError("ptxas", f"CUDA programs need it: {error}", advice) from error
+
+
+PTXAS_FROM = (
+    "install Triton's own wheel, which holds ptxas (pip install triton), or set "
+    "TRITON_PTXAS_PATH to the ptxas of a CUDA toolkit"
+)
+
+
+def triton_version() -> str:
+    """Import Triton, whatever that raises, and tell its version."""
+    import triton
+
+    return str(triton.__version__)
+
+
+def assembler() -> str:
+    """Tell which ptxas Triton uses.
+
+    Raises:
+        RuntimeError: it finds none.
+    """
+    try:
+        from triton import knobs
+
+        found = knobs.nvidia.ptxas
+        return f"{found.version}, {found.path}"
+    except (ImportError, AttributeError):
+        return "this Triton does not say which"
 
 
 def _in_the_way(error: ImportError) -> Path | None:

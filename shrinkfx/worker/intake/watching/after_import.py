@@ -17,10 +17,13 @@ class BeforeTorch:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        # A line for each Python that has run, written in one piece.
-        torch = "torch" if find_spec("torch") else "none"
-        with open(f"{folder}/started", "a") as file:
-            file.write(f"{torch} {sys.executable}\n")
+        self._finds_torch = find_spec("torch") is not None
+        self._note("torch" if self._finds_torch else "none")
+
+    def _note(self, what: str) -> None:
+        """Add a line of this Python to those of all that have run, in one piece."""
+        with open(f"{self._folder}/started", "a") as file:
+            file.write(f"{what} {sys.executable}\n")
 
     def install(self) -> None:
         sys.meta_path.insert(0, self)
@@ -34,6 +37,8 @@ class BeforeTorch:
         """Have what watches torch take the place of this, just before it is needed."""
         if name == "torch":
             sys.meta_path.remove(self)
+            if self._finds_torch:
+                self._note("importing")
             entry_points = import_module(f"{__package__}.entry_points")
             entry_points.watch(self._folder)
         return None

@@ -1,0 +1,54 @@
+"""Which versions of PyTorch shrinkfx runs with, and which ones it is tested with.
+
+The tested versions stand here alone: tests hold pyproject.toml and the documentation
+against them.
+"""
+
+from __future__ import annotations
+
+import re
+
+OLDEST = "2.11"
+"""The lower bound; the tests of CUDA programs without a GPU run with it."""
+
+TESTED = ("2.13", "2.14", "2.15")
+"""The minor versions that all tests run with, in order."""
+
+RANGE = f"{TESTED[0]} to {TESTED[-1]}"
+
+
+def why_too_old(version: str) -> str:
+    """Say why shrinkfx cannot run with a version, or ''."""
+    if _minor(version) and _minor(version) < _minor(OLDEST):
+        return f"torch {version} is older than {OLDEST}, the oldest version that works"
+    return ""
+
+
+def why_untested(version: str) -> str:
+    """Warn of a version that is newer than all tested ones, or say ''."""
+    if _minor(version) <= _minor(TESTED[-1]):
+        return ""
+    return (
+        f"torch {version} is newer than the versions shrinkfx is tested with "
+        f"({RANGE}). If something fails, run shrinkfx doctor."
+    )
+
+
+def how_tested(version: str) -> str:
+    """Tell in a few words whether a version is among the tested ones."""
+    minor = ".".join(map(str, _minor(version)))
+    if minor in TESTED:
+        return "tested"
+    if minor == OLDEST:
+        return f"tested with CUDA programs only; fully tested: {RANGE}"
+    return f"not tested; tested: {RANGE}"
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    """Read the major and minor number; () of a text that begins with none.
+
+    >>> _minor("2.17.0.dev20261101+cpu"), _minor("unknown")
+    ((2, 17), ())
+    """
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return tuple(map(int, found.groups())) if found else ()
