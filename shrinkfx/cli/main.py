@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from shrinkfx.cli.command import apart, as_shown
@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(given: list[str], stdout: TextIO) -> int | None:
     """Do what is asked for; None if that was to print something, and it was done."""
+    if given and given[0] in COMMANDS:
+        return COMMANDS[given[0]](given[1:])
     parser = make_parser()
     ours, theirs = apart(given, with_values())
     options = parser.parse_args(ours)
@@ -50,6 +52,21 @@ def _main(given: list[str], stdout: TextIO) -> int | None:
     shown = _without_folders([*ours, *as_shown(theirs)])
     command = "shrinkfx " + shlex.join(shown)
     return task.do(options, command, stdout)
+
+
+def _doctor(words: list[str]) -> int:
+    try:
+        from shrinkfx.cli import doctor
+    except ImportError as error:
+        again = f"install shrinkfx again: {sys.executable} -m pip install shrinkfx"
+        lacks = "a package that shrinkfx needs cannot be imported"
+        print(f"shrinkfx doctor: {lacks}: {error}\n{again}", file=sys.stderr)
+        return 2
+    return doctor.main(words)
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {"doctor": _doctor}
+"""What each subcommand does with the words behind it, and its exit code."""
 
 
 def _list_strategies() -> int | None:

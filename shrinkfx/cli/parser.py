@@ -46,7 +46,7 @@ GROUPS: tuple[tuple[str, tuple[type, ...]], ...] = (
 EXIT_CODES = {
     0: "reduced and verified",
     1: "internal error",
-    2: "bad usage or input",
+    2: "bad usage or input, or an environment that does not work (shrinkfx doctor)",
     3: "the program does not fail as asked; says what it does instead",
     4: "stopped early by budget or Ctrl-C; the best so far is written, and verified if "
     "there was time",
@@ -145,7 +145,8 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
         "       shrinkfx --resume DIR\n"
         "       shrinkfx --explain DIR\n"
         "       shrinkfx --report DIR\n"
-        "       shrinkfx --list",
+        "       shrinkfx --list\n"
+        "       shrinkfx doctor",
         description="Reduce an exported program that fails under AOTInductor to the "
         "smallest\nprogram that fails in the same way, as one repro.py.",
         epilog=_EXAMPLES + "\n" + _tables() if everything else _common_epilog(),

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -33,8 +31,15 @@ from shrinkfx.cli.from_arguments import (
     refuse_beside_resume,
     refuse_empty,
 )
+from shrinkfx.cli.interrupts import ended_as_by_ctrl_c
 from shrinkfx.cli.json_lines import Json
-from shrinkfx.errors import Finished, ShrinkfxError, UsageError
+from shrinkfx.errors import (
+    REPORT_BUG,
+    Finished,
+    ShrinkfxError,
+    UsageError,
+    WorkerError,
+)
 from shrinkfx.events import Ended, Event, Listener
 from shrinkfx.options.running import BudgetOptions
 from shrinkfx.progress.terminal import Plain, Quiet, Verbose, on_stream
@@ -65,7 +70,7 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
         told(event)
 
     try:
-        with contextlib.closing(shown), _ended_as_by_ctrl_c():
+        with contextlib.closing(shown), ended_as_by_ctrl_c():
             finish = _do(arguments, command, listener, partial(_sum_up, shown))
         return finish()
     except Finished as error:
@@ -83,33 +88,17 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
         return Ended("interrupted", 4, said)
     except BaseException as error:
         told(Ended("error", 1, repr(error)))
+        if isinstance(error, Exception):
+            error.add_note(f"internal error of shrinkfx: {REPORT_BUG}")
         raise
-
-
-@contextlib.contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Take SIGTERM for Ctrl-C: with it ``timeout`` and job runners end what takes long.
-
-    Not where Ctrl-C is ignored, as it is by what a script runs in the background.
-    """
-    takes_it = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )
-    if takes_it:
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    finally:
-        if takes_it:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _print_error(said: str, error: BaseException) -> None:
     print(f"shrinkfx: {said}", file=sys.stderr)
     for note in getattr(error, "__notes__", ()):  # how to go on, for one
         print(note, file=sys.stderr)
+    if isinstance(error, WorkerError) and not error.killed:
+        print(f"if this happens again: {REPORT_BUG}", file=sys.stderr)
 
 
 def _do(

@@ -114,9 +114,7 @@ def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
     if not traces:
         yield "TORCH_TRACE: nothing was traced"
         return
-    beside = str(Path(sys.executable).parent)
-    places = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
-    command = shutil.which(_TLPARSE, path=places)
+    command = find_tlparse()
     if command is None:
         yield _NO_TLPARSE
     elif within_s < _LEAST_S:
@@ -124,6 +122,13 @@ def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
     elif failed := _run_tlparse(command, traces[0], left / _TLPARSE, within_s):
         shutil.rmtree(left / _TLPARSE, ignore_errors=True)
         yield f"tlparse's report: {failed}"
+
+
+def find_tlparse() -> str | None:
+    """Find tlparse beside the interpreter, or else on the PATH."""
+    beside = str(Path(sys.executable).parent)
+    places = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    return shutil.which(_TLPARSE, path=places)
 
 
 def _run_tlparse(command: str, trace: Path, out: Path, within_s: float) -> str:

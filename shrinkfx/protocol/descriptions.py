@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from shrinkfx.program.sizes import Space
 from shrinkfx.protocol.answers import Answer
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.operators import FakeMismatch
+from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.source import Source
 
 
@@ -172,3 +174,41 @@ class Entries(Answer):
     """
 
     entries: tuple[tuple[str, str], ...]
+
+
+class Status(StrEnum):
+    """Whether a part of an environment works."""
+
+    WORKS = "works"
+    MISSING = "missing"
+    BROKEN = "broken"
+    NOT_TRIED = "not tried"
+    """It needs a part that does not work."""
+
+
+@dataclass(frozen=True)
+class Row(Message):
+    """A part of an environment, as ``shrinkfx doctor`` lists it.
+
+    Attributes:
+        detail: a version or a place, or what was seen that does not work.
+        cost: what the user has to do without; '' where the part works.
+        remedy: how to get it; '' where the part works.
+    """
+
+    part: str
+    status: Status
+    detail: str = ""
+    cost: str = ""
+    remedy: str = ""
+
+    @property
+    def works(self) -> bool:
+        return self.status is Status.WORKS
+
+
+@dataclass(frozen=True)
+class Inspected(Answer):
+    """The parts of an environment that a worker can tell about without a program."""
+
+    rows: tuple[Row, ...]

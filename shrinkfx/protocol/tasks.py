@@ -15,6 +15,7 @@ from shrinkfx.protocol.descriptions import (
     Entries,
     Examined,
     Exported,
+    Inspected,
     OpenSizes,
     Printed,
     Registered,
@@ -254,6 +255,27 @@ class CollectVersions(Task):
 
     doing = "collecting versions"
     answer = Collected
+
+
+@dataclass(frozen=True)
+class InspectEnvironment(Task):
+    """Tell what works here of what needs no program: Triton, GPUs, their tools."""
+
+    doing = "looking at the environment"
+    answer = Inspected
+
+
+@dataclass(frozen=True)
+class ExportSample(Task):
+    """Export a program of two operators, and save it.
+
+    Attributes:
+        path: of the ``.pt2``.
+    """
+
+    doing = "exporting a program of two operators"
+
+    path: str
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,10 @@ from shrinkfx.protocol.tasks import (
     Examine,
     ExamineCandidate,
     ExportRunnable,
+    ExportSample,
     FindSpace,
     FitRewrites,
+    InspectEnvironment,
     ListCandidate,
     ListOwnEntries,
     ReadSettings,
@@ -63,6 +65,7 @@ from shrinkfx.worker.checking.with_aoti import check_outside, instrumented
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.eager.intermediates import Values
+from shrinkfx.worker.environment import export_sample, inspect
 from shrinkfx.worker.explaining.settings import read_settings
 from shrinkfx.worker.explaining.untold import by_known_names
 from shrinkfx.worker.forkserver import last_words
@@ -154,6 +157,11 @@ class Worker(Held):
                 return own_entries()
             case CollectVersions():
                 return self._versions(note)
+            case InspectEnvironment():
+                note(Stage.DONE)
+                return inspect()
+            case ExportSample() as task:
+                return export_sample(task, note)
             case RunPreload() as task:
                 return self._register(task, note, folder)
             case ExportRunnable() as task:

@@ -1,0 +1,107 @@
+"""``shrinkfx doctor``: the table of what works here, and the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from shrinkfx.cli.interrupts import ended_as_by_ctrl_c
+from shrinkfx.doctor.examination import ESSENTIAL, examine, works
+from shrinkfx.errors import ShrinkfxError
+from shrinkfx.protocol.descriptions import Row
+
+SCHEMA = 1
+"""Of the JSON object: one more where a key is gone, or means something else."""
+
+_PART, _STATUS = 20, 11
+"""Widths of columns."""
+
+_DESCRIPTION = """\
+Try each part of shrinkfx in this environment, and list what works, what is missing
+or broken, what that costs and how to get it. It takes up to a minute.
+
+exit code: 0 if CPU programs can be reduced and their repros verified, else 2
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Try each part, print a row for each, and return the exit code."""
+    arguments = _parser().parse_args(words)
+    rows: list[Row] = []
+    try:
+        with ended_as_by_ctrl_c():
+            if not arguments.json:
+                print(f"{'part':{_PART}}{'status':{_STATUS}}detail")
+            for row in map(_without_home, examine()):
+                rows.append(row)
+                if not arguments.json:
+                    _print(row)
+    except KeyboardInterrupt:
+        print("shrinkfx doctor: interrupted", file=sys.stderr)
+        return 4
+    except (ShrinkfxError, OSError) as error:  # of the folder for temporary files
+        print(f"shrinkfx doctor: {error}", file=sys.stderr)
+        return 2
+    if arguments.json:
+        told = {"schema": SCHEMA, "works": works(rows), "rows": [*map(asdict, rows)]}
+        print(json.dumps(told, indent=2))
+    else:
+        print(_conclusion(rows))
+    return 0 if works(rows) else 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shrinkfx doctor",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _without_home(row: Row) -> Row:
+    """Shorten the home folder in what is told: the table is made to be shared."""
+    return replace(
+        row,
+        detail=_short(row.detail),
+        cost=_short(row.cost),
+        remedy=_short(row.remedy),
+    )
+
+
+def _short(text: str) -> str:
+    home = str(Path.home())
+    return " ".join((text.replace(home, "~") if len(home) > 1 else text).split())
+
+
+def _print(row: Row) -> None:
+    """Print a row, and below its detail what to do where the part does not work."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    room = max(40, width - _PART - _STATUS)
+    told = [
+        line
+        for text in (row.detail, row.cost, row.remedy)
+        for line in _fill(text, room)
+    ]
+    first, *others = told or [""]
+    print(f"{row.part:{_PART}}{row.status:{_STATUS}}{first}".rstrip(), flush=True)
+    for line in others:
+        print(f"{'':{_PART + _STATUS}}{line}", flush=True)
+
+
+def _fill(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+def _conclusion(rows: Sequence[Row]) -> str:
+    if works(rows):
+        return "CPU programs can be reduced and verified here."
+    failing = [row.part for row in rows if not row.works and row.part in ESSENTIAL]
+    return f"No program can be reduced here: see {' and '.join(failing)}."

@@ -1,0 +1,1 @@
+"""``shrinkfx doctor``: which parts of shrinkfx work in this environment."""

@@ -1,0 +1,83 @@
+"""The parts that are tried: what each of them costs where it does not work."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from shrinkfx.errors import REPORT_BUG
+from shrinkfx.protocol.descriptions import Row, Status
+from shrinkfx.torch_versions import RANGE
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the environment, and what is told of it where it does not work.
+
+    Attributes:
+        cost: what the user has to do without.
+        remedy: how to get it.
+    """
+
+    name: str
+    cost: str
+    remedy: str
+
+    def works(self, detail: str) -> Row:
+        return Row(self.name, Status.WORKS, detail)
+
+    def missing(self, detail: str) -> Row:
+        return Row(self.name, Status.MISSING, detail, self.cost, self.remedy)
+
+    def broken(self, detail: str) -> Row:
+        return Row(self.name, Status.BROKEN, detail, self.cost, self.remedy)
+
+    def not_tried(self, other: str) -> Row:
+        """Say that it needs another part, which does not work."""
+        return Row(self.name, Status.NOT_TRIED, f"needs {other}, see there")
+
+
+_INSTALL_TORCH = f"Install torch {RANGE} for {sys.executable}."
+_REPORT = f"If every row above works, {REPORT_BUG}."
+
+TORCH = Part("PyTorch", "Nothing works without it.", _INSTALL_TORCH)
+COMPILER = Part(
+    "C++ compiler",
+    "AOTInductor compiles nothing without it.",
+    "Install g++, or set CXX to the path of a compiler.",
+)
+WORKER = Part("worker", "No program can be read.", f"{_INSTALL_TORCH} {_REPORT}")
+AOTI = Part("AOTInductor", "No CPU program can be reduced.", _REPORT)
+FAST_BUILD = Part(
+    "fast build",
+    "Each check is built as AOTInductor builds it, which takes longer.",
+    _INSTALL_TORCH,
+)
+VERIFICATION = Part(
+    "verification", "A repro cannot be verified, so a run ends with code 5.", _REPORT
+)
+GUARD_PAGES = Part(
+    "guard pages",
+    "With --until ima, an access just outside of a tensor may not show on the CPU.",
+    "Run shrinkfx on Linux with a working g++.",
+)
+INTERPRETER = Part(
+    "CUDA without a GPU",
+    "CUDA programs can only be reduced on a GPU.",
+    f"Install torch {RANGE} and the Triton that belongs to it.",
+)
+ON_GPU = Part(
+    "CUDA on a GPU",
+    "CUDA programs can only be checked on the interpreter: --backend interpreter.",
+    "Install a driver and a torch that fit the GPU.",
+)
+PAGE = Part(
+    "report.html",
+    "A run writes no report.html.",
+    f"Run {sys.executable} -m pip install igraph jinja2.",
+)
+TLPARSE = Part(
+    "tlparse",
+    "--explain leaves out tlparse's report of the compilation's trace.",
+    f"Run {sys.executable} -m pip install tlparse.",
+)

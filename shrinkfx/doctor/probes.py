@@ -1,0 +1,268 @@
+"""What tries each part: by the workers, checks and scripts that a run uses as well.
+
+A probe returns the row of its part first, and then those of parts that it has seen
+along the way. What it raises is an answer, too: the part is broken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import shrinkfx
+from shrinkfx.check.client import environment as environments
+from shrinkfx.check.client.orphans import kill_marked, new_mark
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.check.oracle import CheckClient, Limits, Meter
+from shrinkfx.check.preflight import find_compiler
+from shrinkfx.check.script import ScriptRunner
+from shrinkfx.doctor import parts
+from shrinkfx.errors import LoadError, WorkerError
+from shrinkfx.explain.artifacts import find_tlparse
+from shrinkfx.failure.verdict import Observation
+from shrinkfx.host_memory import available_bytes
+from shrinkfx.own_time import OwnTime
+from shrinkfx.processes import descendants, sample
+from shrinkfx.program.words import cut
+from shrinkfx.protocol.answers import Done, Ending
+from shrinkfx.protocol.choices import Backend, Build, Probe
+from shrinkfx.protocol.descriptions import Inspected, Row, Status
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.tasks import ExportSample, InspectEnvironment
+from shrinkfx.torch_versions import how_tested
+from shrinkfx.version import __version__
+
+_START_S = 60.0
+"""Seconds of its own that a worker may take to start."""
+
+_CHECK_S, _CLOCK_S = 60.0, 180.0
+"""Seconds of its own that a check may take, and seconds by the clock."""
+
+TOOL_S, _GLANCE_S = 20.0, 0.2
+"""Seconds of its own that a tool may take, and those between two looks at it."""
+
+_REASON = 300
+"""Characters of what a check or a tool says."""
+
+
+class Failed(Exception):
+    """A part does not work; says what was seen."""
+
+
+def versions() -> list[Row]:
+    """Tell what this process knows by itself."""
+    python = f"{platform.python_version()}, {sys.executable}"
+    machine = f"{platform.system()} {platform.machine()}, {platform.release()}"
+    return [
+        Row(
+            "shrinkfx", Status.WORKS, f"{__version__}, {Path(shrinkfx.__file__).parent}"
+        ),
+        Row("Python", Status.WORKS, python),
+        Row("platform", Status.WORKS, machine),
+    ]
+
+
+def torch() -> list[Row]:
+    """Have a worker import torch, and nothing else."""
+    if find_spec("torch") is None:
+        return [parts.TORCH.missing(f"{sys.executable} finds no module torch")]
+    with Server(command=(*WORKER, "--versions"), start_timeout_s=_START_S) as server:
+        version = server.ready.versions["torch"]
+    return [parts.TORCH.works(f"{version}, {how_tested(version)}")]
+
+
+def compiler() -> list[Row]:
+    """Ask the C++ compiler for its version."""
+    name, path = find_compiler({})
+    if path is None:
+        return [parts.COMPILER.missing(f"{name} is not on the PATH")]
+    said = _output_of([path, "--version"]).partition("\n")[0]
+    return [parts.COMPILER.works(f"{said}, {path}")]
+
+
+def worker(program: Path) -> list[Row]:
+    """Start a worker without a program, which exports one and looks around.
+
+    It has guard pages if it starts with them.
+
+    Args:
+        program: where to save the program.
+    """
+    try:
+        guarded = Server(command=GUARDED_WORKER, start_timeout_s=_START_S)
+    except (LoadError, WorkerError) as error:
+        with Server(start_timeout_s=_START_S) as server:
+            rows = _asked_without_program(server, program)
+        return [*rows, parts.GUARD_PAGES.broken(error.reason)]
+    with guarded as server:
+        rows = _asked_without_program(server, program)
+        why_not = server.ready.no_guard_pages
+    if why_not:
+        return [*rows, parts.GUARD_PAGES.broken(why_not)]
+    return [*rows, parts.GUARD_PAGES.works("tensors end at inaccessible memory")]
+
+
+def _asked_without_program(server: Server, program: Path) -> list[Row]:
+    asked = CheckClient(server, _limits())
+    ending = asked.ask(ExportSample(str(program)))
+    if isinstance(ending.answer, Done):
+        found = [parts.WORKER.works("starts, and exports a program of two operators")]
+    else:
+        found = [parts.WORKER.broken(f"cannot export a program: {_how(ending)}")]
+    answer = asked.ask(InspectEnvironment()).answer
+    return [*found, *(answer.rows if isinstance(answer, Inspected) else ())]
+
+
+def aotinductor(program: Path) -> list[Row]:
+    """Compile, load and run the program as a check does, by the fast build."""
+    with Server(model=program, start_timeout_s=_START_S) as server:
+        client = CheckClient(server, _limits(), CheckOptions(build=Build.FAST))
+        seen, _ = client.original()
+        stock = seen if seen.passed else client.built_stock().original()[0]
+    if not stock.passed:
+        fast = parts.FAST_BUILD.not_tried(parts.AOTI.name)
+        return [parts.AOTI.broken(_told(stock)), fast]
+    works = parts.AOTI.works("compiles, loads and runs it with the result of eager")
+    if reasons := client.builds.fallbacks:
+        fell_back = f"not used for it: {cut(', '.join(reasons), _REASON)}"
+        return [works, parts.FAST_BUILD.broken(fell_back)]
+    if seen is not stock:
+        return [works, parts.FAST_BUILD.broken(f"only with it: {_told(seen)}")]
+    return [works, parts.FAST_BUILD.works("used for it")]
+
+
+def verification(program: Path) -> list[Row]:
+    """Run a script that compiles the program, as a repro is run to verify it."""
+    script = program.with_name("repro.py")
+    script.write_text(_SCRIPT.format(program=program.name))
+    with Server(environment=None, start_timeout_s=_START_S) as server:
+        runner = ScriptRunner(server, _limits(), Meter())
+        _require_pass("the script", runner.run([script, program], fresh=True))
+    said = "a script in an empty folder compiles and runs it"
+    return [parts.VERIFICATION.works(said)]
+
+
+_SCRIPT = """\
+import torch
+import torch._inductor
+
+program = torch.export.load("{program}")
+args, kwargs = program.example_inputs
+compiled = torch._inductor.aoti_load_package(
+    torch._inductor.aoti_compile_and_package(program)
+)
+torch.testing.assert_close(compiled(*args), program.module()(*args))
+"""
+
+
+def interpreter(program: Path) -> list[Row]:
+    """Run the program as one for CUDA on Triton's interpreter, and compile it."""
+    with _server_for_cuda(program, Backend.INTERPRETER) as server:
+        client = CheckClient(server, _limits())
+        for probe in (Probe.REAL, Probe.COMPILE):
+            seen, _ = client.with_options(probe=probe).original()
+            _require_pass(f"probe {probe}", seen)
+    said = "its kernels compile, and run on Triton's interpreter"
+    return [parts.INTERPRETER.works(said)]
+
+
+def on_gpu(program: Path) -> list[Row]:
+    """Compile the program for the first GPU, and run it there."""
+    with _server_for_cuda(program, Backend.AOTI) as server:
+        seen, _ = CheckClient(server, _limits()).original()
+        _require_pass("AOTInductor", seen)
+        return [parts.ON_GPU.works(f"compiles and runs it on {server.ready.gpu}")]
+
+
+def _server_for_cuda(program: Path, backend: Backend) -> Server:
+    limit = _START_S
+    return Server(model=program, device="cuda", backend=backend, start_timeout_s=limit)
+
+
+def page() -> list[Row]:
+    """Import what draws a report."""
+    needed = "igraph", "jinja2"
+    if missing := [name for name in needed if find_spec(name) is None]:
+        return [parts.PAGE.missing(f"not installed: {', '.join(missing)}")]
+    _output_of([sys.executable, "-P", "-c", "import shrinkfx.report.page.page"])
+    return [parts.PAGE.works(f"{' and '.join(needed)} can be imported")]
+
+
+def tlparse() -> list[Row]:
+    """Ask tlparse for its version."""
+    path = find_tlparse()
+    if path is None:
+        return [parts.TLPARSE.missing("neither beside Python nor on the PATH")]
+    return [parts.TLPARSE.works(f"{_output_of([path, '--version'])}, {path}")]
+
+
+def _limits() -> Limits:
+    return Limits(_CHECK_S, available_bytes() * 3 // 4, _CLOCK_S)
+
+
+def _require_pass(what: str, seen: Observation) -> None:
+    """See that a check has passed.
+
+    Raises:
+        Failed: it has not.
+    """
+    if not seen.passed:
+        raise Failed(f"{what}: {_told(seen)}")
+
+
+def _told(seen: Observation) -> str:
+    return cut(seen.in_words, _REASON)
+
+
+def _how(ending: Ending) -> str:
+    """Say how a child ended that came to no answer of its own."""
+    if ending.raised:
+        return cut(f"{ending.raised.type}: {ending.raised.message}", _REASON)
+    return f"it ended with {ending.how} {ending.code} in stage {ending.stage}"
+
+
+def _output_of(command: Sequence[str]) -> str:
+    """Run a command in a process group of its own, and return what it prints.
+
+    Raises:
+        Failed: it fails, or does not end in time.
+    """
+    with _started(command) as process:
+        own = OwnTime(lambda: sample([process.pid, *descendants(process.pid)]))
+        while True:
+            try:
+                said, _ = process.communicate(timeout=_GLANCE_S)
+                break
+            except subprocess.TimeoutExpired:
+                if own.exceeds(TOOL_S) or own.passed_s > _CLOCK_S:
+                    raise Failed(f"it did not end in {TOOL_S:g} s") from None
+    if process.returncode:
+        last = said.strip().rpartition("\n")[2]
+        raise Failed(f"it ended with {process.returncode}: {cut(last, _REASON)}")
+    return said.strip()
+
+
+@contextlib.contextmanager
+def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """Start a command; kill it and all that it started at the end of the block."""
+    mark = new_mark()
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environments.of_worker({}, mark),
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            kill_marked(mark)

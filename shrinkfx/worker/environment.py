@@ -1,0 +1,119 @@
+"""What works in this environment, for ``shrinkfx doctor``: a worker without a program.
+
+Each function that makes a row names one part. A new part is a function here and its
+call in ``inspect``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.answers import Done
+from shrinkfx.protocol.descriptions import Inspected, Row, Status
+from shrinkfx.protocol.tasks import ExportSample
+from shrinkfx.worker.cuda_memory import sanitizer
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.loading import gpus
+from shrinkfx.worker.loading.missing import (
+    PTXAS_FROM,
+    assembler,
+    in_short,
+    triton_version,
+)
+
+
+class _Sample(torch.nn.Module):
+    """Two operators, of which Inductor makes one kernel."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) + 1.0
+
+
+def export_sample(task: ExportSample, note: Note) -> Done:
+    """Export a program of two operators, and save it."""
+    note(Stage.EAGER)
+    exported = torch.export.export(_Sample(), (torch.linspace(-1.0, 1.0, 64),))
+    torch.export.save(exported, Path(task.path))
+    note(Stage.DONE)
+    return Done()
+
+
+def inspect() -> Inspected:
+    """List the parts that can be told without a program."""
+    triton = _triton()
+    ptxas = _ptxas(triton)
+    return Inspected((triton, ptxas, _gpu(), _compute_sanitizer()))
+
+
+def _tool(
+    part: str,
+    tell: Callable[[], str],
+    absent: type[Exception],
+    cost: str,
+    remedy: str,
+) -> Row:
+    """Make a row of what a tool says of itself, or of how it fails.
+
+    Args:
+        absent: what is raised where it is not there.
+    """
+    try:
+        return Row(part, Status.WORKS, tell())
+    except absent as error:
+        return Row(part, Status.MISSING, in_short(error), cost, remedy)
+    except Exception as error:  # noqa: BLE001 - how a broken tool fails is the answer
+        return Row(part, Status.BROKEN, in_short(error), cost, remedy)
+
+
+def _triton() -> Row:
+    cost = "CUDA programs cannot be compiled; CPU programs do not need Triton."
+    remedy = f"Run {sys.executable} -m pip install triton."
+    return _tool("Triton", triton_version, ModuleNotFoundError, cost, remedy)
+
+
+def _ptxas(triton: Row) -> Row:
+    if not triton.works:
+        return Row("ptxas", Status.NOT_TRIED, "needs Triton, see there")
+    cost = "CUDA programs cannot be compiled."
+    return _tool("ptxas", assembler, RuntimeError, cost, _sentence(PTXAS_FROM))
+
+
+def _gpu() -> Row:
+    if torch.cuda.is_available():
+        return Row("GPU", Status.WORKS, gpus.in_words(0, gpus.facts(0)))
+    cuda = torch.version.cuda
+    built = f"torch is built for CUDA {cuda}" if cuda else "torch is built without CUDA"
+    smi = shutil.which("nvidia-smi") or "not on the PATH"
+    return Row(
+        "GPU",
+        Status.MISSING,
+        f"{gpus.how_many()}; {built}; nvidia-smi: {smi}",
+        "CUDA programs are checked on Triton's interpreter, which finds no races and "
+        "runs no kernels of libraries.",
+        "Run shrinkfx on a machine with an NVIDIA GPU, its driver and a torch that is "
+        "built for CUDA.",
+    )
+
+
+def _compute_sanitizer() -> Row:
+    part = "compute-sanitizer"
+    try:
+        found, *_ = sanitizer.command("memcheck")
+    except sanitizer.CannotSanitize as error:
+        seen, _, remedy = str(error).partition(": ")
+        cost = (
+            "On a GPU, a repro does not name the kernel of an illegal access, and "
+            "races are not found."
+        )
+        return Row(part, Status.MISSING, seen, cost, _sentence(remedy))
+    return Row(part, Status.WORKS, found)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

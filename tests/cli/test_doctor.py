@@ -1,0 +1,119 @@
+"""What ``shrinkfx doctor`` prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.cli import doctor
+from shrinkfx.cli.main import main
+from shrinkfx.cli.parser import EXIT_CODES
+from shrinkfx.doctor import parts
+from shrinkfx.errors import StorageError
+from shrinkfx.protocol.descriptions import Row
+
+WORKING = [
+    parts.TORCH.works("2.15.0"),
+    parts.AOTI.works(""),
+    parts.VERIFICATION.works(""),
+]
+BROKEN = [parts.TORCH.works("2.15.0"), parts.AOTI.broken("cannot\ncompile")]
+
+
+def ran(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rows: list[Row],
+    *words: str,
+) -> tuple[int, str]:
+    """Run the subcommand where these rows are found."""
+    monkeypatch.setattr(doctor, "examine", lambda: iter(rows))
+    code = main(["doctor", *words])
+    assert code in EXIT_CODES
+    return code, capsys.readouterr().out
+
+
+def test_working_environment_exits_with_0(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = ran(monkeypatch, capsys, WORKING)
+    head, torch, *_, last = said.splitlines()
+    assert code == 0
+    assert head.split() == ["part", "status", "detail"]
+    assert torch.split() == ["PyTorch", "works", "2.15.0"]
+    assert last == "CPU programs can be reduced and verified here."
+
+
+def test_part_that_does_not_work_has_its_cost_and_remedy_below(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = ran(monkeypatch, capsys, BROKEN)
+    _, _, row, cost, remedy, last = said.splitlines()
+    assert code == 2
+    assert row.split(maxsplit=2) == ["AOTInductor", "broken", "cannot compile"]
+    assert cost.strip() == parts.AOTI.cost
+    assert remedy.strip() == parts.AOTI.remedy
+    assert row.index("cannot") == cost.index(parts.AOTI.cost[0])
+    assert last == "No program can be reduced here: see AOTInductor."
+
+
+@pytest.mark.parametrize("rows", [WORKING, BROKEN])
+def test_json_is_the_same_in_one_object(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rows: list[Row],
+) -> None:
+    code, said = ran(monkeypatch, capsys, rows, "--json")
+    told = json.loads(said)
+    assert told["works"] is (code == 0)
+    assert [row["part"] for row in told["rows"]] == [row.part for row in rows]
+    assert told["rows"][0] == asdict(rows[0])
+
+
+def test_home_folder_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = f"{Path.home()}/env/bin/python"
+    _, said = ran(monkeypatch, capsys, [parts.TORCH.works(python)])
+    assert str(Path.home()) not in said
+    assert "~/env/bin/python" in said
+
+
+def test_interrupt_keeps_the_rows_so_far(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rows() -> Iterator[Row]:
+        yield WORKING[0]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "examine", rows)
+    assert main(["doctor"]) == 4
+    said = capsys.readouterr()
+    assert "PyTorch" in said.out
+    assert said.err == "shrinkfx doctor: interrupted\n"
+
+
+def test_words_behind_the_subcommand_are_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["doctor", "model.pt2"])
+    assert left.value.code == 2
+    assert "usage: shrinkfx doctor" in capsys.readouterr().err
+
+
+def test_no_place_for_temporary_files_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rows() -> Iterator[Row]:
+        raise StorageError("$TMPDIR", "no usable folder", "set TMPDIR")
+        yield
+
+    monkeypatch.setattr(doctor, "examine", rows)
+    assert main(["doctor"]) == 2
+    said = "shrinkfx doctor: $TMPDIR: no usable folder\nset TMPDIR\n"
+    assert capsys.readouterr().err == said

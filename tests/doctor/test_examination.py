@@ -1,0 +1,107 @@
+"""In which order parts are tried, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.doctor import parts, probes
+from shrinkfx.doctor.examination import ESSENTIAL, Trial, works
+from shrinkfx.doctor.parts import Part
+from shrinkfx.errors import SEE_DOCTOR, LoadError, UsageError, WorkerError
+from shrinkfx.protocol.descriptions import Row, Status
+
+PART = Part("engine", "It does not move.", "Buy one.")
+WHEELS = Part("wheels", "It does not roll.", "Buy four.")
+
+
+def raising(error: Exception) -> Callable[[], list[Row]]:
+    def probe() -> list[Row]:
+        raise error
+
+    return probe
+
+
+@pytest.mark.parametrize(
+    ("error", "detail", "remedy"),
+    [
+        (probes.Failed("it smokes"), "it smokes", "Buy one."),
+        (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0", "Buy one."),
+        (UsageError("$TMPDIR is noexec"), "$TMPDIR is noexec", "Buy one."),
+        (
+            LoadError("engine", "is cold", f"warm it\n{SEE_DOCTOR}"),
+            "is cold",
+            "warm it",
+        ),
+        (LoadError("oil", "is cold", SEE_DOCTOR), "oil: is cold", "Buy one."),
+        (
+            WorkerError("the worker died", "one\nterminate called\n"),
+            "the worker died; its last line: terminate called",
+            "Buy one.",
+        ),
+    ],
+)
+def test_what_a_probe_raises_is_a_row(
+    error: Exception, detail: str, remedy: str
+) -> None:
+    (row,) = Trial(PART, raising(error)).rows(())
+    assert row == Row("engine", Status.BROKEN, detail, "It does not move.", remedy)
+
+
+def test_part_is_not_tried_without_what_it_needs() -> None:
+    trial = Trial(PART, raising(AssertionError("tried")), ["fuel", "oil"], [WHEELS])
+    engine, wheels = trial.rows({"fuel"})
+    assert engine == Row("engine", Status.NOT_TRIED, "needs oil, see there")
+    assert wheels == Row("wheels", Status.NOT_TRIED, "needs engine, see there")
+    (broken, untold) = trial.rows({"fuel", "oil"})
+    assert broken.status is Status.BROKEN
+    assert untold == wheels
+
+
+def test_rows_of_other_parts_that_a_probe_tells_are_kept() -> None:
+    told = [PART.works("a V8"), WHEELS.broken("one is flat")]
+    assert Trial(PART, lambda: told, others=[WHEELS]).rows(()) == told
+
+
+def test_essential_parts_make_the_verdict() -> None:
+    rows = [Row(name, Status.WORKS) for name in ESSENTIAL]
+    assert works([*rows, parts.INTERPRETER.broken("no Triton")])
+    assert not works([*rows[1:], parts.AOTI.broken("no")])
+    assert not works(rows[1:])
+
+
+def test_torch_and_what_draws_a_page_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probes, "find_spec", lambda _: None)
+    (torch,) = probes.torch()
+    (page,) = probes.page()
+    assert torch.status is page.status is Status.MISSING
+    assert page.detail == "not installed: igraph, jinja2"
+
+
+def test_tlparse_that_is_not_there_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "find_tlparse", lambda: None)
+    (row,) = probes.tlparse()
+    assert row.status is Status.MISSING
+    assert "pip install tlparse" in row.remedy
+
+
+@pytest.mark.processes
+def test_tool_that_does_not_end_is_killed_with_what_it_started(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    marked: Callable[[], list[int]],
+    survivors: Callable[[], list[str]],
+) -> None:
+    tool = tmp_path / "tlparse"
+    tool.write_text("#!/bin/sh\nsleep 600 &\nsleep 600\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(probes, "find_tlparse", lambda: str(tool))
+    monkeypatch.setattr(probes, "TOOL_S", 0.5)
+    (row,) = Trial(parts.TLPARSE, probes.tlparse).rows(())
+    assert row.status is Status.BROKEN
+    assert row.detail == "it did not end in 0.5 s"
+    assert survivors() == []

@@ -1,0 +1,33 @@
+"""``shrinkfx doctor`` where PyTorch works: each part is really tried."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.broken_environments import ROOT, shrinkfx
+
+WORK = (
+    "PyTorch",
+    "C++ compiler",
+    "worker",
+    "AOTInductor",
+    "verification",
+    "report.html",
+)
+
+
+@pytest.mark.aoti
+@pytest.mark.every_run
+def test_environment_of_the_tests_works(tmp_path: Path) -> None:
+    ran = shrinkfx(tmp_path, {"PYTHONPATH": str(ROOT)}, "doctor", "--json")
+    rows = {row["part"]: row for row in json.loads(ran.stdout)["rows"]}
+    broken = {part: rows[part] for part in WORK if rows[part]["status"] != "works"}
+    assert broken == {}
+    assert ran.returncode == 0
+    assert rows["fast build"]["status"] == "works", rows["fast build"]["detail"]
+    assert rows["guard pages"]["status"] == "works", rows["guard pages"]["detail"]
+    for row in rows.values():
+        untold = row["status"] in ("missing", "broken") and not row["remedy"]
+        assert not untold, row

@@ -1,0 +1,61 @@
+"""Which versions of PyTorch are tested: one place, and what is said of it elsewhere."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.torch_versions import (
+    OLDEST,
+    RANGE,
+    TESTED,
+    how_tested,
+    why_too_old,
+    why_untested,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_package_asks_for_the_oldest_version_and_has_no_upper_bound() -> None:
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert f"torch>={OLDEST}" in told["project"]["dependencies"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/failures.md"])
+def test_page_names_the_tested_versions(page: str) -> None:
+    text = (ROOT / page).read_text()
+    ranges = set(re.findall(r"\b2\.\d\d to 2\.\d\d\b", text))
+    assert ranges == {RANGE}
+    assert re.search(rf"\b{re.escape(OLDEST)}\b", text)
+
+
+@pytest.mark.parametrize("version", ["2.10.1", "2.5.0+cu121", "1.13.1"])
+def test_version_below_the_bound_is_too_old(version: str) -> None:
+    assert why_too_old(version).startswith(f"torch {version} is older than {OLDEST}")
+
+
+@pytest.mark.parametrize("version", ["2.16.0", "2.17.0.dev20261101+cpu", "3.0.0"])
+def test_version_above_the_tested_ones_is_warned_of(version: str) -> None:
+    said = why_untested(version)
+    assert said.startswith(f"torch {version} is newer than the versions shrinkfx is ")
+    assert said.endswith("If something fails, run shrinkfx doctor.")
+    assert why_too_old(version) == ""
+    assert how_tested(version).startswith("not tested")
+
+
+@pytest.mark.parametrize("version", [*(f"{t}.1+cpu" for t in TESTED), "unknown", ""])
+def test_nothing_is_said_against_a_tested_version_or_of_an_unknown_one(
+    version: str,
+) -> None:
+    assert why_untested(version) == why_too_old(version) == ""
+
+
+def test_tested_versions_are_told_from_others() -> None:
+    told = {version: how_tested(version) for version in ("2.13.0", "2.12.1", "2.11.0")}
+    assert told["2.13.0"] == "tested"
+    assert told["2.12.1"] == f"not tested; tested: {RANGE}"
+    assert told["2.11.0"].startswith("tested with CUDA programs only")

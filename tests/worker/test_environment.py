@@ -1,0 +1,102 @@
+"""What a worker tells of its environment, and what it refuses to start without."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from shrinkfx.check.client.server import Server
+from shrinkfx.errors import LoadError
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.descriptions import Row, Status
+from shrinkfx.protocol.tasks import ExportSample
+from shrinkfx.worker.environment import export_sample, inspect
+from shrinkfx.worker.loading.missing import require_triton
+
+
+def rows() -> dict[str, Row]:
+    return {row.part: row for row in inspect().rows}
+
+
+def test_sample_has_two_operators(tmp_path: Path) -> None:
+    path = tmp_path / "sample.pt2"
+    export_sample(ExportSample(str(path)), lambda stage: None)
+    program = torch.export.load(path)
+    calls = [n.target for n in program.graph.nodes if n.op == "call_function"]
+    assert calls == [torch.ops.aten.relu.default, torch.ops.aten.add.Tensor]
+    assert program.example_inputs is not None
+
+
+def test_each_part_is_told_once_and_gpus_as_torch_has_them() -> None:
+    found = rows()
+    assert [*found] == ["Triton", "ptxas", "GPU", "compute-sanitizer"]
+    assert found["GPU"].works is torch.cuda.is_available()
+    for row in found.values():
+        assert bool(row.cost and row.remedy) is not row.works
+
+
+def test_triton_that_is_not_there_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    found = rows()
+    assert found["Triton"].status is Status.MISSING
+    assert found["ptxas"] == Row("ptxas", Status.NOT_TRIED, "needs Triton, see there")
+    with pytest.raises(LoadError, match="Triton: CUDA programs need it, and it cannot"):
+        require_triton()
+
+
+class _NoPtxas:
+    @property
+    def ptxas(self) -> None:
+        raise RuntimeError("Cannot find ptxas")
+
+
+def test_ptxas_that_is_not_found_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = ModuleType("triton")
+    triton.__dict__.update(
+        __version__="3.9.9", knobs=SimpleNamespace(nvidia=_NoPtxas())
+    )
+    monkeypatch.setitem(sys.modules, "triton", triton)
+    found = rows()
+    assert found["Triton"].detail == "3.9.9"
+    assert found["ptxas"].status is Status.MISSING
+    assert found["ptxas"].detail == "RuntimeError: Cannot find ptxas"
+    assert "TRITON_PTXAS_PATH" in found["ptxas"].remedy
+    with pytest.raises(LoadError, match="ptxas: CUDA programs need it: Cannot find"):
+        require_triton()
+
+
+def test_triton_that_does_not_tell_its_assembler_is_no_reason_to_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    triton = ModuleType("triton")
+    triton.__dict__["__version__"] = "4.0"
+    monkeypatch.setitem(sys.modules, "triton", triton)
+    require_triton()
+    assert rows()["ptxas"].works
+
+
+def test_failure_of_code_generation_is_not_put_down_to_the_file(
+    tmp_path: Path,
+) -> None:
+    model, planted = tmp_path / "model.pt2", tmp_path / "planted.py"
+    export_sample(ExportSample(str(model)), lambda stage: None)
+    planted.write_text(
+        "import torch.export\n"
+        "def export(*args, **kwargs): raise TypeError('planted')\n"
+        "torch.export.export = export\n"
+    )
+    with pytest.raises(LoadError) as refused:
+        Server(
+            model=model,
+            preloads=[str(planted)],
+            device="cuda",
+            backend=Backend.INTERPRETER,
+        )
+    said = str(refused.value)
+    assert said.startswith("the worker: cannot start: TypeError: planted")
+    assert "torch.export.load" not in said
+    assert "the output of shrinkfx doctor" in said
