@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils._pytree import tree_leaves
 
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.interpreter.findings import (
@@ -30,6 +29,7 @@ from shrinkfx.worker.interpreter.runtime_stubs import (
     require_no,
 )
 from shrinkfx.worker.model import Inputs, flat_inputs
+from shrinkfx.worker.private_api.graph_api import pytree
 
 _WEIGHTS = {
     InputKind.PARAMETER: "weight",
@@ -190,7 +190,7 @@ def _strides(exported: ExportedProgram) -> dict[str, set[tuple[int, ...]]]:
     """Gather the strides that each operator's results were promised to have."""
     found: dict[str, set[tuple[int, ...]]] = {}
     for node in exported.graph.nodes:
-        for value in tree_leaves(node.meta.get("val")):
+        for value in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(value, torch.Tensor):
                 strides = found.setdefault(f"torch.ops.{node.target}", set())
                 strides |= {tuple(value.stride())} if _is_static(value) else set()

@@ -80,7 +80,7 @@ def _configurations(self: Any) -> Sequence[Any]:
 
 
 def _prepare(self: Any, config: Any, args: Sequence[Any], more: Keywords) -> _Prepared:
-    from torch._inductor.runtime.triton_heuristics import GridExpr
+    from shrinkfx.worker.private_api.cuda_api import GridExpr
 
     meta = self.triton_meta
     signature = dict(meta["signature"])

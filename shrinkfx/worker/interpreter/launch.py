@@ -77,7 +77,7 @@ def launch(
         Report: a fault was found; the program that showed it has ended.
         Unsupported: Triton's interpreter cannot run the kernel, in eager.
     """
-    from triton.runtime import interpreter
+    from shrinkfx.worker.private_api.triton_api import interpreter
 
     function = kernel.rewrite()
     constants = _constants(kernel.fn, signature or {})
@@ -149,7 +149,8 @@ def _run(
 ) -> bool:
     """Run the programs of a grid; of a large one some, which is what it returns."""
     import numpy as np
-    from triton.runtime.interpreter import interpreter_builder
+
+    from shrinkfx.worker.private_api.triton_api import interpreter_builder
 
     assert CHECKER.launch is not None
     name = CHECKER.launch.kernel
@@ -228,7 +229,7 @@ def _converted(
     pointers: Mapping[str, Argument],
 ) -> Any:
     """Make the interpreter's value of an argument, of the declared type."""
-    from triton.runtime import interpreter
+    from shrinkfx.worker.private_api.triton_api import interpreter
 
     declared = signature.get(name, "")
     if type(value) is int and declared in _INTEGERS:
@@ -245,7 +246,8 @@ def _integer(value: int, declared: str) -> Any:
     """Cut an integer down to the declared type, as hardware does."""
     import numpy as np
     import triton.language as tl
-    from triton.runtime.interpreter import TensorHandle
+
+    from shrinkfx.worker.private_api.triton_api import TensorHandle
 
     bits, is_signed = _INTEGERS[declared]
     value &= (1 << bits) - 1
@@ -264,7 +266,7 @@ def interpreted(kernel: Any) -> Any:
 
 @functools.cache
 def _twin(function: Any) -> Any:
-    from triton.runtime.interpreter import InterpretedFunction
+    from shrinkfx.worker.private_api.triton_api import InterpretedFunction
 
     return InterpretedFunction(function)
 

@@ -10,6 +10,7 @@ import torch
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
 from shrinkfx.worker.interpreter.memory_checks.arena import UNWRITTEN, allocate
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.private_api import cuda_api
 
 
 class Contract:
@@ -36,7 +37,7 @@ class Contract:
         if operator != "input":
             CHECKER.roles.name_once(value, f"result of {_short(operator)}")
         try:
-            torch._C._dynamo.guards.assert_size_stride(value, size, stride, operator)
+            cuda_api.assert_size_stride(value, size, stride, operator)
         except AssertionError as error:
             is_aten = operator.startswith("torch.ops.aten.")
             as_on_cpu = value.stride() in self._on_cpu.get(operator, ())

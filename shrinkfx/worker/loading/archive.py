@@ -27,10 +27,8 @@ from typing import Any
 
 import sympy
 import torch
-from torch._export.serde import serialize
 from torch.export import ExportedProgram
 from torch.export.pt2_archive import PT2ArchiveReader
-from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.wording import Flag, Said, Words
@@ -43,6 +41,8 @@ from shrinkfx.worker.loading import (
     script_objects,
 )
 from shrinkfx.worker.loading.refused import REGISTERS_IT, Refused
+from shrinkfx.worker.private_api.archive_api import serialize
+from shrinkfx.worker.private_api.graph_api import pytree
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _FORCE_NOT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"

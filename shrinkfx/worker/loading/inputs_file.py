@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.loading.archive import disarmed, why_unreadable
 from shrinkfx.worker.loading.containers import require_tree
 from shrinkfx.worker.model import Inputs
+from shrinkfx.worker.private_api.graph_api import pytree
 
 
 def read_inputs(path: str) -> tuple[Inputs, Inputs | None]:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import torch
-import torch._inductor
 from torch.export import ExportedProgram
 
 from shrinkfx.protocol.choices import InductorOptions
@@ -27,6 +26,7 @@ from shrinkfx.worker.interpreter.codegen.fake_cuda import (
 from shrinkfx.worker.interpreter.codegen.solved_dims import solved_dims
 from shrinkfx.worker.interpreter.codegen.templates import chosen_untimed
 from shrinkfx.worker.interpreter.findings import Unsupported
+from shrinkfx.worker.private_api import inductor_api
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ _AOTI_OPTIONS: InductorOptions = {
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.package_cpp_only": True,
 }
-_AOTI_COMPILE = torch._inductor.aoti_compile_and_package
+_AOTI_COMPILE = inductor_api.aoti_compile_and_package
 """The real one: a repro is run with another in its place (``repro_script.py``)."""
 
 _NEEDS_DECOMPOSITION = (
@@ -131,7 +131,7 @@ def compile_kernels(
 
 
 def _compile_kernels(wrapper: Any) -> None:
-    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    from shrinkfx.worker.private_api.cuda_api import CachingAutotuner
 
     scope: dict[str, Any] = {}
     try:
@@ -180,9 +180,8 @@ def _tell_ours(error: Exception) -> None:
 def _wrapper_source(
     exported: ExportedProgram, arch: str, options: InductorOptions
 ) -> Wrapper:
-    from torch._inductor import config
-    from torch._inductor.compile_fx import compile_fx
-    from torch._inductor.graph import GraphLowering
+    from shrinkfx.worker.private_api.cuda_api import GraphLowering, compile_fx
+    from shrinkfx.worker.private_api.inductor_api import config
 
     found: list[str] = []
 
@@ -221,8 +220,10 @@ def _run_aoti(
     Returns:
         Where a template was chosen untimed.
     """
-    from torch._inductor.codecache import AotCodeCompiler
-    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+    from shrinkfx.worker.private_api.cuda_api import (
+        AotCodeCompiler,
+        PythonWrapperCodegen,
+    )
 
     def instead(self: Any) -> None:
         at_block(self)

@@ -16,7 +16,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch._inductor
 
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.worker.interpreter.codegen.cuda_device import (
@@ -25,6 +24,7 @@ from shrinkfx.worker.interpreter.codegen.cuda_device import (
     properties,
 )
 from shrinkfx.worker.interpreter.codegen.cuda_guard import register_guard
+from shrinkfx.worker.private_api import cuda_api, graph_api, inductor_api
 
 DEVICE = torch.device("cuda", 0)
 
@@ -58,7 +58,7 @@ def fake_cuda(arch: str = DEFAULT_ARCHITECTURE) -> Iterator[None]:
         _drive_triton(stack, patch, device)
         _forget_answers(stack)
         _keep_tensors_fake(patch)
-        stack.enter_context(torch._inductor.config.patch(dict(known_settings())))
+        stack.enter_context(inductor_api.config.patch(dict(known_settings())))
         yield
 
 
@@ -72,7 +72,7 @@ def _patch(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> No
 
 def _answer_for_torch(patch: Patch, device: SimpleNamespace, arch: str) -> None:
     """Answer what ``torch.cuda`` and Dynamo's device interface are asked."""
-    from torch._dynamo.device_interface import CudaInterface
+    from shrinkfx.worker.private_api.cuda_api import CudaInterface
 
     memory = (device.total_memory, device.total_memory)
     answers: dict[str, Callable[..., Any]] = {
@@ -103,7 +103,7 @@ def _answer_for_torch(patch: Patch, device: SimpleNamespace, arch: str) -> None:
     worker = CudaInterface.Worker
     patch(worker, "get_device_properties", staticmethod(lambda _=None: device))
     patch(worker, "current_device", staticmethod(lambda: 0))
-    patch(torch._C, "_cuda_getCurrentRawStream", lambda _=0: 0)
+    patch(cuda_api.C, "_cuda_getCurrentRawStream", lambda _=0: 0)
     if torch.version.cuda is None:
         _build_as_with_cuda(patch)
 
@@ -121,8 +121,8 @@ def _build_as_with_cuda(patch: Patch) -> None:
 def _drive_triton(
     stack: contextlib.ExitStack, patch: Patch, device: SimpleNamespace
 ) -> None:
-    from torch._inductor.runtime import triton_helpers
-    from triton.runtime import driver
+    from shrinkfx.worker.private_api.cuda_api import triton_helpers
+    from shrinkfx.worker.private_api.triton_api import driver
 
     before = getattr(driver, "_active", None)
     driver.set_active(TritonDriver(device))
@@ -141,7 +141,7 @@ _ASK_THE_DEVICE = (
 
 def _forget_answers(stack: contextlib.ExitStack) -> None:
     """Drop what was cached about devices, now and when this is over."""
-    from torch._inductor.runtime.hints import DeviceProperties
+    from shrinkfx.worker.private_api.cuda_api import DeviceProperties
 
     cached: list[Any] = [DeviceProperties.create]
     for name in _ASK_THE_DEVICE:
@@ -155,22 +155,20 @@ def _forget_answers(stack: contextlib.ExitStack) -> None:
 
 def _keep_tensors_fake(patch: Patch) -> None:
     """Keep what handles FakeTensors on CUDA away from CUDA and from memory."""
-    import torch._inductor.graph
-    import torch._inductor.utils
-    from torch._subclasses import fake_tensor
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from shrinkfx.worker.private_api.cuda_api import fake_tensor
+    from shrinkfx.worker.private_api.graph_api import FakeTensor, FakeTensorMode
 
     patch(FakeTensorMode, "avoid_device_init", property(lambda _: True))
     if hasattr(fake_tensor, "init_gpu_context"):
         patch(fake_tensor, "init_gpu_context", lambda _: None)
-    original = torch._inductor.utils.is_same_tensor
+    original = cuda_api.utils.is_same_tensor
 
     def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
         if isinstance(one, FakeTensor) or isinstance(other, FakeTensor):
             return one is other
         return bool(original(one, other))
 
-    for module in (torch._inductor.utils, torch._inductor.graph):
+    for module in (cuda_api.utils, cuda_api.graph):
         patch(module, "is_same_tensor", is_same)
     # AOTInductor writes constants of up to eight elements into its code.
     for name in ("tolist", "item"):
@@ -191,7 +189,7 @@ def _with_values(method: Callable[[Any], Any], name: str) -> Callable[[Any], Any
     """
 
     def called(fake: Any) -> Any:
-        if not torch._C._dispatch_tls_is_dispatch_key_excluded(_PYTHON):
+        if not cuda_api.is_key_excluded(_PYTHON):
             return method(fake)  # while tracing: what a program reads off data
         real = getattr(fake, _REAL, None)
         if real is None:
@@ -201,7 +199,7 @@ def _with_values(method: Callable[[Any], Any], name: str) -> Callable[[Any], Any
     return called
 
 
-_PYTHON = torch._C.DispatchKey.Python
+_PYTHON = graph_api.DispatchKey.Python
 NO_VALUE = "a FakeTensor is asked for its value"
 _INLINED = 8
 _REAL = "_value_on_cpu"
@@ -209,6 +207,6 @@ _REAL = "_value_on_cpu"
 
 def known_settings() -> InductorOptions:
     """Take those of ``CONFIG`` that this version of Inductor has."""
-    from torch._inductor import config
+    from shrinkfx.worker.private_api.inductor_api import config
 
     return {k: v for k, v in CONFIG.items() if hasattr(config, k)}
