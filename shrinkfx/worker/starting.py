@@ -34,6 +34,7 @@ from shrinkfx.worker.loading.devices import (
 from shrinkfx.worker.loading.load import load, preload
 from shrinkfx.worker.loading.wall import limited_to
 from shrinkfx.worker.preloads.files_used import Witness
+from shrinkfx.worker.private_api import FOR_CUDA_WITHOUT_GPU, NEEDED, OPTIONAL
 from shrinkfx.worker.tasks import Worker
 
 CUDA_ENVIRONMENT = {
@@ -65,6 +66,8 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     environment = _for_cuda(setup) if for_cuda else {}
     for name, value in environment.items():
         os.environ.setdefault(name, value)  # read when CUDA starts
+    for feature in NEEDED:
+        feature.require()
     aoti.warm_up()
     last_words.keep()
     ignored: list[str] = []
@@ -101,7 +104,15 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
         ignored_options=tuple(ignored),
         no_guard_pages=_no_guard_pages(is_on_gpu(setup)),
         cpu_seconds=used_cpu_s(),
+        missing_features=_missing_features(setup),
     )
+
+
+def _missing_features(setup: Setup) -> dict[str, str]:
+    """Say what does not work with this PyTorch, of all that this run may need."""
+    for_cuda = setup.backend == Backend.INTERPRETER
+    used = (*OPTIONAL, *FOR_CUDA_WITHOUT_GPU) if for_cuda else OPTIONAL
+    return {f.name: f"{f.missing}: {f.without}" for f in used if f.missing}
 
 
 def _no_guard_pages(on_gpu: bool) -> str:

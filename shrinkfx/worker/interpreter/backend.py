@@ -50,7 +50,7 @@ from shrinkfx.worker.interpreter.findings import (
 )
 from shrinkfx.worker.interpreter.runtime_stubs import MadeUp
 from shrinkfx.worker.interpreter.switch_on import switch_on
-from shrinkfx.worker.private_api import cuda_api, triton_api
+from shrinkfx.worker.private_api import FOR_CUDA_WITHOUT_GPU
 
 __all__ = [
     "Code",
@@ -70,7 +70,7 @@ __all__ = [
 
 def missing() -> str:
     """Name what running CUDA programs on the CPU lacks here; '' if nothing."""
-    return cuda_api.FEATURE.missing or triton_api.FEATURE.missing
+    return next((f.missing for f in FOR_CUDA_WITHOUT_GPU if f.missing), "")
 
 
 def warm_up() -> None:

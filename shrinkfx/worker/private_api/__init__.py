@@ -6,28 +6,34 @@ takes them from here, as ``build_api.CppBuilder``; nothing is imported before it
 used. Porting to a new PyTorch begins with ``tests/worker/test_private_api.py``.
 """
 
-from __future__ import annotations
-
-import importlib
-
-from shrinkfx.worker.private_api.feature import Feature
-
-MODULES = (
-    "graph_api",
-    "inductor_api",
-    "archive_api",
-    "build_api",
-    "first_lowering_api",
-    "weights_api",
-    "codegen_api",
-    "operator_api",
-    "dump_api",
-    "cuda_api",
-    "triton_api",
+from shrinkfx.worker.private_api import (
+    archive_api,
+    build_api,
+    codegen_api,
+    cuda_api,
+    dump_api,
+    first_lowering_api,
+    graph_api,
+    inductor_api,
+    operator_api,
+    triton_api,
+    weights_api,
 )
 
+NEEDED = (graph_api.FEATURE, inductor_api.FEATURE, archive_api.FEATURE)
+"""Features without which shrinkfx cannot start."""
 
-def features() -> list[Feature]:
-    """List all features, those that shrinkfx cannot do without first."""
-    modules = (importlib.import_module(f"{__name__}.{name}") for name in MODULES)
-    return [module.FEATURE for module in modules]
+OPTIONAL = (
+    build_api.FEATURE,
+    first_lowering_api.FEATURE,
+    weights_api.FEATURE,
+    codegen_api.FEATURE,
+    operator_api.FEATURE,
+    dump_api.FEATURE,
+)
+"""Features that a run falls back from, or does without."""
+
+FOR_CUDA_WITHOUT_GPU = (cuda_api.FEATURE, triton_api.FEATURE)
+"""Features without which a CUDA program is only checked on a GPU."""
+
+FEATURES = (*NEEDED, *OPTIONAL, *FOR_CUDA_WITHOUT_GPU)

@@ -11,19 +11,17 @@ from typing import Any
 
 import torch
 
-from shrinkfx.errors import ShrinkfxError
+from shrinkfx.errors import LoadError
 
 READ_IN = "2.11 to 2.15"
 
 
-class MissingName(ShrinkfxError):
+class MissingName(LoadError):
     """This PyTorch lacks a private name that shrinkfx uses."""
 
     def __init__(self, feature: str, name: str) -> None:
-        super().__init__(
-            f"{feature}: torch {torch.__version__} has no {name}. "
-            "Run `shrinkfx doctor` to see what works with this version."
-        )
+        reason = f"torch {torch.__version__} has no {name}"
+        super().__init__(feature, reason, "run `shrinkfx doctor` to see what works")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +65,16 @@ class Feature:
 
     @functools.cached_property
     def missing(self) -> str:
-        """The first name that this PyTorch lacks, in a sentence; '' if it has all.
+        """The first name that this PyTorch lacks: "torch 2.16.0 has no ..."; or ''.
 
         Texts are not looked for: whoever matches them finds out.
         """
         return next(filter(None, map(self._look_up, self._used())), "")
+
+    def require(self) -> None:
+        """Raise a ``MissingName`` unless this PyTorch has all names."""
+        if self.missing:
+            raise MissingName(self.name, self.missing.partition(" has no ")[2])
 
     def checks(self) -> dict[str, Callable[[], str]]:
         """List a check for each name and text; each returns what is missing, or ''."""
@@ -93,10 +96,10 @@ class Feature:
             for name in rest:
                 found = getattr(found, name)
         except MissingName as error:
-            return str(error)
+            return error.reason
         except AttributeError:
             place = ".".join([self.names[first].replace(":", "."), *rest])
-            return str(MissingName(self.name, place))
+            return MissingName(self.name, place).reason
         return ""
 
     def _find(self, file: str, text: str) -> str:
@@ -104,5 +107,6 @@ class Feature:
         try:
             found = text in path.read_text(errors="replace")
         except OSError:
-            return str(MissingName(self.name, f"file torch/{file}"))
-        return "" if found else str(MissingName(self.name, f"{text!r} in torch/{file}"))
+            return MissingName(self.name, f"file torch/{file}").reason
+        where = f"{text!r} in torch/{file}"
+        return "" if found else MissingName(self.name, where).reason
