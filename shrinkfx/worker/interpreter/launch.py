@@ -85,7 +85,7 @@ def launch(
     for hook in kernel.pre_run_hooks:
         hook(**known)
     name = name or kernel.fn.__name__
-    tensors = {k: v for k, v in known.items() if isinstance(v, torch.Tensor)}
+    tensors = {k: t for k, v in known.items() if (t := tensor_of(v)) is not None}
     pointers = {
         k: Argument.of(k, CHECKER.roles.of(v) or "memory of an operator", v)
         for k, v in tensors.items()
@@ -229,7 +229,9 @@ def _converted(
     pointers: Mapping[str, Argument],
 ) -> Any:
     """Make the interpreter's value of an argument, of the declared type."""
-    from shrinkfx.worker.private_api.triton_api import interpreter
+    import triton.language as tl
+
+    from shrinkfx.worker.private_api.triton_api import TensorHandle, interpreter
 
     declared = signature.get(name, "")
     if type(value) is int and declared in _INTEGERS:
@@ -237,9 +239,19 @@ def _converted(
     if type(value) is bool and declared == "i1":
         value = int(value)
     made = interpreter._implicit_cvt(value)
-    if name in pointers:
-        tag(made.handle, pointers[name])
+    if name not in pointers:
+        return made
+    if declared.startswith("*"):  # whatever the tensor holds, as when compiled
+        kind = tl.str_to_ty(declared, None)
+        made = tl.tensor(TensorHandle(made.handle.data, kind), kind)
+    tag(getattr(made.handle, "base", made.handle), pointers[name])
     return made
+
+
+def tensor_of(value: Any) -> torch.Tensor | None:
+    """Take an argument's tensor: itself, or the one that a TMA descriptor describes."""
+    tensor = getattr(value, "base", None) if hasattr(value, "block_shape") else value
+    return tensor if isinstance(tensor, torch.Tensor) else None
 
 
 def _integer(value: int, declared: str) -> Any:

@@ -58,6 +58,14 @@ FEATURE = Feature(
         "triton_helpers.set_driver_to_gpu",
         "utils.is_same_tensor",
     ),
+    texts={
+        "_inductor/codegen/wrapper.py": (
+            "assert_size_stride = ",
+            "empty_strided_cuda = ",
+            "async_compile.triton(",
+        ),
+        "_inductor/utils.py": ("Topologically Sorted", "Original ATen: ["),
+    },
     without="a failure of a CUDA program is only seen on a GPU",
 )
 

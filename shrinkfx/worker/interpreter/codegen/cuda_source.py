@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from shrinkfx.worker.interpreter.codegen.cuda_program import (
     on_cuda,
 )
 from shrinkfx.worker.interpreter.codegen.fake_cuda import (
+    CONFIG,
     NO_VALUE,
     fake_cuda,
     known_settings,
@@ -38,6 +40,8 @@ _OPTIONS: InductorOptions = {
 _AOTI_OPTIONS: InductorOptions = {
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.package_cpp_only": True,
+    # What is taken is the block that this has AOTInductor run.
+    "triton.autotune_at_compile_time": True,
 }
 _AOTI_COMPILE = inductor_api.aoti_compile_and_package
 """The real one: a repro is run with another in its place (``repro_script.py``)."""
@@ -47,9 +51,11 @@ _NEEDS_DECOMPOSITION = (
     "arguments from the 'CUDA' backend",
     "Found no NVIDIA driver",
 )
-"""``gru_cell`` and ``lstm_cell`` choose an operator that only a GPU can trace."""
+"""``gru_cell`` and ``lstm_cell`` choose an operator that only a GPU can trace or run.
 
+What of them is traced without one differs: the LSTM's in 2.13, the GRU's in 2.15."""
 
+_FUSED_CELL = re.compile(r"_thnn_fused\w+")
 _NEEDS_VALUES = ("dispatch key DispatchKey.CUDA", NO_VALUE)
 
 
@@ -99,7 +105,14 @@ def wrapper_source(
     exported: ExportedProgram, arch: str, options: InductorOptions
 ) -> Wrapper:
     """Generate Inductor's Python wrapper, with its kernels, for a program."""
-    return _with_retry(exported, lambda e: _wrapper_source(e, arch, options))
+
+    def generate(program: ExportedProgram) -> Wrapper:
+        made = _wrapper_source(program, arch, options)
+        if cell := _FUSED_CELL.search(made.text):
+            raise NotImplementedError(f"{cell[0]} does not run on the CPU")
+        return made
+
+    return _with_retry(exported, generate)
 
 
 def tuning_block(
@@ -219,13 +232,20 @@ def _run_aoti(
 
     Returns:
         Where a template was chosen untimed.
+
+    Raises:
+        Unsupported: it has come to no benchmark, not even of no kernel.
     """
     from shrinkfx.worker.private_api.cuda_api import (
         AotCodeCompiler,
         PythonWrapperCodegen,
     )
 
+    reached = False
+
     def instead(self: Any) -> None:
+        nonlocal reached
+        reached = True
         at_block(self)
         raise _Done
 
@@ -250,6 +270,8 @@ def _run_aoti(
             package_path=str(folder / "never.pt2"),
             inductor_configs={**_settings(options), **_AOTI_OPTIONS},
         )
+    if not reached:
+        raise Unsupported("AOTInductor has not come to where it times its kernels")
     return tuple(untried)
 
 
@@ -260,5 +282,7 @@ def _settings(options: InductorOptions) -> InductorOptions:
 
 def overridden(options: InductorOptions) -> list[str]:
     """List the user's options that are not as chosen while code is generated here."""
-    used = _settings(options)
-    return sorted(name for name, value in options.items() if used[name] != value)
+    fixed = {**CONFIG, **_OPTIONS, **_AOTI_OPTIONS}
+    return sorted(
+        name for name in options if fixed.get(name, options[name]) != options[name]
+    )

@@ -1,6 +1,6 @@
 """Have Inductor and AOTInductor generate CUDA code where there is no GPU.
 
-Each patch is of something that PyTorch 2.11 or 2.13 (Triton 3.6 or 3.7) asks a
+Each patch is of something that PyTorch 2.11 to 2.15 (Triton 3.6 to 3.9) asks a
 device for. What a version does not have is left alone.
 """
 
@@ -29,9 +29,11 @@ from shrinkfx.worker.private_api import cuda_api, graph_api, inductor_api
 DEVICE = torch.device("cuda", 0)
 
 CONFIG: InductorOptions = {
+    "alignment_asserts_inputs": False,  # 2.15; of copies of the inputs, all aligned
     "autotune_in_subproc": False,
-    "benchmark_epilogue_fusion": False,
+    "benchmark_epilogue_fusion": False,  # before 2.15
     "benchmark_fusion": False,
+    "benchmark_template_fusion": False,  # 2.15
     "compile_threads": 1,
     "fx_graph_cache": False,
     "joint_graph_constant_folding": False,  # runs on the device
@@ -41,6 +43,9 @@ CONFIG: InductorOptions = {
     "use_static_triton_launcher": False,  # 2.13
 }
 """Inductor's settings under which it generates code and touches no device."""
+
+_NEWER_NAMES = {"benchmark_epilogue_fusion": "benchmark_template_fusion"}
+"""By the older name: looking at it warns where there is the newer one."""
 
 
 @contextlib.contextmanager
@@ -206,7 +211,11 @@ _REAL = "_value_on_cpu"
 
 
 def known_settings() -> InductorOptions:
-    """Take those of ``CONFIG`` that this version of Inductor has."""
+    """Take those of ``CONFIG`` that this version of Inductor has, by one name each."""
     from shrinkfx.worker.private_api.inductor_api import config
 
-    return {k: v for k, v in CONFIG.items() if hasattr(config, k)}
+    def is_known(name: str) -> bool:
+        renamed = hasattr(config, _NEWER_NAMES.get(name, ""))
+        return not renamed and hasattr(config, name)
+
+    return {name: value for name, value in CONFIG.items() if is_known(name)}
