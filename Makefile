@@ -8,6 +8,8 @@
 #                 programs (an hour and a half), and every model of tests/models/
 # make coverage   which lines of shrinkfx, but for the worker, the tests of make quick run
 # make reference  write the tables of options in docs/reference.md anew
+# make test-versions  a short, real selection with each supported pair of PyTorch and
+#                 Python; 5 GB and some ten minutes a pair; the table in docs/versions.md
 # make test-torch211  the tests of CUDA without a GPU, with torch 2.11 and triton 3.6
 # make gpu    on a GPU, in eight minutes: tests/cuda, who sees each case of repros/cuda_*,
 #             the seconds of a check; with the torch that $(PYTHON) has, nothing installed
@@ -17,8 +19,8 @@ BIN := .venv/bin
 CASE ?= assert_roll_bound
 QUICK := --without-torch -m "not slow and not processes" --hypothesis-profile quick
 
-.PHONY: demo quick test fast aoti test-all coverage test-torch211 gpu lint reference \
-	clean
+.PHONY: demo quick test fast aoti test-all coverage test-versions test-torch211 gpu \
+	lint reference clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -71,6 +73,9 @@ test-all: .venv/models lint
 coverage: .venv/installed
 	$(BIN)/python -m pytest -n 2 $(QUICK) --cov --cov-report term
 
+test-versions:
+	$(PYTHON) tests/versions.py
+
 # What `make test` runs, with the oldest PyTorch: an environment of its own, with gigabytes
 # of CUDA. No GPU is needed; that there is none is part of what it tries.
 test-torch211:
@@ -90,4 +95,4 @@ reference: .venv/installed
 	$(BIN)/python -m shrinkfx.cli.reference docs/reference.md
 
 clean:
-	rm -rf .venv .venv211 demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv211 .venv-versions demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache

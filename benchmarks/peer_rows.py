@@ -205,8 +205,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             axes.plot(*zip(*points, strict=True), color="lightgrey", zorder=1)
     for tool, colour in (("shrinkfx", "tab:blue"), ("pytorch", "tab:orange")):
         ends = [getattr(row, tool) for row in rows]
-        there = [e for e in ends if e.operators is not None]
-        seconds, left = [e.total for e in there], [e.operators for e in there]
+        points = [(e.total, e.operators) for e in ends if e.operators is not None]
+        seconds, left = [s for s, _ in points], [n for _, n in points]
         axes.scatter(seconds, left, label=tool, color=colour, zorder=2)
     axes.set(xlabel="CPU-seconds", ylabel="operators left", xscale="log", yscale="log")
     axes.legend()

@@ -173,6 +173,7 @@ ALLOWED = {
 """What each room may import besides itself."""
 
 IN_THE_WORKER = [
+    {"private_api"},
     {"__init__", "model", "weights", "build_cache"},
     {"native"},
     {"forkserver", "cpu_memory", "cuda_memory", "sizes"},
@@ -240,6 +241,56 @@ def test_rooms_of_the_worker_import_from_below(path: Path) -> None:
         parts = name.split(".")
         if parts[:2] == ["shrinkfx", "worker"] and parts[2] != here:
             assert floors[parts[2]] < floors[here], f"{path} imports {name}"
+
+
+PASTED = "its text becomes part of a repro, which must run without shrinkfx"
+PRIVATE_ELSEWHERE = {
+    "explaining.kernel_checks": PASTED,
+    "interpreter.emulation.assembly": PASTED,
+    "interpreter.emulation.libdevice": PASTED,
+    "interpreter.emulation.logic": PASTED,
+    "intake.watching.origins": "it runs in a user's script, which has no shrinkfx",
+}
+"""Modules of the worker that use private names themselves, and why they must."""
+
+_TRITON_INSIDE = ("triton.runtime", "triton.backends", "triton.compiler")
+
+
+def private_names(text: str) -> set[str]:
+    """Find names of PyTorch and Triton that these do not promise to keep."""
+    used = set(imports(text))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            used.add(ast.unparse(node))
+    inner = re.compile(r"(torch|triton)\.([\w.]+\.)?_[a-zA-Z][\w.]*")
+    return {n for n in used if inner.fullmatch(n) or n.startswith(_TRITON_INSIDE)}
+
+
+@pytest.mark.parametrize("path", WORKER, ids=lambda p: str(p.relative_to(ROOT)))
+def test_private_names_of_pytorch_stand_in_one_package(path: Path) -> None:
+    """Porting to another PyTorch is reading that package."""
+    module = dotted(path).removeprefix("shrinkfx.worker.")
+    found = private_names(path.read_text())
+    if module.startswith("private_api."):
+        return
+    if module in PRIVATE_ELSEWHERE:
+        assert found, f"{module} uses none: take it off the list"
+    else:
+        assert not found, f"{path}: take them from shrinkfx.worker.private_api"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "from torch._inductor import config",
+        "import torch\ntorch._C._dispatch_dump('x')",
+        "from torch.utils import _pytree as pytree",
+        "def f():\n    from triton.runtime import interpreter",
+    ],
+)
+def test_a_private_name_is_found(planted: str) -> None:
+    assert private_names(planted)
+    assert not private_names("import torch\ntorch.__version__, torch.fx.Graph")
 
 
 def dotted(path: Path) -> str:

@@ -19,7 +19,7 @@ from shrinkfx.protocol.descriptions import Row
 SCHEMA = 1
 """Of the JSON object: one more where a key is gone, or means something else."""
 
-_PART, _STATUS = 20, 11
+_PART, _STATUS = 36, 11
 """Widths of columns."""
 
 _DESCRIPTION = """\

@@ -37,7 +37,8 @@ _BOUNDS = re.compile(
     r"index out of bounds|index \S+ is out of bounds|device-side assert"
 )
 _LAYOUT = re.compile(
-    r"expected (?:size \d+==\d+|ndim \d+ but got)[^\n]*\nError in op: (\S+)"
+    r"expected (?:size \d+==\d+|(?:ndim|dtype) \S+ but got)[^\n]*"
+    r"\nError in op: (\S+)"
 )
 _ASSERTION = re.compile(
     r"^[^\n]*(?:AOTI_TORCH_CHECK|Runtime assertion|Assertion [`'\"]?[^\n]*failed"

@@ -230,6 +230,7 @@ class RunRecord:
     Attributes:
         command: the command line that began it, without paths of this machine.
         versions: of what the failure was seen with.
+        missing_features: what this PyTorch lacks, and what that costs, by feature.
         suspects: operators that it may come from, the surest first.
         cause: what is known of the result's, in sentences.
         left: what of the user's model is left in the repro.
@@ -239,6 +240,7 @@ class RunRecord:
     programs: Programs
     command: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    missing_features: Mapping[str, str] = field(default_factory=dict)
     conditions: Conditions = field(default_factory=Conditions)
     other_causes: OtherCauses = field(default_factory=OtherCauses)
     suspects: Sequence[Suspect] = ()

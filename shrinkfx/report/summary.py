@@ -90,6 +90,7 @@ def summarise(record: RunRecord) -> dict[str, Any]:
         "left_of_model": asdict(record.left),
         **_of_repro(record.verified),
         "versions": {"shrinkfx": __version__, **record.versions},
+        "missing_features": dict(record.missing_features),
     }
 
 

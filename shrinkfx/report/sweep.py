@@ -85,10 +85,11 @@ def draw(
     for answer, colour in _COLOURS.items():
         shown = [_at(p.sizes, axes_of) for p in points if p.answer == answer]
         if shown:
-            columns = list(zip(*shown, strict=True))
-            axes.scatter(*columns, s=14, color=colour, label=answer, linewidths=0)
+            xs, ys = zip(*shown, strict=True)
+            axes.scatter(xs, ys, s=14, color=colour, label=answer, linewidths=0)
     for sizes in marks:
-        axes.scatter(*_at(sizes, axes_of), s=90, facecolors="none", edgecolors="black")
+        x, y = _at(sizes, axes_of)
+        axes.scatter(x, y, s=90, facecolors="none", edgecolors="black")
     axes.set_xscale("symlog", base=2)
     axes.set_xlabel(names[axes_of[0]])
     if len(axes_of) == 2:

@@ -72,6 +72,8 @@ def _describe_original(
     causes = replace(described.other_causes, examined=examined)
     weights = place_of_weights(build, described.skeleton)
     client = client.with_options(weights=weights)
+    for name, reason in server.ready.missing_features.items():
+        context.note(f"{name}: {reason}")
     if ignored := server.ready.ignored_options:
         causes = causes.with_warning(_IGNORED.format(", ".join(ignored)))
         context.note(causes.warnings[-1])

@@ -69,6 +69,7 @@ def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunR
         Programs(subject.before, subject.before, cut=subject.whole.cost[0]),
         command=_command(options),
         versions=server.ready.versions,
+        missing_features=server.ready.missing_features,
         conditions=Conditions(
             environment=_environment(server, options, checks),
             inductor={**options.inductor, **checks.inductor},

@@ -17,6 +17,7 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Done
 from shrinkfx.protocol.descriptions import Inspected, Row, Status
 from shrinkfx.protocol.tasks import ExportSample
+from shrinkfx.torch_versions import RANGE
 from shrinkfx.worker.cuda_memory import sanitizer
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.loading import gpus
@@ -26,6 +27,8 @@ from shrinkfx.worker.loading.missing import (
     in_short,
     triton_version,
 )
+from shrinkfx.worker.private_api import FEATURES
+from shrinkfx.worker.private_api.feature import Feature
 
 
 class _Sample(torch.nn.Module):
@@ -47,8 +50,19 @@ def export_sample(task: ExportSample, note: Note) -> Done:
 def inspect() -> Inspected:
     """List the parts that can be told without a program."""
     triton = _triton()
-    ptxas = _ptxas(triton)
-    return Inspected((triton, ptxas, _gpu(), _compute_sanitizer()))
+    others = _ptxas(triton), _gpu(), _compute_sanitizer()
+    return Inspected((triton, *others, *map(_names_of, FEATURES)))
+
+
+def _names_of(feature: Feature) -> Row:
+    """Tell whether this PyTorch has the private names that a feature uses."""
+    part = f"names: {feature.name}"
+    if not feature.missing:
+        return Row(part, Status.WORKS, "this PyTorch has all that it uses")
+    remedy = f"Install torch {RANGE}."
+    return Row(
+        part, Status.MISSING, feature.missing, _sentence(feature.without), remedy
+    )
 
 
 def _tool(

@@ -8,7 +8,8 @@ from typing import Any
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
-from torch.utils import _pytree as pytree
+
+from shrinkfx.worker.private_api.graph_api import pytree
 
 MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION})
 """Kinds of outputs that are written back instead of returned; they come first."""

@@ -37,6 +37,7 @@ from shrinkfx.worker.loading.missing import advice_on, in_short, require_triton
 from shrinkfx.worker.loading.wall import limited_to
 from shrinkfx.worker.model import Program
 from shrinkfx.worker.preloads.files_used import Witness
+from shrinkfx.worker.private_api import FOR_CUDA_WITHOUT_GPU, NEEDED, OPTIONAL
 from shrinkfx.worker.tasks import Worker
 
 CUDA_ENVIRONMENT = {
@@ -68,6 +69,8 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     environment = _for_cuda(setup) if for_cuda else {}
     for name, value in environment.items():
         os.environ.setdefault(name, value)  # read when CUDA starts
+    for feature in NEEDED:
+        feature.require()
     if for_cuda:
         require_triton()
     aoti.warm_up()
@@ -105,7 +108,15 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
         ignored_options=tuple(ignored),
         no_guard_pages=_no_guard_pages(is_on_gpu(setup)),
         cpu_seconds=used_cpu_s(),
+        missing_features=_missing_features(setup),
     )
+
+
+def _missing_features(setup: Setup) -> dict[str, str]:
+    """Say what does not work with this PyTorch, of all that this run may need."""
+    for_cuda = setup.backend == Backend.INTERPRETER
+    used = (*OPTIONAL, *FOR_CUDA_WITHOUT_GPU) if for_cuda else OPTIONAL
+    return {f.name: f"{f.missing}: {f.without}" for f in used if f.missing}
 
 
 def _loaded(setup: Setup) -> Program:

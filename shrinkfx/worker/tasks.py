@@ -81,7 +81,6 @@ from shrinkfx.worker.graph.describe import (
 )
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.held import SKELETON, Held
-from shrinkfx.worker.intake.runnable import export_runnable, run_runnable
 from shrinkfx.worker.intake.tables import own_entries
 from shrinkfx.worker.listing.fit import fit_rewrites
 from shrinkfx.worker.operators.custom import custom_operators
@@ -165,8 +164,12 @@ class Worker(Held):
             case RunPreload() as task:
                 return self._register(task, note, folder)
             case ExportRunnable() as task:
+                from shrinkfx.worker.intake.runnable import export_runnable
+
                 return export_runnable(task, note, folder)
             case RunRunnable() as task:
+                from shrinkfx.worker.intake.runnable import run_runnable
+
                 return run_runnable(task, note, folder)
             case RunScript() as task:
                 return run_script(task, self.setup, options, note, folder)

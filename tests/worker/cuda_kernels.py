@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import resource
 from dataclasses import asdict
 from typing import Any
@@ -51,6 +52,17 @@ def by_blocks(x, y, rows, columns, height: tl.constexpr, checked: tl.constexpr):
 
 
 @triton.jit
+def by_descriptor(x, y, rows, columns, height: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [rows, columns], [columns, 1], [height, 16])
+    tl.store(y + tl.arange(0, height), tl.sum(source.load([0, 0]), 1))
+
+
+@triton.jit
+def described(source, y, height: tl.constexpr):
+    tl.store(y + tl.arange(0, height), tl.sum(source.load([0, 0]), 1))
+
+
+@triton.jit
 def counted(x, y, block: tl.constexpr):
     at = tl.load(x + tl.arange(0, block))
     tl.atomic_add(y + at, 1)
@@ -69,6 +81,13 @@ def by_logic(x, y, count, block: tl.constexpr, wrong: tl.constexpr):
     if wrong and block > 1:
         mask = not (i > count or i < 0)
     tl.store(y + i, tl.load(x + i, mask), i < count)
+
+
+@triton.jit
+def by_chain(x, y, count, block: tl.constexpr):
+    i = tl.arange(0, block) - 4
+    mask = 0 <= i < count
+    tl.store(y + i, tl.load(x + i, mask), mask)
 
 
 @triton.jit
@@ -118,7 +137,7 @@ def does_not_wrap() -> Any:
 def _blocks(checked: int) -> Any:
     x, y = torch.ones(5, 10), allocate((8,), (1,), torch.float32)
     found = _launch(by_blocks, (1,), x, y, 5, 10, height=8, checked=checked)
-    assert found or y.tolist() == [10.0] * 5 + [0.0] * 3
+    assert found or CHECKER.unseen or y.tolist() == [10.0] * 5 + [0.0] * 3
     return found
 
 
@@ -128,6 +147,50 @@ def block_pointer() -> Any:
 
 def block_pointer_unchecked() -> Any:
     return _blocks(0)
+
+
+SUMS = [12.0] * 5 + [0.0] * 3
+
+
+def _side_by_side() -> tuple[torch.Tensor, torch.Tensor]:
+    """Make two tensors, one behind the other in memory: an overrun of x hits y."""
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    x = torch.frombuffer(memory, dtype=torch.float32, count=60).view(5, 12).fill_(1.0)
+    y = torch.frombuffer(memory, dtype=torch.float32, count=60, offset=4 * 60)
+    return x, y
+
+
+def _described(rows: int) -> Any:
+    x, y = _side_by_side()
+    found = _launch(by_descriptor, (1,), x, y, rows, 12, height=8)
+    assert found or y[:8].tolist() == SUMS
+    return found
+
+
+def descriptor() -> Any:
+    return _described(5)
+
+
+def descriptor_too_long() -> Any:
+    return _described(6)
+
+
+def _described_outside(rows: int) -> Any:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    x, y = _side_by_side()
+    source = TensorDescriptor(x, [rows, 12], [12, 1], [8, 16])
+    found = _launch(described, (1,), source, y, height=8)
+    assert found or y[:8].tolist() == SUMS
+    return found
+
+
+def descriptor_of_host() -> Any:
+    return _described_outside(5)
+
+
+def descriptor_of_host_too_long() -> Any:
+    return _described_outside(6)
 
 
 def _by_logic(wrong: int) -> Any:
@@ -143,6 +206,15 @@ def logic() -> Any:
 
 def wrong_logic() -> Any:
     return _by_logic(1)
+
+
+def chain() -> Any:
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):
+        return []  # no kernel with a chain compiles
+    x, y = torch.arange(1.0, 11.0), allocate((10,), (1,), torch.float32)
+    found = _launch(by_chain, (1,), x, y, 10, block=16)
+    assert found or torch.equal(x, y)
+    return found
 
 
 def atomics() -> Any:

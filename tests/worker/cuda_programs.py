@@ -154,6 +154,10 @@ HEALTHY: dict[str, Callable[[], Case]] = {
     "recurrent": lambda: Case(
         Calls(lambda self, x: self.cell(x), cell=nn.GRUCell(8, 6)), (torch.randn(3, 8),)
     ),
+    "recurrent_with_state": lambda: Case(
+        Calls(lambda self, x: self.cell(x), cell=nn.LSTMCell(8, 6)),
+        (torch.randn(3, 8),),
+    ),
     "convolution": lambda: Case(
         Calls(lambda self, x: self.conv(x).relu() + 1, conv=nn.Conv2d(3, 5, 3)),
         (torch.randn(2, 3, 9, 9),),
@@ -324,6 +328,16 @@ def _(x: Tensor) -> Tensor:
     return torch.empty(x.shape)  # no device, and a row too many
 
 
+@torch.library.custom_op("planted_cuda::rounded", mutates_args=())
+def rounded(x: Tensor) -> Tensor:
+    return x.half()
+
+
+@rounded.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)  # not of half the precision
+
+
 @torch.library.custom_op("planted_cuda::shifted", mutates_args=())
 def shifted(x: Tensor) -> Tensor:
     base = x.new_empty(x.numel() + 1)
@@ -382,12 +396,18 @@ PLANTED: dict[str, Callable[[], Case]] = {
     "other_strides": lambda: Case(
         Calls(lambda self, x: x + 1), (torch.randn(8, 8),), run=(torch.randn(8, 8).T,)
     ),
+    "second_with_other_strides": lambda: Case(
+        Calls(lambda self, x, y: x + y),
+        (torch.randn(8, 8), torch.randn(8, 8)),
+        run=(torch.randn(8, 8), torch.randn(8, 8).T),
+    ),
     "bad_index": lambda: Case(
         Calls(lambda self, *xs: _chosen(*xs)),
         (torch.randn(10, 3), torch.tensor([1, 2])),
         run=(torch.randn(10, 3), torch.tensor([1, 12])),
     ),
     "lying_operator": lambda: of(lambda x: lies(x) * 2, torch.randn(33, 32)),
+    "lying_dtype": lambda: of(lambda x: rounded(x) * 2, torch.randn(33, 32)),
     "masked": lambda: of(lambda x: copy_masked(x.relu()) * 2, torch.randn(100)),
     "unmasked": lambda: of(lambda x: copy_unmasked(x.relu()) * 2, torch.randn(100)),
     "autotuned": lambda: of(lambda x: copy_tuned(x) * 2, torch.randn(100)),

@@ -193,8 +193,8 @@ class DependsOnData(nn.Module):
         chosen = x[rows, columns]
         kept = x.masked_select(x > 0.5).exp()
         count = times.sum().item()
-        torch._check(count > 0)  # type: ignore[no-untyped-call]
-        torch._check(count <= 64)  # type: ignore[no-untyped-call]
+        torch._check(count > 0)
+        torch._check(count <= 64)
         more = torch.arange(count, dtype=x.dtype).sin()
         repeated = x.repeat_interleave(times, 0).cumsum(0)
         sums = torch.stack([chosen.sum(), kept.sum(), more.sum(), repeated.mean()])

@@ -21,6 +21,7 @@ from shrinkfx.protocol.files import KernelRun, Left
 from shrinkfx.worker.explaining.kernel_alone import keeping_launches
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.backend import Code, Probe, Report, Unsupported
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 
 
 def main() -> None:
@@ -49,7 +50,8 @@ def _answer(words: list[str]) -> dict[str, Any]:
             import cuda_kernels
 
             cuda_kernels.start()
-            return {"findings": getattr(cuda_kernels, words[1])()}
+            found = getattr(cuda_kernels, words[1])()
+            return {"findings": found, "unseen": CHECKER.unseen}
         if words[0] == "healthy":
             return _healthy(*words[1:])
         if words[0] == "alone":

@@ -306,7 +306,7 @@ def sizes(d: Draft) -> bool:
         lambda x: torch.full((x.shape[0], 2), 0.5),
         lambda x: x[: x.shape[0] // 2],
         lambda x: x / x.shape[0] ** 0.5,
-        lambda x: x.new_zeros(torch.sym_max(x.shape[0], 3), 2),  # type: ignore[no-untyped-call]
+        lambda x: x.new_zeros(torch.sym_max(x.shape[0], 3), 2),
         lambda x: x.reshape(x.shape[0] * x.shape[-1], -1),
         lambda x: x.sum() / x.numel(),
     ]
@@ -349,8 +349,8 @@ def data_dependent(d: Draft) -> bool:
 
 def _counted(x: Tensor) -> Tensor:
     n: Any = (x > 0).sum().item()
-    torch._check(n >= 0)  # type: ignore[no-untyped-call]
-    torch._check(n <= 1000)  # type: ignore[no-untyped-call]
+    torch._check(n >= 0)
+    torch._check(n <= 1000)
     return torch.ones(n, 2)
 
 

@@ -16,7 +16,7 @@ class Sizes(nn.Module):
     """Operators, two of them in branches, and arithmetic on sizes."""
 
     def forward(self, x: Tensor) -> Tensor:
-        half = torch.sym_max(x.numel() // 2, x.shape[0])  # type: ignore[no-untyped-call]
+        half = torch.sym_max(x.numel() // 2, x.shape[0])
         y = torch.cond(x.shape[0] > 4, torch.sin, torch.cos, (x,))
         first: Tensor = (y.view(x.numel()) * half).chunk(2)[0]
         return first

@@ -21,7 +21,7 @@ from shrinkfx.worker.printing.module import export_source
 
 class Short(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        torch._check(x.shape[0] <= 16)  # type: ignore[no-untyped-call]
+        torch._check(x.shape[0] <= 16)
         return x.relu() + 1
 
 

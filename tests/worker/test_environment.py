@@ -14,8 +14,12 @@ from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.descriptions import Row, Status
 from shrinkfx.protocol.tasks import ExportSample
+from shrinkfx.torch_versions import RANGE
+from shrinkfx.worker import environment
 from shrinkfx.worker.environment import export_sample, inspect
 from shrinkfx.worker.loading.missing import require_triton
+from shrinkfx.worker.private_api import FEATURES
+from shrinkfx.worker.private_api.feature import Feature
 
 
 def rows() -> dict[str, Row]:
@@ -33,10 +37,22 @@ def test_sample_has_two_operators(tmp_path: Path) -> None:
 
 def test_each_part_is_told_once_and_gpus_as_torch_has_them() -> None:
     found = rows()
-    assert [*found] == ["Triton", "ptxas", "GPU", "compute-sanitizer"]
+    names = [f"names: {feature.name}" for feature in FEATURES]
+    assert [*found] == ["Triton", "ptxas", "GPU", "compute-sanitizer", *names]
+    assert all(found[name].works for name in names)
     assert found["GPU"].works is torch.cuda.is_available()
     for row in found.values():
         assert bool(row.cost and row.remedy) is not row.works
+
+
+def test_feature_without_its_names_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    feature = Feature("engine", {"gone": "torch:gone_now"}, without="it does not move")
+    monkeypatch.setattr(environment, "FEATURES", (feature,))
+    row = rows()["names: engine"]
+    assert row.status is Status.MISSING
+    assert row.detail.endswith("has no torch.gone_now")
+    assert row.cost == "It does not move."
+    assert row.remedy == f"Install torch {RANGE}."
 
 
 def test_triton_that_is_not_there_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ HEALTHY = [
     "buffer",
     "attention",
     "recurrent",
+    "recurrent_with_state",
     "convolution",
     "expanded_input",
     "small_constant",
@@ -151,6 +152,23 @@ def test_lying_operator_leads_the_next_kernel_astray(ask: Ask) -> None:
     assert loaded["role"] == "result of planted_cuda.lies.default"
     assert (loaded["offset"], loaded["elements"]) == (1024, 1024)
     assert classified(seen["message"], "run").kind is Kind.IMA
+
+
+def test_operator_of_another_dtype_is_found_where_that_ends(ask: Ask) -> None:
+    """A kernel reads what it was compiled for, float32, and not what is there."""
+    loaded = ask("lying_dtype")["findings"][0]
+    assert (loaded["fault"], loaded["item_bytes"]) == ("load", 4)
+    assert loaded["role"] == "result of planted_cuda.rounded.default"
+    assert (loaded["offset"], loaded["elements"]) == (528, 528)
+
+
+def test_operator_of_another_dtype_breaks_its_contract(ask: Ask) -> None:
+    seen = ask("lying_dtype", "contract")
+    if "assert_tensor_metadata" not in seen["wrapper"]:
+        pytest.skip("Inductor checks dtypes since torch 2.14")
+    assert seen["findings"][0]["message"].startswith("expected dtype torch.float32 but")
+    signature = classified(seen["message"], "run")
+    assert signature.detail == "layout of torch.ops.planted_cuda.rounded.default"
 
 
 @pytest.mark.parametrize("probe", ["real", "hints"])
@@ -329,8 +347,9 @@ def test_number_that_a_program_holds_needs_no_gpu(ask: Ask) -> None:
     assert ask("number_off_data", "hints")["findings"] == []
 
 
-def test_input_with_other_strides_breaks_the_contract(ask: Ask) -> None:
-    (finding,) = ask("other_strides", "contract")["findings"]
+@pytest.mark.parametrize("name", ["other_strides", "second_with_other_strides"])
+def test_input_with_other_strides_breaks_the_contract(ask: Ask, name: str) -> None:
+    (finding,) = ask(name, "contract")["findings"]
     assert (finding["fault"], finding["role"]) == ("layout", "input")
     assert "Error in op: input" in finding["message"]
 
@@ -354,19 +373,43 @@ def test_code_is_generated_for_the_architecture(ask: Ask, arch: str, cc: int) ->
     [
         ("wraps", ["load", "store"]),
         ("does_not_wrap", []),
-        ("block_pointer", []),
-        ("block_pointer_unchecked", ["load"]),
+        ("descriptor", []),
+        ("descriptor_too_long", ["load"]),
+        ("descriptor_of_host", []),
+        ("descriptor_of_host_too_long", ["load"]),
         ("atomics", ["atomic"]),
         ("either", []),
         ("own_reduction", []),
         ("logic", []),
         ("wrong_logic", ["load"]),
+        ("chain", []),
         ("global_constant", []),
         ("quiet", []),
     ],
 )
 def test_kernels_launched_by_hand(ask: Ask, name: str, faults: list[str]) -> None:
     assert [f["fault"] for f in ask("kernel", name, "-")["findings"]] == faults
+
+
+@pytest.mark.parametrize(
+    ("name", "faults"), [("block_pointer", []), ("block_pointer_unchecked", ["load"])]
+)
+def test_block_pointers_are_followed(ask: Ask, name: str, faults: list[str]) -> None:
+    answer = ask("kernel", name, "-")
+    if answer["unseen"]:  # Triton has none since 3.9
+        (unseen,) = answer["unseen"]
+        assert "Block pointers have been removed" in unseen
+        pytest.skip(unseen)
+    assert [f["fault"] for f in answer["findings"]] == faults
+
+
+@pytest.mark.parametrize("name", ["too_long", "of_host_too_long"])
+def test_descriptor_of_more_than_its_tensor_is_seen_beside_another(
+    ask: Ask, name: str
+) -> None:
+    """The overrun stays inside of the next tensor, which another argument is."""
+    loaded = ask("kernel", f"descriptor_{name}", "-")["findings"][0]
+    assert (loaded["offset"], loaded["elements"], loaded["lanes"]) == (60, 60, 12)
 
 
 def test_wrapped_index_points_before_its_argument(ask: Ask) -> None:

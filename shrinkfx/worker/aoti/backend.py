@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import shutil
 import subprocess
@@ -13,9 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch._inductor.codecache  # settles where precompiled headers lie
-from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import SEE_DOCTOR, LoadError
@@ -27,15 +23,14 @@ from shrinkfx.worker.aoti.instruction_sets import asked_once
 from shrinkfx.worker.aoti.shared_objects import SharedObjects
 from shrinkfx.worker.disk_space import require_space_for_weights
 from shrinkfx.worker.loading.devices import gpu_of
-
-_NEEDED = ("codegen.cpp_wrapper_cpu", "compile_fx", "package", "select_algorithm")
-"""Of Inductor's modules."""
+from shrinkfx.worker.private_api import inductor_api
+from shrinkfx.worker.private_api.inductor_api import default_cache_dir
 
 
 def import_inductor() -> None:
     """Import what compiles and loads, all that needs no compiler."""
-    for name in _NEEDED:
-        importlib.import_module(f"torch._inductor.{name}")
+    for name in ("cpp_wrapper_cpu", "compile_fx", "package", "select_algorithm"):
+        inductor_api.FEATURE.resolve(name)
 
 
 def warm_up() -> None:
@@ -48,13 +43,12 @@ def warm_up() -> None:
     Raises:
         LoadError: there is no C++ compiler, or another process keeps us from asking.
     """
-    import torch._inductor.cpu_vec_isa
-    from torch._inductor.exc import InvalidCxxCompiler
+    from shrinkfx.worker.private_api.inductor_api import InvalidCxxCompiler
 
     import_inductor()
     try:
         with asked_once():
-            torch._inductor.cpu_vec_isa.pick_vec_isa()
+            inductor_api.cpu_vec_isa.pick_vec_isa()
     except TimeoutError as error:  # of a lock in Inductor's cache, after ten minutes
         advice = (
             "another process holds that lock: if it was stopped, have it go on or end "
@@ -68,7 +62,7 @@ def warm_up() -> None:
 
 def compiler_version() -> str:
     """Ask the C++ compiler that Inductor uses for its version, such as 12.2.0."""
-    from torch._inductor.cpp_builder import get_cpp_compiler
+    from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
 
     command = [get_cpp_compiler(), "-dumpfullversion"]
     try:
@@ -86,7 +80,7 @@ def build(exported: ExportedProgram, folder: Path, options: InductorOptions) -> 
     """
     os.environ[_CACHE] = str(folder / "inductor")
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
-    path = torch._inductor.aoti_compile_and_package(
+    path = inductor_api.aoti_compile_and_package(
         exported,
         package_path=str(folder / "model.pt2"),
         inductor_configs=dict(options),
@@ -252,9 +246,9 @@ def load(package: Package) -> Callable[..., Any]:
     os.environ["TMPDIR"] = str(package.folder)  # where it is unpacked
     path = str(package.path)
     if package.gpu > 0:
-        loaded = torch._inductor.aoti_load_package(path, device_index=package.gpu)
+        loaded = inductor_api.aoti_load_package(path, device_index=package.gpu)
     else:  # what a preload puts in that function's place need not know of GPUs
-        loaded = torch._inductor.aoti_load_package(path)
+        loaded = inductor_api.aoti_load_package(path)
     if package.weights is not None:
         try:
             constants.hand_over(loaded.loader, package.weights)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._inductor import codecache, config
-from torch._inductor.graph import GraphLowering
 from torch.export import ExportedProgram
 
 from shrinkfx.protocol.choices import MANY_BYTES, InductorOptions
+from shrinkfx.worker.private_api import weights_api
+from shrinkfx.worker.private_api.inductor_api import config
 
 LEFT_OUT = {"aot_inductor.package_constants_in_so": False}
 """AOTInductor's option for a package without weights."""
@@ -66,14 +66,15 @@ def are_worth_it(exported: ExportedProgram, options: InductorOptions) -> bool:
 
 def _is_as_expected() -> bool:
     """Tell whether this torch can leave weights out, and take them afterwards."""
+    if weights_api.FEATURE.missing:
+        return False
     known = config.get_config_copy()
     usual = known.get("aot_inductor.package_constants_in_so") is True
-    loader = getattr(torch._C._aoti, "AOTIModelPackageLoader", None)
+    loader = weights_api.AOTIModelPackageLoader
     takes = getattr(loader, "update_constant_buffer", None)
     return (
         usual
         and not known.get("freezing")
-        and hasattr(GraphLowering, "get_original_value_of_constant")
         and "user_managed" in (getattr(takes, "__doc__", None) or "")
     )
 
@@ -88,20 +89,22 @@ def total_bytes(exported: ExportedProgram) -> int:
 def gathered() -> Iterator[dict[str, torch.Tensor]]:
     """Gather the constants of what is compiled inside."""
     found: dict[str, torch.Tensor] = {}
-    compiler = codecache.AotCodeCompiler
+    compiler = weights_api.AotCodeCompiler
     stock, usual = compiler.compile, vars(compiler)["compile"]
 
-    def compile_noted(graph: GraphLowering, *args: Any, **kwargs: Any) -> Any:
+    def compile_noted(
+        graph: weights_api.GraphLowering, *args: Any, **kwargs: Any
+    ) -> Any:
         for name in graph.constants:
             if name not in getattr(graph, "folded_constants", ()):
                 found[name] = graph.get_original_value_of_constant(name)
         return stock(graph, *args, **kwargs)
 
-    compiler.compile = compile_noted  # type: ignore[method-assign]
+    compiler.compile = compile_noted
     try:
         yield found
     finally:
-        compiler.compile = usual  # type: ignore[method-assign]
+        compiler.compile = usual
 
 
 def require_plain(constants: Constants) -> None:

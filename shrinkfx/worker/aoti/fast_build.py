@@ -16,9 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch._inductor.config
-from torch._inductor.cpp_builder import CppBuilder
-
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, InductorOptions, Step
 from shrinkfx.worker import build_cache
@@ -35,6 +32,7 @@ from shrinkfx.worker.aoti.runtime_object import (
 )
 from shrinkfx.worker.aoti.shared_objects import NOT_SHARED, SharedObjects
 from shrinkfx.worker.forkserver.supervise import BUILT
+from shrinkfx.worker.private_api import build_api, inductor_api
 
 _WRAPPER_LEVEL = "compile_wrapper_opt_level"
 
@@ -60,20 +58,25 @@ def fast_build(
     Raises:
         StepPassed: it has.
     """
-    make, build = CppBuilder.__init__, CppBuilder.build
+    if build_api.FEATURE.missing:
+        built = Built(Build.FAST, Step.LOWERING, fallback=build_api.FEATURE.missing)
+        (folder / BUILT).write_text(built.to_line())
+        yield
+        return
+    make, build = build_api.CppBuilder.__init__, build_api.CppBuilder.build
     session = _FastCompile(folder / BUILT, only, build, shared)
 
-    def remember(builder: CppBuilder, *args: Any, **kwargs: Any) -> None:
+    def remember(builder: build_api.CppBuilder, *args: Any, **kwargs: Any) -> None:
         make(builder, *args, **kwargs)
         session.meet(builder)
 
-    def build_fast(builder: CppBuilder) -> None:
+    def build_fast(builder: build_api.CppBuilder) -> None:
         session.build(builder)
 
     with (
         contextlib.closing(session),
-        instead(CppBuilder, "__init__", remember),
-        instead(CppBuilder, "build", build_fast),
+        instead(build_api.CppBuilder, "__init__", remember),
+        instead(build_api.CppBuilder, "build", build_fast),
         headers_remembered(folder.parent),
     ):
         yield
@@ -84,7 +87,7 @@ def with_plain_wrapper(options: InductorOptions) -> InductorOptions:
 
     It does no more than launch the kernels.
     """
-    usual = getattr(torch._inductor.config.aot_inductor, _WRAPPER_LEVEL, None)
+    usual = getattr(inductor_api.config.aot_inductor, _WRAPPER_LEVEL, None)
     plain = {f"aot_inductor.{_WRAPPER_LEVEL}": "O0"} if usual == "O1" else {}
     return {**plain, **options}
 
@@ -96,7 +99,7 @@ class _FastCompile:
         self,
         record: Path,
         only: Step | None,
-        stock: Callable[[CppBuilder], None],
+        stock: Callable[[build_api.CppBuilder], None],
         shared: SharedObjects,
     ) -> None:
         self._record = record
@@ -105,8 +108,8 @@ class _FastCompile:
         self._shared = shared
         self._home = build_cache.folder()  # a script may be given a home of its own
         self._built = Built(Build.FAST, Step.LOWERING)
-        self._kernels: CppBuilder | None = None
-        self._wrapper: CppBuilder | None = None
+        self._kernels: build_api.CppBuilder | None = None
+        self._wrapper: build_api.CppBuilder | None = None
         self._runtime: Runtime | None = None
         self._compiling: _Command | None = None
         self._has_kernels = False
@@ -114,12 +117,12 @@ class _FastCompile:
         self._left_out = False
         self._write()
 
-    def meet(self, builder: CppBuilder) -> None:
+    def meet(self, builder: build_api.CppBuilder) -> None:
         """Remember what will be built after the wrapper: it can start with it."""
         if builder.get_target_file_path().endswith(".kernel.o"):
             self._kernels = builder
 
-    def build(self, builder: CppBuilder) -> None:
+    def build(self, builder: build_api.CppBuilder) -> None:
         target = builder.get_target_file_path()
         if target.endswith(".wrapper.o"):
             self._come_to(Step.WRAPPER)
@@ -139,7 +142,7 @@ class _FastCompile:
         if compiling:
             compiling.kill()
 
-    def _build_wrapper(self, builder: CppBuilder) -> None:
+    def _build_wrapper(self, builder: build_api.CppBuilder) -> None:
         self._wrapper = builder
         try:
             if self._only:
@@ -152,7 +155,7 @@ class _FastCompile:
         if self._runtime is None and not self._left_out:
             self._stock(builder)
 
-    def _ask_only(self, step: Step, builder: CppBuilder) -> None:
+    def _ask_only(self, step: Step, builder: build_api.CppBuilder) -> None:
         """Stop if a step passes; if not, the stock build is to say why."""
         asked = {Step.WRAPPER: builder, Step.KERNEL: self._kernels}.get(step)
         if step is Step.LOWERING:
@@ -165,8 +168,8 @@ class _FastCompile:
         # The stock build would come to the kernels only if the wrapper compiles.
         self._left_out = step is Step.KERNEL and not self._wrapper_error(builder)
 
-    def _compile_side_by_side(self, builder: CppBuilder) -> None:
-        if not getattr(torch._inductor.config.aot_inductor, "link_libtorch", True):
+    def _compile_side_by_side(self, builder: build_api.CppBuilder) -> None:
+        if not getattr(inductor_api.config.aot_inductor, "link_libtorch", True):
             raise CannotBuild("the library is not linked with torch")
         words = _words(builder)
         own, common = self._split(builder)
@@ -185,7 +188,7 @@ class _FastCompile:
         else:
             self._shared.leave(words)
 
-    def _wrapper_error(self, builder: CppBuilder) -> str:
+    def _wrapper_error(self, builder: build_api.CppBuilder) -> str:
         """Have the wrapper's own part read; all of it where there is no such part."""
         try:
             own, _ = self._split(builder)
@@ -193,7 +196,7 @@ class _FastCompile:
             return _syntax_error(builder)
         return _syntax_error(builder, own)
 
-    def _split(self, builder: CppBuilder) -> tuple[Path, str]:
+    def _split(self, builder: build_api.CppBuilder) -> tuple[Path, str]:
         """Write the wrapper's own part beside it; return that and the common one."""
         source = Path(_source(_words(builder)))
         split = split_wrapper(source)
@@ -201,7 +204,7 @@ class _FastCompile:
         own.write_text(split.own, **AS_WRITTEN)
         return own, split.common
 
-    def _build_kernels(self, builder: CppBuilder) -> None:
+    def _build_kernels(self, builder: build_api.CppBuilder) -> None:
         compiling, self._compiling = self._compiling, None
         if compiling is None or builder is not self._kernels:
             if not self._has_kernels:
@@ -214,7 +217,7 @@ class _FastCompile:
         if self._left_out and self._wrapper:  # the kernels compile after all
             self._stock(self._wrapper)
 
-    def _link(self, builder: CppBuilder) -> None:
+    def _link(self, builder: build_api.CppBuilder) -> None:
         """Link with the runtime object, or compile the wrapper whole after all."""
         assert self._wrapper is not None
         if self._runtime is not None:
@@ -282,7 +285,7 @@ def _failure(words: Sequence[str]) -> str:
         return str(error)
 
 
-def _syntax_error(builder: CppBuilder, own: Path | None = None) -> str:
+def _syntax_error(builder: build_api.CppBuilder, own: Path | None = None) -> str:
     """Have a file read without generating code; '' if nothing is wrong with it.
 
     Args:
@@ -296,7 +299,7 @@ def _syntax_error(builder: CppBuilder, own: Path | None = None) -> str:
     return _failure([*words, "-fsyntax-only"])
 
 
-def _words(builder: CppBuilder) -> list[str]:
+def _words(builder: build_api.CppBuilder) -> list[str]:
     return shlex.split(builder.get_command_line())
 
 

@@ -21,10 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-import torch._inductor.config
-import torch._inductor.metrics
-from torch._dynamo.utils import counters
-from torch.utils import _pytree
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Ending
@@ -42,6 +38,8 @@ from shrinkfx.worker.aoti.backend import build
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build, with_plain_wrapper
 from shrinkfx.worker.forkserver.progress_bars import without_thread
 from shrinkfx.worker.model import Program
+from shrinkfx.worker.private_api import build_api, first_lowering_api, inductor_api
+from shrinkfx.worker.private_api.graph_api import pytree as _pytree
 
 _LOWER = (CheckAtSizes, CheckCandidate, CheckOriginal, CompileOriginal)
 """Tasks that may lower a program."""
@@ -63,7 +61,8 @@ class FirstLowering:
     def __init__(self, program: Program | None, directory: Path) -> None:
         self._folder = directory / "first-lowering"
         # Patterns are registered for one device: for a second they are duplicates.
-        self._may_come = program is not None and _all_on_cpu(program)
+        known = not (first_lowering_api.FEATURE.missing or build_api.FEATURE.missing)
+        self._may_come = known and program is not None and _all_on_cpu(program)
         self._was_survived = False
 
     def heard(self, request: Request, ending: Ending) -> None:
@@ -134,8 +133,10 @@ def _as_before() -> Iterator[None]:
     variables, place = dict(os.environ), tempfile.tempdir
     numbers = random.getstate()
     # Dicts that compiling writes to as it goes.
-    told = getattr(torch._inductor.config.aot_inductor, "metadata", {})
-    written = [(kept, copy.deepcopy(kept)) for kept in (counters, told)]
+    told = getattr(inductor_api.config.aot_inductor, "metadata", {})
+    written = [
+        (kept, copy.deepcopy(kept)) for kept in (first_lowering_api.counters, told)
+    ]
     try:
         with torch.random.fork_rng(devices=[]), without_thread():
             yield
@@ -147,4 +148,4 @@ def _as_before() -> Iterator[None]:
         for kept, before in written:
             kept.clear()
             kept.update(before)
-        torch._inductor.metrics.reset()
+        first_lowering_api.metrics.reset()

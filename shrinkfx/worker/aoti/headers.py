@@ -14,11 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch._inductor.config
-from torch._inductor import codecache
-
 from shrinkfx.worker.aoti.instead import instead
 from shrinkfx.worker.model import Keywords
+from shrinkfx.worker.private_api import build_api, inductor_api
 
 Precompile = Callable[..., str]
 
@@ -32,10 +30,8 @@ def headers_remembered(home: Path) -> contextlib.AbstractContextManager[None]:
         home: a folder that they share.
     """
     name = "_precompile_header"
-    stock = getattr(codecache, name, None)
-    if stock is None:
-        return contextlib.nullcontext()
-    return instead(codecache, name, remembered(stock, home))
+    precompile = build_api.codecache._precompile_header
+    return instead(build_api.codecache, name, remembered(precompile, home))
 
 
 def remembered(precompile: Precompile, home: Path) -> Precompile:
@@ -66,8 +62,6 @@ def remembered(precompile: Precompile, home: Path) -> Precompile:
 def _key(arguments: tuple[Any, ...], options: Keywords) -> str:
     """Tell apart what is compiled with other flags."""
     named = sorted((name, str(value)) for name, value in options.items())
-    level = getattr(
-        torch._inductor.config.aot_inductor, "compile_wrapper_opt_level", ""
-    )
+    level = getattr(inductor_api.config.aot_inductor, "compile_wrapper_opt_level", "")
     text = repr((arguments, named, level))
     return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from torch._inductor.cpp_builder import get_compiler_version_info, get_cpp_compiler
-from torch._inductor.cpu_vec_isa import VecISA
 
 from shrinkfx.worker import build_cache
 from shrinkfx.worker.aoti.instead import instead
+from shrinkfx.worker.private_api import build_api
+from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
 
 _OF_A_CPU = ("vendor", "model", "flags", "Features", "features", "CPU", "cpu\t")
 """How lines of ``/proc/cpuinfo`` begin that tell one kind from another."""
@@ -33,12 +33,12 @@ def asked_once() -> Iterator[None]:
 
     Nothing else is remembered: what failed may have failed for the moment.
     """
-    ask = getattr(VecISA, "check_build", None)
-    if ask is None:
+    if build_api.FEATURE.missing:
         yield
         return
+    ask = build_api.VecISA.check_build
 
-    def check_build(isa: VecISA, code: str) -> bool:
+    def check_build(isa: build_api.VecISA, code: str) -> bool:
         note = _note(isa, code)
         if note and note.exists():
             build_cache.note_use(note)
@@ -50,11 +50,11 @@ def asked_once() -> Iterator[None]:
                 note.touch()
         return can
 
-    with instead(VecISA, "check_build", check_build):
+    with instead(build_api.VecISA, "check_build", check_build):
         yield
 
 
-def _note(isa: VecISA, code: str) -> Path | None:
+def _note(isa: build_api.VecISA, code: str) -> Path | None:
     """Name the file that says yes; None where it is not clear who would say so."""
     try:
         made_of = repr((code, isa.build_arch_flags(), isa.build_macro(), _machine()))
@@ -77,7 +77,7 @@ def _machine() -> tuple[object, ...]:
     return (
         sorted({line for line in lines if line.startswith(_OF_A_CPU)}),
         build_cache.identity(shutil.which(compiler) or compiler),
-        get_compiler_version_info(compiler),
+        build_api.get_compiler_version_info(compiler),
         torch.__version__,
         build_cache.identity(str(libtorch)),
         variables,

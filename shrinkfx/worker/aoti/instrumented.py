@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torch._inductor.cpp_builder import CppBuilder
 from torch.export import ExportedProgram
 
 from shrinkfx.protocol.choices import InductorOptions
@@ -12,6 +11,7 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.aoti.backend import build_once
 from shrinkfx.worker.aoti.instead import instead
 from shrinkfx.worker.cpu_memory import asan
+from shrinkfx.worker.private_api import build_api
 
 _CHECKED = (".kernel.o", ".so")
 """Kernels, and what is linked of them."""
@@ -28,12 +28,12 @@ def build_instrumented(
     The library cannot be loaded here. Whoever runs under AddressSanitizer can, and
     would take several times as long to compile it.
     """
-    stock = CppBuilder.get_command_line
+    stock = build_api.CppBuilder.get_command_line
 
-    def command(builder: CppBuilder) -> str:
+    def command(builder: build_api.CppBuilder) -> str:
         line = stock(builder)
         is_checked = builder.get_target_file_path().endswith(_CHECKED)
         return f"{line} {asan.FLAGS}" if is_checked else line
 
-    with instead(CppBuilder, "get_command_line", command):
+    with instead(build_api.CppBuilder, "get_command_line", command):
         build_once(exported, folder, inductor, options)

@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._inductor
 
 from shrinkfx.worker import build_cache
+from shrinkfx.worker.private_api import build_api
 
 NO_TEMPLATES = ("-fno-implicit-templates", "-fno-implicit-inline-templates")
 
 INSTANCES = Path(__file__).with_name("runtime_instances.cpp")
-INTERFACE = Path(torch._inductor.__file__).parent / "codegen/aoti_runtime/interface.cpp"
+INTERFACE = Path(torch.__file__).parent / build_api.INTERFACE
 AS_WRITTEN: Any = {"encoding": "utf-8", "errors": "surrogateescape"}
 """How to read and write what AOTInductor has generated, whatever is in it."""
 
@@ -40,7 +40,7 @@ _INCLUDE = re.compile(r"#include <[\w./]+>")
 _STANDARD_INCLUDE = re.compile(r"^#include <[a-z_]+>$", re.MULTILINE)
 # The one template whose argument is a type of the model's own.
 _MODEL_TEMPLATE = (
-    "this->kernels_ = std::make_unique<AOTInductorModelKernels>();",
+    build_api.MODEL_TEMPLATE,
     "this->kernels_.reset(new AOTInductorModelKernels());",
 )
 # AOTInductor's header names devices with std::regex. Without implicit templates none of

@@ -16,10 +16,9 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from torch._inductor.cpp_builder import CppBuilder
-
 from shrinkfx.worker.aoti.instead import instead
 from shrinkfx.worker.aoti.shared_objects import key, shared_objects
+from shrinkfx.worker.private_api import build_api
 
 _LEFT = "-afresh"
 
@@ -44,28 +43,33 @@ def shared_libraries(folder: Path) -> Iterator[None]:
     Args:
         folder: this child's, in that of the server.
     """
+    if build_api.FEATURE.missing:
+        yield
+        return
     with shared_objects(folder):
-        compile_all = CppBuilder.build
+        compile_all = build_api.CppBuilder.build
         taking = _Taking(folder, compile_all)
 
-        def build(builder: CppBuilder) -> None:
+        def build(builder: build_api.CppBuilder) -> None:
             taking.build(builder)
 
-        with instead(CppBuilder, "build", build):
+        with instead(build_api.CppBuilder, "build", build):
             yield
 
 
 class _Taking:
     """One compilation, which puts off what a library may spare."""
 
-    def __init__(self, folder: Path, build: Callable[[CppBuilder], None]) -> None:
+    def __init__(
+        self, folder: Path, build: Callable[[build_api.CppBuilder], None]
+    ) -> None:
         self._folder, self._build = folder, build
         self._left = dict(_left_in(folder.parent))
-        self._put_off: list[CppBuilder] = []
+        self._put_off: list[build_api.CppBuilder] = []
         self._libraries: set[Path] = set()
         self._has_weights = True
 
-    def build(self, builder: CppBuilder) -> None:
+    def build(self, builder: build_api.CppBuilder) -> None:
         command = shlex.split(builder.get_command_line())
         library = self._left.get(_safe_key(command, self._folder))
         if library and not _links(command):
@@ -78,7 +82,7 @@ class _Taking:
             self._note_weights(command)
             self._build(builder)
 
-    def _link(self, builder: CppBuilder, command: Sequence[str]) -> None:
+    def _link(self, builder: build_api.CppBuilder, command: Sequence[str]) -> None:
         put_off, self._put_off = self._put_off, []
         objects = [word for word in command if word.endswith(_OBJECTS)]
         alone = len(self._libraries) == 1 and len(put_off) == len(objects)

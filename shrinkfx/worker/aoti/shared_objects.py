@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch._inductor.cpp_builder import CppBuilder
-
 from shrinkfx.worker.aoti.instead import instead
+from shrinkfx.worker.private_api import build_api
 
 _OBJECTS = (".wrapper.o", ".kernel.o")
 
@@ -91,10 +90,13 @@ def shared_objects(folder: Path) -> Iterator[None]:
     Args:
         folder: this child's, in that of the server.
     """
-    stock: Callable[[CppBuilder], None] = CppBuilder.build
+    if build_api.FEATURE.missing:
+        yield
+        return
+    stock: Callable[[build_api.CppBuilder], None] = build_api.CppBuilder.build
     shared = SharedObjects(folder)
 
-    def build(builder: CppBuilder) -> None:
+    def build(builder: build_api.CppBuilder) -> None:
         if not builder.get_target_file_path().endswith(_OBJECTS):
             stock(builder)
             return
@@ -103,7 +105,7 @@ def shared_objects(folder: Path) -> Iterator[None]:
             stock(builder)
             shared.leave(command)
 
-    with instead(CppBuilder, "build", build):
+    with instead(build_api.CppBuilder, "build", build):
         yield
 
 

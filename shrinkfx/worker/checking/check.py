@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shrinkfx.errors import LoadError
 from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.answers import Answer, Checked, Difference, Stopped
+from shrinkfx.protocol.answers import Answer, Checked, Difference, Stopped, Unresolved
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions, Setup
@@ -30,6 +30,7 @@ from shrinkfx.worker.explaining.origins import origins
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.private_api import codegen_api
 
 
 def check(
@@ -47,6 +48,9 @@ def check(
     Returns:
         ``Checked``, or what there is instead.
     """
+    looks = options.leave, options.leave_out, options.anatomy, options.values
+    if any(looks) and (reason := codegen_api.FEATURE.missing):
+        return Unresolved(reason)
     if options.leave is not None:
         home, rest = Path(options.leave), replace(options, leave=None, kernels=())
         with leaving(home, setup, options.kernels, note, folder) as noted:

@@ -12,7 +12,6 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils import _pytree as pytree
 
 from shrinkfx.protocol.answers import Difference
 from shrinkfx.protocol.comparison import ComparisonOptions
@@ -25,6 +24,8 @@ from shrinkfx.worker.eager.widening import (
     widen_dtype,
 )
 from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs
+from shrinkfx.worker.private_api import graph_api
+from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.weights import shared_weights
 
 
@@ -196,7 +197,7 @@ def unstable(expected: Sequence[Any], again: Sequence[Any]) -> int:
 
 def tolerance(dtype: torch.dtype) -> tuple[float, float]:
     """Take torch.testing's tolerances for a dtype."""
-    rtol, atol = torch.testing._comparison.default_tolerances(dtype)
+    rtol, atol = graph_api.default_tolerances(dtype)
     return rtol, atol
 
 

@@ -17,7 +17,6 @@ from typing import Any
 from unittest import mock
 
 from torch import fx
-from torch._inductor import debug
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.choices import InductorOptions
@@ -30,6 +29,7 @@ from shrinkfx.worker.explaining.own_nodes import own_nodes
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter.findings import Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import place_of_launch
+from shrinkfx.worker.private_api import codegen_api
 
 PROVENANCE: InductorOptions = {"trace.provenance_tracking_level": 1}
 """The option by which Inductor keeps track of what is in a kernel. It changes
@@ -52,8 +52,13 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
         note(stage)
 
     guard_pages.tell_code()
+    if codegen_api.FEATURE.missing:
+        yield noted
+        return
     # What Inductor has tracked is there until a compilation ends, however it does.
-    kept = mock.patch.object(debug, "reset_provenance_globals", contextlib.nullcontext)
+    kept = mock.patch.object(
+        codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext
+    )
     with kept, own_nodes() as own:
         try:
             yield noted
@@ -99,7 +104,9 @@ def _code(told: Traces) -> tuple[Code, ...]:
 
 def launches() -> tuple[Launch, ...]:
     """List kernels in the order of their launches, each with what it computes."""
-    found = debug.create_kernel_information_json()
+    if codegen_api.FEATURE.missing:
+        return ()
+    found = codegen_api.debug.create_kernel_information_json()
     in_order = sorted(found, key=lambda name: int(name.rpartition(":")[2]))
     return tuple(
         Launch(name.rpartition(":")[0], tuple(found[name]["pre_grad_nodes"]))

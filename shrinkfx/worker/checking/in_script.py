@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch._inductor.config
-
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Done, Unresolved
 from shrinkfx.protocol.choices import Backend, Build, Probe
@@ -26,6 +24,7 @@ from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
+from shrinkfx.worker.private_api import inductor_api
 
 
 def run_script(
@@ -37,6 +36,8 @@ def run_script(
     environment = {**bare_script.environment(folder), **temporary}
     note(Stage.RUN)
     if setup.backend == Backend.INTERPRETER:
+        if reason := interpreter.missing():
+            return Unresolved(reason)
         probe = options.probe or Probe.REAL
         replace_cuda(Path(task.path), setup, probe)
     sys.argv = [task.path]
@@ -60,6 +61,6 @@ def _built(build: Build, folder: Path) -> Iterator[None]:
         with shared_libraries(folder):
             yield
     else:
-        plain = torch._inductor.config.patch(dict(with_plain_wrapper({})))
+        plain = inductor_api.config.patch(dict(with_plain_wrapper({})))
         with plain, fast_build(folder, None, SharedObjects(folder)):
             yield

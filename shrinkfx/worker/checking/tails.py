@@ -18,8 +18,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from shrinkfx.failure.normalise import normalise
 from shrinkfx.failure.signature import Kind
@@ -31,6 +29,7 @@ from shrinkfx.worker.eager.intermediates import span
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import flat_inputs
+from shrinkfx.worker.private_api.graph_api import TorchDispatchMode, pytree
 from shrinkfx.worker.sizes.bindings import bind, declared_bytes
 
 FILLINGS = (0x00, 0x5A)

@@ -11,13 +11,13 @@ import sympy
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.worker.eager.intermediates import restride
 from shrinkfx.worker.loading.inputs_file import as_inputs
 from shrinkfx.worker.loading.load import import_file
 from shrinkfx.worker.model import Inputs, Program, flat_inputs, user_placeholders
+from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.bindings import bind, evaluate
 
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)

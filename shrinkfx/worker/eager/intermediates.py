@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import fx
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.listing.strides import reach
@@ -21,6 +20,7 @@ from shrinkfx.worker.eager import uninitialised
 from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
 from shrinkfx.worker.loading.script_objects import copied_objects, copy_of_object
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.bindings import bind
 from shrinkfx.worker.weights import Views, shared_weights, weights_of
 

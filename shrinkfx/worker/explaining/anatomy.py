@@ -16,9 +16,6 @@ from typing import Any
 from unittest import mock
 
 from torch import fx
-from torch._inductor import debug, ir
-from torch._inductor.codegen.wrapper import PythonWrapperCodegen
-from torch._inductor.virtualized import V
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.anatomy import (
@@ -38,6 +35,7 @@ from shrinkfx.worker.explaining.telling import FILE, MARK, telling
 from shrinkfx.worker.explaining.timed import TimedSizes
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.private_api import codegen_api
 
 
 @contextlib.contextmanager
@@ -67,7 +65,9 @@ def gathered(
         note(stage)
 
     # What Inductor has tracked is there until a compilation ends, however it does.
-    kept = mock.patch.object(debug, "reset_provenance_globals", contextlib.nullcontext)
+    kept = mock.patch.object(
+        codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext
+    )
     with kept, known.hooked():
         try:
             yield noted
@@ -133,7 +133,7 @@ class _Gathered:
     @contextlib.contextmanager
     def hooked(self) -> Iterator[None]:
         """Look over the shoulder of what writes the wrapper."""
-        owner = PythonWrapperCodegen
+        owner = codegen_api.PythonWrapperCodegen
         wraps = {
             "define_kernel": self._define,
             "generate_kernel_call": self._call,
@@ -202,7 +202,7 @@ class _Gathered:
 
     def _of_this_graph(self) -> None:
         """Forget another graph's kernels: a program may be compiled again."""
-        graph: Any = V.graph
+        graph: Any = codegen_api.V.graph
         while (outer := getattr(graph, "parent", None)) is not None:
             graph = outer
         if graph is not self._graph:
@@ -213,12 +213,18 @@ class _Gathered:
 
 def _inside() -> str:
     """Name the graph within the program that is at work, or ''; with a point."""
-    return f"{V.graph.name}." if getattr(V.graph, "parent", None) is not None else ""
+    return (
+        f"{codegen_api.V.graph.name}."
+        if getattr(codegen_api.V.graph, "parent", None) is not None
+        else ""
+    )
 
 
 def _buffer(name: str) -> MadeBuffer | None:
     """Describe a buffer by what Inductor knows of it; None for anything else."""
-    find = getattr(V.graph, "try_get_buffer", V.graph.get_buffer)
+    find = getattr(
+        codegen_api.V.graph, "try_get_buffer", codegen_api.V.graph.get_buffer
+    )
     buffer = find(name)
     layout: Any = getattr(buffer, "layout", None)
     if not hasattr(layout, "size"):
@@ -231,7 +237,9 @@ def _buffer(name: str) -> MadeBuffer | None:
         tuple(map(str, layout.size)),
         tuple(map(str, layout.stride)),
         str(layout.dtype).removeprefix("torch."),
-        handed=isinstance(buffer, (ir.ExternKernelAlloc, ir.MultiOutput)),
+        handed=isinstance(
+            buffer, (codegen_api.ir.ExternKernelAlloc, codegen_api.ir.MultiOutput)
+        ),
     )
 
 
@@ -261,7 +269,7 @@ def _result(buffer: Any) -> str:
 
 def _with_nodes(launches: Sequence[KernelLaunch]) -> tuple[KernelLaunch, ...]:
     """Say what each launch computes, as Inductor has tracked it."""
-    found = debug.create_kernel_information_json()
+    found = codegen_api.debug.create_kernel_information_json()
     in_order = sorted(found, key=lambda name: int(name.rpartition(":")[2]))
     nodes: dict[str, list[tuple[str, ...]]] = {}
     for name in in_order:

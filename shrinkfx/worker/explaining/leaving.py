@@ -15,10 +15,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from torch._inductor.codegen import debug_utils
-from torch._inductor.virtualized import V
-from torch._logging import _internal as torch_logs
-
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.files import Left
@@ -27,6 +23,7 @@ from shrinkfx.worker.aoti.shared_objects import nothing_taken
 from shrinkfx.worker.explaining.kernel_alone import keeping_launches
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.private_api import codegen_api
 
 _SOURCES = ("*.wrapper.cpp", "*.kernel.cpp")
 _KERNEL = re.compile(r"^@triton\.jit.*?^def (\w+)\(", re.MULTILINE | re.DOTALL)
@@ -78,11 +75,13 @@ def _logging(home: Path) -> Iterator[None]:
     Not to stderr: what a program says there tells how it fails, and generated code is
     full of such words.
     """
-    if not all(hasattr(torch_logs, name) for name in _LOGS):  # they are torch's own
+    if not all(
+        hasattr(codegen_api.logs, name) for name in _LOGS
+    ):  # they are torch's own
         yield
         return
-    torch_logs.set_logs(inductor=logging.DEBUG, output_code=True)
-    registry = torch_logs.log_registry
+    codegen_api.logs.set_logs(inductor=logging.DEBUG, output_code=True)
+    registry = codegen_api.logs.log_registry
     names = [*registry.get_log_qnames(), *registry.get_artifact_log_qnames()]
     with (home / Left.LOG).open("w") as log:
         for name in names:
@@ -90,15 +89,15 @@ def _logging(home: Path) -> Iterator[None]:
                 if type(handler) is logging.StreamHandler:
                     handler.setStream(log)
         (home / Left.TRACE).mkdir(exist_ok=True)
-        trace = torch_logs.LazyTraceHandler(str(home / Left.TRACE))
-        trace.setFormatter(torch_logs.TorchLogsFormatter(trace=True))
-        torch_logs.trace_log.addHandler(trace)
+        trace = codegen_api.logs.LazyTraceHandler(str(home / Left.TRACE))
+        trace.setFormatter(codegen_api.logs.TorchLogsFormatter(trace=True))
+        codegen_api.logs.trace_log.addHandler(trace)
         try:
             yield
         finally:
-            torch_logs.trace_log.removeHandler(trace)
+            codegen_api.logs.trace_log.removeHandler(trace)
             trace.close()
-            torch_logs.set_logs()
+            codegen_api.logs.set_logs()
 
 
 def _copy_sources(folder: Path, home: Path) -> None:
@@ -146,7 +145,7 @@ def _saving_arguments(kernels: Collection[str]) -> Iterator[list[str]]:
         The kernels for which there is such code.
     """
     saved: list[str] = []
-    printer = getattr(debug_utils, "DebugPrinterManager", None)
+    printer = getattr(codegen_api.debug_utils, "DebugPrinterManager", None)
     name = "codegen_intermediate_tensor_value_print"
     printing = getattr(printer, name, None)
     saving = getattr(printer, "codegen_intermediate_tensor_value_save", None)
@@ -162,7 +161,12 @@ def _saving_arguments(kernels: Collection[str]) -> Iterator[list[str]]:
         arg_signatures: Any = None,
     ) -> None:
         known = (before_launch, arg_signatures)
-        if args and before_launch and kernel in kernels and V.graph.cpp_wrapper:
+        if (
+            args
+            and before_launch
+            and kernel in kernels
+            and codegen_api.V.graph.cpp_wrapper
+        ):
             saving(self, args, kernel, *known)
             saved.append(kernel)
         printing(self, args, kernel, *known)

@@ -14,13 +14,12 @@ from pathlib import Path
 from unittest import mock
 
 from torch import fx
-from torch._inductor.compiler_bisector import CompilerBisector
-from torch._inductor.virtualized import V
 
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut
 from shrinkfx.worker.explaining.own_nodes import OwnNodes, own_nodes
+from shrinkfx.worker.private_api import codegen_api
 
 _INDUCTOR = "inductor"
 
@@ -30,7 +29,9 @@ def left_out(asked: LeaveOut) -> Iterator[None]:
     """Leave out what is asked for of all that is compiled inside."""
     with own_nodes() as own:
         instead = staticmethod(_Counted(asked, own).is_left_out)
-        with mock.patch.object(CompilerBisector, "disable_subsystem", instead):
+        with mock.patch.object(
+            codegen_api.CompilerBisector, "disable_subsystem", instead
+        ):
             yield
 
 
@@ -70,7 +71,9 @@ def _application(
     debug_info: Callable[[], str] | None,
     own: OwnNodes,
 ) -> Application:
-    node = V.get_current_node() if subsystem is Subsystem.LOWERINGS else None
+    node = (
+        codegen_api.V.get_current_node() if subsystem is Subsystem.LOWERINGS else None
+    )
     if not isinstance(node, fx.Node):
         return Application(subsystem, number, debug_info() if debug_info else "")
     name, origin = str(node.target), str(node.meta.get("original_aten") or "")

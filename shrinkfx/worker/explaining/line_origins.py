@@ -15,12 +15,10 @@ from typing import Any
 from unittest import mock
 
 from torch import fx
-from torch._inductor import ir, loop_body
-from torch._inductor.codegen import common
-from torch._inductor.virtualized import V
 
 from shrinkfx.protocol.anatomy import LineOrigin
 from shrinkfx.worker.explaining.origins import origins
+from shrinkfx.worker.private_api import codegen_api
 
 _META = "shrinkfx_node"
 _ELEMENT_FUNCTIONS = ("inner_fn", "output_indexer")
@@ -43,9 +41,9 @@ class LineOrigins:
         """Note them inside; where Inductor is another one than is known, none."""
         with contextlib.ExitStack() as stack:
             for owner, name, wrap in (
-                (ir.Loops, "create", self._create),
-                (loop_body.LightTracer, "create_node", self._create_node),
-                (common.CSE, "generate", self._generate),
+                (codegen_api.ir.Loops, "create", self._create),
+                (codegen_api.loop_body.LightTracer, "create_node", self._create_node),
+                (codegen_api.common.CSE, "generate", self._generate),
             ):
                 usual = getattr(owner, name, None)
                 if usual is not None:
@@ -57,7 +55,7 @@ class LineOrigins:
 
         @functools.wraps(create)
         def wrapped(cls: type, *args: Any, **kwargs: Any) -> Any:
-            node = getattr(V.graph, "current_node", None)
+            node = getattr(codegen_api.V.graph, "current_node", None)
             if isinstance(node, fx.Node):
                 for name in _ELEMENT_FUNCTIONS:
                     if callable(function := kwargs.get(name)):
@@ -106,6 +104,6 @@ class LineOrigins:
 
 def _interpreted() -> fx.Node | None:
     """Name the node whose operation is being read, if that is known."""
-    at = getattr(V.interpreter, "current_node", None)
+    at = getattr(codegen_api.V.interpreter, "current_node", None)
     node = at.meta.get(_META) if isinstance(at, fx.Node) else None
     return node if isinstance(node, fx.Node) else None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from torch import fx
-from torch._inductor import debug
+
+from shrinkfx.worker.private_api import codegen_api
 
 
 def origins(node: fx.Node) -> list[str]:
     """Name the nodes of the program that one of Inductor's graphs comes from."""
-    graph = debug._pre_grad_graph_id
+    if codegen_api.FEATURE.missing:
+        return [node.name]
+    graph = codegen_api.debug._pre_grad_graph_id
     if id(node.graph) == graph:
         return [node.name]
-    before = debug._inductor_post_to_pre_grad_nodes.get("postToPre", {})
+    before = codegen_api.debug._inductor_post_to_pre_grad_nodes.get("postToPre", {})
     if node.name in before:
         return list(before[node.name])
     found: list[str] = []

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from shrinkfx.worker.eager.intermediates import copy_of
 from shrinkfx.worker.eager.widening import to_float64, widen_dtype
+from shrinkfx.worker.private_api.graph_api import pytree
 
 Known = Mapping[fx.Node, Any]
 """Values of nodes: tensors, numbers."""

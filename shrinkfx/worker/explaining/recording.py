@@ -19,11 +19,6 @@ from unittest import mock
 
 import torch
 from torch import fx
-from torch._inductor import debug, scheduler
-from torch._inductor.codegen import cpp, triton
-from torch._inductor.codegen.wrapper import PythonWrapperCodegen
-from torch._inductor.virtualized import V
-from torch.utils import _pytree as pytree
 
 from shrinkfx.worker.explaining.scheduled import (
     inputs_of,
@@ -36,6 +31,8 @@ from shrinkfx.worker.explaining.scheduled import (
     taken_from,
     variable_of,
 )
+from shrinkfx.worker.private_api import codegen_api
+from shrinkfx.worker.private_api.graph_api import pytree
 
 _HOOK = "set_kernel_post_grad_provenance_tracing"
 _BEFORE, _AFTER, _LEFT = "before", "after", "left"
@@ -87,10 +84,10 @@ class Recording:
     def generating(self) -> Iterator[None]:
         """Record whatever is generated inside."""
         self._files.mkdir(parents=True, exist_ok=True)
-        launch = PythonWrapperCodegen.generate_kernel_call
-        call = scheduler.Scheduler.codegen_extern_call
-        generate = scheduler.Scheduler.codegen
-        tell = getattr(debug, _HOOK)
+        launch = codegen_api.PythonWrapperCodegen.generate_kernel_call
+        call = codegen_api.scheduler.Scheduler.codegen_extern_call
+        generate = codegen_api.scheduler.Scheduler.codegen
+        tell = getattr(codegen_api.debug, _HOOK)
 
         def told(schedule: Any, *args: Any, **kwargs: Any) -> Any:
             self._schedule = list(schedule) if isinstance(schedule, Sequence) else []
@@ -107,7 +104,7 @@ class Recording:
             return done
 
         def called(scheduling: Any, part: Any) -> Any:
-            wrapper = V.graph.wrapper_code
+            wrapper = codegen_api.V.graph.wrapper_code
             self._begin(wrapper, name_of(part), reads_of(part), taken_from(part))
             self._calling = True
             try:
@@ -124,26 +121,26 @@ class Recording:
             return generate(scheduling, *args, **kwargs)
 
         with contextlib.ExitStack() as stack:
-            for module in (debug, cpp, triton):
+            for module in (codegen_api.debug, codegen_api.cpp, codegen_api.triton):
                 if hasattr(module, _HOOK):
                     stack.enter_context(mock.patch.object(module, _HOOK, told))
             for owner, name, hook in (
-                (PythonWrapperCodegen, "generate_kernel_call", launched),
-                (scheduler.Scheduler, "codegen_extern_call", called),
-                (scheduler.Scheduler, "codegen", scheduled),
+                (codegen_api.PythonWrapperCodegen, "generate_kernel_call", launched),
+                (codegen_api.scheduler.Scheduler, "codegen_extern_call", called),
+                (codegen_api.scheduler.Scheduler, "codegen", scheduled),
                 # What is known of nodes' origins is asked for after the run.
-                (debug, "reset_provenance_globals", contextlib.nullcontext),
+                (codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext),
             ):
                 stack.enter_context(mock.patch.object(owner, name, hook))
             yield
 
     def _notice(self) -> None:
         """Begin anew with another graph: in another form, or after one that failed."""
-        if self._lowering is not V.graph and is_whole(V.graph):
-            self._lowering, lowered = V.graph, V.graph.module
+        if self._lowering is not codegen_api.V.graph and is_whole(codegen_api.V.graph):
+            self._lowering, lowered = codegen_api.V.graph, codegen_api.V.graph.module
             self.graph = lowered if isinstance(lowered, fx.GraphModule) else None
             self.launches, self._makers = [], {}
-            self._variables = set(inputs_of(V.graph))
+            self._variables = set(inputs_of(codegen_api.V.graph))
 
     def _begin(
         self, wrapper: Any, kernel: str, names: Sequence[str], of: str = ""
@@ -154,7 +151,7 @@ class Recording:
             of: a tuple of results, of which one is taken: that is no launch.
         """
         self._notice()
-        if self._lowering is not V.graph:
+        if self._lowering is not codegen_api.V.graph:
             return  # a branch's
         self._number = self._makers.get(of, len(self.launches))
         if self._number < len(self.launches):
@@ -166,7 +163,7 @@ class Recording:
 
     def _end(self, wrapper: Any, buffers: list[Any]) -> None:
         """Save what a launch has made."""
-        if self._lowering is not V.graph:
+        if self._lowering is not codegen_api.V.graph:
             return
         for buffer in buffers:
             name, node = buffer.get_name(), node_of(buffer)
@@ -185,7 +182,7 @@ class Recording:
 
     def _look_back(self, wrapper: Any, buffers: list[Any]) -> None:
         """Save what an operator was given and does not declare to write, once more."""
-        if self._lowering is not V.graph:
+        if self._lowering is not codegen_api.V.graph:
             return
         written = set(map(variable_of, buffers))
         for name in self.launches[self._number].given:
@@ -195,7 +192,7 @@ class Recording:
     def _save(self, wrapper: Any, variable: str, when: str, name: str) -> None:
         """Write the line that saves a tensor, as ``after_2_buf3_cpu.pt``."""
         number = self._number
-        if V.graph.cpp_wrapper:
+        if codegen_api.V.graph.cpp_wrapper:
             words = f'{variable}, "{name}", "{when}", "{number}"'
             wrapper.writeline(f"aoti_torch_save_tensor_handle({words});")
         else:

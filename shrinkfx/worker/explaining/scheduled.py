@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from torch import fx
-from torch._inductor.virtualized import V
+
+from shrinkfx.worker.private_api import codegen_api
 
 
 def is_whole(lowering: Any) -> bool:
@@ -42,11 +43,11 @@ def taken_from(part: Any) -> str:
 def variable_of(buffer: Any) -> str:
     """Name what holds a buffer: that which is written into, or itself."""
     name = buffer.get_name()
-    return str(V.graph.scheduler.mutation_real_name.get(name, name))
+    return str(codegen_api.V.graph.scheduler.mutation_real_name.get(name, name))
 
 
 def reads_of(part: Any) -> list[str]:
-    real = V.graph.scheduler.mutation_real_name
+    real = codegen_api.V.graph.scheduler.mutation_real_name
     names = sorted(dep.name for dep in part.read_writes.reads)
     return [real.get(name, name) for name in names]
 
@@ -70,7 +71,7 @@ def node_of(buffer: Any) -> fx.Node | None:
     Inductor calls a buffer by the node that it holds the value of *in the end*: of one
     that is written to by and by (``index_put``), only the last write makes that.
     """
-    graph, variable = V.graph, variable_of(buffer)
+    graph, variable = codegen_api.V.graph, variable_of(buffer)
     real = graph.scheduler.mutation_real_name
     renamed = [name for name, held in real.items() if held == variable]
     if buffer.get_name() not in ([variable] if not renamed else renamed[-1:]):

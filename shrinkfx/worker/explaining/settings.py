@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._inductor import config
 
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.loading.devices import is_for_cuda
+from shrinkfx.worker.private_api.inductor_api import config
 
 
 def read_settings(setup: Setup, wanted: InductorOptions) -> Settings:

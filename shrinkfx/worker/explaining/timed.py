@@ -19,13 +19,10 @@ from typing import Any
 from unittest import mock
 
 import sympy
-from torch._inductor import config
-from torch._inductor.codegen.wrapper import PythonWrapperCodegen
-from torch._inductor.graph import GraphLowering
-from torch._inductor.virtualized import V
-from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from shrinkfx.protocol.anatomy import TimedSize
+from shrinkfx.worker.private_api import codegen_api
+from shrinkfx.worker.private_api.inductor_api import config
 
 
 class TimedSizes:
@@ -33,7 +30,7 @@ class TimedSizes:
 
     def __init__(self) -> None:
         self.found: list[TimedSize] = []
-        self._graphs: dict[str, GraphLowering] = {}
+        self._graphs: dict[str, codegen_api.GraphLowering] = {}
         self._kernel = ""
 
     def begin_anew(self) -> None:
@@ -43,7 +40,7 @@ class TimedSizes:
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
         """Note them inside; where Inductor is another one than is known, none."""
-        owner = PythonWrapperCodegen
+        owner = codegen_api.PythonWrapperCodegen
         wraps = {
             "generate_kernel_call": self._noted,
             "_generate_kernel_call_helper": self._called,
@@ -59,7 +56,9 @@ class TimedSizes:
     def _noted(self, usual: Any) -> Any:
         @functools.wraps(usual)
         def wrapped(wrapper: Any, name: str, *args: Any, **more: Any) -> Any:
-            self._graphs.setdefault(name, V.graph)  # it is timed at its first launch
+            self._graphs.setdefault(
+                name, codegen_api.V.graph
+            )  # it is timed at its first launch
             return usual(wrapper, name, *args, **more)
 
         return wrapped
@@ -85,15 +84,15 @@ class TimedSizes:
         return wrapped
 
     def _compare(
-        self, name: str, size: sympy.Expr, own: GraphLowering, value: int
+        self, name: str, size: sympy.Expr, own: codegen_api.GraphLowering, value: int
     ) -> None:
         meant = int(own.sizevars.optimization_hint(size))
         if meant == value:
             return
-        asked: Any = V.graph
+        asked: Any = codegen_api.V.graph
         there = asked.sizevars.remove_precomputed_replacements(size)
         is_known = not any(
-            symbol_is_type(symbol, SymT.PRECOMPUTED_SIZE)
+            codegen_api.symbol_is_type(symbol, codegen_api.SymT.PRECOMPUTED_SIZE)
             for symbol in there.free_symbols
         )
         fallback = getattr(config, "unbacked_symint_fallback", None)

@@ -17,6 +17,7 @@ from shrinkfx.program.namespaces import ARITHMETIC, OF_SIZES
 from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
 from shrinkfx.worker.graph.origin import scope_of, source_of
 from shrinkfx.worker.model import MUTATIONS, Program, flat_inputs
+from shrinkfx.worker.private_api import graph_api
 from shrinkfx.worker.sizes.bindings import bind, nbytes, sizes_of
 from shrinkfx.worker.weights import calls_mutable
 
@@ -239,7 +240,7 @@ def mutates(exported: ExportedProgram) -> bool:
 def is_functional(original: ExportedProgram) -> bool:
     """Tell whether nothing is written to, and no branch or loop is taken."""
     nodes = original.graph.nodes
-    higher = any(isinstance(n.target, torch._ops.HigherOrderOperator) for n in nodes)
+    higher = any(isinstance(n.target, graph_api.HigherOrderOperator) for n in nodes)
     return not (higher or mutates(original))
 
 

@@ -17,10 +17,10 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
-from torch.utils import _pytree as pytree
 
 from shrinkfx.worker.eager.intermediates import SEED, copy_of
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.private_api.graph_api import pytree
 
 Taken = Mapping[str, bool]
 """Predicates by the path of their ``cond``, such as ``cond_1.cond``."""

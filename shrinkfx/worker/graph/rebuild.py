@@ -22,7 +22,6 @@ from torch.export.graph_signature import (
     OutputKind,
     TensorArgument,
 )
-from torch.utils import _pytree as pytree
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
@@ -35,6 +34,7 @@ from shrinkfx.worker.graph.shorten_subgraphs import shorten_subgraphs
 from shrinkfx.worker.graph.specialise import Specialised
 from shrinkfx.worker.graph.symbols import CannotRebuild, Symbols, symbols_in
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.bindings import SizesByName, bind, evaluate
 
 _WEIGHTS = {

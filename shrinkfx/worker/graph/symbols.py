@@ -14,7 +14,6 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from shrinkfx.errors import ShrinkfxError
@@ -23,6 +22,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.eager.intermediates import Scalar, Values
 from shrinkfx.worker.graph.specialise import Specialised
+from shrinkfx.worker.private_api.graph_api import FakeTensor
 from shrinkfx.worker.sizes.bindings import tells
 
 

@@ -14,6 +14,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from shrinkfx.program.namespaces import PYTORCHS
+from shrinkfx.worker.private_api import graph_api, operator_api
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def registrations(program: ExportedProgram) -> list[Registration]:
         for module in program.graph_module.modules()
         if isinstance(module, fx.GraphModule)
         for node in module.graph.nodes
-        if isinstance(node.target, torch._ops.OpOverload)
+        if isinstance(node.target, graph_api.OpOverload)
         and node.target.namespace not in PYTORCHS
     }
     return [_registration(name) for name in sorted(names)]
@@ -62,10 +63,12 @@ def _registration(name: str) -> Registration:
 
 def _told(name: str) -> Iterator[tuple[str, str]]:
     """Yield modules and files, by what PyTorch keeps of a registration."""
+    if operator_api.FEATURE.missing:
+        return
     with_decorator = _of_decorator(name)
     if with_decorator:
         yield with_decorator, ""
-    dump = torch._C._dispatch_dump(name) if hasattr(torch._C, "_dispatch_dump") else ""
+    dump = operator_api.dispatch_dump(name)
     found = re.findall(r"registered at (.+?):\d+", dump)
     for file in [_of_fake(name), *found]:
         if file and not _is_torchs(file):
@@ -74,15 +77,13 @@ def _told(name: str) -> Iterator[tuple[str, str]]:
 
 def _of_decorator(name: str) -> str:
     """Name the module of what ``torch.library.custom_op`` was put on."""
-    known = getattr(getattr(torch, "_library", None), "custom_ops", None)
-    definition = getattr(known, "OPDEFS", {}).get(name)
+    definition = operator_api.custom_ops.OPDEFS.get(name)
     return str(getattr(getattr(definition, "_init_fn", None), "__module__", "") or "")
 
 
 def _of_fake(name: str) -> str:
     """Name the file in which its fake kernel was registered."""
-    registry = getattr(getattr(torch, "_library", None), "simple_registry", None)
-    entry = registry.singleton.find(name) if registry else None
+    entry = operator_api.simple_registry.singleton.find(name)
     kernel = getattr(getattr(entry, "fake_impl", None), "kernel", None)
     return str(getattr(kernel, "source", "")).rpartition(":")[0]
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._dynamo.debug_utils import InputReader
 from torch.export import Dim, ExportedProgram
 
 from shrinkfx.failure.signature import Stage
@@ -30,6 +29,7 @@ from shrinkfx.protocol.descriptions import Exported
 from shrinkfx.protocol.tasks import ExportRunnable, RunRunnable
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.loading.devices import read_cuda_storages_on, save_for_cuda
+from shrinkfx.worker.private_api import dump_api
 
 _CUDA = re.compile(r"device\(type='cuda'(?:, index=\d+)?\)")
 _TO_CUDA = re.compile(r"""\.to\(["']cuda(?::\d+)?["']\)""")
@@ -141,7 +141,7 @@ for _name in ("add", "sub", "mul", "floordiv", "mod"):
     setattr(Size, f"__r{_name}__", _keeping(_work, swapped=True))
 
 
-class _Reader(InputReader):
+class _Reader(dump_api.InputReader):
     """Takes arguments, and notes what their sizes are called.
 
     Attributes:
@@ -166,7 +166,9 @@ class _Reader(InputReader):
         nbytes: int,
         **more: Any,
     ) -> torch.UntypedStorage:
-        storage = super().storage(storage_hash, int(nbytes), **more)
+        storage: torch.UntypedStorage = super().storage(
+            storage_hash, int(nbytes), **more
+        )
         loc = self.store.loc if self.store is not None else None
         known = loc and storage_hash and Path(loc, "storages", storage_hash).exists()
         if not known:

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.worker.forkserver.progress_bars import start_no_thread
 from shrinkfx.worker.interpreter import retarget
@@ -49,6 +50,7 @@ from shrinkfx.worker.interpreter.findings import (
 )
 from shrinkfx.worker.interpreter.runtime_stubs import MadeUp
 from shrinkfx.worker.interpreter.switch_on import switch_on
+from shrinkfx.worker.private_api import FOR_CUDA_WITHOUT_GPU
 
 __all__ = [
     "Code",
@@ -59,17 +61,16 @@ __all__ = [
     "Unsupported",
     "generate",
     "load",
+    "missing",
     "overridden",
     "switch_on",
     "warm_up",
 ]
 
 
-_IMPORTED = (
-    "torch._inductor.runtime.triton_heuristics",
-    "triton.language.extra.cuda.libdevice",
-    "triton.runtime.interpreter",
-)
+def missing() -> str:
+    """Name what running CUDA programs on the CPU lacks here; '' if nothing."""
+    return next((f.missing for f in FOR_CUDA_WITHOUT_GPU if f.missing), "")
 
 
 def warm_up() -> None:
@@ -77,10 +78,18 @@ def warm_up() -> None:
 
     Generating code for one operator takes 3 s the first time and 0.1 s from then on.
     It traces: no operator runs on data, and no thread starts.
+
+    Raises:
+        LoadError: this PyTorch or Triton lacks a name that is needed for it.
     """
     start_no_thread()
-    for name in _IMPORTED:
-        importlib.import_module(name)
+    if reason := missing():
+        raise LoadError(
+            "a CUDA program without a GPU",
+            reason,
+            "use a machine with a GPU, or a version of PyTorch that is tested",
+        )
+    importlib.import_module("triton.language.extra.cuda.libdevice")
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         exported = torch.export.export(torch.nn.ReLU(), (torch.empty(2),))
         options = {"compile_threads": 1}
@@ -163,7 +172,7 @@ def load(code: Code, probe: Probe = Probe.REAL) -> Compiled:
     Raises:
         Unsupported: the interpreter cannot run this code.
     """
-    from torch._inductor.codecache import PyCodeCache
+    from shrinkfx.worker.private_api.cuda_api import PyCodeCache
 
     source = retarget.retarget(code.wrapper)
     _require(source)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils._pytree import tree_leaves
 
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.interpreter.findings import (
@@ -30,6 +31,7 @@ from shrinkfx.worker.interpreter.runtime_stubs import (
     require_no,
 )
 from shrinkfx.worker.model import Inputs, flat_inputs
+from shrinkfx.worker.private_api.graph_api import pytree
 
 _WEIGHTS = {
     InputKind.PARAMETER: "weight",
@@ -111,8 +113,9 @@ class Compiled:
         self._contract = Contract(_strides(self.exported))
         self._own = _own_weights(self.exported)
         self._unwritten: list[Any] = []  # of them, by what was not run
+        _require_known(self.module, self._contract)
         replaced = {
-            "assert_size_stride": self._contract.check,
+            **self._contract.stubs,
             "copy_if_misaligned": lambda value: value,  # a copy of ours is aligned
             "empty_strided_cuda": fresh,
             "extern_kernels": Externs(self.module.extern_kernels),
@@ -186,11 +189,31 @@ class Compiled:
                     distinct(value).copy_(distinct(copied))
 
 
+def _require_known(module: ModuleType, contract: Contract) -> None:
+    """Refuse code whose checks or allocations go by names that are not replaced.
+
+    Raises:
+        Unsupported: a version of Inductor that nobody has looked at has written it.
+    """
+    called = ("empty_strided_cuda", "extern_kernels", "assert_size_stride")
+    lacking = [name for name in called if not hasattr(module, name)]
+    checks = [
+        name
+        for name, value in vars(module).items()
+        if name.startswith("assert_") and inspect.isroutine(value)
+    ]
+    unknown = sorted({*checks} - {*contract.stubs})
+    if lacking or unknown:
+        names = ", ".join([*(f"no {name}" for name in lacking), *unknown])
+        reason = f"torch {torch.__version__} generates code that is not known: {names}"
+        raise Unsupported(reason)
+
+
 def _strides(exported: ExportedProgram) -> dict[str, set[tuple[int, ...]]]:
     """Gather the strides that each operator's results were promised to have."""
     found: dict[str, set[tuple[int, ...]]] = {}
     for node in exported.graph.nodes:
-        for value in tree_leaves(node.meta.get("val")):
+        for value in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(value, torch.Tensor):
                 strides = found.setdefault(f"torch.ops.{node.target}", set())
                 strides |= {tuple(value.stride())} if _is_static(value) else set()

@@ -6,6 +6,7 @@ a fault may show in another alone.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from shrinkfx.worker.interpreter.launch import (
     interpreted,
     launch,
     named,
+    tensor_of,
 )
 from shrinkfx.worker.interpreter.memory_checks.arena import SPARSE_BYTES
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
@@ -80,7 +82,7 @@ def _configurations(self: Any) -> Sequence[Any]:
 
 
 def _prepare(self: Any, config: Any, args: Sequence[Any], more: Keywords) -> _Prepared:
-    from torch._inductor.runtime.triton_heuristics import GridExpr
+    from shrinkfx.worker.private_api.cuda_api import GridExpr
 
     meta = self.triton_meta
     signature = dict(meta["signature"])
@@ -157,11 +159,8 @@ def _copied(prepared: _Prepared, args: Sequence[Any]) -> tuple[Any, ...] | None:
     """Copy what a kernel may write, as it is before; None: it is too large."""
     writes = _written(prepared)
     given = prepared.given
-    tensors = [
-        value
-        for name, value in given.items()
-        if isinstance(value, torch.Tensor) and (writes is None or name in writes)
-    ]
+    written = [v for name, v in given.items() if writes is None or name in writes]
+    tensors = [t for value in written if (t := tensor_of(value)) is not None]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
     if sum(storage.nbytes() for storage in storages.values()) >= SPARSE_BYTES:
         return None
@@ -170,13 +169,14 @@ def _copied(prepared: _Prepared, args: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 def _with_storage(value: Any, copies: Mapping[int, torch.UntypedStorage]) -> Any:
-    """Give a tensor the copy of its storage, if there is one."""
-    if not isinstance(value, torch.Tensor):
+    """Give a tensor, or what describes one, the copy of its storage if there is one."""
+    tensor = tensor_of(value)
+    if tensor is None:
         return value
-    storage = copies.get(value.untyped_storage().data_ptr())
+    storage = copies.get(tensor.untyped_storage().data_ptr())
     if storage is None:
         return value
-    made = torch.empty(0, dtype=value.dtype)
-    made.set_(storage, value.storage_offset(), value.shape, value.stride())
-    CHECKER.roles.name(made, CHECKER.roles.of(value))
-    return made
+    made = torch.empty(0, dtype=tensor.dtype)
+    made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    CHECKER.roles.name(made, CHECKER.roles.of(tensor))
+    return made if value is tensor else dataclasses.replace(value, base=made)

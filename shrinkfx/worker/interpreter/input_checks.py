@@ -67,10 +67,11 @@ def _range(size: int | torch.SymInt) -> tuple[Any, Any]:
     Returns:
         SymPy's numbers, infinite ones among them, or the size itself.
     """
-    from torch.utils._sympy.value_ranges import bound_sympy
+    from shrinkfx.worker.private_api.graph_api import bound_sympy
 
     if isinstance(size, int):
         return size, size
     node = size.node
+    assert node.shape_env is not None
     bounds = bound_sympy(node.expr, node.shape_env.var_to_range)
     return bounds.lower, bounds.upper

@@ -77,7 +77,7 @@ def launch(
         Report: a fault was found; the program that showed it has ended.
         Unsupported: Triton's interpreter cannot run the kernel, in eager.
     """
-    from triton.runtime import interpreter
+    from shrinkfx.worker.private_api.triton_api import interpreter
 
     function = kernel.rewrite()
     constants = _constants(kernel.fn, signature or {})
@@ -85,7 +85,7 @@ def launch(
     for hook in kernel.pre_run_hooks:
         hook(**known)
     name = name or kernel.fn.__name__
-    tensors = {k: v for k, v in known.items() if isinstance(v, torch.Tensor)}
+    tensors = {k: t for k, v in known.items() if (t := tensor_of(v)) is not None}
     pointers = {
         k: Argument.of(k, CHECKER.roles.of(v) or "memory of an operator", v)
         for k, v in tensors.items()
@@ -149,7 +149,8 @@ def _run(
 ) -> bool:
     """Run the programs of a grid; of a large one some, which is what it returns."""
     import numpy as np
-    from triton.runtime.interpreter import interpreter_builder
+
+    from shrinkfx.worker.private_api.triton_api import interpreter_builder
 
     assert CHECKER.launch is not None
     name = CHECKER.launch.kernel
@@ -228,7 +229,9 @@ def _converted(
     pointers: Mapping[str, Argument],
 ) -> Any:
     """Make the interpreter's value of an argument, of the declared type."""
-    from triton.runtime import interpreter
+    import triton.language as tl
+
+    from shrinkfx.worker.private_api.triton_api import TensorHandle, interpreter
 
     declared = signature.get(name, "")
     if type(value) is int and declared in _INTEGERS:
@@ -236,16 +239,27 @@ def _converted(
     if type(value) is bool and declared == "i1":
         value = int(value)
     made = interpreter._implicit_cvt(value)
-    if name in pointers:
-        tag(made.handle, pointers[name])
+    if name not in pointers:
+        return made
+    if declared.startswith("*"):  # whatever the tensor holds, as when compiled
+        kind = tl.str_to_ty(declared, None)
+        made = tl.tensor(TensorHandle(made.handle.data, kind), kind)
+    tag(getattr(made.handle, "base", made.handle), pointers[name])
     return made
+
+
+def tensor_of(value: Any) -> torch.Tensor | None:
+    """Take an argument's tensor: itself, or the one that a TMA descriptor describes."""
+    tensor = getattr(value, "base", None) if hasattr(value, "block_shape") else value
+    return tensor if isinstance(tensor, torch.Tensor) else None
 
 
 def _integer(value: int, declared: str) -> Any:
     """Cut an integer down to the declared type, as hardware does."""
     import numpy as np
     import triton.language as tl
-    from triton.runtime.interpreter import TensorHandle
+
+    from shrinkfx.worker.private_api.triton_api import TensorHandle
 
     bits, is_signed = _INTEGERS[declared]
     value &= (1 << bits) - 1
@@ -264,7 +278,7 @@ def interpreted(kernel: Any) -> Any:
 
 @functools.cache
 def _twin(function: Any) -> Any:
-    from triton.runtime.interpreter import InterpretedFunction
+    from shrinkfx.worker.private_api.triton_api import InterpretedFunction
 
     return InterpretedFunction(function)
 

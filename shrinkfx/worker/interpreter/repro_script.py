@@ -21,6 +21,7 @@ from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.switch_on import self_test
 from shrinkfx.worker.loading import devices
+from shrinkfx.worker.private_api import inductor_api
 
 
 def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
@@ -66,7 +67,7 @@ def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
 
     devices.read_cuda_storages_on("cpu")
     vars(torch.export).update(load=load_on_cpu)
-    vars(torch._inductor).update(
+    vars(inductor_api.inductor).update(
         aoti_compile_and_package=compile_and_package, aoti_load_package=load_package
     )
     vars(torch.cuda).update(synchronize=lambda device=None: None)

@@ -20,7 +20,9 @@ _DEVICE_NAME = re.compile(r"'cuda(?::\d+)?'")
 _NAN_ASSERT = re.compile(
     r"^(\s*)assert not (\w+)\.is(nan|inf)\(\)\.any\(\)\.item\(\)$", re.MULTILINE
 )
-_LAYOUT = re.compile(r"^(\s*)assert_size_stride\((\w+), ", re.MULTILINE)
+_PROMISE = re.compile(
+    r"^(\s*)assert_(size_stride|tensor_metadata)\((\w+), ", re.MULTILINE
+)
 
 _KERNEL = re.compile(r"^(\w+) = async_compile\.(\w+)\('(\w+)'", re.MULTILINE)
 _KERNEL_TEXT = re.compile(
@@ -37,7 +39,7 @@ def retarget(source: str) -> str:
     """Rewrite what names a device, and have layouts corrected where they may be."""
     source = _STREAM.sub(lambda m: f"{m[1] or m[2]} = lambda *_: 0", source)
     source = source.replace("triton_helpers.set_driver_to_gpu()", "pass")
-    source = _LAYOUT.sub(r"\1\2 = assert_size_stride(\2, ", source)
+    source = _PROMISE.sub(r"\1\3 = assert_\2(\3, ", source)
     source = _NAN_ASSERT.sub(r'\1require_no("\3", "\2", \2)', source)
     parts, end = [], 0
     # Inside of a kernel's text, the device tells what it was compiled for.

@@ -10,15 +10,18 @@ import torch
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
 from shrinkfx.worker.interpreter.memory_checks.arena import UNWRITTEN, allocate
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.private_api import cuda_api
 
 
 class Contract:
-    """Stands for ``assert_size_stride`` in generated code.
+    """Stands for the checks of sizes, strides and dtypes in generated code.
 
     The results of aten's operators have the CPU's strides, so they are laid out
     anew; what a custom operator returns, and what the program is given, must be as
     was promised when the code was generated; or, of an operator that calls aten's,
     as was promised on the CPU.
+
+    ``stubs`` has them by the names that the generated code calls.
 
     Args:
         on_cpu: the strides that an operator's results were promised to have there.
@@ -26,23 +29,47 @@ class Contract:
 
     def __init__(self, on_cpu: Mapping[str, Collection[tuple[int, ...]]]) -> None:
         self._on_cpu = on_cpu
+        self.stubs: dict[str, Callable[..., Any]] = {
+            "assert_alignment": lambda *_: None,  # switched off: copies are aligned
+            "assert_size_stride": self.check,
+            "assert_size_stride_grouped": self.check_each,  # since torch 2.14
+            "assert_tensor_metadata": self.check,  # since torch 2.14
+        }
         self.start()
 
     def start(self) -> None:
         self.findings: list[KernelFinding] = []
         self.restrided = 0
 
-    def check(self, value: Any, size: Any, stride: Any, operator: str = "input") -> Any:
+    def check_each(self, values: Any, sizes: Any, strides: Any, operator: str) -> None:
+        """Hold inputs against what was promised."""
+        for value, size, stride in zip(values, sizes, strides, strict=True):
+            self.check(value, size, stride, operator)
+
+    def check(self, value: Any, size: Any, stride: Any, *promised: Any) -> Any:
+        """Hold a tensor against what was promised, and hand on one that is so.
+
+        Args:
+            promised: its dtype, if that is checked, and the operator that made it.
+        """
+        dtype = next((p for p in promised if isinstance(p, torch.dtype)), None)
+        operator = next((p for p in promised if isinstance(p, str)), "input")
+        if value is None:  # an output that an operator may leave out
+            return None
         if operator != "input":
             CHECKER.roles.name_once(value, f"result of {_short(operator)}")
+        dtype = dtype or value.dtype
         try:
-            torch._C._dynamo.guards.assert_size_stride(value, size, stride, operator)
+            if value.dtype is not dtype:
+                raise AssertionError(f"expected dtype {dtype} but got {value.dtype}")
+            cuda_api.assert_size_stride(value, size, stride, operator)
         except AssertionError as error:
             is_aten = operator.startswith("torch.ops.aten.")
             as_on_cpu = value.stride() in self._on_cpu.get(operator, ())
+            as_on_cpu = as_on_cpu and value.dtype is dtype
             if (is_aten or as_on_cpu) and tuple(value.shape) == tuple(size):
                 self.restrided += 1
-                made = allocate(size, stride, value.dtype).copy_(value)
+                made = allocate(size, stride, dtype).copy_(value)
                 CHECKER.roles.name(made, f"result of {_short(operator)}")
                 return made
             self._note(str(error), operator)

@@ -54,7 +54,8 @@ def self_test() -> ModuleType:
 
 def _patch_triton() -> None:
     import triton
-    from triton.runtime import interpreter
+
+    from shrinkfx.worker.private_api.triton_api import interpreter
 
     os.environ["TRITON_INTERPRET"] = "1"  # Inductor asks for the variable
     triton.knobs.runtime.interpret = True
@@ -79,7 +80,8 @@ def _patch_triton() -> None:
 def _speak_once() -> None:
     """Patch Triton's language once, not in each launch and each call."""
     import triton.language as tl
-    from triton.runtime import interpreter
+
+    from shrinkfx.worker.private_api.triton_api import interpreter
 
     def kernel() -> None: ...
 
@@ -96,9 +98,11 @@ class _NothingToRestore:
 
 def _launch_here() -> None:
     """Run what was decorated before the switch, and all launches, by ``launch``."""
-    from triton.runtime import interpreter
-    from triton.runtime.autotuner import Autotuner
-    from triton.runtime.jit import JITFunction
+    from shrinkfx.worker.private_api.triton_api import (
+        Autotuner,
+        JITFunction,
+        interpreter,
+    )
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         return interpreted(self)(*args, **kwargs)
@@ -123,8 +127,7 @@ def _launch_here() -> None:
 
 
 def _launch_for_inductor() -> None:
-    from torch._inductor.runtime import triton_helpers
-    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    from shrinkfx.worker.private_api.cuda_api import CachingAutotuner, triton_helpers
 
     triton_helpers.set_driver_to_gpu = lambda: None
     setattr(CachingAutotuner, "run", run_generated)  # noqa: B010 - typed as method

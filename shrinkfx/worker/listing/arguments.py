@@ -8,6 +8,7 @@ from functools import cache
 import torch
 
 from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
+from shrinkfx.worker.private_api import graph_api
 
 FROM_THE_END = ("index", "_unsafe_index", "index_put", "_unsafe_index_put")
 """Operators that take negative indices, and a list of them."""
@@ -54,7 +55,7 @@ def arguments_of(statement: Statement) -> Mapping[int, tuple[str, str]]:
         name = top.keyword
         if name is None and (place := places.index(top.number)) < len(ordered):
             name = ordered[place]
-        if name in types:
+        if name is not None and name in types:
             found[leaf.number] = name, types[name]
     return found
 
@@ -78,14 +79,14 @@ def _top(leaf: Leaf, parents: Mapping[int, Leaf]) -> Leaf:
 
 
 @cache
-def operator_at(callee: str) -> torch._ops.OpOverload | None:
+def operator_at(callee: str) -> graph_api.OpOverload | None:
     """Find the operator that a statement calls; None of what is no operator."""
     if not callee.startswith("torch.ops."):
         return None
     found: object = torch
     for part in callee.split(".")[1:]:
         found = getattr(found, part, None)
-    return found if isinstance(found, torch._ops.OpOverload) else None
+    return found if isinstance(found, graph_api.OpOverload) else None
 
 
 def is_index(leaf: Leaf, statement: Statement) -> bool:

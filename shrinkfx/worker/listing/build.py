@@ -18,6 +18,7 @@ from shrinkfx.worker.listing.recipes import make
 from shrinkfx.worker.listing.source import statements_of
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.printing.module import executed, export, set_weight
+from shrinkfx.worker.private_api import archive_api
 
 Saves = Mapping[str, torch.Tensor]
 """Values by the keys of recipes."""
@@ -79,7 +80,7 @@ def _made(
     for each in listing.weights:
         value = make(each.recipe(), saved)
         if each.kind == "saved_object":
-            value = torch._C._pickle_load_obj(bytes(value.tolist()))
+            value = archive_api.pickle_load(bytes(value.tolist()))
         set_weight(module, each.name, each.kind, value)
     return inputs, module, shapes
 

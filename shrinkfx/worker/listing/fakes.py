@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from shrinkfx.program.listing.recipes import Opaque, Recipe
 from shrinkfx.program.listing.statements import Statement
@@ -35,6 +34,7 @@ from shrinkfx.worker.listing.trial import (
     of_whole_numbers,
     tells_numbers,
 )
+from shrinkfx.worker.private_api.graph_api import FakeTensor, FakeTensorMode
 
 Saved = Mapping[str, Tensor]
 """Values by the keys of recipes."""

@@ -27,10 +27,8 @@ from typing import Any
 
 import sympy
 import torch
-from torch._export.serde import serialize
 from torch.export import ExportedProgram
 from torch.export.pt2_archive import PT2ArchiveReader
-from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.wording import Flag, Said, Words
@@ -43,6 +41,8 @@ from shrinkfx.worker.loading import (
     script_objects,
 )
 from shrinkfx.worker.loading.refused import REGISTERS_IT, Refused
+from shrinkfx.worker.private_api.archive_api import serialize
+from shrinkfx.worker.private_api.graph_api import pytree
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _FORCE_NOT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
@@ -276,10 +276,18 @@ def _refused_in(text: str) -> Refused | None:
     return _unpickled(found[1]) if found else None
 
 
+NESTED = (
+    "holds a nested tensor",
+    "the program takes plain ones: torch.nested.to_padded_tensor",
+)
+
+
 def _unpickled(name: str) -> Refused:
     if name.partition(".")[0] == "numpy":
         what = f"holds an array or number of NumPy ({name}), which is no tensor"
         return Refused(what, "save torch.from_numpy(array), or array.item()")
+    if name.startswith("torch.nested."):  # not among what is allowed since torch 2.15
+        return Refused(*NESTED)
     what = f"holds {name}, which reading would call"
     return Refused(f"{what}: neither a tensor nor plain data", _REGISTER)
 

@@ -16,11 +16,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from torch.utils import _pytree as pytree
-
 from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.loading.formulas import is_plain
 from shrinkfx.worker.loading.refused import Refused
+from shrinkfx.worker.private_api.graph_api import pytree
 
 _FACTORIES = {
     "builtins": ("bool", "dict", "float", "frozenset", "int", "list", "set", "str"),

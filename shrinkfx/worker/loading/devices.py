@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.wording import Flag, Said, Words
 from shrinkfx.worker.loading import gpus
+from shrinkfx.worker.private_api.graph_api import pytree
 
 _FIRST = 5
 """Before the priorities (10 to 30) of the devices that torch knows itself."""

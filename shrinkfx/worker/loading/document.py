@@ -16,12 +16,11 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
-from torch._export.serde import schema
-from torch._export.serde.union import _Union
-
 from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.loading import containers, formulas, named
 from shrinkfx.worker.loading.refused import Refused
+from shrinkfx.worker.private_api.archive_api import Union as _Union
+from shrinkfx.worker.private_api.archive_api import schema
 
 Check = Callable[[Any], None]
 

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import sympy
-from torch.utils._sympy import functions
+
+from shrinkfx.worker.private_api.archive_api import sympy_functions as functions
 
 MOST_CHARACTERS = 200_000
 MOST_DEEP = 100

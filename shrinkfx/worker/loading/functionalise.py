@@ -5,8 +5,8 @@ from __future__ import annotations
 import sympy
 import torch
 from torch.export import ExportedProgram
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges
+
+from shrinkfx.worker.private_api.graph_api import ValueRanges, int_oo
 
 
 def functionalise(original: ExportedProgram) -> ExportedProgram | None:
@@ -58,6 +58,7 @@ def _note_symbols(program: ExportedProgram) -> None:
     if known is None:
         return
     env = known.node.shape_env
+    assert env is not None
     for size, number in list(env.backed_var_to_val.items()):
         for symbol in size.free_symbols - set(env.backed_var_to_val):
             (env.backed_var_to_val[symbol],) = sympy.solve(size - number, symbol)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.wording import Flag, Words
-from shrinkfx.worker.loading.archive import disarmed, why_unreadable
+from shrinkfx.worker.loading.archive import NESTED, disarmed, why_unreadable
 from shrinkfx.worker.loading.containers import require_tree
 from shrinkfx.worker.model import Inputs
+from shrinkfx.worker.private_api.graph_api import pytree
 
 
 def read_inputs(path: str) -> tuple[Inputs, Inputs | None]:
@@ -63,8 +63,7 @@ def _callable_with(path: str, inputs: Inputs) -> Inputs:
             raise LoadError(path, reason, _ADVICE)
     for leaf in inputs.flat():
         if isinstance(leaf, torch.Tensor) and leaf.is_nested:
-            advice = "the program takes plain ones: torch.nested.to_padded_tensor"
-            raise LoadError(path, "holds a nested tensor", advice)
+            raise LoadError(path, *NESTED)
     return inputs
 
 

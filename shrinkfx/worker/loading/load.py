@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.beside import is_library, is_path
@@ -41,6 +40,7 @@ from shrinkfx.worker.loading.missing import advice_on
 from shrinkfx.worker.loading.script_objects import trusting_new_classes
 from shrinkfx.worker.loading.wall import behind_wall, limited_memory
 from shrinkfx.worker.model import Inputs, Program
+from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.declared_ranges import require_declared_sizes
 
 _TIMES, _MORE_BYTES = 16, 4 << 30
@@ -276,7 +276,7 @@ def _read(archive: str, setup: Setup) -> ExportedProgram:
 
 
 def _require_known_options(options: InductorOptions) -> None:
-    from torch._inductor import config
+    from shrinkfx.worker.private_api.inductor_api import config
 
     known = config.get_config_copy()
     for name, value in options.items():

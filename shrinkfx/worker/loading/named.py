@@ -17,14 +17,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import _ops
-from torch._export.serde import serialize
+
+from shrinkfx.worker.private_api import archive_api, graph_api
+from shrinkfx.worker.private_api.archive_api import serialize
 
 _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
 _KINDS: tuple[type | tuple[type, ...], ...] = (
-    (_ops._OpNamespace, _ops._HigherOrderNamespace),
-    (_ops.OpOverloadPacket, _ops.HigherOrderOperator),
-    _ops.OpOverload,
+    (archive_api.OpNamespace, archive_api.HigherOrderNamespace),
+    (graph_api.OpOverloadPacket, graph_api.HigherOrderOperator),
+    graph_api.OpOverload,
 )
 _FUNCTIONS = (type, types.FunctionType, types.BuiltinFunctionType)
 
@@ -110,11 +111,11 @@ def sources_looked_up() -> Iterator[None]:
             read[_SOURCES] = [_made_from(text) for text in stack.split(";")]
         return read
 
-    cls.deserialize_metadata = metadata  # type: ignore[method-assign,assignment]
+    cls.deserialize_metadata = metadata
     try:
         yield
     finally:
-        cls.deserialize_metadata = by_torch  # type: ignore[method-assign]
+        cls.deserialize_metadata = by_torch
 
 
 def _made_from(text: str) -> tuple[str, Any]:

@@ -17,11 +17,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._library.fake_class_registry import global_fake_class_registry
 from torch.export import ExportedProgram
 
 from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.loading.refused import REGISTERS_IT, Refused
+from shrinkfx.worker.private_api import archive_api
+from shrinkfx.worker.private_api.archive_api import global_fake_class_registry
 
 _CLASSES = "__torch__.torch.classes."
 _OPAQUE = f"{_CLASSES}aten.OpaqueObject"
@@ -52,7 +53,7 @@ def trusting_new_classes() -> Iterator[None]:
 
 def _classes() -> set[str]:
     """List the classes that have methods; what can be saved has two."""
-    methods: list[Any] = getattr(torch._C, "_jit_get_custom_class_schemas", list)()
+    methods: list[Any] = archive_api.custom_class_schemas()
     return {str(m.arguments[0].type) for m in methods if m.arguments}
 
 
@@ -66,7 +67,7 @@ def require_trusted(saved: bytes) -> None:
     Raises:
         Refused: naming the class, or what else they name.
     """
-    reader = torch._C.PyTorchFileReader(io.BytesIO(saved))
+    reader = archive_api.PyTorchFileReader(io.BytesIO(saved))
     for code, argument, _ in pickletools.genops(reader.get_record("data.pkl")):
         if "GLOBAL" in code.name or code.name == "INST":
             _require_known(str(argument).replace(" ", "."))
@@ -157,5 +158,5 @@ def _is_finite(value: Any) -> bool:
 
 
 def _saved(value: torch.ScriptObject) -> bytes:
-    saved: bytes = torch._C._pickle_save(value)
+    saved: bytes = archive_api.pickle_save(value)
     return saved

@@ -26,7 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
-from torch._subclasses import FakeTensorMode
+
+from shrinkfx.worker.private_api.graph_api import FakeTensorMode
 
 Result = TypeVar("Result")
 

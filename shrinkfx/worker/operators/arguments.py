@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from shrinkfx.worker.model import Keywords
+from shrinkfx.worker.private_api.graph_api import pytree
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import fx
 from torch.export import ExportedProgram
 
 from shrinkfx.program.namespaces import PYTORCHS
+from shrinkfx.worker.private_api import graph_api
 
 
 def custom_operators(exported: ExportedProgram) -> list[str]:
@@ -25,10 +25,10 @@ def custom_operators(exported: ExportedProgram) -> list[str]:
 def is_custom(node: fx.Node) -> bool:
     """Tell whether a node calls an operator with a schema of somebody else's."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace in PYTORCHS:
+    if not isinstance(target, graph_api.OpOverload) or target.namespace in PYTORCHS:
         return False
     # What is made of other operators has no fake kernel, and is taken apart.
     return not target.has_kernel_for_dispatch_key(_COMPOSITE)
 
 
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_COMPOSITE = graph_api.DispatchKey.CompositeImplicitAutograd

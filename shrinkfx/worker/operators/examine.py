@@ -22,7 +22,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from shrinkfx.program.sizes import near
 from shrinkfx.protocol.descriptions import Examined
@@ -37,6 +36,7 @@ from shrinkfx.worker.operators.custom import is_custom
 from shrinkfx.worker.operators.promises import Promises, broken, promised_by
 from shrinkfx.worker.operators.registered import fake_kernel_of
 from shrinkfx.worker.operators.repeated import hangs_on
+from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.read_space import find_space
 
 _MOST_BYTES = 1 << 28

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._library.fake_class_registry import maybe_to_fake_obj
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils import _pytree as pytree
 
 from shrinkfx.program.words import first_line
 from shrinkfx.worker.model import Keywords
+from shrinkfx.worker.private_api import operator_api
+from shrinkfx.worker.private_api.graph_api import FakeTensorMode, pytree
 
 
 def promised_by(
@@ -29,7 +28,7 @@ def promised_by(
 
     def fake(value: Any) -> Any:
         if isinstance(value, torch.ScriptObject):
-            return maybe_to_fake_obj(mode, value)
+            return operator_api.maybe_to_fake_obj(mode, value)
         if not isinstance(value, Tensor):
             return value
         return mode.from_tensor(value, static_shapes=True)

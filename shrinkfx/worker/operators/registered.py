@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch._library import custom_ops, simple_registry
+from shrinkfx.worker.private_api import operator_api
 
 
 def fake_kernel_of(target: Any) -> str:
@@ -13,10 +13,12 @@ def fake_kernel_of(target: Any) -> str:
     Read off the registries of ``torch/_library``: of ``torch.library.custom_op``, and
     of ``torch.library.register_fake``.
     """
+    if operator_api.FEATURE.missing:
+        return ""
     name = target.name().partition(".")[0]
-    defined = custom_ops.OPDEFS.get(name)
+    defined = operator_api.custom_ops.OPDEFS.get(name)
     code = getattr(getattr(defined, "_abstract_fn", None), "__code__", None)
     if code is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"
-    kernel = simple_registry.singleton.find(name).fake_impl.kernel
+    kernel = operator_api.simple_registry.singleton.find(name).fake_impl.kernel
     return str(kernel.source) if kernel is not None else ""

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 import torch.utils.deterministic
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from shrinkfx.protocol.operators import What
 from shrinkfx.worker.eager.intermediates import SEED, span
 from shrinkfx.worker.model import Keywords
 from shrinkfx.worker.operators.arguments import tensors_given
+from shrinkfx.worker.private_api.graph_api import pytree
 
 _AROUND = 4096
 """Bytes before and behind each argument."""

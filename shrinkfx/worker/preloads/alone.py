@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from torch.utils import _pytree as pytree
 
 from shrinkfx.program.beside import Beside
 from shrinkfx.protocol.choices import Backend
@@ -24,6 +23,8 @@ from shrinkfx.worker.loading.script_objects import trusting_new_classes
 from shrinkfx.worker.model import Program
 from shrinkfx.worker.preloads.files_used import Witness
 from shrinkfx.worker.preloads.registrations import Snapshot, registrations
+from shrinkfx.worker.private_api import operator_api
+from shrinkfx.worker.private_api.graph_api import pytree
 
 
 def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered:
@@ -71,7 +72,8 @@ def _used(beside: Beside, home: Path) -> tuple[set[str], set[str]]:
 
 
 def _registered() -> set[str]:
-    return set(torch._C._dispatch_get_all_op_names())
+    missing = operator_api.FEATURE.missing
+    return set() if missing else set(operator_api.all_operator_names())
 
 
 def _run(script: Path) -> None:

@@ -23,6 +23,8 @@ from typing import Any
 
 import torch
 
+from shrinkfx.worker.private_api import graph_api, operator_api
+
 ROOMS = ("torch", "triton")
 """The packages that are looked at."""
 
@@ -110,12 +112,13 @@ class Snapshot:
 
 def registrations(operator: str) -> str:
     """Tell what is registered for ``mylib::mix``: kernels, and what is promised."""
-    dump = torch._C._dispatch_dump(operator)
+    if operator_api.FEATURE.missing:
+        return ""
+    dump = operator_api.dispatch_dump(operator)
     dispatched = re.sub(r"0x[0-9a-f]+|registered at \S+", "", dump)
-    registry = getattr(torch._library, "simple_registry", None)
-    if registry is None or not operator.partition(".")[0]:
+    if not operator.partition(".")[0]:
         return dispatched
-    entries = getattr(registry.singleton, "_data", {})
+    entries = getattr(operator_api.simple_registry.singleton, "_data", {})
     entry = entries.get(operator.partition(".")[0])
     return dispatched + (_description(entry) if entry is not None else "")
 
@@ -164,7 +167,7 @@ def _entries(value: Any) -> Iterator[tuple[Hashable, Any]]:
 
 
 def _key(key: object) -> str:
-    if isinstance(key, (*_PLAIN, torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(key, (*_PLAIN, graph_api.OpOverload, graph_api.OpOverloadPacket)):
         return str(key)
     return getattr(key, "__qualname__", "") or type(key).__qualname__
 

@@ -10,9 +10,9 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from shrinkfx.worker.graph.specialise import Specialised
+from shrinkfx.worker.private_api.graph_api import ValueRanges, bound_sympy
 from shrinkfx.worker.sizes.bindings import tells
 
 _AUTO = "torch.export.Dim.AUTO"

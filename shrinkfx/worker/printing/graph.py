@@ -13,6 +13,7 @@ from torch import fx
 
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.worker.graph.origin import origin_of
+from shrinkfx.worker.private_api import graph_api
 
 
 class Unprintable(ShrinkfxError):
@@ -110,7 +111,7 @@ class GraphPrinter:
                 return f'torch.device("{self._device or value}")'
             case float() if not math.isfinite(value):
                 return f'float("{value}")'
-            case torch._ops.OpOverload():
+            case graph_api.OpOverload():
                 return f"torch.ops.{value}"
             case torch.dtype() | torch.layout() | torch.memory_format():
                 return str(value)
@@ -157,9 +158,9 @@ def callee(target: Callable[..., Any] | str) -> str:
     Raises:
         Unprintable: it has no name that a script could say.
     """
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, graph_api.OpOverload):
         return f"torch.ops.{target}"
-    if isinstance(target, torch._ops.HigherOrderOperator):
+    if isinstance(target, graph_api.HigherOrderOperator):
         name = target.name()
         # The public one takes an operand twice, the bare operator does not.
         return "torch.cond" if name == "cond" else f"torch.ops.higher_order.{name}"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Set
 from typing import Any
 
 import torch
-from torch._dynamo.exc import UncapturedHigherOrderOpError, UserError
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
@@ -21,6 +20,10 @@ from shrinkfx.worker.model import MUTATIONS
 from shrinkfx.worker.printing.dynamic_shapes import dynamic_shapes, least_needed
 from shrinkfx.worker.printing.graph import GraphPrinter, Unprintable
 from shrinkfx.worker.printing.tensors import memory_of, write_tensor
+from shrinkfx.worker.private_api.graph_api import (
+    UncapturedHigherOrderOpError,
+    UserError,
+)
 
 Write = Callable[[Any, str], Expression]
 """Write a tensor, or what else a program takes, for a device."""

@@ -9,10 +9,11 @@ from typing import Any
 import sympy
 import torch
 from torch.export import ExportedProgram
-from torch.utils._sympy.printers import PythonPrinter
 
 from shrinkfx.program.sizes import Place, Space, Symbol, names_in
 from shrinkfx.worker.model import Inputs, user_placeholders
+from shrinkfx.worker.private_api import graph_api
+from shrinkfx.worker.private_api.graph_api import PythonPrinter
 
 _print = PythonPrinter().doprint
 
@@ -51,7 +52,7 @@ def _places(
     exported: ExportedProgram, inputs: Inputs
 ) -> Iterator[tuple[tuple[str, int | None], sympy.Expr, int]]:
     """Yield where a size shows, as what, and the number that it was."""
-    leaves = torch.utils._pytree.tree_leaves((inputs.args, inputs.kwargs))
+    leaves = graph_api.pytree.tree_leaves((inputs.args, inputs.kwargs))
     for node, real in zip(user_placeholders(exported, inputs), leaves, strict=True):
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
@@ -121,7 +122,7 @@ def _tensors(exported: ExportedProgram, symbols: set[sympy.Symbol]) -> list[str]
     """Count the elements of each tensor whose size is not fixed."""
     counts: dict[str, None] = {}
     for node in exported.graph.nodes:
-        for value in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+        for value in graph_api.pytree.tree_leaves(node.meta.get("val")):
             if isinstance(value, torch.Tensor):
                 sizes = [
                     s.node.expr if isinstance(s, torch.SymInt) else s

@@ -79,7 +79,7 @@ class TritonDriver:
         }
 
     def get_current_target(self) -> Any:
-        from triton.backends.compiler import GPUTarget
+        from shrinkfx.worker.private_api.triton_api import GPUTarget
 
         major, minor = self.get_device_capability()
         return GPUTarget("cuda", major * 10 + minor, 32)

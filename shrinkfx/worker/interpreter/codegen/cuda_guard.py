@@ -43,7 +43,7 @@ def register_guard() -> None:
 
 def _built() -> Path:
     """Build the guard, or find it where an earlier run has left it."""
-    from torch._inductor.cpp_builder import get_cpp_compiler
+    from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
 
     compiler = get_cpp_compiler()
     identity = f"{torch.__version__} {torch.__file__} {compiler} {_SOURCE}"

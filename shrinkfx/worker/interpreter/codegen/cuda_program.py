@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
-from torch.utils import _pytree as pytree
 
 from shrinkfx.worker.interpreter.codegen.fake_cuda import DEVICE, remember
+from shrinkfx.worker.private_api import cuda_api
+from shrinkfx.worker.private_api.graph_api import FakeTensor, pytree
 
 _ATEN = torch.ops.aten
 _MUTATIONS = frozenset(
@@ -56,7 +56,7 @@ class _Converter:
     """Makes FakeTensors of one mode; equal tensors (tied weights) stay one."""
 
     def __init__(self, exported: ExportedProgram) -> None:
-        from torch._subclasses import FakeTensorMode
+        from shrinkfx.worker.private_api.graph_api import FakeTensorMode
 
         values = (node.meta.get("val") for node in exported.graph.nodes)
         modes = (getattr(value, "fake_mode", None) for value in values)
@@ -80,7 +80,7 @@ class _Converter:
             )
         if isinstance(value, torch.nn.Parameter):
             made = torch.nn.Parameter(made, requires_grad=value.requires_grad)
-        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(value)
+        wrapped = cuda_api.is_functorch_wrapped_tensor(value)
         if not isinstance(value, FakeTensor) and not wrapped:
             remember(made, value)
         return made
@@ -145,8 +145,7 @@ def fakes_on_device() -> Iterator[None]:
 
     One written as ``torch.empty(n)`` would put its result on the CPU.
     """
-    from torch._library import simple_registry
-    from torch._library.utils import Kernel
+    from shrinkfx.worker.private_api.cuda_api import Kernel, simple_registry
 
     entries = list(simple_registry.singleton._data.values())
     holders = [e.fake_impl for e in entries if e.fake_impl.kernel is not None]

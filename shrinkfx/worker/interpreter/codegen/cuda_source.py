@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import torch
-import torch._inductor
 from torch.export import ExportedProgram
 
 from shrinkfx.protocol.choices import InductorOptions
@@ -20,6 +20,7 @@ from shrinkfx.worker.interpreter.codegen.cuda_program import (
     on_cuda,
 )
 from shrinkfx.worker.interpreter.codegen.fake_cuda import (
+    CONFIG,
     NO_VALUE,
     fake_cuda,
     known_settings,
@@ -27,6 +28,7 @@ from shrinkfx.worker.interpreter.codegen.fake_cuda import (
 from shrinkfx.worker.interpreter.codegen.solved_dims import solved_dims
 from shrinkfx.worker.interpreter.codegen.templates import chosen_untimed
 from shrinkfx.worker.interpreter.findings import Unsupported
+from shrinkfx.worker.private_api import inductor_api
 
 T = TypeVar("T")
 
@@ -38,8 +40,10 @@ _OPTIONS: InductorOptions = {
 _AOTI_OPTIONS: InductorOptions = {
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.package_cpp_only": True,
+    # What is taken is the block that this has AOTInductor run.
+    "triton.autotune_at_compile_time": True,
 }
-_AOTI_COMPILE = torch._inductor.aoti_compile_and_package
+_AOTI_COMPILE = inductor_api.aoti_compile_and_package
 """The real one: a repro is run with another in its place (``repro_script.py``)."""
 
 _NEEDS_DECOMPOSITION = (
@@ -47,9 +51,11 @@ _NEEDS_DECOMPOSITION = (
     "arguments from the 'CUDA' backend",
     "Found no NVIDIA driver",
 )
-"""``gru_cell`` and ``lstm_cell`` choose an operator that only a GPU can trace."""
+"""``gru_cell`` and ``lstm_cell`` choose an operator that only a GPU can trace or run.
 
+What of them is traced without one differs: the LSTM's in 2.13, the GRU's in 2.15."""
 
+_FUSED_CELL = re.compile(r"_thnn_fused\w+")
 _NEEDS_VALUES = ("dispatch key DispatchKey.CUDA", NO_VALUE)
 
 
@@ -99,7 +105,14 @@ def wrapper_source(
     exported: ExportedProgram, arch: str, options: InductorOptions
 ) -> Wrapper:
     """Generate Inductor's Python wrapper, with its kernels, for a program."""
-    return _with_retry(exported, lambda e: _wrapper_source(e, arch, options))
+
+    def generate(program: ExportedProgram) -> Wrapper:
+        made = _wrapper_source(program, arch, options)
+        if cell := _FUSED_CELL.search(made.text):
+            raise NotImplementedError(f"{cell[0]} does not run on the CPU")
+        return made
+
+    return _with_retry(exported, generate)
 
 
 def tuning_block(
@@ -131,7 +144,7 @@ def compile_kernels(
 
 
 def _compile_kernels(wrapper: Any) -> None:
-    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    from shrinkfx.worker.private_api.cuda_api import CachingAutotuner
 
     scope: dict[str, Any] = {}
     try:
@@ -180,9 +193,8 @@ def _tell_ours(error: Exception) -> None:
 def _wrapper_source(
     exported: ExportedProgram, arch: str, options: InductorOptions
 ) -> Wrapper:
-    from torch._inductor import config
-    from torch._inductor.compile_fx import compile_fx
-    from torch._inductor.graph import GraphLowering
+    from shrinkfx.worker.private_api.cuda_api import GraphLowering, compile_fx
+    from shrinkfx.worker.private_api.inductor_api import config
 
     found: list[str] = []
 
@@ -220,11 +232,20 @@ def _run_aoti(
 
     Returns:
         Where a template was chosen untimed.
+
+    Raises:
+        Unsupported: it has come to no benchmark, not even of no kernel.
     """
-    from torch._inductor.codecache import AotCodeCompiler
-    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+    from shrinkfx.worker.private_api.cuda_api import (
+        AotCodeCompiler,
+        PythonWrapperCodegen,
+    )
+
+    reached = False
 
     def instead(self: Any) -> None:
+        nonlocal reached
+        reached = True
         at_block(self)
         raise _Done
 
@@ -249,6 +270,8 @@ def _run_aoti(
             package_path=str(folder / "never.pt2"),
             inductor_configs={**_settings(options), **_AOTI_OPTIONS},
         )
+    if not reached:
+        raise Unsupported("AOTInductor has not come to where it times its kernels")
     return tuple(untried)
 
 
@@ -259,5 +282,7 @@ def _settings(options: InductorOptions) -> InductorOptions:
 
 def overridden(options: InductorOptions) -> list[str]:
     """List the user's options that are not as chosen while code is generated here."""
-    used = _settings(options)
-    return sorted(name for name, value in options.items() if used[name] != value)
+    fixed = {**CONFIG, **_OPTIONS, **_AOTI_OPTIONS}
+    return sorted(
+        name for name in options if fixed.get(name, options[name]) != options[name]
+    )

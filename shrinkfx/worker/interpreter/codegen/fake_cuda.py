@@ -1,6 +1,6 @@
 """Have Inductor and AOTInductor generate CUDA code where there is no GPU.
 
-Each patch is of something that PyTorch 2.11 or 2.13 (Triton 3.6 or 3.7) asks a
+Each patch is of something that PyTorch 2.11 to 2.15 (Triton 3.6 to 3.9) asks a
 device for. What a version does not have is left alone.
 """
 
@@ -16,7 +16,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch._inductor
 
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.worker.interpreter.codegen.cuda_device import (
@@ -25,13 +24,16 @@ from shrinkfx.worker.interpreter.codegen.cuda_device import (
     properties,
 )
 from shrinkfx.worker.interpreter.codegen.cuda_guard import register_guard
+from shrinkfx.worker.private_api import cuda_api, graph_api, inductor_api
 
 DEVICE = torch.device("cuda", 0)
 
 CONFIG: InductorOptions = {
+    "alignment_asserts_inputs": False,  # 2.15; of copies of the inputs, all aligned
     "autotune_in_subproc": False,
-    "benchmark_epilogue_fusion": False,
+    "benchmark_epilogue_fusion": False,  # before 2.15
     "benchmark_fusion": False,
+    "benchmark_template_fusion": False,  # 2.15
     "compile_threads": 1,
     "fx_graph_cache": False,
     "joint_graph_constant_folding": False,  # runs on the device
@@ -41,6 +43,9 @@ CONFIG: InductorOptions = {
     "use_static_triton_launcher": False,  # 2.13
 }
 """Inductor's settings under which it generates code and touches no device."""
+
+_NEWER_NAMES = {"benchmark_epilogue_fusion": "benchmark_template_fusion"}
+"""By the older name: looking at it warns where there is the newer one."""
 
 
 @contextlib.contextmanager
@@ -58,7 +63,7 @@ def fake_cuda(arch: str = DEFAULT_ARCHITECTURE) -> Iterator[None]:
         _drive_triton(stack, patch, device)
         _forget_answers(stack)
         _keep_tensors_fake(patch)
-        stack.enter_context(torch._inductor.config.patch(dict(known_settings())))
+        stack.enter_context(inductor_api.config.patch(dict(known_settings())))
         yield
 
 
@@ -72,7 +77,7 @@ def _patch(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> No
 
 def _answer_for_torch(patch: Patch, device: SimpleNamespace, arch: str) -> None:
     """Answer what ``torch.cuda`` and Dynamo's device interface are asked."""
-    from torch._dynamo.device_interface import CudaInterface
+    from shrinkfx.worker.private_api.cuda_api import CudaInterface
 
     memory = (device.total_memory, device.total_memory)
     answers: dict[str, Callable[..., Any]] = {
@@ -103,7 +108,7 @@ def _answer_for_torch(patch: Patch, device: SimpleNamespace, arch: str) -> None:
     worker = CudaInterface.Worker
     patch(worker, "get_device_properties", staticmethod(lambda _=None: device))
     patch(worker, "current_device", staticmethod(lambda: 0))
-    patch(torch._C, "_cuda_getCurrentRawStream", lambda _=0: 0)
+    patch(cuda_api.C, "_cuda_getCurrentRawStream", lambda _=0: 0)
     if torch.version.cuda is None:
         _build_as_with_cuda(patch)
 
@@ -121,8 +126,8 @@ def _build_as_with_cuda(patch: Patch) -> None:
 def _drive_triton(
     stack: contextlib.ExitStack, patch: Patch, device: SimpleNamespace
 ) -> None:
-    from torch._inductor.runtime import triton_helpers
-    from triton.runtime import driver
+    from shrinkfx.worker.private_api.cuda_api import triton_helpers
+    from shrinkfx.worker.private_api.triton_api import driver
 
     before = getattr(driver, "_active", None)
     driver.set_active(TritonDriver(device))
@@ -141,7 +146,7 @@ _ASK_THE_DEVICE = (
 
 def _forget_answers(stack: contextlib.ExitStack) -> None:
     """Drop what was cached about devices, now and when this is over."""
-    from torch._inductor.runtime.hints import DeviceProperties
+    from shrinkfx.worker.private_api.cuda_api import DeviceProperties
 
     cached: list[Any] = [DeviceProperties.create]
     for name in _ASK_THE_DEVICE:
@@ -155,22 +160,20 @@ def _forget_answers(stack: contextlib.ExitStack) -> None:
 
 def _keep_tensors_fake(patch: Patch) -> None:
     """Keep what handles FakeTensors on CUDA away from CUDA and from memory."""
-    import torch._inductor.graph
-    import torch._inductor.utils
-    from torch._subclasses import fake_tensor
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from shrinkfx.worker.private_api.cuda_api import fake_tensor
+    from shrinkfx.worker.private_api.graph_api import FakeTensor, FakeTensorMode
 
     patch(FakeTensorMode, "avoid_device_init", property(lambda _: True))
     if hasattr(fake_tensor, "init_gpu_context"):
         patch(fake_tensor, "init_gpu_context", lambda _: None)
-    original = torch._inductor.utils.is_same_tensor
+    original = cuda_api.utils.is_same_tensor
 
     def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
         if isinstance(one, FakeTensor) or isinstance(other, FakeTensor):
             return one is other
         return bool(original(one, other))
 
-    for module in (torch._inductor.utils, torch._inductor.graph):
+    for module in (cuda_api.utils, cuda_api.graph):
         patch(module, "is_same_tensor", is_same)
     # AOTInductor writes constants of up to eight elements into its code.
     for name in ("tolist", "item"):
@@ -191,7 +194,7 @@ def _with_values(method: Callable[[Any], Any], name: str) -> Callable[[Any], Any
     """
 
     def called(fake: Any) -> Any:
-        if not torch._C._dispatch_tls_is_dispatch_key_excluded(_PYTHON):
+        if not cuda_api.is_key_excluded(_PYTHON):
             return method(fake)  # while tracing: what a program reads off data
         real = getattr(fake, _REAL, None)
         if real is None:
@@ -201,14 +204,18 @@ def _with_values(method: Callable[[Any], Any], name: str) -> Callable[[Any], Any
     return called
 
 
-_PYTHON = torch._C.DispatchKey.Python
+_PYTHON = graph_api.DispatchKey.Python
 NO_VALUE = "a FakeTensor is asked for its value"
 _INLINED = 8
 _REAL = "_value_on_cpu"
 
 
 def known_settings() -> InductorOptions:
-    """Take those of ``CONFIG`` that this version of Inductor has."""
-    from torch._inductor import config
+    """Take those of ``CONFIG`` that this version of Inductor has, by one name each."""
+    from shrinkfx.worker.private_api.inductor_api import config
 
-    return {k: v for k, v in CONFIG.items() if hasattr(config, k)}
+    def is_known(name: str) -> bool:
+        renamed = hasattr(config, _NEWER_NAMES.get(name, ""))
+        return not renamed and hasattr(config, name)
+
+    return {name: value for name, value in CONFIG.items() if is_known(name)}

@@ -1,12 +1,13 @@
 """Sizes that the Python wrapper is to work out, as AOTInductor's wrapper does.
 
 Where an input's dim is declared as ``2*half``, and no input has a dim ``half``,
-Inductor for Python gives up; for C++ it solves for ``half``.
+Inductor for Python gives up before torch 2.14; for C++ it solves for ``half``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 from typing import Any
 from unittest import mock
 
@@ -15,9 +16,11 @@ import sympy
 
 def solved_dims() -> contextlib.AbstractContextManager[Any]:
     """Have Inductor for Python solve an input's size for its one unknown symbol."""
-    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+    from shrinkfx.worker.private_api.cuda_api import PythonWrapperCodegen
 
     usual = PythonWrapperCodegen.codegen_input_symbol_assignment
+    if "deferred_symbol_assignments" in inspect.signature(usual).parameters:
+        return contextlib.nullcontext()  # Inductor solves for it.
 
     def assign(self: Any, name: str, value: Any, bound_vars: Any) -> None:
         usual(self, name, value, bound_vars)
@@ -33,7 +36,7 @@ def solved_dims() -> contextlib.AbstractContextManager[Any]:
 
 
 def _sizes(value: Any) -> list[sympy.Expr]:
-    from torch._inductor import ir
+    from shrinkfx.worker.private_api.cuda_api import ir
 
     sizes = value.get_size() if isinstance(value, ir.TensorBox) else ()
     return [
@@ -43,8 +46,7 @@ def _sizes(value: Any) -> list[sympy.Expr]:
 
 def _solve(code: Any, symbol: sympy.Symbol, size: sympy.Expr, given: str) -> None:
     """Write ``half = arg0_1.size(1) // 2``; what cannot be solved, Inductor refuses."""
-    from torch._inductor.codegen.wrapper import pexpr
-    from torch.utils._sympy.solve import try_solve
+    from shrinkfx.worker.private_api.cuda_api import pexpr, try_solve
 
     whole = sympy.Symbol("given", integer=True)
     solution = try_solve(sympy.Eq(size, whole), symbol)

@@ -15,7 +15,7 @@ from unittest import mock
 @contextlib.contextmanager
 def chosen_untimed() -> Iterator[list[str]]:
     """Let Inductor choose without a device; yields what of it nobody has seen."""
-    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+    from shrinkfx.worker.private_api.cuda_api import AlgorithmSelectorCache
 
     untried: dict[str, None] = {}
 
@@ -39,13 +39,13 @@ def chosen_untimed() -> Iterator[list[str]]:
 
 
 def _are_choices(value: Any) -> bool:
-    from torch._inductor.ir import ChoiceCaller
+    from shrinkfx.worker.private_api.cuda_api import ChoiceCaller
 
     is_list = isinstance(value, Sequence) and len(value) > 0
     return is_list and all(isinstance(choice, ChoiceCaller) for choice in value)
 
 
 def _is_no_template(choice: Any) -> bool:
-    from torch._inductor.select_algorithm import TritonTemplateCaller
+    from shrinkfx.worker.private_api.cuda_api import TritonTemplateCaller
 
     return not isinstance(choice, TritonTemplateCaller)

@@ -19,7 +19,7 @@ _PLAIN = {"fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 
 def round_to_nearest() -> None:
     """Replace the interpreter's conversion where torch has both types."""
-    from triton.runtime import interpreter
+    from shrinkfx.worker.private_api.triton_api import interpreter
 
     builder = interpreter.InterpreterBuilder
     usual = builder.create_fp_to_fp

@@ -22,11 +22,7 @@ def compile_logic() -> None:
     # Its globals are what it gives to the kernels that it rewrites.
     vars(interpreter)[_NAME] = _HERE
 
-    class Transformer(interpreter.ASTTransformer):
-        def visit_Assign(self, node: ast.Assign) -> Any:
-            node.value = self.visit(node.value)
-            return super().visit_Assign(node)
-
+    class Logic(ast.NodeTransformer):
         def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
             self.generic_visit(node)
             how = "both" if isinstance(node.op, ast.And) else "either"
@@ -37,6 +33,10 @@ def compile_logic() -> None:
             if not isinstance(node.op, ast.Not):
                 return node
             return _call(node, "negated", [node.operand])
+
+    class Transformer(interpreter.ASTTransformer):
+        def visit_Module(self, node: ast.Module) -> Any:
+            return self.generic_visit(Logic().visit(node))
 
     interpreter.FunctionRewriter.ast_transformer = Transformer()
 

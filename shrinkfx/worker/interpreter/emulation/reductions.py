@@ -11,7 +11,7 @@ from typing import Any
 
 def combine_blocks() -> None:
     """Replace the interpreter's slow paths, for the rest of this process."""
-    from triton.runtime import interpreter
+    from shrinkfx.worker.private_api.triton_api import interpreter
 
     reduce, scan = interpreter.ReduceOps, interpreter.ScanOps
     if hasattr(reduce, "generic_reduce") and hasattr(reduce, "unravel"):

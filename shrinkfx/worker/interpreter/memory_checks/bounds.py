@@ -207,7 +207,7 @@ def place_of_launch(finding: KernelFinding) -> int:
 
 
 def _program() -> tuple[int, int, int]:
-    from triton.runtime.interpreter import interpreter_builder
+    from shrinkfx.worker.private_api.triton_api import interpreter_builder
 
     place = getattr(interpreter_builder, "grid_idx", None) or (0, 0, 0)
     x, y, z = (int(i) for i in place)

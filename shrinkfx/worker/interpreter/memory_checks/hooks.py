@@ -28,7 +28,7 @@ _POINTER_OPERATIONS = (
 
 def hook() -> None:
     """Put the checks into Triton's interpreter, for the rest of this process."""
-    from triton.runtime import interpreter
+    from shrinkfx.worker.private_api.triton_api import interpreter
 
     builder = interpreter.InterpreterBuilder
     for name in _POINTER_OPERATIONS:
@@ -41,7 +41,7 @@ def hook() -> None:
 
 
 def _keeping_root(operation: Callable[..., Any]) -> Callable[..., Any]:
-    from triton.runtime.interpreter import TensorHandle
+    from shrinkfx.worker.private_api.triton_api import TensorHandle
 
     def wrapped(builder: Any, *args: Any, **kwargs: Any) -> Any:
         made = operation(builder, *args, **kwargs)

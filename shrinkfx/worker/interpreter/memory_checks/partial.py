@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from shrinkfx.worker.interpreter.findings import Unsupported
 from shrinkfx.worker.model import Keywords
+from shrinkfx.worker.private_api.graph_api import TorchDispatchMode, pytree
 
 
 class Partial:
@@ -45,7 +44,7 @@ class Partial:
 
 
 def _storages(values: Any) -> Iterable[torch.UntypedStorage]:
-    tensors = (v for v in tree_leaves(values) if isinstance(v, torch.Tensor))
+    tensors = (v for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor))
     return [t.untyped_storage() for t in tensors if t.numel()]
 
 

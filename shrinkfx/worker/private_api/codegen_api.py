@@ -1,0 +1,63 @@
+"""Inductor's code generation: what it makes of which operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shrinkfx.worker.private_api.feature import Feature
+
+FEATURE = Feature(
+    "causes from generated code",
+    names={
+        "CompilerBisector": "torch._inductor.compiler_bisector:CompilerBisector",
+        "GraphLowering": "torch._inductor.graph:GraphLowering",
+        "PythonWrapperCodegen": "torch._inductor.codegen.wrapper:PythonWrapperCodegen",
+        "SymT": "torch.utils._sympy.symbol:SymT",
+        "V": "torch._inductor.virtualized:V",
+        "common": "torch._inductor.codegen.common",
+        "cpp": "torch._inductor.codegen.cpp",
+        "debug": "torch._inductor.debug",
+        "debug_utils": "torch._inductor.codegen.debug_utils",
+        "ir": "torch._inductor.ir",
+        "logs": "torch._logging._internal",
+        "loop_body": "torch._inductor.loop_body",
+        "scheduler": "torch._inductor.scheduler",
+        "symbol_is_type": "torch.utils._sympy.symbol:symbol_is_type",
+        "triton": "torch._inductor.codegen.triton",
+    },
+    attributes=(
+        "CompilerBisector.disable_subsystem",
+        "PythonWrapperCodegen._generate_kernel_call_helper",
+        "PythonWrapperCodegen.codegen_inplace_reuse",
+        "PythonWrapperCodegen.define_kernel",
+        "PythonWrapperCodegen.generate_example_arg_value",
+        "PythonWrapperCodegen.generate_kernel_call",
+        "common.CSE.generate",
+        "debug._inductor_post_to_pre_grad_nodes",
+        "debug._pre_grad_graph_id",
+        "debug.create_kernel_information_json",
+        "debug.reset_provenance_globals",
+        "debug.set_kernel_post_grad_provenance_tracing",
+        "debug_utils.DebugPrinterManager.codegen_intermediate_tensor_value_print",
+        "debug_utils.DebugPrinterManager.codegen_intermediate_tensor_value_save",
+        "ir.ExternKernelAlloc",
+        "ir.Loops.create",
+        "ir.MultiOutput",
+        "logs.LazyTraceHandler",
+        "logs.log_registry",
+        "logs.set_logs",
+        "logs.trace_log",
+        "loop_body.LightTracer.create_node",
+        "scheduler.Scheduler.codegen",
+        "scheduler.Scheduler.codegen_extern_call",
+    ),
+    texts={
+        "_inductor/codegen/cpp.py": ("AOTI_TORCH_CHECK", "index out of bounds: "),
+        "_inductor/codegen/debug_utils.py": ("aoti_torch_save_tensor_handle(",),
+    },
+    without="the cause names no kernel, no line and no suspect operator",
+)
+
+
+def __getattr__(name: str) -> Any:
+    return FEATURE.resolve(name)

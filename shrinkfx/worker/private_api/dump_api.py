@@ -1,0 +1,18 @@
+"""Scripts that PyTorch's own minifiers write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shrinkfx.worker.private_api.feature import Feature
+
+FEATURE = Feature(
+    "dumps of PyTorch's minifiers",
+    names={"InputReader": "torch._dynamo.debug_utils:InputReader"},
+    attributes=("InputReader.storage", "InputReader.tensor", "InputReader.symint"),
+    without="such a script cannot be read",
+)
+
+
+def __getattr__(name: str) -> Any:
+    return FEATURE.resolve(name)

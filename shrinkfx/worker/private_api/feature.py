@@ -1,0 +1,114 @@
+"""Names that may be missing from a PyTorch, and what depends on them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shrinkfx.errors import SEE_DOCTOR, LoadError
+from shrinkfx.torch_versions import RANGE
+
+READ_IN = "2.11 to 2.15"
+
+
+class MissingName(LoadError):
+    """This PyTorch lacks a private name that shrinkfx uses."""
+
+    def __init__(self, feature: str, name: str) -> None:
+        reason = f"torch {torch.__version__} has no {name}"
+        advice = f"shrinkfx is tested with torch {RANGE}\n{SEE_DOCTOR}"
+        super().__init__(feature, reason, advice)
+
+
+@dataclass(frozen=True, eq=False)
+class Feature:
+    """Something that shrinkfx can do thanks to private names.
+
+    Attributes:
+        name: what users call it.
+        names: by the name that it has here, where it is: ``"torch._ops:OpOverload"``
+            is an attribute of a module, ``"torch._inductor.config"`` a module.
+        without: what happens where one is missing.
+        attributes: what is used of those, as ``"CppBuilder.build"``.
+        texts: by file below the folder of torch, what must stand in it: generated code
+            that is matched, and names of C++.
+        read_in: the versions in which these were read.
+    """
+
+    name: str
+    names: Mapping[str, str]
+    without: str
+    attributes: tuple[str, ...] = ()
+    texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    read_in: str = READ_IN
+
+    def resolve(self, name: str) -> Any:
+        """Import what a name stands for. A module's ``__getattr__`` calls this.
+
+        Raises:
+            AttributeError: the feature lists no such name.
+            MissingName: this PyTorch has it no more.
+        """
+        place = self.names.get(name)
+        if place is None:
+            raise AttributeError(f"{self.name!r} lists no name {name!r}")
+        module, _, attribute = place.partition(":")
+        try:
+            found = importlib.import_module(module)
+            return getattr(found, attribute) if attribute else found
+        except (ImportError, AttributeError) as error:
+            raise MissingName(self.name, place.replace(":", ".")) from error
+
+    @functools.cached_property
+    def missing(self) -> str:
+        """The first name that this PyTorch lacks: "torch 2.16.0 has no ..."; or ''.
+
+        Texts are not looked for: whoever matches them finds out.
+        """
+        return next(filter(None, map(self._look_up, self._used())), "")
+
+    def require(self) -> None:
+        """Raise a ``MissingName`` unless this PyTorch has all names."""
+        if self.missing:
+            raise MissingName(self.name, self.missing.partition(" has no ")[2])
+
+    def checks(self) -> dict[str, Callable[[], str]]:
+        """List a check for each name and text; each returns what is missing, or ''."""
+        found: dict[str, Callable[[], str]] = {}
+        for name in self._used():
+            found[name] = functools.partial(self._look_up, name)
+        for file, texts in self.texts.items():
+            for text in texts:
+                found[f"{file}: {text}"] = functools.partial(self._find, file, text)
+        return found
+
+    def _used(self) -> tuple[str, ...]:
+        return (*self.names, *self.attributes)
+
+    def _look_up(self, path: str) -> str:
+        first, *rest = path.split(".")
+        try:
+            found = self.resolve(first)
+            for name in rest:
+                found = getattr(found, name)
+        except MissingName as error:
+            return error.reason
+        except AttributeError:
+            place = ".".join([self.names[first].replace(":", "."), *rest])
+            return MissingName(self.name, place).reason
+        return ""
+
+    def _find(self, file: str, text: str) -> str:
+        path = Path(torch.__file__).parent / file
+        try:
+            found = text in path.read_text(errors="replace")
+        except OSError:
+            return MissingName(self.name, f"file torch/{file}").reason
+        where = f"{text!r} in torch/{file}"
+        return "" if found else MissingName(self.name, where).reason

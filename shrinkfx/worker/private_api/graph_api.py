@@ -1,0 +1,45 @@
+"""Exported graphs: their containers, operators, fake tensors and sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shrinkfx.worker.private_api.feature import Feature
+
+if TYPE_CHECKING:
+    from torch.utils import _pytree as pytree  # noqa: F401 - its types are checked
+
+FEATURE = Feature(
+    "exported graphs",
+    names={
+        "pytree": "torch.utils._pytree",
+        "TorchDispatchMode": "torch.utils._python_dispatch:TorchDispatchMode",
+        "OpOverload": "torch._ops:OpOverload",
+        "OpOverloadPacket": "torch._ops:OpOverloadPacket",
+        "HigherOrderOperator": "torch._ops:HigherOrderOperator",
+        "FakeTensor": "torch._subclasses.fake_tensor:FakeTensor",
+        "FakeTensorMode": "torch._subclasses.fake_tensor:FakeTensorMode",
+        "DispatchKey": "torch._C:DispatchKey",
+        "PythonPrinter": "torch.utils._sympy.printers:PythonPrinter",
+        "ValueRanges": "torch.utils._sympy.value_ranges:ValueRanges",
+        "bound_sympy": "torch.utils._sympy.value_ranges:bound_sympy",
+        "int_oo": "torch.utils._sympy.numbers:int_oo",
+        "default_tolerances": "torch.testing._comparison:default_tolerances",
+        "UserError": "torch._dynamo.exc:UserError",
+        "UncapturedHigherOrderOpError": (
+            "torch._dynamo.exc:UncapturedHigherOrderOpError"
+        ),
+    },
+    attributes=(
+        "pytree.tree_map",
+        "pytree.tree_leaves",
+        "pytree.tree_flatten",
+        "pytree.tree_unflatten",
+        "DispatchKey.CompositeImplicitAutograd",
+    ),
+    without="shrinkfx cannot start",
+)
+
+
+def __getattr__(name: str) -> Any:
+    return FEATURE.resolve(name)

@@ -1,0 +1,34 @@
+"""AOTInductor as users call it, its settings, its cache and its C++ compiler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shrinkfx.worker.private_api.feature import Feature
+
+FEATURE = Feature(
+    "AOTInductor",
+    names={
+        "inductor": "torch._inductor",
+        "config": "torch._inductor.config",
+        "codecache": "torch._inductor.codecache",
+        "aoti_compile_and_package": "torch._inductor:aoti_compile_and_package",
+        "aoti_load_package": "torch._inductor:aoti_load_package",
+        "default_cache_dir": (
+            "torch._inductor.runtime.cache_dir_utils:default_cache_dir"
+        ),
+        "get_cpp_compiler": "torch._inductor.cpp_builder:get_cpp_compiler",
+        "InvalidCxxCompiler": "torch._inductor.exc:InvalidCxxCompiler",
+        "cpu_vec_isa": "torch._inductor.cpu_vec_isa",
+        "cpp_wrapper_cpu": "torch._inductor.codegen.cpp_wrapper_cpu",
+        "compile_fx": "torch._inductor.compile_fx",
+        "package": "torch._inductor.package",
+        "select_algorithm": "torch._inductor.select_algorithm",
+    },
+    attributes=("config.patch", "cpu_vec_isa.pick_vec_isa"),
+    without="shrinkfx cannot start",
+)
+
+
+def __getattr__(name: str) -> Any:
+    return FEATURE.resolve(name)

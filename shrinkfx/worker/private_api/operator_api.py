@@ -1,0 +1,24 @@
+"""Registries of operators: who registered one, and its fake kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shrinkfx.worker.private_api.feature import Feature
+
+FEATURE = Feature(
+    "custom operators",
+    names={
+        "custom_ops": "torch._library.custom_ops",
+        "simple_registry": "torch._library.simple_registry",
+        "maybe_to_fake_obj": "torch._library.fake_class_registry:maybe_to_fake_obj",
+        "dispatch_dump": "torch._C:_dispatch_dump",
+        "all_operator_names": "torch._C:_dispatch_get_all_op_names",
+    },
+    attributes=("custom_ops.OPDEFS", "simple_registry.singleton"),
+    without="custom operators are not examined, nor is their source found",
+)
+
+
+def __getattr__(name: str) -> Any:
+    return FEATURE.resolve(name)

@@ -1,0 +1,36 @@
+"""Triton's interpreter, which runs the kernels of CUDA programs on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shrinkfx.worker.private_api.feature import Feature
+
+FEATURE = Feature(
+    "Triton's interpreter",
+    names={
+        "ASTSource": "triton.compiler:ASTSource",
+        "Autotuner": "triton.runtime.autotuner:Autotuner",
+        "GPUTarget": "triton.backends.compiler:GPUTarget",
+        "InterpretedFunction": "triton.runtime.interpreter:InterpretedFunction",
+        "JITFunction": "triton.runtime.jit:JITFunction",
+        "OutOfResources": "triton.runtime.errors:OutOfResources",
+        "TensorHandle": "triton.runtime.interpreter:TensorHandle",
+        "driver": "triton.runtime:driver",
+        "interpreter": "triton.runtime.interpreter",
+        "interpreter_builder": "triton.runtime.interpreter:interpreter_builder",
+    },
+    attributes=(
+        "driver.set_active",
+        "interpreter._get_np_dtype",
+        "interpreter._implicit_cvt",
+        "interpreter._patch_lang",
+        "interpreter.interpreter_semantic",
+    ),
+    without="a failure of a CUDA program is only seen on a GPU",
+    read_in="3.6 to 3.9",
+)
+
+
+def __getattr__(name: str) -> Any:
+    return FEATURE.resolve(name)

@@ -1,0 +1,26 @@
+"""Packages without their weights, and how they are given them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shrinkfx.worker.private_api.feature import Feature
+
+FEATURE = Feature(
+    "shared weights",
+    names={
+        "AotCodeCompiler": "torch._inductor.codecache:AotCodeCompiler",
+        "GraphLowering": "torch._inductor.graph:GraphLowering",
+        "AOTIModelPackageLoader": "torch._C._aoti:AOTIModelPackageLoader",
+    },
+    attributes=(
+        "AotCodeCompiler.compile",
+        "AOTIModelPackageLoader.update_constant_buffer",
+        "GraphLowering.get_original_value_of_constant",
+    ),
+    without="each check writes the weights of its candidate to the disk six times",
+)
+
+
+def __getattr__(name: str) -> Any:
+    return FEATURE.resolve(name)
