@@ -74,7 +74,7 @@ coverage: .venv/installed
 	$(BIN)/python -m pytest -n 2 $(QUICK) --cov --cov-report term
 
 test-versions:
-	$(PYTHON) tests/versions.py
+	$(PYTHON) tests/try_versions.py
 
 # What `make test` runs, with the oldest PyTorch: an environment of its own, with gigabytes
 # of CUDA. No GPU is needed; that there is none is part of what it tries.

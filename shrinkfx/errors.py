@@ -196,6 +196,24 @@ class StorageError(ShrinkfxError):
         super().__init__(f"{subject}: {reason}\n", advice)
 
 
+class InstallError(ShrinkfxError):
+    """An environment with another version of PyTorch could not be made.
+
+    Args:
+        subject: the version, or the installer.
+        reason: what was seen.
+        advice: what to do about it.
+    """
+
+    exit_code = 2
+
+    def __init__(self, subject: str, reason: str, advice: Said) -> None:
+        self.subject = subject
+        self.reason = reason
+        self.advice = Words(advice)
+        super().__init__(f"{subject}: {reason}; nothing was changed\n", advice)
+
+
 class JournalError(StorageError):
     """The journal of a run is damaged, or another version's: nothing goes on there."""
 

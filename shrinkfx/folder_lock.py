@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from shrinkfx.errors import UsageError
-from shrinkfx.wording import Flag
+from shrinkfx.wording import Flag, Said
 
 LOCK = ".lock"
 
@@ -20,16 +20,21 @@ _TRIES = 5
 _MOMENT_S = 0.02
 """Who only looks whether somebody is at work holds the lock for less."""
 
+_OUT = Flag("--out")
+
 _held: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
 """Folders that whoever calls has taken; a thread of its own holds none of them."""
 
 
 @contextlib.contextmanager
-def taken(folder: Path) -> Iterator[None]:
+def taken(folder: Path, other: Said = _OUT) -> Iterator[None]:
     """Keep other processes out; the kernel opens the lock again if this one dies.
 
     Inside of such a block, another one for the same folder changes nothing: who looks
     whether a run may begin keeps the folder until that is over.
+
+    Args:
+        other: the setting that names another folder, for errors.
 
     Raises:
         UsageError: another process is at work there, or nothing can be written.
@@ -39,7 +44,7 @@ def taken(folder: Path) -> Iterator[None]:
         yield
         return
     path = folder / LOCK
-    with _locked(path):
+    with _locked(path, other):
         before = _held.set(_held.get() | {place})
         try:
             yield
@@ -61,21 +66,21 @@ def is_taken(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, other: Said) -> Iterator[None]:
     """Hold the lock of the file that has the name, not of one that had it before.
 
     Who leaves unlinks it. Whoever had opened it by then gets a lock that nobody else
     will ask for.
     """
     while True:
-        with _opened(path) as file:
+        with _opened(path, other) as file:
             try:
                 _lock(file)
             except BlockingIOError:
                 raise UsageError(
                     f"another shrinkfx is at work in {path.parent}: wait for its end, "
                     "or name another ",
-                    Flag("--out"),
+                    other,
                 ) from None
             if _is_named(file, path):
                 yield
@@ -91,17 +96,17 @@ def _lock(file: IO[str]) -> None:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _opened(path: Path) -> IO[str]:
+def _opened(path: Path, other: Said) -> IO[str]:
     """Open a lock; a run that has come to nothing may just have removed its folder."""
     try:
         return path.open("w")
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return _opened(path)
+        return _opened(path, other)
     except PermissionError as error:
         reason = f"{path.parent} cannot be written to: {error.strerror}"
         anew = f"{reason}: run anew with another "
-        raise UsageError(anew, Flag("--out")) from error
+        raise UsageError(anew, other) from error
 
 
 def _is_named(file: IO[str], path: Path) -> bool:

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from support.planting import Field
 
-pytest_plugins = ["support.without_torch"]
+pytest_plugins = ["support.without_torch", "support.wheels"]
 
 # A busy machine is slow, and what is red here must be red everywhere.
 settings.register_profile(

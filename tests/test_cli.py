@@ -319,11 +319,11 @@ def test_preload_that_raises_is_told(
     assert "no licence" in said
 
 
-def test_help_shows_seven_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help-all"])
     shown = capsys.readouterr().out
-    assert shown.count("\n  shrinkfx ") == 7
+    assert shown.count("\n  shrinkfx ") == 8
     assert "exit codes:" in shown
 
 

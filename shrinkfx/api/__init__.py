@@ -12,6 +12,7 @@ from shrinkfx.api.looking_back import (
 )
 from shrinkfx.api.minifying import minify
 from shrinkfx.api.reducing import reduce, reduce_found, resume, sweep, taken_in
+from shrinkfx.environments.choice import refuse
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.run.explaining import Explained
 from shrinkfx.run.past import Past
@@ -40,6 +41,7 @@ __all__ = [
     "recaptured",
     "reduce",
     "reduce_found",
+    "refuse",
     "report",
     "resume",
     "retrieve",

@@ -104,5 +104,7 @@ _KEYWORDS = {
     "--across": "across",
     "--candidate": "digest",
     "--program": "program",
+    "--torch": "torch",
+    "--yes": "agree",
     **{option.flag: option.name for option in options_in(Options)},
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from shrinkfx.api.in_python import public
 from shrinkfx.api.settings import with_what_shows_it
 from shrinkfx.check.preflight import require_script
+from shrinkfx.environments.choice import Agree, refuse
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Begun, Listener, ignore
 from shrinkfx.intake.capture.door import place_of
@@ -150,7 +151,12 @@ def report(folder: str | Path, listener: Listener = ignore) -> Path:
 
 @public
 def verify(
-    options: Options, listener: Listener = ignore, *, across: Sequence[str] = ()
+    options: Options,
+    listener: Listener = ignore,
+    *,
+    across: Sequence[str] = (),
+    torch: str = "",
+    agree: Agree = refuse,
 ) -> Confirmed:
     """Run a repro as a stranger would: does it fail as its header states?
 
@@ -158,10 +164,15 @@ def verify(
         options: ``model`` is the script, or the folder of the run that has written it;
             back end, arch and time limit count.
         across: other interpreters, with other versions of PyTorch, to run it as well.
+        torch: versions of PyTorch to run it on as well, separated by commas, or
+            ``bisect``; those that are missing are installed.
+        agree: is called once with what is to be installed, and returns whether it may
+            be.
 
     Raises:
-        UsageError: it is no script, or only a command of its maker's can judge it; or
-            an interpreter is none.
+        UsageError: it is no script, or only a command of its maker's can judge it; an
+            interpreter is none, a version is unknown, or nothing may be installed.
+        InstallError: a version of PyTorch cannot be installed.
         LoadError: it cannot be read.
         WorkerError: the process that holds torch died.
     """
@@ -171,4 +182,4 @@ def verify(
         options = replace(options, model=within)
     require_script(options.model)
     listener(Begun("verify", str(options.model)))
-    return confirm(options, listener, across)
+    return confirm(options, listener, across, torch, agree)

@@ -14,6 +14,10 @@ from shrinkfx.cli.streams import lenient, open_closed
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.used import Process
 
+SUBCOMMANDS: dict[str, str] = {"verify": "--verify"}
+"""Subcommands, each with the option that it stands for. A file that has such a name is
+given as ``./verify``."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit code."""
@@ -34,7 +38,8 @@ def _main(given: list[str], stdout: TextIO) -> int | None:
     if given and given[0] in COMMANDS:
         return COMMANDS[given[0]](given[1:])
     parser = make_parser()
-    ours, theirs = apart(given, with_values())
+    subcommand = [SUBCOMMANDS[word] for word in given[:1] if word in SUBCOMMANDS]
+    ours, theirs = apart([*subcommand, *given[len(subcommand) :]], with_values())
     options = parser.parse_args(ours)
     options.command = theirs
     options.typed = shlex.join(["shrinkfx", *given])
@@ -45,6 +50,8 @@ def _main(given: list[str], stdout: TextIO) -> int | None:
     folders = options.resume, options.report, options.list_runs, options.candidate
     tasks = options.model, *folders
     if not options.capture and all(task is None for task in tasks):
+        if options.verify:
+            parser.error("which repro? give its path: shrinkfx verify repro.py")
         parser.error("which program? give the path of a .pt2 (or --help)")
     # All that a run needs takes half a second to import: not before --help is answered.
     from shrinkfx.cli import task

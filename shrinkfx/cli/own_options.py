@@ -90,8 +90,8 @@ class TaskOptions:
         False,
         help="`MODEL.pt2` is a `repro.py` instead: run it in an empty folder and say "
         "how it fails; exit 0 if as its header states, else 3",
-        more="It runs [as a stranger would run it](#verification). The folder of a run "
-        "stands for the one in it",
+        more="`shrinkfx verify repro.py` is the same. It runs [as a stranger would run "
+        "it](#verification). The folder of a run stands for the one in it",
         common=True,
         brief="run a `repro.py` in an empty folder: does it fail?",
     )
@@ -104,6 +104,19 @@ class TaskOptions:
         more="Nothing but PyTorch need be installed there. What it did with each is "
         "told; the exit code is that of the first run",
         never_empty=True,
+    )
+    torch: str | None = option(
+        None,
+        metavar="LIST",
+        help="with `--verify`: run it on these versions of PyTorch as well, such as "
+        "`2.13.0,2.14.1`; `bisect`: find the first version on which it fails. Each "
+        "missing version is installed in an environment of its own",
+        more="[How to use it](explain.md#other-versions-of-pytorch)",
+        never_empty=True,
+    )
+    yes: bool = option(
+        False,
+        help="with `--torch`: install what is missing without a question",
     )
 
 

@@ -67,6 +67,8 @@ examples:
       find the sizes of dynamic dims at which the program fails
   shrinkfx --capture python serve.py --batch 4
       run a script that fails, and reduce the program that fails in it
+  shrinkfx verify report/repro.py --torch 2.13.0,2.14.1
+      run a repro here and on other versions of PyTorch: is it a regression?
   shrinkfx --resume report
       go on with a run that was killed or stopped
   shrinkfx --explain report
@@ -79,7 +81,7 @@ examples:
   shrinkfx model.pt2 --until assert --inputs failing.pt --preload my_ops.py
   shrinkfx model.pt2 --max-minutes 30 --out report
   shrinkfx --capture python serve.py --batch 4
-  shrinkfx report/repro.py --verify
+  shrinkfx verify report/repro.py --torch bisect
 """
 
 _REST = "all options, examples, kinds of failure, exit codes: shrinkfx --help-all\n"
@@ -142,6 +144,7 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
         add_help=False,
         usage="shrinkfx MODEL.pt2 [options]\n"
         "       shrinkfx --capture [options] COMMAND ...\n"
+        "       shrinkfx verify REPRO.py [options]\n"
         "       shrinkfx --resume DIR\n"
         "       shrinkfx --explain DIR\n"
         "       shrinkfx --report DIR\n"

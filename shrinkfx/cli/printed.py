@@ -84,13 +84,16 @@ def confirmed(confirmed: api.Confirmed) -> Ended:
         "expected": str(confirmed.expected or ""),
         "seen": confirmed.seen,
     }
-    if confirmed.across:
-        print("across versions:")
-        does = "fails" if confirmed.fails else "does not fail"
-        print(f"  torch {confirmed.torch}: {does} (this interpreter)")
     for one in confirmed.across:
-        print(f"  {one}")
         result.setdefault("across", []).append(vars(one))
+    if (table := confirmed.versions) is not None:
+        print("across versions:")
+        for run in table.runs:
+            print(f"  {run}")
+        print(table.sentence)
+        if table.needs:
+            print(f"not installed for these versions: {table.needs}")
+        result["versions"] = table.sentence
     if confirmed.fails:
         return Ended("fails", 0, result=result)
     return Ended("passes", 3, result=result)

@@ -40,7 +40,7 @@ from shrinkfx.errors import (
     UsageError,
     WorkerError,
 )
-from shrinkfx.events import Ended, Event, Listener
+from shrinkfx.events import Ended, Event, Listener, Noted
 from shrinkfx.options.running import BudgetOptions
 from shrinkfx.progress.terminal import Plain, Quiet, Verbose, on_stream
 
@@ -71,7 +71,7 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
 
     try:
         with contextlib.closing(shown), ended_as_by_ctrl_c():
-            finish = _do(arguments, command, listener, partial(_sum_up, shown))
+            finish = _do(arguments, command, listener, shown)
         return finish()
     except Finished as error:
         print(f"shrinkfx: {error.words}", file=sys.stderr)
@@ -105,14 +105,11 @@ def _do(
     arguments: argparse.Namespace,
     command: str,
     listener: Listener,
-    sum_up: Callable[[api.Swept], None],
+    shown: Quiet,
 ) -> Callable[[], Ended]:
-    """Return what prints the result, for when the bar is gone.
-
-    Args:
-        sum_up: prints a sweep that a reduction follows.
-    """
+    """Return what prints the result, for when the bar is gone."""
     refuse_empty(arguments)
+    sum_up = partial(_sum_up, shown)
     if arguments.list_runs:
         refuse_beside_list(arguments)
         return partial(printed.runs, Path(arguments.list_runs))
@@ -130,10 +127,10 @@ def _do(
         return partial(printed.explained, explained)
     options = options_of(arguments, command)
     if arguments.verify:
-        confirmed = api.verify(options, listener, across=arguments.across)
-        return partial(printed.confirmed, confirmed)
-    if arguments.across:
-        raise UsageError("--across is for a repro.py: add --verify")
+        return _verify(arguments, options, listener, shown)
+    for option in ("across", "torch", "yes"):
+        if getattr(arguments, option):
+            raise UsageError(f"--{option} is for a repro.py: shrinkfx verify repro.py")
     if names_run(arguments):
         return _resume(arguments, listener, sum_up)
     if is_capture(arguments):
@@ -158,6 +155,30 @@ def _run_anew(
             return partial(printed.swept, swept)
         sum_up(swept)
         return partial(show, api.reduce_found(options, swept, listener))
+
+
+def _verify(
+    arguments: argparse.Namespace,
+    options: api.Options,
+    listener: Listener,
+    shown: Quiet,
+) -> Callable[[], Ended]:
+    if arguments.yes and not arguments.torch:
+        raise UsageError("--yes is for what --torch installs: add --torch, or leave it")
+
+    def agree(words: str) -> bool:
+        shown.close()
+        if arguments.yes:
+            listener(Noted(words))
+            return True
+        if not sys.stdin.isatty():
+            return api.refuse(words)
+        print(f"{words}\ninstall? [y/N] ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    across, torch = arguments.across, arguments.torch or ""
+    confirmed = api.verify(options, listener, across=across, torch=torch, agree=agree)
+    return partial(printed.confirmed, confirmed)
 
 
 def _retrieve(

@@ -181,6 +181,21 @@ def read_failure(script: str) -> tuple[Signature | None, Guard]:
         return None, Guard.OFF
 
 
+def read_torch(script: str) -> str:
+    """Read off a repro with which version of PyTorch its failure was seen; or ''."""
+    found = re.search(r"^# Seen on: torch ([^\s,]+)", script, re.MULTILINE)
+    return found[1] if found else ""
+
+
+_NEEDS = re.compile(r"^# Needs: +(.*(?:\n# {10}.*)*)", re.MULTILINE)
+
+
+def read_needs(script: str) -> str:
+    """Read off a repro what it needs besides PyTorch and numpy; or ''."""
+    found = _NEEDS.search(script)
+    return " ".join(found[1].replace("\n#", "").split()) if found else ""
+
+
 _UNDER_SANITIZER = r"""under AddressSanitizer, in a folder that may be written to:
   printf '#!/bin/sh\nLD_PRELOAD= exec g++ "$@" -fsanitize=address\n' > asan-g++
   chmod +x asan-g++; export CXX=$PWD/asan-g++ TORCHINDUCTOR_CACHE_DIR=$PWD/cache

@@ -1,20 +1,24 @@
-"""Run a repro with other interpreters, of other versions of PyTorch: ``--across``."""
+"""Run a repro with other versions of PyTorch: ``--across`` and ``--torch``."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.check.oracle import Asks, Limits
+from shrinkfx.environments.choice import Choice
+from shrinkfx.environments.versions import order, public, summarize
 from shrinkfx.errors import UsageError
+from shrinkfx.events import Doing, Listener, Noted, ignore
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.script import AT_ITS_END, as_check
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.words import cut
+from shrinkfx.program.words import cut, first_line
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunCommand
@@ -28,8 +32,8 @@ class Elsewhere:
     Attributes:
         torch: its version of PyTorch, or ''.
         seen: what the repro did, in a line.
-        fails: it failed as stated, or at all where nothing is stated; None where that
-            cannot be told.
+        fails: it failed as stated, or at all where nothing is stated; False where it
+            passes; None where it ended in another way, which tells neither.
     """
 
     python: str
@@ -39,13 +43,61 @@ class Elsewhere:
 
     def __str__(self) -> str:
         where = f"torch {self.torch}" if self.torch else self.python
-        does = {True: "fails", False: "does otherwise", None: "no answer"}[self.fails]
-        if self.fails is False and self.seen == PASSES:
-            return f"{where}: passes"
-        return f"{where}: {does}: {self.seen}"
+        does = {True: "fails", False: PASSES, None: "cannot tell"}[self.fails]
+        if self.python == sys.executable:
+            return f"{where}: {does} (this interpreter)"
+        seen = "" if self.fails is False else f": {first_line(self.seen)}"
+        return f"{where}: {does}{seen}"
+
+
+@dataclass(frozen=True)
+class ByVersion:
+    """What a repro does on several versions of PyTorch, the oldest first.
+
+    Attributes:
+        runs: one for each interpreter; those that have no PyTorch come last.
+        sentence: on which versions it fails.
+        needs: what it needs that was installed for none of these versions, or ''.
+    """
+
+    runs: tuple[Elsewhere, ...]
+    sentence: str
+    needs: str = ""
+
+    @property
+    def verdicts(self) -> dict[str, bool | None]:
+        """Return the verdict of each version."""
+        return verdicts(self.runs)
+
+
+def by_version(
+    runs: Iterable[Elsewhere], released: Sequence[str] | None = None, needs: str = ""
+) -> ByVersion:
+    """Sort runs by their versions, and sum them up.
+
+    Args:
+        released: all versions that exist; None where that is not known.
+    """
+    known = sorted(runs, key=lambda run: (not run.torch, order(run.torch)))
+    return ByVersion(tuple(known), summarize(verdicts(known), released), needs)
+
+
+def verdicts(runs: Sequence[Elsewhere]) -> dict[str, bool | None]:
+    """Return the verdict of each version, named without its build where that is one."""
+    names = [public(run.torch) for run in runs]
+    return {
+        (name if names.count(name) == 1 else run.torch): run.fails
+        for name, run in zip(names, runs, strict=True)
+        if name
+    }
 
 
 PASSES = "passes"
+
+
+def verdict(seen: str, *, fails: bool) -> bool | None:
+    """Tell whether a repro fails or passes; None where it ended in another way."""
+    return True if fails else False if seen == PASSES else None
 
 
 def interpreters(named: Sequence[str]) -> list[str]:
@@ -76,23 +128,46 @@ class Others:
     Attributes:
         server: bare, without variables that tune PyTorch.
         expected: how the repro should fail, or None.
+        listener: told what it did, one interpreter after the other.
     """
 
     server: Asks
     limits: Limits
     files: Sequence[Path]
     expected: Signature | None
+    listener: Listener = ignore
 
     def run(self, pythons: Sequence[str]) -> Iterator[Elsewhere]:
         """Run it with each, and say what it did there."""
         for python in pythons:
+            self.listener(Doing(f"running {self.files[0].name} with {python}"))
             asked = self._ask(python, "-c", _ASK_VERSION)
             version = asked.log.strip().rpartition("\n")[2]
             if asked.how != "exit" or asked.code or asked.raised:
                 why = cut(version) or f"it ended by {asked.how} {asked.code}"
-                yield Elsewhere(python, "", f"does not import torch: {why}", None)
+                one = Elsewhere(python, "", f"does not import torch: {why}", None)
             else:
-                yield self._seen(python, version)
+                one = self._seen(python, version)
+            self.listener(Noted(str(one)))
+            yield one
+
+    def run_on(self, choice: Choice, here: Elsewhere) -> list[Elsewhere]:
+        """Run it on the chosen versions of PyTorch, this interpreter's excepted.
+
+        Args:
+            here: what it did with this interpreter.
+        """
+        found: dict[str, Elsewhere] = {}
+
+        def fails(version: str) -> bool | None:
+            if choice.is_here(version):
+                return here.fails
+            if version not in found:
+                (found[version],) = self.run([choice.python(version)])
+            return found[version].fails
+
+        choice.visit(fails)
+        return [*found.values()]
 
     def _seen(self, python: str, version: str) -> Elsewhere:
         script = self.files[0]
@@ -103,8 +178,8 @@ class Others:
         fails = seen.signature is not None
         if self.expected:
             fails = self.expected.admits(seen.signature)
-        says = fails or (seen.tells and not seen.invalid and not _cannot_tell(seen))
-        return Elsewhere(python, version, _in_words(seen), fails if says else None)
+        words = _in_words(seen)
+        return Elsewhere(python, version, words, verdict(words, fails=fails))
 
     def _ask(self, python: str, *arguments: str) -> Ending:
         with scratch.folder("repro") as folder:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.environments.versions import order
+from shrinkfx.errors import ShrinkfxError
+from shrinkfx.events import Listener, Noted
 from shrinkfx.failure.signature import Kind, Signature
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.descriptions import Collected
+from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.tasks import CollectVersions
 from shrinkfx.report.atomic_files import draft_of, publish
 from shrinkfx.report.explanation.record import Explanation
@@ -23,6 +28,8 @@ from shrinkfx.report.issue.renaming import as_in_repro, with_new_names
 from shrinkfx.report.issue.text import ISSUE, issue_text
 from shrinkfx.report.record import RunRecord
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.folder import JOURNAL, looked_back_at
+from shrinkfx.run.past import read_explanation
 
 logger = logging.getLogger(__name__)
 
@@ -113,16 +120,60 @@ def write_issue_anew(
     context: RunContext, client: CheckClient, explanation: Explanation
 ) -> Path | None:
     """Write the issue of a run that is over with what is known of its cause by now."""
-    known: Any = context.journal.fact(_FACTS)
-    try:
-        facts = IssueFacts.from_json(known) if known is not None else None
-    except (TypeError, ValueError):
-        facts = None
+    facts = _recorded_facts(context)
     if facts is None:
-        context.note(f"{ISSUE} is as it was: an earlier version has run this")
         return None
     versions = collect_versions(context, client, facts.failure)
     return _written(context, facts, explanation, versions)
+
+
+def add_versions(
+    repro: Path, verdicts: Mapping[str, bool | None], listener: Listener
+) -> None:
+    """Add to the issue beside a repro on which versions of PyTorch that fails.
+
+    Versions of earlier calls stay. Where there is no issue of a run, nothing is done.
+    An issue that cannot be written takes nothing away from the result.
+
+    Args:
+        verdicts: of each version; None where it could not be told.
+    """
+    out = repro.parent
+    told = {version: v for version, v in verdicts.items() if v is not None}
+    has_issue = (out / ISSUE).is_file() and (out / JOURNAL).is_file()
+    if repro.name != "repro.py" or not has_issue or len(told) < 2:
+        return
+    try:
+        with looked_back_at(out) as journal:
+            with journal.db.trusted():
+                options = Options.from_json(journal.fact("run")["options"])
+            context = RunContext(options, out, listener, journal)
+            if (facts := _recorded_facts(context)) is None:
+                return
+            tested = {**facts.tested, **told}
+            ordered = {
+                version: tested[version] for version in sorted(tested, key=order)
+            }
+            facts = replace(facts, tested=ordered)
+            journal.note(_FACTS, json.loads(facts.to_line()))
+            explanation = read_explanation(out)
+            versions = str(journal.fact(_VERSIONS) or "")
+            _written(context, facts, explanation, versions)
+    except (ShrinkfxError, OSError, ValueError, TypeError, LookupError) as error:
+        logger.exception("no versions in the issue")
+        listener(Noted(f"{ISSUE} could not be written: {error}"))
+
+
+def _recorded_facts(context: RunContext) -> IssueFacts | None:
+    """Read what the issue was written from; None, and a note, if that is older."""
+    known: Any = context.journal.fact(_FACTS)
+    try:
+        if known is not None:
+            return read_older(IssueFacts, known)
+    except (TypeError, ValueError):
+        pass
+    context.note(f"{ISSUE} is as it was: an earlier version has run this")
+    return None
 
 
 def _written(

@@ -68,7 +68,7 @@ def _reduction(folder: Path, journal: Journal, *, anonymous: bool) -> Reduction 
     seen = Signature.from_json(result["seen"]) if result["seen"] else target
     operators, verified = told["operators"], told["verified"]
     pages, left = told["guard_pages"] or {}, told.get("left_of_model", {})
-    explanation = _explained(folder)
+    explanation = read_explanation(folder)
     if not anonymous:
         new = result.get("renamed", {})
         explanation = as_in_repro(explanation, new, models_too=True)
@@ -93,7 +93,7 @@ def _reduction(folder: Path, journal: Journal, *, anonymous: bool) -> Reduction 
     )
 
 
-def _explained(folder: Path) -> Explanation:
+def read_explanation(folder: Path) -> Explanation:
     """Read what is known of the cause; where nobody has asked, that is nothing."""
     path = folder / EXPLAIN
     if not path.is_file():

@@ -1,28 +1,44 @@
-"""Run any repro as a stranger would, and say how it fails: ``--verify``."""
+"""Run any repro as a stranger would, and say how it fails: ``shrinkfx verify``."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import Meter
 from shrinkfx.check.script import ScriptRunner
+from shrinkfx.environments.choice import Agree, choose, refuse
 from shrinkfx.errors import LoadError, UsageError
-from shrinkfx.events import Listener, Noted
+from shrinkfx.events import Doing, Listener, Noted
 from shrinkfx.failure.readers.interpreter import what_need_not_show
 from shrinkfx.failure.readers.script import AT_ITS_END
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import Backend, Guard, Probe
-from shrinkfx.report.header import is_of_interpreter, is_repro, read_failure
+from shrinkfx.report.header import (
+    is_of_interpreter,
+    is_repro,
+    read_failure,
+    read_needs,
+    read_torch,
+)
 from shrinkfx.report.summary import SUMMARY
-from shrinkfx.run.across import Elsewhere, Others, interpreters
+from shrinkfx.run.across import (
+    ByVersion,
+    Elsewhere,
+    Others,
+    by_version,
+    interpreters,
+    verdict,
+)
 from shrinkfx.run.context import limits_of
+from shrinkfx.run.issue import add_versions
 from shrinkfx.wording import Flag, Words
 
 TIMEOUT_S = 600.0
@@ -39,6 +55,8 @@ class Confirmed:
         fails: it failed as stated; or at all, where nothing is stated.
         torch: the version of PyTorch that it ran on.
         across: what it did with other interpreters.
+        versions: the same by versions of PyTorch, this interpreter's among them; None
+            where there are no others.
     """
 
     expected: Signature | None
@@ -46,10 +64,15 @@ class Confirmed:
     fails: bool
     torch: str = ""
     across: tuple[Elsewhere, ...] = ()
+    versions: ByVersion | None = None
 
 
 def confirm(
-    options: Options, listener: Listener, across: Sequence[str] = ()
+    options: Options,
+    listener: Listener,
+    across: Sequence[str] = (),
+    torch: str = "",
+    agree: Agree = refuse,
 ) -> Confirmed:
     """Run the script at ``options.model`` once, in an empty folder.
 
@@ -57,20 +80,25 @@ def confirm(
 
     Args:
         across: other interpreters that are to run it, too.
+        torch: versions of PyTorch that are to run it, too, or ``bisect``.
+        agree: shows the user what would be installed for these.
 
     Raises:
         UsageError: it is no script, or none of shrinkfx's; or an interpreter is none.
         LoadError: it cannot be read.
+        InstallError: a version of PyTorch cannot be installed.
     """
     script, pythons = options.model, interpreters(across)
     text = _read(script)
-    if pythons and is_of_interpreter(text):
-        raise UsageError(Flag("--across"), _NOT_ACROSS)
     expected, guard = read_failure(text)
-    if pythons and guard is not Guard.OFF:
-        raise UsageError(Flag("--across"), _NOT_WITH_PAGES)
+    if pythons or torch:
+        asked = Flag("--torch") if torch else Flag("--across")
+        _require_runs_alone(text, guard, asked)
+    choice = choose(torch, read_torch(text), agree, listener) if torch else None
     files = [script, *_beside(script, text)]
-    listener(Noted(f"running {script.name} in an empty folder"))
+    begins = f"running {script.name} in an empty folder"
+    for event in (Noted(begins), Doing(begins)):
+        listener(event)
     device = _device_in(text)
     with Server(
         environment=None,
@@ -87,20 +115,32 @@ def confirm(
             listener(Noted(f"on Triton's interpreter, for {options.arch}"))
         seen = runner.run(files, fresh=True, target=expected)
         guarded = guard is not Guard.OFF and not bare.ready.no_guard_pages
-        others = Others(bare, limits, files, expected).run(pythons)
-        elsewhere = tuple(_with_note(others, listener))
-    fails = seen.signature is not None
-    if expected:
-        fails = expected.admits(seen.signature)
-    said = _in_words(seen, checked=interpreted or guarded)
-    version = bare.ready.versions.get("torch", "")
-    return Confirmed(expected, said, fails, version, elsewhere)
+        fails = seen.signature is not None
+        if expected:
+            fails = expected.admits(seen.signature)
+        said = _in_words(seen, checked=interpreted or guarded)
+        version = bare.ready.versions.get("torch", "")
+        here = Elsewhere(sys.executable, version, said, verdict(said, fails=fails))
+        others = Others(bare, limits, files, expected, listener)
+        found = [*others.run(pythons)]
+        if choice is not None:
+            found += others.run_on(choice, here)
+    table = None
+    if choice is not None:
+        table = by_version([here, *found], choice.released, read_needs(text))
+    elif found:
+        table = by_version([here, *found])
+    if table is not None:
+        add_versions(script, table.verdicts, listener)
+    return Confirmed(expected, said, fails, version, tuple(found), table)
 
 
-def _with_note(others: Iterator[Elsewhere], listener: Listener) -> Iterator[Elsewhere]:
-    for one in others:
-        listener(Noted(f"{one.python}: {one.seen}"))
-        yield one
+def _require_runs_alone(script: str, guard: Guard, asked: Flag) -> None:
+    """Refuse what only shrinkfx can run, since no other environment has it."""
+    if is_of_interpreter(script):
+        raise UsageError(asked, _NOT_ACROSS)
+    if guard is not Guard.OFF:
+        raise UsageError(asked, _NOT_WITH_PAGES)
 
 
 _NOT_WITH_PAGES = (

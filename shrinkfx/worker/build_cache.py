@@ -7,11 +7,12 @@ import os
 import time
 from pathlib import Path
 
+from shrinkfx import user_cache
+
 
 def folder() -> Path:
     """Name the user's folder for it; it need not exist."""
-    chosen = os.environ.get("XDG_CACHE_HOME")
-    return (Path(chosen) if chosen else Path.home() / ".cache") / "shrinkfx"
+    return user_cache.folder("shrinkfx")
 
 
 _KEPT_DAYS = 60

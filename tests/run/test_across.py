@@ -60,20 +60,20 @@ def repro(tmp_path: Path) -> Path:
         ),
         (
             Ending("exit", 1, log=THROWN.replace("index out of bounds", "torn")),
-            False,
-            "torch 1.9.0: does otherwise: exception in run: RuntimeError: torn: "
+            None,
+            "torch 1.9.0: cannot tell: exception in run: RuntimeError: torn: "
             "0 <= tmp3 < 7L",
         ),
         (
             Ending("timeout", stage="run"),
-            False,
-            "torch 1.9.0: does otherwise: hang in run",
+            None,
+            "torch 1.9.0: cannot tell: hang in run",
         ),
-        (Ending("late", stage="run"), None, "torch 1.9.0: no answer: the machine is"),
+        (Ending("late", stage="run"), None, "torch 1.9.0: cannot tell: the machine is"),
         (
             Ending("exit", 125, log="ran to its end; it need not show\n"),
             None,
-            "torch 1.9.0: no answer: ran to its end; nothing checked it",
+            "torch 1.9.0: cannot tell: ran to its end; nothing checked it",
         ),
     ],
 )
@@ -98,7 +98,7 @@ def test_interpreter_without_torch_gives_no_answer(repro: Path) -> None:
         "does not import torch: ModuleNotFoundError: No module named 'torch'",
         None,
     )
-    assert str(told).startswith("/py: no answer: does not import torch")
+    assert str(told).startswith("/py: cannot tell: does not import torch")
 
 
 def test_interpreters_are_found_as_a_shell_finds_them(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_what_cannot_be_run_elsewhere_is_refused(
     repro: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(repro), "--across", sys.executable]) == 2
-    assert "add --verify" in capsys.readouterr().err
+    assert "shrinkfx verify repro.py" in capsys.readouterr().err
     of = "# Verified on Triton's interpreter only, with kernels for sm_90 and no GPU:\n"
     repro.write_text(SCRIPT.replace("#\n", f"#\n{of}", 1))
     assert main([str(repro), "--verify", "--across", sys.executable]) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import WorkerError
 from shrinkfx.events import Event, Noted
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.folder_lock import taken
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Raised
@@ -24,9 +26,11 @@ from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.report.written import Verified, Written
 from shrinkfx.run import issue
+from shrinkfx.run.asked_for import described
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.issue import (
+    add_versions,
     collect_versions,
     drop_issue,
     with_explanation,
@@ -222,3 +226,67 @@ def test_nothing_is_collected_for_a_command_and_what_raises_is_told(out: Path) -
 
     assert collect_versions(context, client_of(FakeServer(die)), SEEN) == ""
     assert "torch.utils.collect_env" in notes(told)
+
+
+def run_over(out: Path) -> None:
+    """Leave the folder of a run with an issue."""
+    options = Options(out / "m.pt2", title="relu raises")
+    with closing(Journal(out / JOURNAL)) as journal:
+        journal.note("run", described(options))
+        context = RunContext(options, out, lambda _: None, journal)
+        record = replace(RECORD, versions={"torch": "2.13.0"})
+        versions = collect_versions(context, client_of(FakeServer(COLLECTED)), SEEN)
+        assert write_issue(context, record, Explanation(), versions)
+
+
+def test_issue_says_on_which_versions_the_repro_was_run(out: Path) -> None:
+    run_over(out)
+    told: list[Event] = []
+    assert "other versions of PyTorch than 2.13.0" in (out / "ISSUE.md").read_text()
+    repro = out / "repro.py"
+    add_versions(repro, {"2.14.1": True, "2.13.0": False, "2.9.1": None}, told.append)
+    add_versions(repro, {"2.15.0": True, "2.13.0": False}, told.append)
+    said = "\nFails on torch 2.14.1 and 2.15.0; passes on 2.13.0.\n"
+    written = (out / "ISSUE.md").read_text()
+    assert said in written
+    assert "other versions of PyTorch" not in written
+    assert "- What other devices do." in written
+    assert written.startswith("# relu raises\n")
+    assert "PyTorch version: 9" in written
+    with closing(Journal(out / JOURNAL)) as journal:  # as --explain does
+        context = RunContext(Options(Path("m.pt2")), out, told.append, journal)
+        found = Explanation(cause=("aten.relu.default is lost.",))
+        write_issue_anew(context, client_of(FakeServer(COLLECTED)), found)
+    assert said in (out / "ISSUE.md").read_text()
+    assert notes(told) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "verdicts"),
+    [
+        ("repro.py", {"2.13.0": True}),  # known before
+        ("repro.py", {"2.13.0": True, "2.14.0": None}),
+        ("other.py", {"2.13.0": True, "2.14.0": True}),
+    ],
+)
+def test_issue_stays_as_it_is_where_no_other_version_tells_anything(
+    out: Path, name: str, verdicts: dict[str, bool | None]
+) -> None:
+    run_over(out)
+    before = (out / "ISSUE.md").read_text()
+    add_versions(out / name, verdicts, lambda _: None)
+    assert (out / "ISSUE.md").read_text() == before
+
+
+def test_versions_of_a_repro_without_a_run_are_not_recorded(out: Path) -> None:
+    add_versions(out / "repro.py", {"2.13.0": True, "2.14.0": True}, lambda _: None)
+    assert [path.name for path in out.iterdir()] == ["repro.py"]
+
+
+def test_versions_are_told_though_another_process_is_at_work(out: Path) -> None:
+    run_over(out)
+    told: list[Event] = []
+    with ThreadPoolExecutor(1) as others, taken(out):
+        verdicts = {"2.13.0": True, "2.14.0": True}
+        others.submit(add_versions, out / "repro.py", verdicts, told.append).result()
+    assert "ISSUE.md could not be written: another shrinkfx is at work" in notes(told)

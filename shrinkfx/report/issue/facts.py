@@ -52,6 +52,8 @@ class IssueFacts(Message):
         needs_own: the script does not fail without that; False where that is not known.
         inside: the function of the user's own that it hangs or dies in while it is
             compiled, or ''.
+        tested: other versions of PyTorch and that one, where the repro was run on
+            them since: True where it fails, False where it passes.
         anonymous: the user's names were left out; ``renamed`` has new ones of inputs
             and weights by old ones.
     """
@@ -90,6 +92,7 @@ class IssueFacts(Message):
     tool: str = __version__
     above: int | None = None
     unasked: tuple[str, ...] = ()
+    tested: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def is_verified(self) -> bool:

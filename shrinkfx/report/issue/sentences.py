@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.report.explanation.record import Explanation
@@ -238,6 +238,23 @@ def actual(facts: IssueFacts) -> str:
     return f"{_quoted(first)}{often}."
 
 
+def on_versions(tested: Mapping[str, bool]) -> str:
+    """Say on which of the tested versions of PyTorch it fails.
+
+    >>> on_versions({"2.13.0": False, "2.14.1": True, "2.15.0": True})
+    'Fails on torch 2.14.1 and 2.15.0; passes on 2.13.0.'
+    """
+    fails = _enumerated([version for version, each in tested.items() if each])
+    passes = _enumerated([version for version, each in tested.items() if not each])
+    if fails and passes:
+        return f"Fails on torch {fails}; passes on {passes}."
+    return f"{'Fails' if fails else 'Passes'} on torch {fails or passes}."
+
+
+def _enumerated(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
 def _quoted(text: str) -> str:
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
@@ -250,7 +267,7 @@ def _joined(words: Sequence[str]) -> str:
     shown = [*words[:_NAMED]]
     if len(words) > _NAMED:
         shown.append(f"{len(words) - _NAMED} others")
-    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+    return _enumerated(shown)
 
 
 def _cut(text: str, most: int) -> str:

@@ -18,6 +18,7 @@ from shrinkfx.report.issue.sentences import (
     actual,
     circumstances,
     expected,
+    on_versions,
     sentence,
     title_of,
 )
@@ -143,6 +144,8 @@ def _description(
     yield from _of_the_original(facts, explanation)
     yield from _repro(facts, script)
     yield f"**Expected:** {expected(facts)}\n\n**Actual:** {actual(facts)}"
+    if facts.tested:
+        yield on_versions(facts.tested)
     yield from _cause(facts, explanation)
     if unknown := "\n".join(f"- {text}" for text in not_known(facts, explanation)):
         yield f"**Not known:**\n{unknown}"

@@ -68,6 +68,8 @@ def _elsewhere(facts: IssueFacts) -> Iterator[str]:
             f"What a GPU does: the kernels were made for {facts.interpreted}, and ran "
             "on Triton's interpreter."
         )
-        yield f"What {other} do."
+        if not facts.tested:
+            yield f"What {other} do."
     else:
-        yield f"What {other} do, and other devices."
+        tested = "What other devices do."
+        yield tested if facts.tested else f"What {other} do, and other devices."

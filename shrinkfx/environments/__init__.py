@@ -1,0 +1,1 @@
+"""Environments with other versions of PyTorch: choose, make, keep and remove them."""

@@ -1,0 +1,217 @@
+"""uv or pip: which versions of PyTorch an index has, how large they are, installing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shrinkfx.check.client.orphans import kill_marked, new_mark
+from shrinkfx.environments.versions import order, public
+from shrinkfx.errors import InstallError
+from shrinkfx.protocol.requests import MARK
+
+OLDEST = "2.6.0"
+"""The first release in which AOTInductor compiles an exported program as repros do."""
+
+_WHEELS = ("--only-binary", ":all:")
+"""Nothing is built: that would run code of every package, and need a compiler."""
+
+_QUERY_S, _INSTALL_S = 300.0, 3600.0
+"""Time limits: of a question to the index, and of an installation of gigabytes."""
+
+
+@dataclass(frozen=True)
+class Uv:
+    """Installs with uv, whose cache several environments share."""
+
+    path: str
+    name: str = "uv"
+
+    def versions(self, python: str = "") -> list[str]:
+        """List the versions of PyTorch from ``OLDEST`` on that the index has.
+
+        Args:
+            python: such as ``3.12``; '' for that of this interpreter.
+
+        Returns:
+            Releases with a wheel for that Python, the oldest first.
+
+        Raises:
+            InstallError: the index cannot be read.
+        """
+        # uv has no command that lists versions: each call returns the newest one
+        # below the last.
+        chosen = ("--python-version", python) if python else ()
+        found: list[str] = []
+        while True:
+            below = f",<{found[-1]}" if found else ""
+            done = self._resolve(f"torch>={OLDEST}{below}\n", "--no-deps", *chosen)
+            if done.returncode == _NO_SOLUTION and (found or python):
+                return found[::-1]
+            _require_success(self, "the index", done)
+            found.append(public(done.stdout.strip().removeprefix("torch==")))
+
+    def download_bytes(self, version: str) -> int | None:
+        """Add up the files of an installation; None where the index has no sizes."""
+        wanted = "\n".join(_packages(version))
+        done = self._resolve(wanted, "--format", "pylock.toml")
+        _require_success(self, f"torch {version}", done)
+        packages = tomllib.loads(done.stdout)["packages"]
+        files = [wheel for each in packages for wheel in each.get("wheels", ())]
+        sizes = [file.get("size") for file in files]
+        return None if None in sizes else sum(sizes)
+
+    def install(self, version: str, folder: Path) -> None:
+        """Make an environment in a folder that does not exist yet.
+
+        Raises:
+            InstallError: that is not possible; a part may be there.
+        """
+        make = ("venv", "--quiet", "--no-project", "--python", sys.executable)
+        fill = ("pip", "install", "--quiet", "--python", str(_python(folder)), *_WHEELS)
+        for words in ((*make, str(folder)), (*fill, *_packages(version))):
+            done = run([self.path, *words], _INSTALL_S)
+            _require_success(self, f"torch {version}", done)
+
+    def _resolve(self, wanted: str, *options: str) -> subprocess.CompletedProcess[str]:
+        words = [self.path, "pip", "compile", "-", "--quiet", "--no-header"]
+        words += ["--no-annotate", *_WHEELS, "--python", sys.executable]
+        return run([*words, *options], _QUERY_S, wanted)
+
+
+_NO_SOLUTION = 1
+"""Exit status of uv where no version fits; with others it could not look."""
+
+
+@dataclass(frozen=True)
+class Pip:
+    """Installs with the pip of this interpreter, into a venv without pip."""
+
+    name: str = "pip"
+
+    def versions(self, python: str = "") -> list[str]:
+        """List the versions of PyTorch as ``Uv.versions`` does."""
+        chosen = ("--python-version", python) if python else ()
+        words = ("index", "versions", "torch", *_WHEELS, *chosen)
+        done = self._pip(_QUERY_S, *words, "--json")
+        if "no such option" in done.stderr:  # before pip 25.1
+            done = self._pip(_QUERY_S, *words)
+        if done.returncode and python:
+            return []
+        _require_success(self, "the index", done)
+        found = {public(version) for version in _read_versions(done.stdout)}
+        oldest = order(OLDEST)
+        return sorted((v for v in found if order(v) >= oldest), key=order)
+
+    def download_bytes(self, version: str) -> int | None:
+        """Return None: pip knows the size of a file once it has downloaded it.
+
+        Its dry run downloaded 2.7 GB for torch 2.12.1, in pip 23.2 and in 26.3.
+        """
+        return None
+
+    def install(self, version: str, folder: Path) -> None:
+        """Make an environment as ``Uv.install`` does."""
+        make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+        _require_success(self, f"torch {version}", run(make, _INSTALL_S))
+        into = ("--python", str(_python(folder)), "install", *_WHEELS)
+        done = self._pip(_INSTALL_S, *into, *_packages(version))
+        _require_success(self, f"torch {version}", done)
+
+    def _pip(self, limit_s: float, *words: str) -> subprocess.CompletedProcess[str]:
+        options = ("--no-input", "--disable-pip-version-check")
+        return run([sys.executable, "-m", "pip", *options, *words], limit_s)
+
+
+Installer = Uv | Pip
+
+
+def find_installer() -> Installer:
+    """Choose uv if it is on PATH, else pip.
+
+    Raises:
+        InstallError: there is neither.
+    """
+    if (uv := shutil.which("uv")) is not None:
+        return Uv(uv)
+    if importlib.util.find_spec("pip") is not None:
+        return Pip()
+    reason = "this Python has no pip, and there is no uv on PATH"
+    advice = "install uv, or pip with: python -m ensurepip"
+    raise InstallError(sys.executable, reason, advice)
+
+
+def _read_versions(text: str) -> list[str]:
+    """Read what ``pip index versions`` prints: JSON, or a line of text."""
+    if text.startswith("{"):
+        return [str(version) for version in json.loads(text)["versions"]]
+    found = re.search(r"^Available versions: (.*)$", text, re.MULTILINE)
+    return found[1].split(", ") if found else []
+
+
+def _packages(version: str) -> tuple[str, ...]:
+    """List what a repro needs: AOTInductor imports setuptools, in some versions of
+    PyTorch that do not require it (2.6, 2.9 and 2.10 with Python 3.11).
+    """
+    return f"torch=={version}", "numpy", "setuptools"
+
+
+def _python(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def run(
+    words: Sequence[str], limit_s: float, text: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of an installer; no process that it started outlives the call.
+
+    Args:
+        text: for its standard input.
+
+    Raises:
+        InstallError: it did not end in time.
+    """
+    mark = new_mark()
+    # What lies on this interpreter's path would count as installed in the environment.
+    others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    try:
+        return subprocess.run(
+            words,
+            env={**others, MARK: mark},
+            input=text,
+            capture_output=True,
+            timeout=limit_s,
+            encoding="utf-8",
+            errors="replace",
+            process_group=0,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        reason = f"it did not end within {limit_s:.0f} s"
+        raise InstallError(Path(words[0]).name, reason, _ADVICE) from error
+    finally:
+        kill_marked(mark)
+
+
+def _require_success(
+    installer: Installer, subject: str, done: subprocess.CompletedProcess[str]
+) -> None:
+    if done.returncode:
+        rows = [row.strip() for row in done.stderr.splitlines() if row.strip()]
+        last = rows[-1] if rows else f"exit status {done.returncode}"
+        raise InstallError(subject, f"{installer.name} says: {last}", _ADVICE)
+
+
+_ADVICE = (
+    "check the network and the index that it reads, or name the interpreter of an "
+    "environment that exists with --across"
+)

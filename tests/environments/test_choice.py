@@ -1,0 +1,155 @@
+"""Which versions are chosen, what the user is asked, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.wheels import VERSIONS
+
+from shrinkfx.environments import choice, folders
+from shrinkfx.environments.choice import Choice, choose, refuse
+from shrinkfx.environments.installers import Pip
+from shrinkfx.errors import InstallError, UsageError
+from shrinkfx.events import Event, ignore
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.usefixtures("index", "pip_alone"),
+]
+
+HERE = "2.14.1+cu130"
+
+
+@pytest.fixture(autouse=True)
+def _this_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "installed_version", lambda name: HERE)
+
+
+class Consent:
+    """Answers the question, and keeps it."""
+
+    def __init__(self, *, agrees: bool = True) -> None:
+        self.agrees = agrees
+        self.questions: list[str] = []
+
+    def __call__(self, words: str) -> bool:
+        self.questions.append(words)
+        return self.agrees
+
+
+def visited(chosen: Choice, fails: Callable[[str], bool | None]) -> list[str]:
+    found: list[str] = []
+
+    def run(version: str) -> bool | None:
+        found.append(version)
+        return fails(version)
+
+    chosen.visit(run)
+    return found
+
+
+def test_question_names_what_is_missing_and_what_that_takes() -> None:
+    consent = Consent()
+    chosen = choose("2.15.0, 2.13.0,2.14.1", "", consent, ignore)
+    assert visited(chosen, lambda _: True) == ["2.13.0", "2.14.1", "2.15.0"]
+    assert (chosen.released, chosen.here) == (tuple(VERSIONS), HERE)
+    (words,) = consent.questions
+    assert words.startswith(
+        f"pip is to install torch 2.13.0, 2.15.0 into {folders.home()}"
+    )
+    assert "6.1 GB to download and about 11.4 GB of disk" in words
+    assert "pip does not tell sizes: these are typical of builds with CUDA" in words
+    assert words.endswith("GB are free")
+
+
+def test_question_has_the_sizes_that_the_index_tells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Pip, "download_bytes", lambda self, version: 200_000_000)
+    consent = Consent()
+    choose("2.13.0", "", consent, ignore)
+    assert "0.2 GB to download and about 1.0 GB of disk; " in consent.questions[0]
+
+
+def test_nothing_is_asked_where_nothing_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consent, told = Consent(), list[Event]()
+    chosen = choose("2.13.0,2.14.1", "", consent, told.append)
+    python = chosen.python("2.13.0")
+    assert chosen.is_here("2.14.1")
+    assert "installing torch 2.13.0 with pip" in str(told)
+    again = choose("2.13.0,2.14.1", "", refuse, ignore)
+    assert again.python("2.13.0") == python
+    monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")  # and no network
+    offline = choose("2.13.0,2.14.1", "", refuse, ignore)
+    assert (offline.python("2.13.0"), offline.released) == (python, None)
+
+
+def test_bisection_is_among_versions_up_to_this_one() -> None:
+    consent = Consent()
+    chosen = choose("bisect", "", consent, ignore)
+    assert chosen.versions == ("2.6.0", "2.13.0", "2.14.0", HERE)
+    assert visited(chosen, lambda v: v != "2.6.0")[0] == HERE
+    (words,) = consent.questions
+    assert "to install torch about 2 of 3 versions into" in words
+    choose("bisect", "2.13.0+cpu", consent, ignore)  # two boundaries, if it passes here
+    assert "to install torch 2.6.0, 2.13.0, 2.14.0 into" in consent.questions[1]
+
+
+def test_nothing_is_installed_without_consent() -> None:
+    with pytest.raises(UsageError, match="nothing was installed"):
+        choose("2.13.0", "", Consent(agrees=False), ignore)
+    with pytest.raises(UsageError, match="to install, add --yes"):
+        choose("2.13.0", "", refuse, ignore)
+    assert not folders.home().exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            "2.14.3",
+            "--torch 2.14.3: no such version from 2.6.0 on; near it are 2.14.1, 2.14.0",
+        ),
+        ("2.5.1", "2.5.1: no such version from 2.6.0 on; near it are"),
+        ("2.8.0", "no wheel for Python 3.*, but for 3.9: make an environment"),
+        (
+            "latest",
+            "--torch latest: versions are separated by commas: 2.13.0,2.14.1; or",
+        ),
+        ("2.13.0,", "versions are separated by commas"),
+        ("2.13.0 -r x", "versions are separated by commas"),
+        ("../2.13.0", "versions are separated by commas"),
+    ],
+)
+def test_versions_that_cannot_be_run_are_refused(asked: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        choose(asked, "", Consent(), ignore)
+
+
+def test_disk_with_too_little_space_is_told_before_anything_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(folders, "free_bytes", lambda: 8_600_000_000)
+    consent = Consent()
+    with pytest.raises(
+        InstallError, match=r"8\.6 GB are free; nothing was changed"
+    ) as e:
+        choose("2.13.0", "", consent, ignore)
+    assert "3.0 GB to download and about 5.7 GB of disk" in str(e.value)
+    assert "set XDG_CACHE_HOME to a folder on another disk" in str(e.value)
+    assert consent.questions == []
+    monkeypatch.setattr(folders, "free_bytes", lambda: 8_800_000_000)
+    choose("2.13.0", "", consent, ignore)
+
+
+def test_index_that_cannot_be_read_is_told_where_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
+    for asked in ("bisect", "2.13.0"):
+        with pytest.raises(InstallError, match=r"the index: pip says: .*torch"):
+            choose(asked, "", Consent(), ignore)

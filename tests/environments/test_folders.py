@@ -1,0 +1,153 @@
+"""An environment is there as a whole or not at all, and one process makes it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.environments import folders
+from shrinkfx.environments.folders import find, home, make, remove_unusable
+from shrinkfx.environments.installers import Pip
+from shrinkfx.errors import InstallError, UsageError
+from shrinkfx.folder_lock import taken
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.usefixtures("index", "pip_alone"),
+]
+
+DAY_S = 86_400.0
+
+Survivors = Callable[[], list[str]]
+Waiting = Callable[[Callable[[], object]], None]
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from shrinkfx.environments import folders, installers
+from shrinkfx.environments.installers import Pip, run
+
+class Slow(Pip):
+    def install(self, version, folder):
+        super().install(version, folder)
+        run(["/bin/sleep", "99"], 99)
+
+folders.make("2.13.0", Slow(), lambda: None)
+"""
+"""A process that makes an environment for as long as it lives."""
+
+
+class Broken(Pip):
+    """Ends in the middle of an installation."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def install(self, version: str, folder: Path) -> None:
+        super().install(version, folder)
+        raise self.error
+
+
+def ignore() -> None:
+    """Wait without a word."""
+
+
+def names() -> list[str]:
+    return sorted(path.name for path in home().glob("*"))
+
+
+def test_environment_is_made_once_and_found_again() -> None:
+    assert find("2.13.0") is None
+    python = make("2.13.0", Pip(), ignore)
+    assert find("2.13.0") == python
+    error = Broken(InstallError("torch", "it was made again", ""))
+    assert make("2.13.0", error, ignore) == python
+    assert names() == [f"torch-2.13.0-{sys.implementation.cache_tag}"]
+
+
+@pytest.mark.parametrize(
+    "error", [InstallError("torch", "no", ""), KeyboardInterrupt(), OSError(28, "full")]
+)
+def test_interrupted_installation_leaves_nothing(error: BaseException) -> None:
+    expected = InstallError if isinstance(error, OSError) else type(error)
+    with pytest.raises(expected):
+        make("2.13.0", Broken(error), ignore)
+    assert find("2.13.0") is None
+    assert names() == []
+
+
+def test_environment_whose_python_is_gone_is_made_again() -> None:
+    python = Path(make("2.13.0", Pip(), ignore))
+    python.unlink()
+    python.symlink_to("/nowhere/python")
+    assert find("2.13.0") is None
+    assert make("2.13.0", Pip(), ignore) == str(python)
+    assert find("2.13.0")
+
+
+def test_second_process_waits_for_the_first(wait_for: Waiting) -> None:
+    with taken(folders._place("2.13.0")):
+        waits = threading.Event()
+        found: list[str] = []
+
+        def second() -> None:
+            found.append(make("2.13.0", Pip(), waits.set))
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waits.wait(60)
+        time.sleep(0.1)
+        assert found == []
+    thread.join(120)
+    assert found == [find("2.13.0")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_killed_process_leaves_is_removed_at_the_next_start(
+    number: int, wait_for: Waiting, survivors: Survivors
+) -> None:
+    """Its installer may live on; no other environment is touched."""
+    kept = make("2.14.0", Pip(), ignore)
+    root = str(Path(folders.__file__).parents[2])
+    command = [sys.executable, "-c", SLOW]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": root}) as process:
+        installed = folders._place("2.13.0") / "venv" / "bin" / "python"
+        wait_for(installed.exists)
+        remove_unusable()  # it is at work there
+        assert installed.exists()
+        os.kill(process.pid, number)
+    remove_unusable()
+    assert names() == [f"torch-2.14.0-{sys.implementation.cache_tag}"]
+    assert find("2.14.0") == kept
+    assert survivors() == []
+
+
+def test_environment_that_nobody_has_used_for_60_days_is_removed() -> None:
+    for version in ("2.13.0", "2.14.0"):
+        make(version, Pip(), ignore)
+    for version, days in (("2.13.0", 61), ("2.14.0", 59)):
+        marker = folders._place(version) / "complete"
+        before = time.time() - days * DAY_S
+        os.utime(marker, (before, before))
+    remove_unusable()
+    assert find("2.13.0") is None
+    assert find("2.14.0")  # which counts as used from now on
+    marker = folders._place("2.14.0") / "complete"
+    assert time.time() - marker.stat().st_mtime < DAY_S
+
+
+def test_folder_that_cannot_be_written_to_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises((InstallError, UsageError), match="XDG_CACHE_HOME"):
+        make("2.13.0", Pip(), ignore)

@@ -1,0 +1,142 @@
+"""What pip and uv are asked, and that nothing of them outlives its end."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.wheels import ANY, VERSIONS, served
+
+from shrinkfx.environments import installers
+from shrinkfx.environments.installers import find_installer, run
+from shrinkfx.errors import InstallError
+
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("index")]
+
+SLEEPS = (
+    "import subprocess, time; subprocess.Popen(['/bin/sleep', '99']); time.sleep(99)"
+)
+"""A command that has started another one."""
+
+
+def test_uv_is_taken_if_there_is_one(installer_name: str) -> None:
+    assert find_installer().name == installer_name
+
+
+@pytest.mark.usefixtures("installer_name")
+def test_versions_are_those_with_a_wheel_for_a_python() -> None:
+    installer = find_installer()
+    assert installer.versions() == VERSIONS
+    assert "2.8.0" in installer.versions("3.9")
+
+
+@pytest.mark.usefixtures("installer_name")
+def test_environment_has_the_version_and_numpy_and_nothing_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.path.dirname(os.__file__))
+    folder = tmp_path / "venv"
+    find_installer().install("2.13.0", folder)
+    program = "import torch, numpy, setuptools; print(torch.__version__); import pytest"
+    python = str(folder / "bin" / "python")
+    command = [python, "-E", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "2.13.0\n"
+    assert "No module named 'pytest'" in done.stderr
+
+
+@pytest.mark.usefixtures("installer_name")
+def test_version_that_cannot_be_installed_is_told_in_the_installers_words(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(
+        InstallError, match=r"torch 2\.13\.7: (pip|uv) says: .*"
+    ) as told:
+        find_installer().install("2.13.7", tmp_path / "venv")
+    assert "nothing was changed" in str(told.value)
+    assert "torch==2.13.7" in told.value.reason
+
+
+def test_sizes_are_those_of_the_index(
+    installer_name: str, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip has none: it would download the wheels to find out."""
+    installer = find_installer()
+    assert installer.download_bytes("2.13.0") is None
+    names = ("torch-2.13.0", "numpy-80.0.0", "setuptools-80.0.0")
+    expected = sum((index / f"{name}-{ANY}.whl").stat().st_size for name in names)
+    monkeypatch.delenv("UV_CONFIG_FILE")
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    with served(index) as url:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", url)
+        known = installer.download_bytes("2.13.0")
+    assert known == (expected if installer_name == "uv" else None)
+
+
+def test_index_that_cannot_be_reached_is_an_error_and_no_empty_list(
+    installer_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS", "UV_CONFIG_FILE"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    nowhere = "http://127.0.0.1:9/simple"  # the port of a service that nobody runs
+    monkeypatch.setenv("PIP_INDEX_URL", nowhere)
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", nowhere)
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    with pytest.raises(
+        InstallError, match=f"the index: {installer_name} says: "
+    ) as told:
+        find_installer().versions()
+    assert "nothing was changed\ncheck the network" in str(told.value)
+
+
+def test_without_pip_and_uv_the_error_says_how_to_get_one(
+    pip_alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        InstallError, match="install uv, or pip with: python -m ensurepip"
+    ):
+        find_installer()
+
+
+def test_command_that_takes_too_long_ends_with_what_it_started(
+    survivors: Callable[[], list[str]],
+) -> None:
+    with pytest.raises(InstallError, match=r"did not end within 1 s"):
+        run([sys.executable, "-c", SLEEPS], 1.0)
+    assert survivors() == []
+
+
+def test_ctrl_c_ends_a_command_with_what_it_started(
+    survivors: Callable[[], list[str]],
+    marked: Callable[[], list[int]],
+    wait_for: Callable[[Callable[[], object]], None],
+) -> None:
+    def interrupt() -> None:
+        wait_for(lambda: len(marked()) == 2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run([sys.executable, "-c", SLEEPS], 99.0)
+    thread.join()
+    assert time.monotonic() - began < 90
+    assert survivors() == []
+
+
+def test_pip_before_json_is_read_as_text() -> None:
+    text = "torch (2.15.0)\nAvailable versions: 2.15.0, 2.13.0+cpu\n  LATEST: 2.15.0\n"
+    assert installers._read_versions(text) == ["2.15.0", "2.13.0+cpu"]
+    assert installers._read_versions('{"versions": ["2.15.0"]}') == ["2.15.0"]

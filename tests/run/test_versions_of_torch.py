@@ -1,0 +1,192 @@
+"""``shrinkfx verify --torch``: a repro on several versions of PyTorch."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from support.wheels import VERSIONS, on_path, use_index, write_others, write_torch
+
+from shrinkfx.cli.main import main
+from shrinkfx.environments import folders
+from shrinkfx.run.across import Elsewhere, by_version
+
+SCRIPT = """\
+# assert in AOTInductor (run): reduced from 9 operators to 1.
+#
+# Failure: assert | run | index out of bounds
+# Seen on: torch 2.14.0+cpu, Python 3.11.7
+# Needs:   ninja and a C++ compiler,
+#          for operators in C++
+import torch
+
+def compiled():
+    if torch.__version__.startswith("2.7."):
+        import ninja_of_nobody
+    if not torch.__version__.startswith("2.6."):
+        raise RuntimeError("index out of bounds: 0 <= tmp3 < 7L")
+
+actual = compiled()
+print("no longer fails")
+"""
+ALONE = "# Verified on Triton's interpreter only, with kernels for sm_90 and no GPU:\n"
+
+
+class Answering(io.StringIO):
+    """A terminal at which somebody types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(name="repro")
+def _repro(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a repro, and an index whose packages named torch have versions only."""
+    index = tmp_path / "index"
+    index.mkdir()
+    write_torch(index, "2.7.0", "2.8.0", *VERSIONS)
+    write_others(index)
+    use_index(monkeypatch, index)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "repro.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def verify(*words: object) -> int:
+    return main(["verify", *map(str, words), "--no-progress"])
+
+
+@pytest.mark.torch
+@pytest.mark.processes
+def test_versions_are_told_in_order_and_in_a_sentence(
+    repro: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(repro, "--torch", "2.8.0,2.7.0,2.6.0", "--yes") == 0
+    said = capsys.readouterr()
+    assert "pip is to install torch 2.6.0, 2.7.0, 2.8.0 into" in said.err.replace(
+        "uv is", "pip is"
+    )
+    rows = said.out.partition("across versions:\n")[2].splitlines()
+    own = [row for row in rows if row.endswith(": fails (this interpreter)")]
+    assert len(own) == 1
+    assert [row for row in rows if row not in own] == [
+        "  torch 2.6.0: passes",
+        "  torch 2.7.0: cannot tell: exception in run: ModuleNotFoundError: No module "
+        "named 'ninja_of_nobody'",
+        "  torch 2.8.0: fails: assert in run: index out of bounds: 0 <= tmp3 < 7L",
+        "first tested version that fails: 2.8.0; last that passes: 2.6.0; cannot tell "
+        "on 2.7.0",
+        "not installed for these versions: ninja and a C++ compiler, for operators in "
+        "C++",
+    ]
+
+
+@pytest.mark.torch
+@pytest.mark.processes
+def test_bisection_installs_few_versions_and_skips_what_tells_nothing(
+    repro: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(repro, "--torch", "bisect", "--yes", "--json") == 0
+    events = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    result = events[-1]["result"]
+    assert "; last that passes: 2.6.0; cannot tell on 2.7.0" in result["versions"]
+    verdicts = {run["torch"]: run["fails"] for run in result["across"]}
+    assert (verdicts["2.6.0"], verdicts["2.7.0"]) == (False, None)
+    assert len(verdicts) < len(VERSIONS)
+    made = {path.name.split("-")[1] for path in folders.home().iterdir()}
+    assert made == verdicts.keys()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("n\n", "shrinkfx: nothing was installed\n"),
+        ("", "shrinkfx: nothing was installed\n"),
+        (None, "\nto install, add --yes\n"),
+    ],
+)
+def test_nothing_is_installed_unless_the_user_agrees(
+    repro: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str | None,
+    said: str,
+) -> None:
+    stdin = io.StringIO() if answer is None else Answering(answer)
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert verify(repro, "--torch", "2.6.0") == 2
+    told = capsys.readouterr().err
+    assert told.endswith(said)
+    assert "to install torch 2.6.0 into" in told
+    assert ("install? [y/N]" in told) is (answer is not None)
+    assert not folders.home().exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--torch", "2.6.0"], "which repro? give its path: shrinkfx verify repro.py"),
+        (["{}", "--torch", "new"], "--torch new: versions are separated by commas"),
+        (["{}", "--torch", ""], "--torch is given nothing"),
+        (["{}", "--yes"], "--yes is for what --torch installs: add --torch"),
+        (["{}x", "--torch", "2.6.0"], "no such file"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(
+    repro: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    given = [word.replace("{}", str(repro)) for word in words]
+    try:
+        code = verify(*given)
+    except SystemExit as left:
+        code = int(left.code or 0)
+    assert code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_versions_are_for_a_repro_that_runs_by_itself(
+    repro: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["model.pt2", "--torch", "2.6.0"]) == 2
+    said = "--torch is for a repro.py: shrinkfx verify repro.py"
+    assert said in capsys.readouterr().err
+    repro.write_text(SCRIPT.replace("#\n", f"#\n{ALONE}", 1))
+    assert verify(repro, "--torch", "2.6.0") == 2
+    assert "--torch runs a repro by itself" in capsys.readouterr().err
+
+
+def test_without_an_installer_nothing_is_begun(
+    repro: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    on_path(monkeypatch, tmp_path / "no-uv", ())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert verify(repro, "--torch", "2.6.0") == 2
+    assert "install uv, or pip with" in capsys.readouterr().err
+
+
+def test_verdicts_are_named_by_release_unless_builds_of_it_differ() -> None:
+    runs = [
+        Elsewhere("/c", "2.14.0+cpu", "", False),
+        Elsewhere("/b", "2.13.0+cu130", "", True),
+        Elsewhere("/a", "2.13.0+cpu", "", False),
+        Elsewhere("/none", "", "does not import torch", None),
+    ]
+    table = by_version(runs)
+    assert table.verdicts == {
+        "2.13.0+cu130": True,
+        "2.13.0+cpu": False,
+        "2.14.0": False,
+    }
+    assert [run.python for run in table.runs] == ["/b", "/a", "/c", "/none"]
+
+
+def test_only_the_first_line_of_what_was_seen_stands_in_a_row() -> None:
+    run = Elsewhere("/py", "2.6.0", "exception in run: torn\n\nand more", True)
+    assert str(run) == "torch 2.6.0: fails: exception in run: torn"
