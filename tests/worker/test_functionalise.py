@@ -35,6 +35,18 @@ def test_size_computed_from_a_symbol_that_no_input_has(tmp_path: Path) -> None:
     assert is_dynamic(program)
 
 
+def test_symbol_that_no_size_is_alone_has_its_value_again(tmp_path: Path) -> None:
+    exported = torch.export.export(
+        torch.nn.Tanh(), (torch.randn(19),), dynamic_shapes=({0: 3 * Dim("t") + 1},)
+    )
+    program = loaded(exported, tmp_path)
+    for form in (program.original, program.graph):
+        (x,) = form.graph.find_nodes(op="placeholder")
+        size = x.meta["val"].shape[0].node
+        (symbol,) = size.expr.free_symbols
+        assert size.shape_env.backed_var_to_val[symbol] == 6
+
+
 def test_form_with_fewer_dynamic_dims_is_not_taken(tmp_path: Path) -> None:
     # With torch 2.13 a write into one result of unbind fixes the other dims.
     exported = torch.export.export(

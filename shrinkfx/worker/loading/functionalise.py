@@ -18,7 +18,6 @@ def functionalise(original: ExportedProgram) -> ExportedProgram | None:
     """
     dynamic = _dynamic(original)
     try:
-        _note_symbols(original)
         with torch.no_grad():
             functional: ExportedProgram = original.run_decompositions({})
     except Exception as error:  # noqa: BLE001 - a decomposition may raise anything
@@ -45,22 +44,27 @@ def _dynamic(program: ExportedProgram) -> list[bool]:
     ]
 
 
-def _note_symbols(program: ExportedProgram) -> None:
+def note_symbols(program: ExportedProgram) -> None:
     """Note what loading leaves out of symbols that no dim is made of alone.
 
-    A symbol may occur only in sizes like ``2*s0 + 1``, which loading notes as if
-    they were symbols, or only in strides, of which no range is stored; decomposing
-    stops where it needs the symbol's own value or range (torch 2.13).
+    A symbol may occur only in sizes like ``2*s0 + 1``, or only in strides, of which no
+    range is stored. Decomposing stops where it needs the symbol's own value or range.
+    Since torch 2.14, so does Inductor: ``RuntimeError: ('unexpected None!', 2*s0 + 1)``.
+    Before, loading noted such sizes as if they were symbols.
     """
     metadata = (node.meta.get("val") for node in program.graph.nodes)
-    sizes = (size for v in metadata for size in getattr(v, "shape", ()))
-    known = next((s for s in sizes if isinstance(s, torch.SymInt)), None)
-    if known is None:
+    shapes = (size for v in metadata for size in getattr(v, "shape", ()))
+    sizes = [size.node for size in shapes if isinstance(size, torch.SymInt)]
+    if not sizes:
         return
-    env = known.node.shape_env
+    env = sizes[0].shape_env
     assert env is not None
-    for size, number in list(env.backed_var_to_val.items()):
-        for symbol in size.free_symbols - set(env.backed_var_to_val):
+    numbers = dict(env.backed_var_to_val)
+    numbers |= {size.expr: size.hint for size in sizes if size.has_hint()}
+    for size, number in numbers.items():
+        unknown = size.free_symbols - set(env.backed_var_to_val)
+        if len(unknown) == 1:
+            (symbol,) = unknown
             (env.backed_var_to_val[symbol],) = sympy.solve(size - number, symbol)
     for symbol in env.backed_var_to_val:
         if symbol.is_Symbol:

@@ -30,7 +30,7 @@ from shrinkfx.worker.loading.devices import (
     read_cuda_storages_on,
     wanted_gpu,
 )
-from shrinkfx.worker.loading.functionalise import functionalise
+from shrinkfx.worker.loading.functionalise import functionalise, note_symbols
 from shrinkfx.worker.loading.inputs_file import (
     in_order_of,
     read_inputs,
@@ -269,6 +269,7 @@ def _read(archive: str, setup: Setup) -> ExportedProgram:
     """
     assert setup.model is not None
     original = read_program(archive, setup.model)
+    note_symbols(original)
     lies_there = device_type(archive) == (setup.device or "").partition(":")[0]
     if setup.device and setup.backend != Backend.INTERPRETER and not lies_there:
         return _move(original, setup.device)
