@@ -1,6 +1,6 @@
 """Options of Inductor that take a decision of its away, each with its careful value.
 
-Of PyTorch 2.11 to 2.13; one that a version does not have is passed over, and so is one
+Of PyTorch 2.11 to 2.15; one that a version does not have is passed over, and so is one
 that has this value already. Of two that do, the first is let go of: so one that takes
 much away comes before those that take a part of that.
 """
@@ -130,6 +130,7 @@ SWITCHES = (
     ),
     Switch("triton.nested_reduction", False, "nested reductions", On.CUDA),
     Switch("triton.tile_reductions", False, "tiled reductions", On.CUDA),
+    Switch("triton.scalar_accumulators", False, "accumulators by row", On.CUDA),
     # Triton.
     Switch("triton.emit_pointer_range_32", False, "pointers of 32 bits", On.CUDA),
     Switch("triton.coalesce_tiling_analysis", False, "tiling that coalesces", On.CUDA),

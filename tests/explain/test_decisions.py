@@ -67,7 +67,7 @@ emulate_precision_casts fallback_random aot_inductor.compile_wrapper_opt_level
 triton.max_tiles
 """.split()  # noqa: SIM905 - thirty lines else
 )
-"""What PyTorch 2.13 decides if nobody says otherwise; the last one for CUDA."""
+"""What PyTorch 2.15 decides if nobody says otherwise; the last one for CUDA."""
 
 ON_CPU = [s for s in SWITCHES if s.option in USUAL and s.on is not On.CUDA]
 OF_THE_USER: InductorOptions = {"max_autotune": True, "size_asserts": False}
