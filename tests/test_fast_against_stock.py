@@ -8,13 +8,14 @@ import json
 import random
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from operator import methodcaller
 from pathlib import Path
 
 import pytest
+from support import cases
+from support.cases import ROOT, expected_here, read_expected
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, Limits
@@ -30,12 +31,8 @@ from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import Describe
 
-ROOT = Path(__file__).resolve().parents[1]
 EXPORT = str(ROOT / "repros" / "export.py")
-CASES = {
-    path.parent.name: tomllib.loads(path.read_text())
-    for path in sorted((ROOT / "repros").glob("*/expected.toml"))
-}
+CASES = {case.name: read_expected(case) for case in cases.CASES}
 ON_CPU = [
     name
     for name, case in CASES.items()
@@ -123,7 +120,7 @@ def in_both_builds(
 
 @contextlib.contextmanager
 def ready_to_compile(name: str, folder: Path) -> Iterator[CheckClient]:
-    case, model = CASES[name], folder / "model.pt2"
+    case, model = expected_here(ROOT / "repros" / name), folder / "model.pt2"
     if "needs" in case and importlib.util.find_spec(case["needs"]) is None:
         pytest.skip(f"its model is of {case['needs']}: pip install -e '.[models]'")
     python("-W", "ignore", EXPORT, name, str(model))

@@ -11,15 +11,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tomllib
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cases import CASES, ROOT, expected_here
 
-ROOT = Path(__file__).resolve().parents[1]
 CASE = ROOT / "repros" / "sweep_equal_dims"
 
 pytestmark = pytest.mark.aoti
@@ -197,14 +196,14 @@ def test_program_without_dynamic_dims_cannot_be_swept(tmp_path: Path) -> None:
     assert "no dynamic dims" in done.stderr
 
 
-CASES = sorted(p.parent for p in (ROOT / "repros").glob("sweep_*/expected.toml"))
+SWEPT = [case for case in CASES if case.name.startswith("sweep_")]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
+@pytest.mark.parametrize("case", SWEPT, ids=lambda p: p.name)
 def test_swept_case_is_reduced_with_the_dims_that_it_needs(
     case: Path, tmp_path: Path
 ) -> None:
-    expected = tomllib.loads((case / "expected.toml").read_text())
+    expected = expected_here(case)
     model, out = tmp_path / "model.pt2", tmp_path / "out"
     export = [sys.executable, "-W", "ignore", str(ROOT / "repros" / "export.py")]
     subprocess.run([*export, case.name, str(model)], check=True, timeout=300)

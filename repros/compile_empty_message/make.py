@@ -1,7 +1,7 @@
 """Hide the ``sgn`` of complex numbers, which does not compile, in a transformer.
 
 Not planted: Inductor writes zero as a complex scalar, and its C++ wrapper asserts
-that scalars are real. The AssertionError has no message.
+that scalars are real. The AssertionError has no message before torch 2.14.
 """
 
 import sys
