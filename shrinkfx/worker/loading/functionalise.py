@@ -49,7 +49,7 @@ def note_symbols(program: ExportedProgram) -> None:
 
     A symbol may occur only in sizes like ``2*s0 + 1``, or only in strides, of which no
     range is stored. Decomposing stops where it needs the symbol's own value or range.
-    Since torch 2.14, so does Inductor: ``('unexpected None!', 2*s0 + 1)``.
+    So does Inductor since torch 2.14: ``RuntimeError: ('unexpected None!', 2*s0 + 1)``.
     Before, loading noted such sizes as if they were symbols.
     """
     metadata = (node.meta.get("val") for node in program.graph.nodes)
