@@ -89,7 +89,7 @@ def choose(asked: str, seen_on: str, agree: Agree, listener: Listener) -> Choice
 
     Args:
         asked: versions separated by commas, or ``bisect``.
-        seen_on: the version on which the failure was seen first, or ''.
+        seen_on: the release on which the failure was seen first, or ''.
 
     Raises:
         UsageError: a version is unknown, or nothing may be installed.
@@ -106,14 +106,9 @@ def choose(asked: str, seen_on: str, agree: Agree, listener: Listener) -> Choice
     versions = named or (*older, here)
     missing = _missing(versions, here)
     if missing and installer is not None:
-        most = len(missing) if named else most_runs(versions, public(seen_on))
+        most = len(missing) if named else most_runs(versions, seen_on)
         _request_consent(missing[-most:], len(missing[:-most]), installer, agree)
-    return Choice(
-        *(versions, released, here, public(seen_on)),
-        bisects=not named,
-        installer=installer,
-        listener=listener,
-    )
+    return Choice(versions, released, here, seen_on, not named, installer, listener)
 
 
 def _parse(asked: str) -> tuple[str, ...]:

@@ -30,8 +30,6 @@ _OTHER = "XDG_CACHE_HOME"
 
 ADVICE = f"free some space, or set {_OTHER} to a folder on another disk"
 
-_POLL_S = 0.5
-
 
 def home() -> Path:
     """Return the folder of all environments; it need not exist.
@@ -74,7 +72,7 @@ def make(version: str, installer: Installer, wait: Callable[[], None]) -> str:
     if is_taken(place):
         wait()
     while is_taken(place):
-        time.sleep(_POLL_S)
+        time.sleep(0.5)
     try:
         with taken(place, _OTHER):
             python = find(version) or _make(version, installer, place)
@@ -103,10 +101,8 @@ def remove_unusable() -> None:
     """
     clear_orphans()
     for place in home().glob("*/"):
-        if is_taken(place) or _is_usable(place):
-            continue
         with contextlib.suppress(UsageError, OSError), taken(place, _OTHER):
-            if not _is_usable(place):  # nobody has made it meanwhile
+            if not _is_usable(place):
                 _empty(place)
         _remove_if_empty(place)
 

@@ -66,8 +66,7 @@ class Uv:
         done = self._resolve(wanted, "--format", "pylock.toml")
         _require_success(self, f"torch {version}", done)
         packages = tomllib.loads(done.stdout)["packages"]
-        files = [wheel for each in packages for wheel in each.get("wheels", ())]
-        sizes = [file.get("size") for file in files]
+        sizes = [file.get("size") for each in packages for file in each["wheels"]]
         return None if None in sizes else sum(sizes)
 
     def install(self, version: str, folder: Path) -> None:
@@ -109,8 +108,7 @@ class Pip:
             return []
         _require_success(self, "the index", done)
         found = {public(version) for version in _read_versions(done.stdout)}
-        oldest = order(OLDEST)
-        return sorted((v for v in found if order(v) >= oldest), key=order)
+        return sorted((v for v in found if order(v) >= order(OLDEST)), key=order)
 
     def download_bytes(self, version: str) -> int | None:
         """Return None: pip knows the size of a file once it has downloaded it.
@@ -128,8 +126,8 @@ class Pip:
         _require_success(self, f"torch {version}", done)
 
     def _pip(self, limit_s: float, *words: str) -> subprocess.CompletedProcess[str]:
-        options = ("--no-input", "--disable-pip-version-check")
-        return run([sys.executable, "-m", "pip", *options, *words], limit_s)
+        pip = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check")
+        return run([*pip, *words], limit_s)
 
 
 Installer = Uv | Pip
@@ -183,23 +181,25 @@ def run(
     mark = new_mark()
     # What lies on this interpreter's path would count as installed in the environment.
     others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    try:
-        return subprocess.run(
-            words,
-            env={**others, MARK: mark},
-            input=text,
-            capture_output=True,
-            timeout=limit_s,
-            encoding="utf-8",
-            errors="replace",
-            process_group=0,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        reason = f"it did not end within {limit_s:.0f} s"
-        raise InstallError(Path(words[0]).name, reason, _ADVICE) from error
-    finally:
-        kill_marked(mark)
+    with subprocess.Popen(
+        words,
+        env={**others, MARK: mark},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        process_group=0,
+    ) as child:
+        try:
+            out, err = child.communicate(text, limit_s)
+        except subprocess.TimeoutExpired as error:
+            reason = f"it did not end within {limit_s:.0f} s"
+            raise InstallError(Path(words[0]).name, reason, _ADVICE) from error
+        finally:
+            kill_marked(mark)
+            child.wait()  # which Popen leaves out after a Ctrl-C
+    return subprocess.CompletedProcess(words, child.returncode, out, err)
 
 
 def _require_success(

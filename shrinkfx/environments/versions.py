@@ -7,7 +7,7 @@ cannot be told.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 Fails = Callable[[str], bool | None]
 """Runs the repro on a version and returns the verdict."""
@@ -86,13 +86,14 @@ def _narrow(versions: Sequence[str], fails: Fails) -> None:
 
 
 def summarize(
-    verdicts: Mapping[str, bool | None], released: Collection[str] | None = None
+    verdicts: Mapping[str, bool | None], released: Sequence[str] | None = None
 ) -> str:
     """Say in a sentence on which of the tested versions a repro fails.
 
     Args:
         verdicts: of each tested version.
-        released: all versions that exist; None where that is not known.
+        released: all versions that exist, the oldest first; None where that is not
+            known.
 
     >>> summarize({"2.13.0": False, "2.14.0": True}, ["2.13.0", "2.14.0"])
     'fails since 2.14.0; passes on 2.13.0'
@@ -107,7 +108,7 @@ between them: 2.14.0'
 
 
 def _sentence(
-    verdicts: Mapping[str, bool | None], released: Collection[str] | None
+    verdicts: Mapping[str, bool | None], released: Sequence[str] | None
 ) -> str:
     failing, passing = _with(verdicts, True), _with(verdicts, False)
     for older, newer, exact, tested in (
@@ -116,7 +117,8 @@ def _sentence(
     ):
         if older and newer and order(older[-1]) < order(newer[0]):
             sides = older[-1], newer[0]
-            between = _between(*sides, released)
+            low, high = map(order, sides)
+            between = [v for v in released or () if low < order(v) < high]
             text = exact if released and not between else tested
             untested = [v for v in between if v not in map(public, verdicts)]
             gap = f"; not tested between them: {', '.join(untested)}"
@@ -137,8 +139,3 @@ which another one may lie."""
 def _with(verdicts: Mapping[str, bool | None], verdict: bool | None) -> list[str]:
     found = (version for version, each in verdicts.items() if each is verdict)
     return sorted(found, key=order)
-
-
-def _between(older: str, newer: str, released: Collection[str] | None) -> list[str]:
-    versions = (v for v in released or () if order(older) < order(v) < order(newer))
-    return sorted(versions, key=order)

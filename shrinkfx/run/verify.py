@@ -13,6 +13,7 @@ from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.environments.choice import Agree, choose, refuse
+from shrinkfx.environments.versions import public
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.events import Doing, Listener, Noted
 from shrinkfx.failure.readers.interpreter import what_need_not_show
@@ -94,7 +95,8 @@ def confirm(
     if pythons or torch:
         asked = Flag("--torch") if torch else Flag("--across")
         _require_runs_alone(text, guard, asked)
-    choice = choose(torch, read_torch(text), agree, listener) if torch else None
+    seen_on = public(read_torch(text))
+    choice = choose(torch, seen_on, agree, listener) if torch else None
     files = [script, *_beside(script, text)]
     begins = f"running {script.name} in an empty folder"
     for event in (Noted(begins), Doing(begins)):
