@@ -28,7 +28,7 @@ def test_package_asks_for_the_oldest_version_and_has_no_upper_bound() -> None:
 def test_tested_versions_are_those_of_make_test_versions_and_of_its_table() -> None:
     table = (ROOT / "docs" / "versions.md").read_text()
     rows = re.findall(r"^\| (2\.\d+)\.\d+ \|", table, re.MULTILINE)
-    pairs = (ROOT / "tests" / "versions.py").read_text()
+    pairs = (ROOT / "tests" / "try_versions.py").read_text()
     tried = re.findall(r'Pair\("(2\.\d+)\.\d+"', pairs)
     assert (*rows,) == (*tried,) == TESTED
 

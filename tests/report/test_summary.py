@@ -176,6 +176,7 @@ WRITTEN: Mapping[str, Any] = {
     },
     "environment": {"set": {}, "not_needed": []},
     "versions": {"shrinkfx": __version__, "torch": "2"},
+    "missing_features": {},
     "operators_cut": 38,
 }
 
