@@ -19,9 +19,11 @@ def lower_as_strided(
     stride: Sequence[ir.Expr],
     storage_offset: ir.Expr | None = None,
 ) -> ir.TensorBox:
-    """Hand it over with the offset of the next row."""
-    original = getattr(lower_as_strided, ORIGINAL)
-    return original(x, size, stride, (storage_offset or 0) + stride[0])
+    """Move the windows on by a row, once Inductor has seen that they are inside."""
+    view = getattr(lower_as_strided, ORIGINAL)(x, size, stride, storage_offset)
+    layout = view.data.layout
+    layout.offset = layout.offset + stride[0]
+    return view
 
 
 if not hasattr(lowerings[AS_STRIDED], ORIGINAL):
