@@ -114,7 +114,7 @@ def test_case_is_blamed_on_the_right_operators(case: Path, tmp_path: Path) -> No
     assert found[operators.index(expected["suspects"][0])].weight == surest
     if "user kernel" in expected["message"]:  # the finding says whose it is
         assert operators[0] == expected["suspects"][0]
-        assert found[1].weight < surest
+        assert all(other.weight < surest for other in found[1:])
 
 
 @pytest.mark.aoti

@@ -1,7 +1,7 @@
 """Inline assembly that Inductor itself writes into kernels, one instruction each.
 
-PyTorch 2.13 writes two texts for ``atan`` (``_inductor/codegen/triton.py``), 2.11 and
-2.13 one for ``cvt_e8m0_rceil`` (``_inductor/lowering.py``).
+PyTorch writes two texts for ``atan`` (``_inductor/codegen/triton.py``, since 2.13), and
+one for ``cvt_e8m0_rceil`` (``_inductor/lowering.py``).
 """
 
 from __future__ import annotations
