@@ -131,7 +131,9 @@ def test_case_is_reduced_to_its_minimum(case: Path, tmp_path: Path) -> None:
     assert asked_for(expected["kind"], signature)
     assert signature.stage == expected["stage"]
     assert signature.says(expected["message"])
-    assert summary["operators"]["before"] == expected["operators"]
+    before = expected["operators"]
+    counts = before if isinstance(before, list) else [before]
+    assert summary["operators"]["before"] in counts
     assert summary["operators"]["after"] <= expected["max_operators"]
     assert summary["checks"]["total"] <= expected["max_checks"]
     assert summary["verified"] == {"runs": 3, "failed": 3}

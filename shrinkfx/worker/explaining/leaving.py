@@ -10,9 +10,10 @@ import logging
 import os
 import re
 import shutil
+import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from unittest import mock
 
 from shrinkfx.failure.signature import Stage
@@ -84,10 +85,9 @@ def _logging(home: Path) -> Iterator[None]:
     registry = codegen_api.logs.log_registry
     names = [*registry.get_log_qnames(), *registry.get_artifact_log_qnames()]
     with (home / Left.LOG).open("w") as log:
-        for name in names:
-            for handler in logging.getLogger(name).handlers:
-                if type(handler) is logging.StreamHandler:
-                    handler.setStream(log)
+        moved = [
+            pair for name in names for pair in _moved(logging.getLogger(name), log)
+        ]
         (home / Left.TRACE).mkdir(exist_ok=True)
         trace = codegen_api.logs.LazyTraceHandler(str(home / Left.TRACE))
         trace.setFormatter(codegen_api.logs.TorchLogsFormatter(trace=True))
@@ -97,7 +97,27 @@ def _logging(home: Path) -> Iterator[None]:
         finally:
             codegen_api.logs.trace_log.removeHandler(trace)
             trace.close()
+            for logger, handler in moved:
+                logger.removeHandler(handler)
             codegen_api.logs.set_logs()
+
+
+def _moved(
+    logger: logging.Logger, log: TextIO
+) -> list[tuple[logging.Logger, logging.Handler]]:
+    """Have a file take what a logger of PyTorch's prints to stderr."""
+    found: list[tuple[logging.Logger, logging.Handler]] = []
+    for printing in list(logger.handlers):
+        # Since torch 2.14 it is a handler that looks sys.stderr up each time.
+        stream = getattr(printing, "stream", None)
+        if type(printing) is logging.StreamHandler or stream is sys.stderr:
+            writing = logging.StreamHandler(log)
+            writing.setFormatter(printing.formatter)
+            writing.setLevel(printing.level)
+            logger.removeHandler(printing)
+            logger.addHandler(writing)
+            found.append((logger, writing))
+    return found
 
 
 def _copy_sources(folder: Path, home: Path) -> None:
