@@ -12,7 +12,7 @@ OLDEST = "2.11"
 """The lower bound; the tests of CUDA programs without a GPU run with it."""
 
 TESTED = ("2.13", "2.14", "2.15")
-"""The minor versions that all tests run with, in order."""
+"""The supported minor versions, in order (docs/versions.md)."""
 
 RANGE = f"{TESTED[0]} to {TESTED[-1]}"
 
