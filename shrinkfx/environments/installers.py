@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -12,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from shrinkfx.check.client.orphans import kill_marked, new_mark
@@ -141,7 +141,9 @@ def find_installer() -> Installer:
     """
     if (uv := shutil.which("uv")) is not None:
         return Uv(uv)
-    if importlib.util.find_spec("pip") is not None:
+    # Not importlib.util.find_spec: setuptools answers that one for pip, with a warning
+    # where distutils has been imported.
+    if PathFinder.find_spec("pip") is not None:
         return Pip()
     reason = "this Python has no pip, and there is no uv on PATH"
     advice = "install uv, or pip with: python -m ensurepip"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -99,10 +98,8 @@ def test_index_that_cannot_be_reached_is_an_error_and_no_empty_list(
     assert "nothing was changed\ncheck the network" in str(told.value)
 
 
-def test_without_pip_and_uv_the_error_says_how_to_get_one(
-    pip_alone: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+@pytest.mark.usefixtures("no_installer")
+def test_without_pip_and_uv_the_error_says_how_to_get_one() -> None:
     with pytest.raises(
         InstallError, match="install uv, or pip with: python -m ensurepip"
     ):

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.wheels import VERSIONS, on_path, use_index, write_others, write_torch
+from support.wheels import VERSIONS, use_index, write_others, write_torch
 
 from shrinkfx.cli.main import main
 from shrinkfx.environments import folders
@@ -159,14 +159,10 @@ def test_versions_are_for_a_repro_that_runs_by_itself(
     assert "--torch runs a repro by itself" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("no_installer")
 def test_without_an_installer_nothing_is_begun(
-    repro: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    repro: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    on_path(monkeypatch, tmp_path / "no-uv", ())
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert verify(repro, "--torch", "2.6.0") == 2
     assert "install uv, or pip with" in capsys.readouterr().err
 

@@ -12,7 +12,9 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterable, Iterator
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,6 +150,16 @@ def _index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(name="pip_alone")
 def _pip_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_path(monkeypatch, tmp_path / "no-uv", ())
+
+
+@pytest.fixture(name="no_installer")
+def _no_installer(pip_alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = PathFinder.find_spec
+
+    def find_all_but_pip(name: str, *more: Any) -> ModuleSpec | None:
+        return None if name == "pip" else find(name, *more)
+
+    monkeypatch.setattr(PathFinder, "find_spec", find_all_but_pip)
 
 
 @pytest.fixture(name="installer_name", params=["pip", "uv"])
