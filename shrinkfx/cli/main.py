@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 from shrinkfx.cli.command import apart, as_shown
@@ -13,10 +13,6 @@ from shrinkfx.cli.parser import make_parser, with_values
 from shrinkfx.cli.streams import lenient, open_closed
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.used import Process
-
-SUBCOMMANDS: dict[str, str] = {"verify": "--verify"}
-"""Subcommands, each with the option that it stands for. A file that has such a name is
-given as ``./verify``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,11 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(given: list[str], stdout: TextIO) -> int | None:
     """Do what is asked for; None if that was to print something, and it was done."""
-    if given and given[0] in COMMANDS:
-        return COMMANDS[given[0]](given[1:])
+    match given:  # a file of such a name is given as ./doctor
+        case ["doctor", *words]:
+            return _doctor(words)
+        case ["verify", *words]:
+            arguments = ["--verify", *words]
+        case _:
+            arguments = given
     parser = make_parser()
-    subcommand = [SUBCOMMANDS[word] for word in given[:1] if word in SUBCOMMANDS]
-    ours, theirs = apart([*subcommand, *given[len(subcommand) :]], with_values())
+    ours, theirs = apart(arguments, with_values())
     options = parser.parse_args(ours)
     options.command = theirs
     options.typed = shlex.join(["shrinkfx", *given])
@@ -70,10 +70,6 @@ def _doctor(words: list[str]) -> int:
         print(f"shrinkfx doctor: {lacks}: {error}\n{again}", file=sys.stderr)
         return 2
     return doctor.main(words)
-
-
-COMMANDS: dict[str, Callable[[list[str]], int]] = {"doctor": _doctor}
-"""What each subcommand does with the words behind it, and its exit code."""
 
 
 def _list_strategies() -> int | None:
