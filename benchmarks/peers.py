@@ -28,10 +28,10 @@ import json
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from peer_rows import Row, draw, kept, ratios, read, show, write
 from tools import HERE, ROOT, Case, Result, floor, with_shrinkfx
 from torch_side import with_pytorch
 
+from repros.expected import fails_with, read_expected, with_torch
 from shrinkfx.failure.signature import Kind
 
 
@@ -114,11 +115,12 @@ def find_cases(
 def _repro(name: str, folder: Path) -> Case | None:
     """Export a case of ``repros/``; those for CUDA are left to ``gpu.py``.
 
-    Those with a model of a library that is not installed are left out.
+    A case that passes with this PyTorch, or whose model is of a library that is not
+    installed, is left out.
     """
-    home = ROOT / "repros" / name
-    expected = tomllib.loads((home / "expected.toml").read_text())
-    if expected["device"] != "cpu":
+    home, torch = ROOT / "repros" / name, version("torch")
+    expected = with_torch(read_expected(home), torch)
+    if expected["device"] != "cpu" or not fails_with(expected, torch):
         return None
     if "needs" in expected and find_spec(expected["needs"]) is None:
         return None

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 from support import cases
-from support.cases import ROOT, expected_here, read_expected
+from support.cases import ROOT, expected_here
 
+from repros.expected import read_expected
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.failure.signature import Kind, asked_for

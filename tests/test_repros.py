@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cases import CASES, ROOT, expected_here, fails_with, read_expected
+from support.cases import CASES, ROOT, expected_here
 from support.causes import Cause
 
+from repros.expected import fails_with, read_expected
 from shrinkfx.cli.from_arguments import options_of
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.events import ignore

@@ -1,0 +1,32 @@
+"""What ``repros/<case>/expected.toml`` expects, with a version of PyTorch.
+
+``torch`` says which versions fail. A table ``[since."2.15"]`` replaces keys from that
+version on.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+
+def read_expected(case: Path) -> dict[str, Any]:
+    """Read the file of a case as it is, for all versions."""
+    return tomllib.loads((case / "expected.toml").read_text())
+
+
+def fails_with(expected: dict[str, Any], torch: str) -> bool:
+    """Tell whether the case fails with a version of PyTorch."""
+    return SpecifierSet(expected["torch"]).contains(torch, prereleases=True)
+
+
+def with_torch(expected: dict[str, Any], torch: str) -> dict[str, Any]:
+    """Return what is expected with a version of PyTorch, without ``since``."""
+    since = expected.get("since", {})
+    found = {key: value for key, value in expected.items() if key != "since"}
+    for version in sorted(since, key=Version):
+        if Version(torch) >= Version(version):
+            found |= since[version]
+    return found
