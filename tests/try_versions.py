@@ -27,8 +27,15 @@ INSTALL_S, TEST_S = 1800.0, 3600.0
 
 @dataclass(frozen=True)
 class Pair:
+    """What an environment has.
+
+    Attributes:
+        triton: the release that belongs to torch; CPU builds of torch require none.
+    """
+
     torch: str
     python: str
+    triton: str
 
     @property
     def folder(self) -> Path:
@@ -38,7 +45,11 @@ class Pair:
         return self.folder / "bin" / "python"
 
 
-PAIRS = (Pair("2.13.0", "3.11"), Pair("2.14.1", "3.12"), Pair("2.15.0", "3.13"))
+PAIRS = (
+    Pair("2.13.0", "3.11", "3.7.1"),
+    Pair("2.14.1", "3.12", "3.8.0"),
+    Pair("2.15.0", "3.13", "3.9.0"),
+)
 
 SELECTION = (
     "tests/worker/test_private_api.py",
@@ -54,7 +65,8 @@ SELECTION = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--torch", help="only the pair of this version, such as 2.14.1")
+    versions = [pair.torch for pair in PAIRS]
+    parser.add_argument("--torch", choices=versions, help="try only this version")
     parser.add_argument("--keep", action="store_true", help="keep the environments")
     options = parser.parse_args(arguments)
     wanted = [p for p in PAIRS if options.torch in (None, p.torch)]
@@ -63,11 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"--- torch {pair.torch}, Python {pair.python}", flush=True)
         try:
             install(pair)
-            outcome = run(pair)
+            status, outcome = run(pair)
         finally:
             if not options.keep:
                 shutil.rmtree(pair.folder, ignore_errors=True)
-        failed |= "failed" in outcome or "error" in outcome
+        failed |= status != 0
         note(pair, outcome)
     return int(failed)
 
@@ -78,7 +90,8 @@ def install(pair: Pair) -> None:
     if whole.exists():
         return
     shutil.rmtree(pair.folder, ignore_errors=True)
-    packages = (f"torch=={pair.torch}", "--editable", ".[dev]")
+    pinned = f"torch=={pair.torch}", f"triton=={pair.triton}"
+    packages = (*pinned, "--editable", ".[dev]")
     uv = shutil.which("uv")
     if uv:
         call(uv, "venv", "--quiet", "--python", pair.python, str(pair.folder))
@@ -106,8 +119,8 @@ def call(*command: str) -> None:
     subprocess.run(command, cwd=ROOT, check=True, timeout=INSTALL_S)
 
 
-def run(pair: Pair) -> str:
-    """Run the selection; return pytest's last line."""
+def run(pair: Pair) -> tuple[int, str]:
+    """Run the selection; return pytest's exit status and last line."""
     command = [str(pair.executable()), "-m", "pytest", "-q", "-m", "", *SELECTION]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -119,7 +132,7 @@ def run(pair: Pair) -> str:
             os.killpg(process.pid, 9)
             raise
     print(said, flush=True)
-    return said.strip().rpartition("\n")[2].strip("= ")
+    return process.returncode, said.strip().rpartition("\n")[2].strip("= ")
 
 
 def note(pair: Pair, outcome: str) -> None:

@@ -209,11 +209,10 @@ def _require_success(
 ) -> None:
     if done.returncode:
         rows = [row.strip() for row in done.stderr.splitlines() if row.strip()]
-        # uv breaks its last sentence into lines, behind an arrow.
-        _, _, sentence = " ".join(rows).rpartition("╰─▶ ")
-        last = rows[-1] if rows else f"exit status {done.returncode}"
-        last = sentence if "╰─▶ " in done.stderr else last
-        raise InstallError(subject, f"{installer.name} says: {last}", _ADVICE)
+        # uv breaks its sentences into lines; pip's last line says what is wrong.
+        words = " ".join(rows if isinstance(installer, Uv) else rows[-1:])
+        words = words or f"exit status {done.returncode}"
+        raise InstallError(subject, f"{installer.name} says: {words}", _ADVICE)
 
 
 _ADVICE = (
