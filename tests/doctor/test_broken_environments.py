@@ -70,7 +70,7 @@ def test_worker_is_broken_if_torch_lacks_a_name(tmp_path: Path) -> None:
     assert rows["PyTorch"]["detail"] == f"2.99.0.dev1, not tested; tested: {RANGE}"
     assert rows["worker"]["status"] == "broken"
     assert "cannot be imported with torch 2.99.0.dev1" in rows["worker"]["detail"]
-    assert f"tested with: torch {RANGE}" in rows["worker"]["remedy"]
+    assert f"is tested: torch {RANGE}" in rows["worker"]["remedy"]
     assert rows["guard pages"]["status"] == "not tried"
     assert rows["AOTInductor"]["detail"] == "needs worker: see that row"
 
@@ -143,7 +143,7 @@ def test_run_with_torch_that_lacks_a_name_lists_tested_versions(
     ran = shrinkfx(tmp_path, with_torch(tmp_path, BARE), model(tmp_path))
     assert ran.returncode == 2
     assert "the worker: cannot be imported with torch 2.99.0.dev1" in ran.stderr
-    assert f"shrinkfx is tested with: torch {RANGE}" in ran.stderr
+    assert f"with which shrinkfx is tested: torch {RANGE}" in ran.stderr
     assert "shrinkfx doctor" in ran.stderr
 
 
