@@ -20,7 +20,7 @@ from shrinkfx.errors import InstallError
 from shrinkfx.protocol.requests import MARK
 
 OLDEST = "2.6.0"
-"""The first release whose AOTInductor has the functions that repros call."""
+"""The first release in which AOTInductor compiles a program as a repro does it."""
 
 _WHEELS = ("--only-binary", ":all:")
 """Use wheels only: a build runs code of each package, and may need a compiler."""

@@ -1,7 +1,7 @@
 """Sizes that the Python wrapper is to work out, as AOTInductor's wrapper does.
 
 Where an input's dim is declared as ``2*half``, and no input has a dim ``half``,
-Inductor for Python solves for ``half`` since torch 2.14, for C++ in every version.
+Inductor for C++ solves for ``half``; Inductor for Python does so since torch 2.14.
 """
 
 from __future__ import annotations
