@@ -8,8 +8,9 @@
 #                 programs (an hour and a half), and every model of tests/models/
 # make coverage   which lines of shrinkfx, but for the worker, the tests of make quick run
 # make reference  write the tables of options in docs/reference.md anew
-# make test-versions  a short, real selection with each supported pair of PyTorch and
-#                 Python; 5 GB and some ten minutes a pair; the table in docs/versions.md
+# make test-versions  a short selection of real reductions with each supported pair of
+#                 PyTorch and Python: about 5 GB and ten minutes per pair; writes the
+#                 table in docs/versions.md
 # make test-torch211  the tests of CUDA without a GPU, with torch 2.11 and triton 3.6
 # make gpu    on a GPU, in eight minutes: tests/cuda, who sees each case of repros/cuda_*,
 #             the seconds of a check; with the torch that $(PYTHON) has, nothing installed

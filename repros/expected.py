@@ -1,7 +1,7 @@
-"""What ``repros/<case>/expected.toml`` expects, with a version of PyTorch.
+"""Read the expected failure of a case, ``repros/<case>/expected.toml``.
 
-``torch`` says which versions fail. A table ``[since."2.15"]`` replaces keys from that
-version on.
+``torch`` specifies the versions of PyTorch that fail. A table ``[since."2.15"]``
+replaces keys from that version on.
 """
 
 import tomllib
@@ -13,17 +13,17 @@ from packaging.version import Version
 
 
 def read_expected(case: Path) -> dict[str, Any]:
-    """Read the file of a case as it is, for all versions."""
+    """Read the file of a case, for all versions of PyTorch."""
     return tomllib.loads((case / "expected.toml").read_text())
 
 
 def fails_with(expected: dict[str, Any], torch: str) -> bool:
-    """Tell whether the case fails with a version of PyTorch."""
+    """Return whether the case is expected to fail with a version of PyTorch."""
     return SpecifierSet(expected["torch"]).contains(torch, prereleases=True)
 
 
 def with_torch(expected: dict[str, Any], torch: str) -> dict[str, Any]:
-    """Return what is expected with a version of PyTorch, without ``since``."""
+    """Return the failure that is expected with a version of PyTorch."""
     since = expected.get("since", {})
     found = {key: value for key, value in expected.items() if key != "since"}
     for version in sorted(since, key=Version):

@@ -9,11 +9,11 @@ import time
 
 from shrinkfx.wording import Flag, Said, Words
 
-SEE_DOCTOR = "shrinkfx doctor shows what works in this environment"
-"""Ends the advice where the environment is at fault."""
+SEE_DOCTOR = "shrinkfx doctor shows which parts of this environment work"
+"""Last line of the advice of errors that a broken environment may cause."""
 
 REPORT_BUG = "please report this with the output of shrinkfx doctor"
-"""What to do about a bug of shrinkfx."""
+"""Advice of errors that a bug of shrinkfx may cause."""
 
 
 class ShrinkfxError(Exception):
@@ -119,7 +119,7 @@ class NotCuttable(NotReproducible):
             self,
             f"{known}, but in no form that can be cut (its inputs flat, without "
             f"in-place operators and with them); what those did:\n"
-            f"{texts}\n{REPORT_BUG}, and with the .pt2",
+            f"{texts}\n{REPORT_BUG} and the .pt2",
         )
 
 
@@ -200,9 +200,9 @@ class InstallError(ShrinkfxError):
     """An environment with another version of PyTorch could not be made.
 
     Args:
-        subject: the version, or the installer.
-        reason: what was seen.
-        advice: what to do about it.
+        subject: the version, the package index, the installer or the folder.
+        reason: how the installation failed.
+        advice: what the user can do.
     """
 
     exit_code = 2

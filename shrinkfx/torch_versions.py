@@ -1,7 +1,6 @@
-"""Which versions of PyTorch shrinkfx runs with, and which ones it is tested with.
+"""The versions of PyTorch with which shrinkfx runs, and those with which it is tested.
 
-The tested versions stand here alone: tests hold pyproject.toml and the documentation
-against them.
+They are defined only here: tests compare pyproject.toml and the docs with them.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import re
 
 OLDEST = "2.11"
-"""The lower bound; the tests of CUDA programs without a GPU run with it."""
+"""The oldest version; the tests of CUDA programs without a GPU run with it."""
 
 TESTED = ("2.13", "2.14", "2.15")
 """The supported minor versions, in order (docs/versions.md)."""
@@ -18,14 +17,14 @@ RANGE = f"{TESTED[0]} to {TESTED[-1]}"
 
 
 def why_too_old(version: str) -> str:
-    """Say why shrinkfx cannot run with a version, or ''."""
+    """Return why shrinkfx cannot run with a version, or ''."""
     if _minor(version) and _minor(version) < _minor(OLDEST):
         return f"torch {version} is older than {OLDEST}, the oldest version that works"
     return ""
 
 
 def why_untested(version: str) -> str:
-    """Warn of a version that is newer than all tested ones, or say ''."""
+    """Return a warning about a version newer than all tested ones, or ''."""
     if _minor(version) <= _minor(TESTED[-1]):
         return ""
     return (
@@ -35,17 +34,17 @@ def why_untested(version: str) -> str:
 
 
 def how_tested(version: str) -> str:
-    """Tell in a few words whether a version is among the tested ones."""
+    """Describe in a few words whether a version is tested."""
     minor = ".".join(map(str, _minor(version)))
     if minor in TESTED:
         return "tested"
     if minor == OLDEST:
-        return f"tested with CUDA programs only; fully tested: {RANGE}"
+        return f"tested with CUDA programs only; other programs: {RANGE}"
     return f"not tested; tested: {RANGE}"
 
 
 def _minor(version: str) -> tuple[int, ...]:
-    """Read the major and minor number; () of a text that begins with none.
+    """Return the major and minor number; () if the text has none.
 
     >>> _minor("2.17.0.dev20261101+cpu"), _minor("unknown")
     ((2, 17), ())

@@ -1,4 +1,4 @@
-"""The folder for files that shrinkfx can make again."""
+"""The cache folder, for files that shrinkfx can make again."""
 
 from __future__ import annotations
 

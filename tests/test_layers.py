@@ -264,13 +264,13 @@ PRIVATE_ELSEWHERE = {
     "interpreter.emulation.logic": PASTED,
     "intake.watching.origins": "it runs in a user's script, which has no shrinkfx",
 }
-"""Modules of the worker that use private names themselves, and why they must."""
+"""Modules of the worker that use private names directly, with the reason."""
 
 _TRITON_INSIDE = ("triton.runtime", "triton.backends", "triton.compiler")
 
 
 def private_names(text: str) -> set[str]:
-    """Find names of PyTorch and Triton that these do not promise to keep."""
+    """Find the private names of PyTorch and Triton in a module."""
     used = set(imports(text))
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute):
@@ -280,8 +280,8 @@ def private_names(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", WORKER, ids=lambda p: str(p.relative_to(ROOT)))
-def test_private_names_of_pytorch_stand_in_one_package(path: Path) -> None:
-    """Porting to another PyTorch is reading that package."""
+def test_private_names_of_pytorch_are_in_one_package(path: Path) -> None:
+    """To port shrinkfx to another PyTorch, only that package has to be read."""
     module = dotted(path).removeprefix("shrinkfx.worker.")
     found = private_names(path.read_text())
     if module.startswith("private_api."):

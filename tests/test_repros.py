@@ -33,7 +33,7 @@ SWEEPS = [p for p in CASES if p.name.startswith("sweep_")]
 
 REDUCED = [p for p in CASES if p not in SWEEPS]
 FIXED = [p for p in CASES if "<" in read_expected(p)["torch"]]
-"""Of PyTorch's own mistakes those that a version does not make any more."""
+"""Cases of bugs of PyTorch that a later version has fixed."""
 
 EVERY_RUN = {
     "cuda_ima_benchmark_only",
@@ -70,7 +70,7 @@ def test_case_says_what_to_expect(case: Path) -> None:
     re.compile(expected["notes"])
     assert expected["kind"] in UNTIL
     assert not fails_with(expected, "2.10.0")
-    # No version of PyTorch mends what is planted.
+    # No version of PyTorch fixes a planted fault.
     assert not expected["preload"] or fails_with(expected, "99.0")
 
 

@@ -1,4 +1,4 @@
-"""Which versions of PyTorch are tested: one place, and what is said of it elsewhere."""
+"""The tested versions of PyTorch, and the files that repeat them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from shrinkfx.torch_versions import (
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_package_asks_for_the_oldest_version_and_has_no_upper_bound() -> None:
+def test_package_requires_the_oldest_version_and_has_no_upper_bound() -> None:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert f"torch>={OLDEST}" in told["project"]["dependencies"]
 
 
-def test_tested_versions_are_those_of_make_test_versions_and_of_its_table() -> None:
+def test_make_test_versions_and_its_table_have_the_tested_versions() -> None:
     table = (ROOT / "docs" / "versions.md").read_text()
     rows = re.findall(r"^\| (2\.\d+)\.\d+ \|", table, re.MULTILINE)
     pairs = (ROOT / "tests" / "try_versions.py").read_text()
@@ -46,7 +46,7 @@ def test_version_below_the_bound_is_too_old(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.16.0", "2.17.0.dev20261101+cpu", "3.0.0"])
-def test_version_above_the_tested_ones_is_warned_of(version: str) -> None:
+def test_version_above_the_tested_ones_has_a_warning(version: str) -> None:
     said = why_untested(version)
     assert said.startswith(f"torch {version} is newer than the versions shrinkfx is ")
     assert said.endswith("If something fails, run shrinkfx doctor.")
@@ -55,13 +55,13 @@ def test_version_above_the_tested_ones_is_warned_of(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", [*(f"{t}.1+cpu" for t in TESTED), "unknown", ""])
-def test_nothing_is_said_against_a_tested_version_or_of_an_unknown_one(
+def test_tested_and_unknown_versions_have_no_warning(
     version: str,
 ) -> None:
     assert why_untested(version) == why_too_old(version) == ""
 
 
-def test_tested_versions_are_told_from_others() -> None:
+def test_description_distinguishes_tested_versions() -> None:
     told = {version: how_tested(version) for version in ("2.13.0", "2.12.1", "2.11.0")}
     assert told["2.13.0"] == "tested"
     assert told["2.12.1"] == f"not tested; tested: {RANGE}"

@@ -1,8 +1,8 @@
-"""Try shrinkfx with each supported pair of PyTorch and Python: ``make test-versions``.
+"""Test shrinkfx with each supported pair of PyTorch and Python: ``make test-versions``.
 
-Makes an environment per pair below ``.venv-versions/``, with uv where it is installed,
-else with venv and pip; runs ``SELECTION`` there, which compiles for real; and writes
-the result into the table of ``docs/versions.md``. Some 5 GB and ten minutes a pair.
+For each pair, make an environment in ``.venv-versions/`` (with uv if it is installed,
+else with venv and pip), run ``SELECTION`` there, which compiles for real, and write the
+result into the table of ``docs/versions.md``. A pair takes about 5 GB and ten minutes.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not options.keep:
                 shutil.rmtree(pair.folder, ignore_errors=True)
         failed |= status != 0
-        note(pair, outcome)
+        write_row(pair, outcome)
     return int(failed)
 
 
 def install(pair: Pair) -> None:
-    """Make the environment, unless it is there from an earlier ``--keep``."""
+    """Make the environment, unless an earlier ``--keep`` has kept it."""
     whole = pair.folder / "installed"
     if whole.exists():
         return
@@ -105,14 +105,14 @@ def install(pair: Pair) -> None:
 
 
 def interpreter(version: str) -> str:
-    """Find an interpreter of that version that starts, pyenv's among them."""
+    """Find an interpreter of that version that starts, also in pyenv's folder."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     found = sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)
     for name in (f"python{version}", *map(str, found)):
         path = shutil.which(name)
         if path and not subprocess.run([path, "-V"], capture_output=True).returncode:
             return path
-    sys.exit(f"there is no Python {version}: install it, or uv, which finds more")
+    sys.exit(f"Python {version} is not installed: install it, or install uv")
 
 
 def call(*command: str) -> None:
@@ -135,7 +135,7 @@ def run(pair: Pair) -> tuple[int, str]:
     return process.returncode, said.strip().rpartition("\n")[2].strip("= ")
 
 
-def note(pair: Pair, outcome: str) -> None:
+def write_row(pair: Pair, outcome: str) -> None:
     """Write the row of a pair into the table."""
     today = datetime.date.today().isoformat()
     result = re.sub(r" in [\d.]+s.*", "", outcome)

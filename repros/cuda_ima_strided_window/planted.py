@@ -19,7 +19,7 @@ def lower_as_strided(
     stride: Sequence[ir.Expr],
     storage_offset: ir.Expr | None = None,
 ) -> ir.TensorBox:
-    """Move the windows on by a row, once Inductor has seen that they are inside."""
+    """Shift the windows by a row, after Inductor has checked that they are inside."""
     view = getattr(lower_as_strided, ORIGINAL)(x, size, stride, storage_offset)
     layout = view.data.layout
     layout.offset = layout.offset + stride[0]

@@ -11,7 +11,7 @@ from _haystack import ResidualCnn, random_tensor
 
 
 class Warmup(nn.Module):
-    """Let features in more and more, call after call."""
+    """Scale features by a factor that grows with each call."""
 
     steps: Tensor
 

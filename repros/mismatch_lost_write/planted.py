@@ -1,4 +1,4 @@
-"""Make Inductor lose what is written into a tensor of one element.
+"""Make Inductor lose writes into tensors of one element.
 
 The program reads what it has written, so the first call is right. Other tensors are
 written as before. Importing this twice is harmless; eager never sees it.
@@ -11,12 +11,12 @@ import torch
 from torch._inductor import ir
 from torch._inductor.lowering import lowerings
 
-# What is written into a buffer is copied there at the end of the graph.
+# The end of the graph copies the new value of a buffer into the buffer.
 COPY = torch.ops.aten.copy_.default
 
 
 def lose_scalars(lower: Callable[..., ir.TensorBox]) -> Callable[..., ir.TensorBox]:
-    """Wrap a lowering so that it hands tensors of one element back as they are."""
+    """Wrap a lowering so that it returns tensors of one element unchanged."""
 
     @functools.wraps(lower)
     def lower_unless_one(

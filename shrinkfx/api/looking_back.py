@@ -164,14 +164,14 @@ def verify(
         options: ``model`` is the script, or the folder of the run that has written it;
             back end, arch and time limit count.
         across: other interpreters, with other versions of PyTorch, to run it as well.
-        torch: versions of PyTorch to run it on as well, separated by commas, or
-            ``bisect``; those that are missing are installed.
-        agree: is called once with what is to be installed, and returns whether it may
-            be.
+        torch: other versions of PyTorch to run it on, separated by commas, or
+            ``bisect``. Missing versions are installed.
+        agree: called once with a description of the installation; returns whether to
+            install.
 
     Raises:
         UsageError: it is no script, or only a command of its maker's can judge it; an
-            interpreter is none, a version is unknown, or nothing may be installed.
+            interpreter is none, a version is unknown, or ``agree`` returns False.
         InstallError: a version of PyTorch cannot be installed.
         LoadError: it cannot be read.
         WorkerError: the process that holds torch died.

@@ -128,7 +128,7 @@ def require_compiler(settings: Mapping[str, str]) -> None:
 
 
 def find_compiler(settings: Mapping[str, str]) -> tuple[str, str | None]:
-    """Name the C++ compiler, and find its path; None where it is not there."""
+    """Return the name of the C++ compiler, and its path or None."""
     both = {**os.environ, **settings}
     name = both.get("CXX") or "g++"
     return name, shutil.which(name, path=both.get("PATH"))

@@ -1,4 +1,4 @@
-"""``shrinkfx doctor``: the table of what works here, and the exit code."""
+"""``shrinkfx doctor``: print the table of parts, and return the exit code."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from shrinkfx.errors import ShrinkfxError
 from shrinkfx.protocol.descriptions import Row
 
 SCHEMA = 1
-"""Of the JSON object: one more where a key is gone, or means something else."""
+"""Version of the JSON object, one higher after a key was removed or redefined."""
 
 _PART, _STATUS = 36, 11
-"""Widths of columns."""
+"""Widths of the first two columns."""
 
 _DESCRIPTION = """\
-Try each part of shrinkfx in this environment, and list what works, what is missing
-or broken, what that costs and how to get it. It takes up to a minute.
+Test each part of shrinkfx in this environment. List the parts that work and those
+that are missing or broken, what you lose without them and what to do. This takes
+about a minute.
 
 exit code: 0 if CPU programs can be reduced and their repros verified, else 2
 """
 
 
 def main(words: Sequence[str]) -> int:
-    """Try each part, print a row for each, and return the exit code."""
+    """Test each part, print its row, and return the exit code."""
     arguments = _parser().parse_args(words)
     rows: list[Row] = []
     try:
@@ -45,12 +46,12 @@ def main(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("shrinkfx doctor: interrupted", file=sys.stderr)
         return 4
-    except (ShrinkfxError, OSError) as error:  # of the folder for temporary files
+    except (ShrinkfxError, OSError) as error:  # from the folder for temporary files
         print(f"shrinkfx doctor: {error}", file=sys.stderr)
         return 2
     if arguments.json:
-        told = {"schema": SCHEMA, "works": works(rows), "rows": [*map(asdict, rows)]}
-        print(json.dumps(told, indent=2))
+        table = {"schema": SCHEMA, "works": works(rows), "rows": [*map(asdict, rows)]}
+        print(json.dumps(table, indent=2))
     else:
         print(_conclusion(rows))
     return 0 if works(rows) else 2
@@ -67,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _without_home(row: Row) -> Row:
-    """Shorten the home folder in what is told: the table is made to be shared."""
+    """Abbreviate the home folder in a row, because users share the table."""
     return replace(
         row,
         detail=_short(row.detail),
@@ -82,15 +83,15 @@ def _short(text: str) -> str:
 
 
 def _print(row: Row) -> None:
-    """Print a row, and below its detail what to do where the part does not work."""
+    """Print a row: the detail, and below it the cost and the remedy, if any."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    room = max(40, width - _PART - _STATUS)
-    told = [
+    column = max(40, width - _PART - _STATUS)
+    lines = [
         line
         for text in (row.detail, row.cost, row.remedy)
-        for line in _fill(text, room)
+        for line in _fill(text, column)
     ]
-    first, *others = told or [""]
+    first, *others = lines or [""]
     print(f"{row.part:{_PART}}{row.status:{_STATUS}}{first}".rstrip(), flush=True)
     for line in others:
         print(f"{'':{_PART + _STATUS}}{line}", flush=True)

@@ -1,4 +1,4 @@
-"""SIGTERM as Ctrl-C."""
+"""Treat SIGTERM as Ctrl-C."""
 
 from __future__ import annotations
 

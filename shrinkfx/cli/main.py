@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(given: list[str], stdout: TextIO) -> int | None:
     """Do what is asked for; None if that was to print something, and it was done."""
-    match given:  # a file of such a name is given as ./doctor
+    match given:  # for a file named doctor, type ./doctor
         case ["doctor", *words]:
             return _doctor(words)
         case ["verify", *words]:

@@ -108,15 +108,15 @@ class TaskOptions:
     torch: str | None = option(
         None,
         metavar="LIST",
-        help="with `--verify`: run it on these versions of PyTorch as well, such as "
-        "`2.13.0,2.14.1`; `bisect`: find the first version on which it fails. Each "
+        help="with `--verify`: also run the repro on these versions of PyTorch, such "
+        "as `2.13.0,2.14.1`; `bisect`: find the first version on which it fails. Each "
         "missing version is installed in an environment of its own",
         more="[How to use it](explain.md#other-versions-of-pytorch)",
         never_empty=True,
     )
     yes: bool = option(
         False,
-        help="with `--torch`: install what is missing without a question",
+        help="with `--torch`: install missing versions without asking",
     )
 
 

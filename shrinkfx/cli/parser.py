@@ -46,7 +46,7 @@ GROUPS: tuple[tuple[str, tuple[type, ...]], ...] = (
 EXIT_CODES = {
     0: "reduced and verified",
     1: "internal error",
-    2: "bad usage or input, or an environment that does not work (shrinkfx doctor)",
+    2: "bad usage or input, or a broken environment (see shrinkfx doctor)",
     3: "the program does not fail as asked; says what it does instead",
     4: "stopped early by budget or Ctrl-C; the best so far is written, and verified if "
     "there was time",

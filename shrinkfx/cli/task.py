@@ -107,7 +107,7 @@ def _do(
     listener: Listener,
     shown: Quiet,
 ) -> Callable[[], Ended]:
-    """Return what prints the result, for when the bar is gone."""
+    """Return a function that prints the result once the progress bar is gone."""
     refuse_empty(arguments)
     sum_up = partial(_sum_up, shown)
     if arguments.list_runs:
@@ -130,7 +130,8 @@ def _do(
         return _verify(arguments, options, listener, shown)
     for option in ("across", "torch", "yes"):
         if getattr(arguments, option):
-            raise UsageError(f"--{option} is for a repro.py: shrinkfx verify repro.py")
+            advice = "use shrinkfx verify repro.py"
+            raise UsageError(f"--{option} works only with a repro: {advice}")
     if names_run(arguments):
         return _resume(arguments, listener, sum_up)
     if is_capture(arguments):
@@ -164,7 +165,7 @@ def _verify(
     shown: Quiet,
 ) -> Callable[[], Ended]:
     if arguments.yes and not arguments.torch:
-        raise UsageError("--yes is for what --torch installs: add --torch, or leave it")
+        raise UsageError("--yes needs --torch: add --torch, or omit --yes")
 
     def agree(words: str) -> bool:
         shown.close()

@@ -1,1 +1,1 @@
-"""``shrinkfx doctor``: which parts of shrinkfx work in this environment."""
+"""``shrinkfx doctor``: test which parts of shrinkfx work in this environment."""

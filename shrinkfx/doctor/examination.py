@@ -1,4 +1,4 @@
-"""In which order the parts are tried, and what becomes of those that need others."""
+"""Test the parts of the environment, each one after the parts that it needs."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from shrinkfx.errors import (
 from shrinkfx.protocol.descriptions import Row
 
 ESSENTIAL = (parts.AOTI.name, parts.VERIFICATION.name)
-"""Parts without which no run comes to its end."""
+"""Parts that every run of a CPU program needs."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """How a part is tried.
+    """How a part is tested.
 
     Attributes:
-        needs: names of parts without which it is not tried.
-        others: parts that its probe tries as well.
+        needs: names of parts that must work before the part is tested.
+        others: parts that the same probe tests as well.
     """
 
     part: Part
@@ -40,29 +40,29 @@ class Trial:
     others: Sequence[Part] = ()
 
     def rows(self, working: Collection[str]) -> list[Row]:
-        """Try the part, unless it needs one that does not work."""
-        rows = self._tried(working)
-        told = {row.part for row in rows}
-        untold = [each for each in self.others if each.name not in told]
-        return [*rows, *(each.not_tried(self.part.name) for each in untold)]
+        """Test the part, unless it needs a part that does not work."""
+        rows = self._run_probe(working)
+        tested = {row.part for row in rows}
+        untested = [each for each in self.others if each.name not in tested]
+        return [*rows, *(each.not_tried(self.part.name) for each in untested)]
 
-    def _tried(self, working: Collection[str]) -> list[Row]:
-        lacking = [name for name in self.needs if name not in working]
-        if lacking:
-            return [self.part.not_tried(lacking[0])]
+    def _run_probe(self, working: Collection[str]) -> list[Row]:
+        failing = [name for name in self.needs if name not in working]
+        if failing:
+            return [self.part.not_tried(failing[0])]
         try:
             return self.probe()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        except Exception as error:  # noqa: BLE001 - any exception makes a row
             return [_broken(self.part, error)]
 
 
 def examine() -> Iterator[Row]:
-    """Try each part, and yield its row as soon as those above it are known."""
+    """Test each part, and yield its row as soon as all earlier rows are known."""
     yield from probes.versions()
     working: set[str] = set()
     with scratch.folder("doctor") as folder:
         for trials in _stages(Path(folder) / "program.pt2"):
-            for row in _together(trials, frozenset(working)):
+            for row in _run_together(trials, frozenset(working)):
                 if row.works:
                     working.add(row.part)
                 yield row
@@ -75,10 +75,10 @@ def works(rows: Sequence[Row]) -> bool:
 
 
 def _stages(program: Path) -> Iterator[Sequence[Trial]]:
-    """Yield what is tried side by side, after all that it may need.
+    """Yield groups of trials; each group runs after the parts that it may need.
 
     Args:
-        program: where the program lies that is compiled.
+        program: path at which the worker saves the program.
     """
 
     def of(probe: Callable[[Path], list[Row]]) -> Callable[[], list[Row]]:
@@ -105,29 +105,29 @@ def _stages(program: Path) -> Iterator[Sequence[Trial]]:
 _AT_ONCE = 2
 
 
-def _together(trials: Sequence[Trial], working: Collection[str]) -> Iterator[Row]:
-    """Try some parts side by side, and yield their rows in order."""
+def _run_together(trials: Sequence[Trial], working: Collection[str]) -> Iterator[Row]:
+    """Run the trials of a group in parallel, and yield their rows in order."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        tried = [pool.submit(trial.rows, working) for trial in trials]
+        futures = [pool.submit(trial.rows, working) for trial in trials]
         try:
-            for future in tried:
+            for future in futures:
                 yield from future.result()
-        finally:  # Ctrl-C ends what still runs, since the pool waits for it
-            while not all(future.done() or future.cancel() for future in tried):
+        finally:  # after Ctrl-C, kill the running probes: the pool waits for their end
+            while not all(future.done() or future.cancel() for future in futures):
                 kill_marked(f"{scratch.root().name}:")
-                wait(tried, timeout=_PAUSE_S)
+                wait(futures, timeout=_PAUSE_S)
 
 
 _PAUSE_S = 0.2
 
 
 def _broken(part: Part, error: Exception) -> Row:
-    """Make a row of what a probe has raised, with its own advice if it has any."""
+    """Make the row of a part whose probe raised, with the advice of the error."""
     match error:
         case LoadError() | StorageError():
             subject = str(error.subject)
-            said = "" if subject == part.name else f"{subject}: "
-            row = part.broken(f"{said}{error.reason}")
+            prefix = "" if subject == part.name else f"{subject}: "
+            row = part.broken(f"{prefix}{error.reason}")
             advice = str(error.advice).replace(SEE_DOCTOR, "").strip()
             return replace(row, remedy=advice or row.remedy)
         case WorkerError() if error.log.strip():

@@ -1,4 +1,4 @@
-"""The parts that are tried: what each of them costs where it does not work."""
+"""The parts of the environment, with the cost and the remedy of each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shrinkfx.torch_versions import RANGE
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the environment, and what is told of it where it does not work.
+    """A part of the environment.
 
     Attributes:
-        cost: what the user has to do without.
-        remedy: how to get it.
+        cost: what the user loses if the part does not work.
+        remedy: what to do if the part does not work.
     """
 
     name: str
@@ -33,8 +33,8 @@ class Part:
         return Row(self.name, Status.BROKEN, detail, self.cost, self.remedy)
 
     def not_tried(self, other: str) -> Row:
-        """Say that it needs another part, which does not work."""
-        return Row(self.name, Status.NOT_TRIED, f"needs {other}, see there")
+        """Make the row of a part that needs another part, which does not work."""
+        return Row(self.name, Status.NOT_TRIED, f"needs {other}: see that row")
 
 
 _INSTALL_TORCH = f"Install torch {RANGE} for {sys.executable}."
@@ -43,14 +43,14 @@ _REPORT = f"If every row above works, {REPORT_BUG}."
 TORCH = Part("PyTorch", "Nothing works without it.", _INSTALL_TORCH)
 COMPILER = Part(
     "C++ compiler",
-    "AOTInductor compiles nothing without it.",
+    "AOTInductor cannot compile without it.",
     "Install g++, or set CXX to the path of a compiler.",
 )
 WORKER = Part("worker", "No program can be read.", f"{_INSTALL_TORCH} {_REPORT}")
 AOTI = Part("AOTInductor", "No CPU program can be reduced.", _REPORT)
 FAST_BUILD = Part(
     "fast build",
-    "Each check is built as AOTInductor builds it, which takes longer.",
+    "AOTInductor's own build is used for each check, which takes longer.",
     _INSTALL_TORCH,
 )
 VERIFICATION = Part(
@@ -58,18 +58,18 @@ VERIFICATION = Part(
 )
 GUARD_PAGES = Part(
     "guard pages",
-    "With --until ima, an access just outside of a tensor may not show on the CPU.",
+    "With --until ima, an access just outside of a tensor may go unnoticed on the CPU.",
     "Run shrinkfx on Linux with a working g++.",
 )
 INTERPRETER = Part(
     "CUDA without a GPU",
     "CUDA programs can only be reduced on a GPU.",
-    f"Install torch {RANGE} and the Triton that belongs to it.",
+    f"Install torch {RANGE} and the Triton version that matches it.",
 )
 ON_GPU = Part(
     "CUDA on a GPU",
     "CUDA programs can only be checked on the interpreter: --backend interpreter.",
-    "Install a driver and a torch that fit the GPU.",
+    "Install a driver and a torch build that support the GPU.",
 )
 PAGE = Part(
     "report.html",
@@ -78,6 +78,6 @@ PAGE = Part(
 )
 TLPARSE = Part(
     "tlparse",
-    "--explain leaves out tlparse's report of the compilation's trace.",
+    "--explain leaves out tlparse's report of the compilation trace.",
     f"Run {sys.executable} -m pip install tlparse.",
 )

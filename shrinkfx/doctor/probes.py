@@ -1,7 +1,7 @@
-"""What tries each part: by the workers, checks and scripts that a run uses as well.
+"""The probe of each part, made of the workers, checks and scripts that a run uses.
 
-A probe returns the row of its part first, and then those of parts that it has seen
-along the way. What it raises is an answer, too: the part is broken.
+A probe returns the row of its part first, and then the rows of other parts that it has
+tested. If a probe raises an exception, its part is broken.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from shrinkfx.torch_versions import how_tested
 from shrinkfx.version import __version__
 
 _START_S = 60.0
-"""Seconds of its own that a worker may take to start."""
+"""Limit of a worker's own seconds until it has started."""
 
 _CHECK_S, _CLOCK_S = 60.0, 180.0
-"""Seconds of its own that a check may take, and seconds by the clock."""
+"""Limits of a check: its own seconds, and seconds of wall-clock time."""
 
 TOOL_S, _GLANCE_S = 20.0, 0.2
-"""Seconds of its own that a tool may take, and those between two looks at it."""
+"""Limit of a tool's own seconds, and seconds between two looks at its output."""
 
 _REASON = 300
-"""Characters of what a check or a tool says."""
+"""Most characters of a message of a check or a tool."""
 
 
 class Failed(Exception):
-    """A part does not work; says what was seen."""
+    """A part does not work; the message describes the failure."""
 
 
 def versions() -> list[Row]:
-    """Tell what this process knows by itself."""
+    """List the versions of shrinkfx and Python, and the platform."""
     python = f"{platform.python_version()}, {sys.executable}"
     machine = f"{platform.system()} {platform.machine()}, {platform.release()}"
     return [
@@ -70,81 +70,84 @@ def versions() -> list[Row]:
 def torch() -> list[Row]:
     """Have a worker import torch, and nothing else."""
     if find_spec("torch") is None:
-        return [parts.TORCH.missing(f"{sys.executable} finds no module torch")]
+        return [parts.TORCH.missing(f"{sys.executable} has no module torch")]
     with Server(command=(*WORKER, "--versions"), start_timeout_s=_START_S) as server:
         version = server.ready.versions["torch"]
     return [parts.TORCH.works(f"{version}, {how_tested(version)}")]
 
 
 def compiler() -> list[Row]:
-    """Ask the C++ compiler for its version."""
+    """Find the C++ compiler, and its version."""
     name, path = find_compiler({})
     if path is None:
         return [parts.COMPILER.missing(f"{name} is not on the PATH")]
-    said = _output_of([path, "--version"]).partition("\n")[0]
-    return [parts.COMPILER.works(f"{said}, {path}")]
+    version = _output_of([path, "--version"]).partition("\n")[0]
+    return [parts.COMPILER.works(f"{version}, {path}")]
 
 
 def worker(program: Path) -> list[Row]:
-    """Start a worker without a program, which exports one and looks around.
+    """Start a worker without a program; it exports one and inspects the environment.
 
-    It has guard pages if it starts with them.
+    The worker has guard pages if it starts with them.
 
     Args:
-        program: where to save the program.
+        program: path at which the worker saves the program.
     """
     try:
         guarded = Server(command=GUARDED_WORKER, start_timeout_s=_START_S)
     except (LoadError, WorkerError) as error:
         with Server(start_timeout_s=_START_S) as server:
-            rows = _asked_without_program(server, program)
+            rows = _rows_without_program(server, program)
         return [*rows, parts.GUARD_PAGES.broken(error.reason)]
     with guarded as server:
-        rows = _asked_without_program(server, program)
+        rows = _rows_without_program(server, program)
         why_not = server.ready.no_guard_pages
     if why_not:
         return [*rows, parts.GUARD_PAGES.broken(why_not)]
     return [*rows, parts.GUARD_PAGES.works("tensors end at inaccessible memory")]
 
 
-def _asked_without_program(server: Server, program: Path) -> list[Row]:
-    asked = CheckClient(server, _limits())
-    ending = asked.ask(ExportSample(str(program)))
+def _rows_without_program(server: Server, program: Path) -> list[Row]:
+    client = CheckClient(server, _limits())
+    ending = client.ask(ExportSample(str(program)))
     if isinstance(ending.answer, Done):
-        found = [parts.WORKER.works("starts, and exports a program of two operators")]
+        rows = [parts.WORKER.works("starts, and exports a program of two operators")]
     else:
-        found = [parts.WORKER.broken(f"cannot export a program: {_how(ending)}")]
-    answer = asked.ask(InspectEnvironment()).answer
-    return [*found, *(answer.rows if isinstance(answer, Inspected) else ())]
+        reason = f"cannot export a program: {_describe_ending(ending)}"
+        rows = [parts.WORKER.broken(reason)]
+    answer = client.ask(InspectEnvironment()).answer
+    return [*rows, *(answer.rows if isinstance(answer, Inspected) else ())]
 
 
 def aotinductor(program: Path) -> list[Row]:
-    """Compile, load and run the program as a check does, by the fast build."""
+    """Compile, load and run the program as a check does, with the fast build."""
     with Server(model=program, start_timeout_s=_START_S) as server:
         client = CheckClient(server, _limits(), CheckOptions(build=Build.FAST))
         seen, _ = client.original()
         stock = seen if seen.passed else client.built_stock().original()[0]
     if not stock.passed:
         fast = parts.FAST_BUILD.not_tried(parts.AOTI.name)
-        return [parts.AOTI.broken(_told(stock)), fast]
-    works = parts.AOTI.works("compiles, loads and runs it with the result of eager")
+        return [parts.AOTI.broken(_message(stock)), fast]
+    works = parts.AOTI.works(
+        "compiles, loads and runs the program; eager has the same result"
+    )
     if reasons := client.builds.fallbacks:
-        fell_back = f"not used for it: {cut(', '.join(reasons), _REASON)}"
+        fell_back = f"not used: {cut(', '.join(reasons), _REASON)}"
         return [works, parts.FAST_BUILD.broken(fell_back)]
     if seen is not stock:
-        return [works, parts.FAST_BUILD.broken(f"only with it: {_told(seen)}")]
-    return [works, parts.FAST_BUILD.works("used for it")]
+        return [works, parts.FAST_BUILD.broken(f"fails only with it: {_message(seen)}")]
+    return [works, parts.FAST_BUILD.works("the AOTInductor check used it")]
 
 
 def verification(program: Path) -> list[Row]:
-    """Run a script that compiles the program, as a repro is run to verify it."""
+    """Run a script that compiles the program, in the way that verifies a repro."""
     script = program.with_name("repro.py")
     script.write_text(_SCRIPT.format(program=program.name))
     with Server(environment=None, start_timeout_s=_START_S) as server:
         runner = ScriptRunner(server, _limits(), Meter())
         _require_pass("the script", runner.run([script, program], fresh=True))
-    said = "a script in an empty folder compiles and runs it"
-    return [parts.VERIFICATION.works(said)]
+    detail = "a script in an empty folder compiles and runs the program"
+    return [parts.VERIFICATION.works(detail)]
 
 
 _SCRIPT = """\
@@ -161,14 +164,14 @@ torch.testing.assert_close(compiled(*args), program.module()(*args))
 
 
 def interpreter(program: Path) -> list[Row]:
-    """Run the program as one for CUDA on Triton's interpreter, and compile it."""
+    """Compile the program for CUDA, and run it on Triton's interpreter."""
     with _server_for_cuda(program, Backend.INTERPRETER) as server:
         client = CheckClient(server, _limits())
         for probe in (Probe.REAL, Probe.COMPILE):
             seen, _ = client.with_options(probe=probe).original()
             _require_pass(f"probe {probe}", seen)
-    said = "its kernels compile, and run on Triton's interpreter"
-    return [parts.INTERPRETER.works(said)]
+    detail = "the program's kernels compile, and run on Triton's interpreter"
+    return [parts.INTERPRETER.works(detail)]
 
 
 def on_gpu(program: Path) -> list[Row]:
@@ -176,7 +179,9 @@ def on_gpu(program: Path) -> list[Row]:
     with _server_for_cuda(program, Backend.AOTI) as server:
         seen, _ = CheckClient(server, _limits()).original()
         _require_pass("AOTInductor", seen)
-        return [parts.ON_GPU.works(f"compiles and runs it on {server.ready.gpu}")]
+        return [
+            parts.ON_GPU.works(f"compiles and runs the program on {server.ready.gpu}")
+        ]
 
 
 def _server_for_cuda(program: Path, backend: Backend) -> Server:
@@ -185,7 +190,7 @@ def _server_for_cuda(program: Path, backend: Backend) -> Server:
 
 
 def page() -> list[Row]:
-    """Import what draws a report."""
+    """Import the modules that write a report."""
     needed = "igraph", "jinja2"
     if missing := [name for name in needed if find_spec(name) is None]:
         return [parts.PAGE.missing(f"not installed: {', '.join(missing)}")]
@@ -194,10 +199,12 @@ def page() -> list[Row]:
 
 
 def tlparse() -> list[Row]:
-    """Ask tlparse for its version."""
+    """Find tlparse, and its version."""
     path = find_tlparse()
     if path is None:
-        return [parts.TLPARSE.missing("neither beside Python nor on the PATH")]
+        return [
+            parts.TLPARSE.missing("it is neither in Python's folder nor on the PATH")
+        ]
     return [parts.TLPARSE.works(f"{_output_of([path, '--version'])}, {path}")]
 
 
@@ -206,50 +213,50 @@ def _limits() -> Limits:
 
 
 def _require_pass(what: str, seen: Observation) -> None:
-    """See that a check has passed.
+    """Raise unless a check has passed.
 
     Raises:
-        Failed: it has not.
+        Failed: the check has not passed.
     """
     if not seen.passed:
-        raise Failed(f"{what}: {_told(seen)}")
+        raise Failed(f"{what}: {_message(seen)}")
 
 
-def _told(seen: Observation) -> str:
+def _message(seen: Observation) -> str:
     return cut(seen.in_words, _REASON)
 
 
-def _how(ending: Ending) -> str:
-    """Say how a child ended that came to no answer of its own."""
+def _describe_ending(ending: Ending) -> str:
+    """Describe the end of a child that returned no answer."""
     if ending.raised:
         return cut(f"{ending.raised.type}: {ending.raised.message}", _REASON)
     return f"it ended with {ending.how} {ending.code} in stage {ending.stage}"
 
 
 def _output_of(command: Sequence[str]) -> str:
-    """Run a command in a process group of its own, and return what it prints.
+    """Run a command in a process group of its own, and return its output.
 
     Raises:
-        Failed: it fails, or does not end in time.
+        Failed: the command fails, or does not end in time.
     """
-    with _started(command) as process:
+    with _running(command) as process:
         own = OwnTime(lambda: sample([process.pid, *descendants(process.pid)]))
         while True:
             try:
-                said, _ = process.communicate(timeout=_GLANCE_S)
+                output, _ = process.communicate(timeout=_GLANCE_S)
                 break
             except subprocess.TimeoutExpired:
                 if own.exceeds(TOOL_S) or own.passed_s > _CLOCK_S:
-                    raise Failed(f"it did not end in {TOOL_S:g} s") from None
+                    raise Failed(f"it did not end within {TOOL_S:g} s") from None
     if process.returncode:
-        last = said.strip().rpartition("\n")[2]
-        raise Failed(f"it ended with {process.returncode}: {cut(last, _REASON)}")
-    return said.strip()
+        last = cut(output.strip().rpartition("\n")[2], _REASON)
+        raise Failed(f"it ended with exit status {process.returncode}: {last}")
+    return output.strip()
 
 
 @contextlib.contextmanager
-def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """Start a command; kill it and all that it started at the end of the block."""
+def _running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """Start a command; at the end of the block, kill it and all its descendants."""
     mark = new_mark()
     with subprocess.Popen(
         command,

@@ -1,1 +1,1 @@
-"""Environments with other versions of PyTorch: choose, make, keep and remove them."""
+"""Environments with other versions of PyTorch: choose, make, find and remove them."""

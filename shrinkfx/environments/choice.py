@@ -1,4 +1,4 @@
-"""Which versions of PyTorch a repro is run on, and the consent to install them."""
+"""Choose versions of PyTorch for a repro, and ask for consent to install them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from shrinkfx.events import Doing, Listener, Noted
 from shrinkfx.wording import Flag
 
 BISECT = "bisect"
-"""Asks for a bisection in the place of versions."""
+"""Requests a bisection instead of listed versions."""
 
 Agree = Callable[[str], bool]
-"""Shows the user what would be installed, and returns whether that may be done."""
+"""Shows the user the planned installation, and returns whether the user agrees."""
 
 _TYPICAL_BYTES = 3_033_000_000
-"""Download of torch 2.14.1 with CUDA libraries."""
+"""Download size of torch 2.14.1 with CUDA libraries."""
 
 _DISK_BYTES, _DISK_PER_DOWNLOAD = 630_000_000, 1.67
-"""A line through two measured points, from wheels to an environment: torch 2.13.0 for
-CPUs has 0.2 and 1.0 GB, 2.14.1 with CUDA libraries 3.0 and 5.7 GB."""
+"""Disk space of an environment as a linear function of its download size. The line goes
+through two measurements: torch 2.13.0 for CPUs downloads 0.2 GB and takes 1.0 GB; torch
+2.14.1 with CUDA libraries downloads 3.0 GB and takes 5.7 GB."""
 
 _PYTHONS = tuple(f"3.{minor}" for minor in range(9, 15))
-"""Versions of Python that a wheel is looked for, where this one has none."""
+"""Versions of Python for which to look for a wheel, if there is none for this one."""
 
 
 def refuse(words: str) -> bool:
-    """Install nothing, where nobody can be asked."""
+    """Refuse to install, because nobody can give consent."""
     raise UsageError(words, "\nto install, add ", Flag("--yes"))
 
 
@@ -43,10 +44,12 @@ class Choice:
     """Versions of PyTorch to run a repro on.
 
     Attributes:
-        versions: the oldest first; a bisection runs some of them.
-        released: all versions in the index; None where it could not be read.
+        versions: in order, the oldest first; a bisection runs some of them.
+        released: all versions in the package index; None if it could not be read.
         here: the version of this interpreter, which needs no environment.
         seen_on: the version on which the failure was seen first, or ''.
+        bisects: run a bisection instead of all versions.
+        installer: uv or pip; None if the index could not be read.
     """
 
     versions: tuple[str, ...]
@@ -66,39 +69,40 @@ class Choice:
             fails(version)
 
     def is_here(self, version: str) -> bool:
-        """Tell whether this interpreter has a version."""
+        """Return whether a version is the one of this interpreter."""
         return _is_same(version, self.here)
 
     def python(self, version: str) -> str:
-        """Return the interpreter of an environment, which is made if it is missing.
+        """Return the interpreter of an environment; make the environment if necessary.
 
         Raises:
-            InstallError: it cannot be made.
+            InstallError: the environment cannot be made.
         """
         if (python := folders.find(version)) is not None:
             return python
         installer = self.installer or find_installer()
         self.listener(Noted(f"installing torch {version} with {installer.name}"))
         self.listener(Doing(f"installing torch {version}"))
-        text = f"another shrinkfx installs torch {version}: waiting for its end"
+        text = f"waiting for another shrinkfx process, which installs torch {version}"
         return folders.make(version, installer, lambda: self.listener(Noted(text)))
 
 
-def choose(asked: str, seen_on: str, agree: Agree, listener: Listener) -> Choice:
-    """Choose versions, and ask for consent to install those that are missing.
+def choose(requested: str, seen_on: str, agree: Agree, listener: Listener) -> Choice:
+    """Choose versions, and ask for consent to install the missing ones.
 
     Args:
-        asked: versions separated by commas, or ``bisect``.
+        requested: versions separated by commas, or ``bisect``.
         seen_on: the release on which the failure was seen first, or ''.
+        agree: asks the user for consent.
 
     Raises:
-        UsageError: a version is unknown, or nothing may be installed.
+        UsageError: a version is unknown, or the user does not agree.
         InstallError: the index cannot be read, or the disk has too little space.
     """
     folders.remove_unusable()
-    here, named = installed_version("torch"), _parse(asked)
+    here, named = installed_version("torch"), _parse(requested)
     missing = _missing(named, here)
-    listener(Doing("reading the index"))
+    listener(Doing("reading the package index"))
     installer, released = _read_index(required=bool(missing or not named))
     if installer is not None and released is not None:
         _require_released(missing, released, installer)
@@ -111,14 +115,14 @@ def choose(asked: str, seen_on: str, agree: Agree, listener: Listener) -> Choice
     return Choice(versions, released, here, seen_on, not named, installer, listener)
 
 
-def _parse(asked: str) -> tuple[str, ...]:
-    """Return the named versions, the oldest first; none for a bisection."""
-    if asked == BISECT:
+def _parse(requested: str) -> tuple[str, ...]:
+    """Return the listed versions, the oldest first; none for a bisection."""
+    if requested == BISECT:
         return ()
-    versions = [word.strip() for word in asked.split(",")]
+    versions = [word.strip() for word in requested.split(",")]
     if not all(_VERSION.fullmatch(version) for version in versions):
-        advice = f": versions are separated by commas: 2.13.0,2.14.1; or {BISECT}"
-        raise UsageError(Flag("--torch", asked), advice)
+        advice = ": give versions separated by commas, such as 2.13.0,2.14.1, "
+        raise UsageError(Flag("--torch", requested), f"{advice}or {BISECT}")
     return tuple(sorted(dict.fromkeys(versions), key=order))
 
 
@@ -135,7 +139,7 @@ def _missing(versions: Sequence[str], here: str) -> list[str]:
 
 
 def _read_index(*, required: bool) -> tuple[Installer | None, tuple[str, ...] | None]:
-    """List all versions in the index; nothing where it cannot be read, if allowed."""
+    """List all versions in the index; None if it cannot be read and is not required."""
     try:
         installer = find_installer()
         return installer, tuple(installer.versions())
@@ -151,48 +155,49 @@ def _require_released(
     for version in versions:
         if public(version) in released:
             continue
-        asked = Flag("--torch", version)
+        option = Flag("--torch", version)
         pythons = [p for p in _PYTHONS if public(version) in installer.versions(p)]
         if pythons:
-            text = f": no wheel for Python {python_version()}, but for "
-            text += f"{', '.join(pythons)}: make an environment with one of these, and "
+            text = f": there is no wheel for Python {python_version()}, only for "
+            text += f"{', '.join(pythons)}. Make an environment with one of these, and "
             raise UsageError(
-                asked, f"{text}name its interpreter with ", Flag("--across")
+                option, f"{text}pass its interpreter with ", Flag("--across")
             )
         near = difflib.get_close_matches(public(version), released, n=3, cutoff=0.0)
-        text = f": no such version from {OLDEST} on; near it are {', '.join(near)}"
-        raise UsageError(asked, text)
+        text = f": there is no such version from {OLDEST} on. Similar versions: "
+        raise UsageError(option, f"{text}{', '.join(near)}")
 
 
 def _request_consent(
     versions: Sequence[str], others: int, installer: Installer, agree: Agree
 ) -> None:
-    """Ask for consent to install versions, with what that takes.
+    """Ask for consent to install versions; show the download size and disk space.
 
     Args:
-        others: further versions that a bisection may install instead of these.
+        others: number of further versions that a bisection may install instead.
     """
     home, free = folders.home(), folders.free_bytes()
     sizes = [installer.download_bytes(version) for version in versions]
     downloads = [_TYPICAL_BYTES if size is None else size for size in sizes]
     disk = sum(_DISK_BYTES + _DISK_PER_DOWNLOAD * each for each in downloads)
     takes = f"{_gigabytes(sum(downloads))} to download and about {_gigabytes(disk)} "
-    takes += "of disk"
+    takes += "on disk"
     if None in sizes:
         takes += f" ({_NO_SIZES.format(installer.name)})"
-    named = ", ".join(versions)
+    subject = f"torch {', '.join(versions)}"
     if others:
-        named = f"about {len(versions)} of {len(versions) + others} versions"
+        total = len(versions) + others
+        subject = f"about {len(versions)} of {total} versions of torch"
     free_now = f"{_gigabytes(free)} are free"
-    if disk + max(downloads) > free:  # a wheel is there until it is unpacked
-        reason = f"torch {named}: {takes}, but only {free_now}"
+    if disk + max(downloads) > free:  # a wheel stays on disk until it is unpacked
+        reason = f"{subject}: {takes}, but only {free_now}"
         raise InstallError(str(home), reason, folders.ADVICE)
-    words = f"{installer.name} is to install torch {named} into {home}: {takes}"
-    if not agree(f"{words}; {free_now}"):
+    plan = f"shrinkfx needs to install {subject} with {installer.name} into {home}"
+    if not agree(f"{plan}: {takes}; {free_now}"):
         raise UsageError("nothing was installed")
 
 
-_NO_SIZES = "{} does not tell sizes: these are typical of builds with CUDA libraries"
+_NO_SIZES = "{} does not report sizes: these are typical of builds with CUDA libraries"
 
 
 def _gigabytes(number: float) -> str:

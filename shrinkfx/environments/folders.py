@@ -1,7 +1,7 @@
-"""Environments on disk: found, made and removed in a folder of the user's cache.
+"""Find, make and remove environments in a folder of the user's cache.
 
-A venv cannot be moved: its files name their paths. So each is made in its place, and
-counts from the moment on that a marker lies beside it.
+A venv cannot be moved, because its files contain their paths. So each environment is
+made in its final place, and counts as complete once a marker file exists next to it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from shrinkfx.folder_lock import is_taken, taken
 _MARKER, _VENV = "complete", "venv"
 
 _UNUSED_S = 60 * 86_400.0
-"""Seconds after which an environment that nobody has used is removed."""
+"""Seconds after which an unused environment is removed."""
 
 _OTHER = "XDG_CACHE_HOME"
-"""The variable that names another folder."""
+"""The environment variable that names another cache folder."""
 
 ADVICE = f"free some space, or set {_OTHER} to a folder on another disk"
 
@@ -34,8 +34,8 @@ ADVICE = f"free some space, or set {_OTHER} to a folder on another disk"
 def home() -> Path:
     """Return the folder of all environments; it need not exist.
 
-    It lies outside of the folder of compiled files: what is not used there is removed
-    file by file.
+    It is not in the folder of compiled files, because unused files are removed from
+    that folder one by one.
     """
     return user_cache.folder("shrinkfx-environments").absolute()
 
@@ -49,24 +49,24 @@ def free_bytes() -> int:
 
 
 def find(version: str) -> str | None:
-    """Return the interpreter of a complete environment, which counts as used now."""
+    """Return the interpreter of a complete environment, and mark it as used now."""
     place = _place(version)
     python = place / _VENV / "bin" / "python"
     if not (place / _MARKER).exists() or not os.access(python, os.X_OK):
         return None
-    with contextlib.suppress(OSError):  # a disk that is only read
+    with contextlib.suppress(OSError):  # a read-only disk
         os.utime(place / _MARKER)
     return str(python)
 
 
 def make(version: str, installer: Installer, wait: Callable[[], None]) -> str:
-    """Return the interpreter of an environment, which is made if it is missing.
+    """Return the interpreter of an environment; make the environment if necessary.
 
     Args:
-        wait: called once where another process makes the same one.
+        wait: called once if another process is making the same environment.
 
     Raises:
-        InstallError: it cannot be made; no part of it stays.
+        InstallError: the environment cannot be made; no part of it remains.
     """
     place = _place(version)
     if is_taken(place):
@@ -95,9 +95,9 @@ def _make(version: str, installer: Installer, place: Path) -> str:
 
 
 def remove_unusable() -> None:
-    """Remove what was interrupted, and what nobody has used for 60 days.
+    """Remove interrupted installations, and environments unused for 60 days.
 
-    An installer that has outlived its shrinkfx is killed before.
+    Kill installers first that have outlived their shrinkfx process.
     """
     clear_orphans()
     for place in home().glob("*/"):

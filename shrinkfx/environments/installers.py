@@ -1,4 +1,4 @@
-"""uv or pip: which versions of PyTorch an index has, how large they are, installing."""
+"""Call uv or pip: list versions of PyTorch with their sizes, and install them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from shrinkfx.errors import InstallError
 from shrinkfx.protocol.requests import MARK
 
 OLDEST = "2.6.0"
-"""The first release in which AOTInductor compiles an exported program as repros do."""
+"""The first release in which AOTInductor compiles a program as a repro does it."""
 
 _WHEELS = ("--only-binary", ":all:")
-"""Nothing is built: that would run code of every package, and need a compiler."""
+"""Use wheels only: a build runs code of each package, and may need a compiler."""
 
 _QUERY_S, _INSTALL_S = 300.0, 3600.0
-"""Time limits: of a question to the index, and of an installation of gigabytes."""
+"""Time limits: for a query of the index, and for an installation of gigabytes."""
 
 
 @dataclass(frozen=True)
 class Uv:
-    """Installs with uv, whose cache several environments share."""
+    """Install with uv, whose cache several environments share."""
 
     path: str
     name: str = "uv"
@@ -40,7 +40,7 @@ class Uv:
         """List the versions of PyTorch from ``OLDEST`` on that the index has.
 
         Args:
-            python: such as ``3.12``; '' for that of this interpreter.
+            python: a version of Python such as ``3.12``; '' for this interpreter's.
 
         Returns:
             Releases with a wheel for that Python, the oldest first.
@@ -48,20 +48,20 @@ class Uv:
         Raises:
             InstallError: the index cannot be read.
         """
-        # uv has no command that lists versions: each call returns the newest one
-        # below the last.
-        chosen = ("--python-version", python) if python else ()
+        # uv has no command that lists versions. Each call returns the newest version
+        # below the previous one.
+        options = ("--python-version", python) if python else ()
         found: list[str] = []
         while True:
             below = f",<{found[-1]}" if found else ""
-            done = self._resolve(f"torch>={OLDEST}{below}\n", "--no-deps", *chosen)
+            done = self._resolve(f"torch>={OLDEST}{below}\n", "--no-deps", *options)
             if done.returncode == _NO_SOLUTION and (found or python):
                 return found[::-1]
-            _require_success(self, "the index", done)
+            _require_success(self, "the package index", done)
             found.append(public(done.stdout.strip().removeprefix("torch==")))
 
     def download_bytes(self, version: str) -> int | None:
-        """Add up the files of an installation; None where the index has no sizes."""
+        """Return the download size of a version; None if the index has no sizes."""
         wanted = "\n".join(_packages(version))
         done = self._resolve(wanted, "--format", "pylock.toml")
         _require_success(self, f"torch {version}", done)
@@ -73,7 +73,7 @@ class Uv:
         """Make an environment in a folder that does not exist yet.
 
         Raises:
-            InstallError: that is not possible; a part may be there.
+            InstallError: the installation fails; a part of it may remain.
         """
         make = ("venv", "--quiet", "--no-project", "--python", sys.executable)
         fill = ("pip", "install", "--quiet", "--python", str(_python(folder)), *_WHEELS)
@@ -88,37 +88,37 @@ class Uv:
 
 
 _NO_SOLUTION = 1
-"""Exit status of uv where no version fits; with others it could not look."""
+"""Exit status of uv if no version matches. Another status is a failure to look."""
 
 
 @dataclass(frozen=True)
 class Pip:
-    """Installs with the pip of this interpreter, into a venv without pip."""
+    """Install with the pip of this interpreter, into a venv without pip."""
 
     name: str = "pip"
 
     def versions(self, python: str = "") -> list[str]:
-        """List the versions of PyTorch as ``Uv.versions`` does."""
-        chosen = ("--python-version", python) if python else ()
-        words = ("index", "versions", "torch", *_WHEELS, *chosen)
+        """List the versions of PyTorch, as ``Uv.versions`` does."""
+        options = ("--python-version", python) if python else ()
+        words = ("index", "versions", "torch", *_WHEELS, *options)
         done = self._pip(_QUERY_S, *words, "--json")
         if "no such option" in done.stderr:  # before pip 25.1
             done = self._pip(_QUERY_S, *words)
         if done.returncode and python:
             return []
-        _require_success(self, "the index", done)
+        _require_success(self, "the package index", done)
         found = {public(version) for version in _read_versions(done.stdout)}
         return sorted((v for v in found if order(v) >= order(OLDEST)), key=order)
 
     def download_bytes(self, version: str) -> int | None:
-        """Return None: pip knows the size of a file once it has downloaded it.
+        """Return None, because pip does not know sizes before it downloads.
 
-        Its dry run downloaded 2.7 GB for torch 2.12.1, in pip 23.2 and in 26.3.
+        The dry run of pip 23.2 and of pip 26.3 downloaded 2.7 GB for torch 2.12.1.
         """
         return None
 
     def install(self, version: str, folder: Path) -> None:
-        """Make an environment as ``Uv.install`` does."""
+        """Make an environment, as ``Uv.install`` does."""
         make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
         _require_success(self, f"torch {version}", run(make, _INSTALL_S))
         into = ("--python", str(_python(folder)), "install", *_WHEELS)
@@ -137,21 +137,21 @@ def find_installer() -> Installer:
     """Choose uv if it is on PATH, else pip.
 
     Raises:
-        InstallError: there is neither.
+        InstallError: neither is installed.
     """
     if (uv := shutil.which("uv")) is not None:
         return Uv(uv)
-    # Not importlib.util.find_spec: setuptools answers that one for pip, with a warning
-    # where distutils has been imported.
+    # Not importlib.util.find_spec: setuptools has an import hook for pip, which warns
+    # if distutils has been imported.
     if PathFinder.find_spec("pip") is not None:
         return Pip()
-    reason = "this Python has no pip, and there is no uv on PATH"
-    advice = "install uv, or pip with: python -m ensurepip"
+    reason = "this Python has no pip, and uv is not on PATH"
+    advice = "install uv, or install pip with: python -m ensurepip"
     raise InstallError(sys.executable, reason, advice)
 
 
 def _read_versions(text: str) -> list[str]:
-    """Read what ``pip index versions`` prints: JSON, or a line of text."""
+    """Parse the output of ``pip index versions``: JSON, or a line of text."""
     if text.startswith("{"):
         return [str(version) for version in json.loads(text)["versions"]]
     found = re.search(r"^Available versions: (.*)$", text, re.MULTILINE)
@@ -159,8 +159,10 @@ def _read_versions(text: str) -> list[str]:
 
 
 def _packages(version: str) -> tuple[str, ...]:
-    """List what a repro needs: AOTInductor imports setuptools, in some versions of
-    PyTorch that do not require it (2.6, 2.9 and 2.10 with Python 3.11).
+    """List the packages that a repro needs.
+
+    setuptools is among them, because AOTInductor imports it in some versions of PyTorch
+    that do not require it (2.6, 2.9 and 2.10 with Python 3.11).
     """
     return f"torch=={version}", "numpy", "setuptools"
 
@@ -172,16 +174,16 @@ def _python(folder: Path) -> Path:
 def run(
     words: Sequence[str], limit_s: float, text: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of an installer; no process that it started outlives the call.
+    """Run a command of an installer, and kill its descendants at the end.
 
     Args:
-        text: for its standard input.
+        text: the standard input.
 
     Raises:
-        InstallError: it did not end in time.
+        InstallError: the command did not end in time.
     """
     mark = new_mark()
-    # What lies on this interpreter's path would count as installed in the environment.
+    # Packages on PYTHONPATH would count as installed in the environment.
     others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with subprocess.Popen(
         words,
@@ -200,7 +202,7 @@ def run(
             raise InstallError(Path(words[0]).name, reason, _ADVICE) from error
         finally:
             kill_marked(mark)
-            child.wait()  # which Popen leaves out after a Ctrl-C
+            child.wait()  # Popen does not wait after a Ctrl-C
     return subprocess.CompletedProcess(words, child.returncode, out, err)
 
 
@@ -212,10 +214,10 @@ def _require_success(
         # uv breaks its sentences into lines; pip's last line says what is wrong.
         words = " ".join(rows if isinstance(installer, Uv) else rows[-1:])
         words = words or f"exit status {done.returncode}"
-        raise InstallError(subject, f"{installer.name} says: {words}", _ADVICE)
+        raise InstallError(subject, f"{installer.name} failed: {words}", _ADVICE)
 
 
 _ADVICE = (
-    "check the network and the index that it reads, or name the interpreter of an "
-    "environment that exists with --across"
+    "check the network and the configured package index, or pass the interpreter of an "
+    "existing environment with --across"
 )

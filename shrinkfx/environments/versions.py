@@ -1,7 +1,7 @@
-"""Versions of PyTorch: their order, and the search for where a failure begins or ends.
+"""Sort versions of PyTorch, and search for the versions where a failure begins or ends.
 
-A verdict is True where the repro fails, False where it passes, and None where that
-cannot be told.
+A verdict is True if the repro fails, False if it passes, and None if its result shows
+neither.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ def order(version: str) -> tuple[tuple[int, ...], bool, str]:
 
 
 def bisect(versions: Sequence[str], fails: Fails, seen_on: str = "") -> None:
-    """Run the repro on few versions, so that the verdicts enclose each boundary.
+    """Run the repro on few versions, such that the verdicts enclose each boundary.
 
     The search assumes that the versions on which the repro fails are consecutive.
 
     Args:
-        versions: the oldest first; the last one is that of this interpreter.
-        fails: is called once for each version that is run.
-        seen_on: where the failure was seen before, in case this interpreter's passes.
+        versions: in order, the oldest first; the last one is this interpreter's.
+        fails: runs the repro on a version.
+        seen_on: a version on which the failure was seen. The search starts there if the
+            repro passes with this interpreter.
     """
     today = versions[-1]
     starts = [today, seen_on] if seen_on in versions else [today]
@@ -57,9 +58,9 @@ def bisect(versions: Sequence[str], fails: Fails, seen_on: str = "") -> None:
 
 
 def most_runs(versions: Sequence[str], seen_on: str = "") -> int:
-    """Count the versions that ``bisect`` runs at most, if it skips none.
+    """Return the most versions that ``bisect`` runs if it skips none.
 
-    This interpreter's does not count.
+    The version of this interpreter is not counted.
     """
     others = len(versions) - 1
     if seen_on not in versions[:-1]:
@@ -70,8 +71,9 @@ def most_runs(versions: Sequence[str], seen_on: str = "") -> int:
 
 
 def _narrow(versions: Sequence[str], fails: Fails) -> None:
-    """Find the first version that fails, of those between one that passes and one that
-    fails. A version without a verdict is skipped, as ``git bisect skip`` does.
+    """Search between a version that passes and a version that fails.
+
+    A version without a verdict is skipped, as ``git bisect skip`` does.
     """
     between = [*versions]
     while between:
@@ -88,12 +90,11 @@ def _narrow(versions: Sequence[str], fails: Fails) -> None:
 def summarize(
     verdicts: Mapping[str, bool | None], released: Sequence[str] | None = None
 ) -> str:
-    """Say in a sentence on which of the tested versions a repro fails.
+    """Write a sentence about the tested versions on which a repro fails.
 
     Args:
-        verdicts: of each tested version.
-        released: all versions that exist, the oldest first; None where that is not
-            known.
+        verdicts: by tested version.
+        released: all existing versions, the oldest first; None if they are not known.
 
     >>> summarize({"2.13.0": False, "2.14.0": True}, ["2.13.0", "2.14.0"])
     'fails since 2.14.0; passes on 2.13.0'
@@ -103,8 +104,8 @@ between them: 2.14.0'
     """
     text = _sentence(verdicts, released)
     unknown = _with(verdicts, None)
-    told = f"cannot tell on {', '.join(unknown)}" if unknown else ""
-    return "; ".join(filter(None, (text, told)))
+    addition = f"cannot tell on {', '.join(unknown)}" if unknown else ""
+    return "; ".join(filter(None, (text, addition)))
 
 
 def _sentence(
@@ -132,8 +133,8 @@ _BEGINS = "fails since {1}; passes on {0}"
 _BEGINS_TESTED = "first tested version that fails: {1}; last that passes: {0}"
 _ENDS = "fails up to {0}; passes since {1}"
 _ENDS_TESTED = "last tested version that fails: {0}; first that passes: {1}"
-"""What is said of an older and a newer version; the longer texts are for those between
-which another one may lie."""
+"""Sentences about an older and a newer version. The longer ones are used if another
+version may exist between the two."""
 
 
 def _with(verdicts: Mapping[str, bool | None], verdict: bool | None) -> list[str]:

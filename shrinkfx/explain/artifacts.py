@@ -125,7 +125,7 @@ def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
 
 
 def find_tlparse() -> str | None:
-    """Find tlparse beside the interpreter, or else on the PATH."""
+    """Find tlparse in the folder of the interpreter, or else on the PATH."""
     beside = str(Path(sys.executable).parent)
     places = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
     return shutil.which(_TLPARSE, path=places)

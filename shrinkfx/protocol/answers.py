@@ -183,7 +183,7 @@ class Ready(Reported):
         no_guard_pages: why there are none although they were asked for, or ''.
         beside: what the preloads have used that is not installed.
         stem: the process that was left behind to become another server, or 0.
-        missing_features: by name, what this PyTorch lacks for it and what that costs.
+        missing_features: by feature, the missing name and the consequence.
     """
 
     error: str = ""

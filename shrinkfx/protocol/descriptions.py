@@ -183,7 +183,7 @@ class Status(StrEnum):
     MISSING = "missing"
     BROKEN = "broken"
     NOT_TRIED = "not tried"
-    """It needs a part that does not work."""
+    """The part needs another part, which does not work."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +191,9 @@ class Row(Message):
     """A part of an environment, as ``shrinkfx doctor`` lists it.
 
     Attributes:
-        detail: a version or a place, or what was seen that does not work.
-        cost: what the user has to do without; '' where the part works.
-        remedy: how to get it; '' where the part works.
+        detail: a version, a path or a result; or how the part fails.
+        cost: what the user loses; '' if the part works.
+        remedy: what to do; '' if the part works.
     """
 
     part: str
@@ -209,6 +209,6 @@ class Row(Message):
 
 @dataclass(frozen=True)
 class Inspected(Answer):
-    """The parts of an environment that a worker can tell about without a program."""
+    """Rows of the parts that a worker inspects without a program."""
 
     rows: tuple[Row, ...]

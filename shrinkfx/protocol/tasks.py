@@ -259,9 +259,9 @@ class CollectVersions(Task):
 
 @dataclass(frozen=True)
 class InspectEnvironment(Task):
-    """Tell what works here of what needs no program: Triton, GPUs, their tools."""
+    """Inspect the parts that need no program: Triton, GPUs, tools, private names."""
 
-    doing = "looking at the environment"
+    doing = "inspecting the environment"
     answer = Inspected
 
 

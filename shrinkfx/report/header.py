@@ -182,7 +182,7 @@ def read_failure(script: str) -> tuple[Signature | None, Guard]:
 
 
 def read_torch(script: str) -> str:
-    """Read off a repro with which version of PyTorch its failure was seen; or ''."""
+    """Return the version of PyTorch in the header of a repro, or ''."""
     found = re.search(r"^# Seen on: torch ([^\s,]+)", script, re.MULTILINE)
     return found[1] if found else ""
 
@@ -191,7 +191,7 @@ _NEEDS = re.compile(r"^# Needs: +(.*(?:\n# {10}.*)*)", re.MULTILINE)
 
 
 def read_needs(script: str) -> str:
-    """Read off a repro what it needs besides PyTorch and numpy; or ''."""
+    """Return the line ``Needs:`` in the header of a repro, or ''."""
     found = _NEEDS.search(script)
     return " ".join(found[1].replace("\n#", "").split()) if found else ""
 

@@ -230,7 +230,7 @@ class RunRecord:
     Attributes:
         command: the command line that began it, without paths of this machine.
         versions: of what the failure was seen with.
-        missing_features: what this PyTorch lacks, and what that costs, by feature.
+        missing_features: by feature, the missing name and the consequence.
         suspects: operators that it may come from, the surest first.
         cause: what is known of the result's, in sentences.
         left: what of the user's model is left in the repro.

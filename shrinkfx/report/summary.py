@@ -95,7 +95,7 @@ def summarise(record: RunRecord) -> dict[str, Any]:
 
 
 def _warnings(record: RunRecord) -> list[str]:
-    """List what else may be the cause, and that nobody has tried this PyTorch."""
+    """List other possible causes, and the warning about an untested PyTorch."""
     untested = why_untested(record.versions.get("torch", ""))
     return [*record.other_causes.all(), *filter(None, [untested])]
 

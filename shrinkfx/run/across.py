@@ -32,8 +32,8 @@ class Elsewhere:
     Attributes:
         torch: its version of PyTorch, or ''.
         seen: what the repro did, in a line.
-        fails: it failed as stated, or at all where nothing is stated; False where it
-            passes; None where it ended in another way, which tells neither.
+        fails: True if the repro failed as its header states, or in any way if the
+            header states no failure; False if it passed; None for any other result.
     """
 
     python: str
@@ -55,9 +55,9 @@ class ByVersion:
     """What a repro does on several versions of PyTorch, the oldest first.
 
     Attributes:
-        runs: one for each interpreter; those that have no PyTorch come last.
-        sentence: on which versions it fails.
-        needs: what it needs that was installed for none of these versions, or ''.
+        runs: one for each interpreter; interpreters without PyTorch come last.
+        sentence: on which versions the repro fails.
+        needs: packages that the repro needs and that were not installed, or ''.
     """
 
     runs: tuple[Elsewhere, ...]
@@ -73,17 +73,18 @@ class ByVersion:
 def by_version(
     runs: Iterable[Elsewhere], released: Sequence[str] | None = None, needs: str = ""
 ) -> ByVersion:
-    """Sort runs by their versions, and sum them up.
+    """Sort runs by version, and summarize them.
 
     Args:
-        released: all versions that exist; None where that is not known.
+        released: all existing versions; None if they are not known.
+        needs: as in ``ByVersion``.
     """
     known = sorted(runs, key=lambda run: (not run.torch, order(run.torch)))
     return ByVersion(tuple(known), summarize(verdicts(known), released), needs)
 
 
 def verdicts(runs: Sequence[Elsewhere]) -> dict[str, bool | None]:
-    """Return the verdict of each version, named without its build where that is one."""
+    """Return the verdicts by release, or by build if a release has several builds."""
     names = [public(run.torch) for run in runs]
     return {
         (name if names.count(name) == 1 else run.torch): run.fails
@@ -96,7 +97,7 @@ PASSES = "passes"
 
 
 def verdict(seen: str, *, fails: bool) -> bool | None:
-    """Tell whether a repro fails or passes; None where it ended in another way."""
+    """Return the verdict: True (fails), False (passes) or None (another result)."""
     return True if fails else False if seen == PASSES else None
 
 
@@ -128,7 +129,7 @@ class Others:
     Attributes:
         server: bare, without variables that tune PyTorch.
         expected: how the repro should fail, or None.
-        listener: told what it did, one interpreter after the other.
+        listener: receives the result of each interpreter.
     """
 
     server: Asks
@@ -152,10 +153,10 @@ class Others:
             yield one
 
     def run_on(self, choice: Choice, here: Elsewhere) -> list[Elsewhere]:
-        """Run it on the chosen versions of PyTorch, this interpreter's excepted.
+        """Run the repro on the chosen versions of PyTorch except this interpreter's.
 
         Args:
-            here: what it did with this interpreter.
+            here: the result with this interpreter.
         """
         found: dict[str, Elsewhere] = {}
 

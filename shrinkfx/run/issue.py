@@ -130,18 +130,18 @@ def write_issue_anew(
 def add_versions(
     repro: Path, verdicts: Mapping[str, bool | None], listener: Listener
 ) -> None:
-    """Add to the issue beside a repro on which versions of PyTorch that fails.
+    """Add verdicts by version of PyTorch to the issue in the folder of a repro.
 
-    Versions of earlier calls stay. Where there is no issue of a run, nothing is done.
-    An issue that cannot be written takes nothing away from the result.
+    Verdicts of earlier calls are kept. If the folder has no issue of a run, this does
+    nothing. If the issue cannot be written, a note says so, and the result stands.
 
     Args:
-        verdicts: of each version; None where it could not be told.
+        verdicts: by version; None if the repro neither failed as stated nor passed.
     """
     out = repro.parent
-    told = {version: v for version, v in verdicts.items() if v is not None}
+    known = {version: v for version, v in verdicts.items() if v is not None}
     has_issue = (out / ISSUE).is_file() and (out / JOURNAL).is_file()
-    if repro.name != "repro.py" or not has_issue or len(told) < 2:
+    if repro.name != "repro.py" or not has_issue or len(known) < 2:
         return
     try:
         with looked_back_at(out) as journal:
@@ -150,7 +150,7 @@ def add_versions(
             context = RunContext(options, out, listener, journal)
             if (facts := _recorded_facts(context)) is None:
                 return
-            tested = {**facts.tested, **told}
+            tested = {**facts.tested, **known}
             ordered = {
                 version: tested[version] for version in sorted(tested, key=order)
             }
@@ -160,12 +160,12 @@ def add_versions(
             versions = str(journal.fact(_VERSIONS) or "")
             _written(context, facts, explanation, versions)
     except (ShrinkfxError, OSError, ValueError, TypeError, LookupError) as error:
-        logger.exception("no versions in the issue")
+        logger.exception("the versions were not added to the issue")
         listener(Noted(f"{ISSUE} could not be written: {error}"))
 
 
 def _recorded_facts(context: RunContext) -> IssueFacts | None:
-    """Read what the issue was written from; None, and a note, if that is older."""
+    """Read the recorded facts of the issue; None, with a note, if they are too old."""
     known: Any = context.journal.fact(_FACTS)
     try:
         if known is not None:

@@ -1,4 +1,4 @@
-"""Run any repro as a stranger would, and say how it fails: ``shrinkfx verify``."""
+"""``shrinkfx verify``: run any repro as a stranger would, and report how it fails."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Confirmed:
         fails: it failed as stated; or at all, where nothing is stated.
         torch: the version of PyTorch that it ran on.
         across: what it did with other interpreters.
-        versions: the same by versions of PyTorch, this interpreter's among them; None
-            where there are no others.
+        versions: the results by version of PyTorch, with this interpreter's; None if
+            the repro ran with this interpreter only.
     """
 
     expected: Signature | None
@@ -81,8 +81,8 @@ def confirm(
 
     Args:
         across: other interpreters that are to run it, too.
-        torch: versions of PyTorch that are to run it, too, or ``bisect``.
-        agree: shows the user what would be installed for these.
+        torch: other versions of PyTorch to run it on, or ``bisect``.
+        agree: asks the user for consent to install these versions.
 
     Raises:
         UsageError: it is no script, or none of shrinkfx's; or an interpreter is none.
@@ -93,8 +93,8 @@ def confirm(
     text = _read(script)
     expected, guard = read_failure(text)
     if pythons or torch:
-        asked = Flag("--torch") if torch else Flag("--across")
-        _require_runs_alone(text, guard, asked)
+        option = Flag("--torch") if torch else Flag("--across")
+        _require_runs_alone(text, guard, option)
     seen_on = public(read_torch(text))
     choice = choose(torch, seen_on, agree, listener) if torch else None
     files = [script, *_beside(script, text)]
@@ -137,12 +137,12 @@ def confirm(
     return Confirmed(expected, said, fails, version, tuple(found), table)
 
 
-def _require_runs_alone(script: str, guard: Guard, asked: Flag) -> None:
-    """Refuse what only shrinkfx can run, since no other environment has it."""
+def _require_runs_alone(script: str, guard: Guard, option: Flag) -> None:
+    """Refuse a repro that needs shrinkfx, because other environments lack shrinkfx."""
     if is_of_interpreter(script):
-        raise UsageError(asked, _NOT_ACROSS)
+        raise UsageError(option, _NOT_ACROSS)
     if guard is not Guard.OFF:
-        raise UsageError(asked, _NOT_WITH_PAGES)
+        raise UsageError(option, _NOT_WITH_PAGES)
 
 
 _NOT_WITH_PAGES = (

@@ -2,8 +2,8 @@
 
 Reads a ``Setup`` from stdin, loads, answers ``Ready``, then serves. With
 ``--once FOLDER`` it answers the one request that lies there, in a fresh
-interpreter, and leaves. With ``--versions`` it imports torch alone, says in ``Ready``
-which version that is, and leaves.
+interpreter, and leaves. With ``--versions`` it only imports torch, reports the version
+of torch in ``Ready``, and exits.
 """
 
 from __future__ import annotations
@@ -155,16 +155,16 @@ def _refusal(error: Exception) -> Ready:
     """Say why there is nothing to serve."""
     if isinstance(error, LoadError):
         return Ready(error.reason, error.subject, error.advice)
-    advice = advice_on(error) or f"this is not the program's fault: {REPORT_BUG}"
+    advice = advice_on(error) or f"the program is not the cause: {REPORT_BUG}"
     reason = f"cannot start: {in_short(error)}"
     return Ready(reason, Words("the worker"), Words(advice))
 
 
 def _import_torch() -> int:
-    """Import torch, and tell in how many threads it would run.
+    """Import torch, and return its number of threads.
 
     Raises:
-        LoadError: it cannot be imported, or is too old.
+        LoadError: torch cannot be imported, or is too old.
     """
     try:
         import torch
@@ -189,10 +189,10 @@ def _torch_version() -> str:
 
 
 def _import_worker() -> None:
-    """Import all that a worker needs of torch and of shrinkfx.
+    """Import the modules of the worker, and of torch, that a worker needs.
 
     Raises:
-        LoadError: this torch lacks a part of that, or the installation does.
+        LoadError: a module cannot be imported, or lacks a name.
     """
     try:
         importlib.import_module("shrinkfx.worker.starting")  # it imports all the others
@@ -201,7 +201,7 @@ def _import_worker() -> None:
         reason = f"cannot be imported with torch {version}: {in_short(error)}"
         advice = advice_on(error) or REPORT_BUG
         if why_untested(version):
-            advice = f"install a version that shrinkfx is tested with: torch {RANGE}"
+            advice = f"install a version with which shrinkfx is tested: torch {RANGE}"
         raise LoadError("the worker", reason, f"{advice}\n{SEE_DOCTOR}") from error
 
 

@@ -1,7 +1,7 @@
-"""What works in this environment, for ``shrinkfx doctor``: a worker without a program.
+"""Inspect the environment for ``shrinkfx doctor``, in a worker without a program.
 
-Each function that makes a row names one part. A new part is a function here and its
-call in ``inspect``.
+Each function that makes a row names one part. To add a part, add a function here and
+its call in ``inspect``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shrinkfx.worker.private_api.feature import Feature
 
 
 class _Sample(torch.nn.Module):
-    """Two operators, of which Inductor makes one kernel."""
+    """A program of two operators, which Inductor fuses into one kernel."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x) + 1.0
@@ -48,17 +48,17 @@ def export_sample(task: ExportSample, note: Note) -> Done:
 
 
 def inspect() -> Inspected:
-    """List the parts that can be told without a program."""
+    """Make the rows of the parts that need no program."""
     triton = _triton()
     others = _ptxas(triton), _gpu(), _compute_sanitizer()
     return Inspected((triton, *others, *map(_names_of, FEATURES)))
 
 
 def _names_of(feature: Feature) -> Row:
-    """Tell whether this PyTorch has the private names that a feature uses."""
+    """Make the row of a feature: does this PyTorch have its private names?"""
     part = f"names: {feature.name}"
     if not feature.missing:
-        return Row(part, Status.WORKS, "this PyTorch has all that it uses")
+        return Row(part, Status.WORKS, "this PyTorch has every name that it uses")
     remedy = f"Install torch {RANGE}."
     return Row(
         part, Status.MISSING, feature.missing, _sentence(feature.without), remedy
@@ -72,16 +72,17 @@ def _tool(
     cost: str,
     remedy: str,
 ) -> Row:
-    """Make a row of what a tool says of itself, or of how it fails.
+    """Make the row of a tool, with its version or its failure.
 
     Args:
-        absent: what is raised where it is not there.
+        tell: returns the version of the tool.
+        absent: the exception that ``tell`` raises if the tool is not installed.
     """
     try:
         return Row(part, Status.WORKS, tell())
     except absent as error:
         return Row(part, Status.MISSING, in_short(error), cost, remedy)
-    except Exception as error:  # noqa: BLE001 - how a broken tool fails is the answer
+    except Exception as error:  # noqa: BLE001 - any other error: it is broken
         return Row(part, Status.BROKEN, in_short(error), cost, remedy)
 
 
@@ -93,7 +94,7 @@ def _triton() -> Row:
 
 def _ptxas(triton: Row) -> Row:
     if not triton.works:
-        return Row("ptxas", Status.NOT_TRIED, "needs Triton, see there")
+        return Row("ptxas", Status.NOT_TRIED, "needs Triton: see that row")
     cost = "CUDA programs cannot be compiled."
     return _tool("ptxas", assembler, RuntimeError, cost, _sentence(PTXAS_FROM))
 
@@ -108,10 +109,10 @@ def _gpu() -> Row:
         "GPU",
         Status.MISSING,
         f"{gpus.how_many()}; {built}; nvidia-smi: {smi}",
-        "CUDA programs are checked on Triton's interpreter, which finds no races and "
-        "runs no kernels of libraries.",
-        "Run shrinkfx on a machine with an NVIDIA GPU, its driver and a torch that is "
-        "built for CUDA.",
+        "CUDA programs are checked on Triton's interpreter, which detects no races "
+        "and runs no kernels of libraries.",
+        "Run shrinkfx on a machine with an NVIDIA GPU and its driver, and with a torch "
+        "that is built for CUDA.",
     )
 
 

@@ -83,7 +83,7 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     gc.freeze()
     # A process that has touched a GPU cannot fork children that do.
     if setup.model and not (for_cuda and setup.backend == Backend.AOTI):
-        worker.program = _loaded(setup)
+        worker.program = _load_program(setup)
     versions = {"torch": torch.__version__, "Python": platform.python_version()}
     gpu = ""
     if for_cuda:
@@ -113,17 +113,17 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
 
 
 def _missing_features(setup: Setup) -> dict[str, str]:
-    """Say what does not work with this PyTorch, of all that this run may need."""
+    """List the features that this run may need and this PyTorch lacks, with reasons."""
     for_cuda = setup.backend == Backend.INTERPRETER
     used = (*OPTIONAL, *FOR_CUDA_WITHOUT_GPU) if for_cuda else OPTIONAL
     return {f.name: f"{f.missing}: {f.without}" for f in used if f.missing}
 
 
-def _loaded(setup: Setup) -> Program:
+def _load_program(setup: Setup) -> Program:
     """Read the program.
 
     Raises:
-        LoadError: it cannot be read.
+        LoadError: the program cannot be read.
     """
     try:
         with limited_to(setup.reading_cpu_s):

@@ -1,4 +1,4 @@
-"""What ``shrinkfx doctor`` prints, and its exit codes."""
+"""The output of ``shrinkfx doctor``, and its exit codes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ WORKING = [
 BROKEN = [parts.TORCH.works("2.15.0"), parts.AOTI.broken("cannot\ncompile")]
 
 
-def ran(
+def run_doctor(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     rows: list[Row],
     *words: str,
 ) -> tuple[int, str]:
-    """Run the subcommand where these rows are found."""
+    """Run the subcommand with these rows; return its exit code and output."""
     monkeypatch.setattr(doctor, "examine", lambda: iter(rows))
     code = main(["doctor", *words])
     assert code in EXIT_CODES
@@ -40,7 +40,7 @@ def ran(
 def test_working_environment_exits_with_0(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said = ran(monkeypatch, capsys, WORKING)
+    code, said = run_doctor(monkeypatch, capsys, WORKING)
     head, torch, *_, last = said.splitlines()
     assert code == 0
     assert head.split() == ["part", "status", "detail"]
@@ -51,7 +51,7 @@ def test_working_environment_exits_with_0(
 def test_part_that_does_not_work_has_its_cost_and_remedy_below(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said = ran(monkeypatch, capsys, BROKEN)
+    code, said = run_doctor(monkeypatch, capsys, BROKEN)
     _, _, row, cost, remedy, last = said.splitlines()
     assert code == 2
     assert row.split(maxsplit=2) == ["AOTInductor", "broken", "cannot compile"]
@@ -67,18 +67,18 @@ def test_json_is_the_same_in_one_object(
     capsys: pytest.CaptureFixture[str],
     rows: list[Row],
 ) -> None:
-    code, said = ran(monkeypatch, capsys, rows, "--json")
-    told = json.loads(said)
-    assert told["works"] is (code == 0)
-    assert [row["part"] for row in told["rows"]] == [row.part for row in rows]
-    assert told["rows"][0] == asdict(rows[0])
+    code, said = run_doctor(monkeypatch, capsys, rows, "--json")
+    table = json.loads(said)
+    assert table["works"] is (code == 0)
+    assert [row["part"] for row in table["rows"]] == [row.part for row in rows]
+    assert table["rows"][0] == asdict(rows[0])
 
 
-def test_home_folder_is_not_told(
+def test_home_folder_is_abbreviated(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     python = f"{Path.home()}/env/bin/python"
-    _, said = ran(monkeypatch, capsys, [parts.TORCH.works(python)])
+    _, said = run_doctor(monkeypatch, capsys, [parts.TORCH.works(python)])
     assert str(Path.home()) not in said
     assert "~/env/bin/python" in said
 
@@ -97,7 +97,7 @@ def test_interrupt_keeps_the_rows_so_far(
     assert said.err == "shrinkfx doctor: interrupted\n"
 
 
-def test_words_behind_the_subcommand_are_its_own(
+def test_subcommand_parses_its_own_arguments(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as left:
@@ -106,7 +106,7 @@ def test_words_behind_the_subcommand_are_its_own(
     assert "usage: shrinkfx doctor" in capsys.readouterr().err
 
 
-def test_no_place_for_temporary_files_is_told(
+def test_error_without_a_folder_for_temporary_files(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def rows() -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""Subcommands stand for options, and only as the first word."""
+"""A subcommand stands for an option, and must be the first word."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shrinkfx.cli.main import main
 
 @pytest.fixture(name="asked")
 def _asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
-    """Collect what the library is asked to verify."""
+    """Record the calls of ``api.verify``."""
     asked: list[Any] = []
 
     def verify(options: Options, _: object, **rest: Any) -> Confirmed:
@@ -25,7 +25,7 @@ def _asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     return asked
 
 
-def test_verify_is_the_option_of_that_name(asked: list[Any]) -> None:
+def test_verify_is_the_same_as_the_option(asked: list[Any]) -> None:
     rest = ["--timeout", "9", "--across", "python", "--torch", "2.13.0"]
     for words in (["verify", "repro.py"], ["repro.py", "--verify"]):
         assert main([*words, *rest]) == 3

@@ -1,4 +1,4 @@
-"""What is said where PyTorch or the compiler does not work: by the doctor, by a run."""
+"""Broken PyTorch or compiler: the output of ``shrinkfx doctor`` and of a run."""
 
 from __future__ import annotations
 
@@ -38,65 +38,66 @@ CASES = {
 }
 
 
-def examined(folder: Path, variables: dict[str, str]) -> tuple[int, Rows]:
+def examine(folder: Path, variables: dict[str, str]) -> tuple[int, Rows]:
+    """Run ``shrinkfx doctor``; return its exit code and its rows by part."""
     ran = shrinkfx(folder, variables, "doctor", "--json")
-    told = json.loads(ran.stdout)
-    assert told["works"] is (ran.returncode == 0)
+    table = json.loads(ran.stdout)
+    assert table["works"] is (ran.returncode == 0)
     assert ran.stderr == ""
-    return ran.returncode, {row["part"]: row for row in told["rows"]}
+    return ran.returncode, {row["part"]: row for row in table["rows"]}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_torch_that_does_not_work_is_a_row(tmp_path: Path, case: str) -> None:
+def test_broken_torch_makes_a_row(tmp_path: Path, case: str) -> None:
     text, said, remedy = CASES[case]
-    code, rows = examined(tmp_path, with_torch(tmp_path, text))
+    code, rows = examine(tmp_path, with_torch(tmp_path, text))
     assert code == 2
     row = rows["PyTorch"]
     assert row["status"] == "broken"
     assert said in row["detail"]
     assert row["cost"] == "Nothing works without it."
     assert remedy in row["remedy"]
-    assert rows["worker"]["detail"] == "needs PyTorch, see there"
+    assert rows["worker"]["detail"] == "needs PyTorch: see that row"
     for part in ("worker", "AOTInductor", "fast build", "verification", "guard pages"):
         assert rows[part]["status"] == "not tried"
     assert rows["report.html"]["status"] == "works"  # it needs no torch
 
 
-def test_torch_without_what_a_worker_needs_leaves_that_broken(tmp_path: Path) -> None:
-    code, rows = examined(tmp_path, with_torch(tmp_path, BARE))
+def test_worker_is_broken_if_torch_lacks_a_name(tmp_path: Path) -> None:
+    code, rows = examine(tmp_path, with_torch(tmp_path, BARE))
     assert code == 2
     assert rows["PyTorch"]["status"] == "works"
     assert rows["PyTorch"]["detail"] == f"2.99.0.dev1, not tested; tested: {RANGE}"
     assert rows["worker"]["status"] == "broken"
     assert "cannot be imported with torch 2.99.0.dev1" in rows["worker"]["detail"]
-    assert f"tested with: torch {RANGE}" in rows["worker"]["remedy"]
+    assert f"is tested: torch {RANGE}" in rows["worker"]["remedy"]
     assert rows["guard pages"]["status"] == "not tried"
-    assert rows["AOTInductor"]["detail"] == "needs worker, see there"
+    assert rows["AOTInductor"]["detail"] == "needs worker: see that row"
 
 
-def test_compiler_that_is_not_there_is_missing(tmp_path: Path) -> None:
+def test_absent_compiler_is_missing(tmp_path: Path) -> None:
     variables = {**with_torch(tmp_path, BARE), "CXX": "no-such-compiler"}
-    code, rows = examined(tmp_path, variables)
+    code, rows = examine(tmp_path, variables)
     assert code == 2
     row = rows["C++ compiler"]
     assert (row["status"], row["detail"]) == (
         "missing",
         "no-such-compiler is not on the PATH",
     )
-    assert rows["worker"]["detail"] == "needs C++ compiler, see there"
+    assert rows["worker"]["detail"] == "needs C++ compiler: see that row"
 
 
-def test_compiler_that_fails_is_broken(tmp_path: Path) -> None:
+def test_failing_compiler_is_broken(tmp_path: Path) -> None:
     compiler = tmp_path / "cxx"
     compiler.write_text("#!/bin/sh\necho cannot find cc1plus\nexit 3\n")
     compiler.chmod(0o755)
     variables = {**with_torch(tmp_path, BARE), "CXX": str(compiler)}
-    row = examined(tmp_path, variables)[1]["C++ compiler"]
+    row = examine(tmp_path, variables)[1]["C++ compiler"]
     assert row["status"] == "broken"
-    assert row["detail"] == "it ended with 3: cannot find cc1plus"
+    assert row["detail"] == "it ended with exit status 3: cannot find cc1plus"
 
 
-def test_interrupt_leaves_nothing_behind(
+def test_interrupt_leaves_no_process(
     tmp_path: Path,
     marked: Callable[[], list[int]],
     survivors: Callable[[], list[str]],
@@ -119,16 +120,14 @@ def test_interrupt_leaves_nothing_behind(
 
 
 def model(folder: Path) -> str:
-    """Write what is an exported program by the names in it, which is read later."""
+    """Write a file that passes for an exported program until its content is read."""
     with zipfile.ZipFile(folder / "model.pt2", "w") as archive:
         archive.writestr("model/models/model.json", "{}")
     return "model.pt2"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_run_with_torch_that_does_not_work_says_what_to_do(
-    tmp_path: Path, case: str
-) -> None:
+def test_run_with_broken_torch_gives_advice(tmp_path: Path, case: str) -> None:
     text, said, remedy = CASES[case]
     ran = shrinkfx(tmp_path, with_torch(tmp_path, text), model(tmp_path))
     assert ran.returncode == 2
@@ -138,17 +137,17 @@ def test_run_with_torch_that_does_not_work_says_what_to_do(
     assert "torch.export.load" not in ran.stderr
 
 
-def test_run_with_torch_that_lacks_what_a_worker_needs_names_versions(
+def test_run_with_torch_that_lacks_a_name_lists_tested_versions(
     tmp_path: Path,
 ) -> None:
     ran = shrinkfx(tmp_path, with_torch(tmp_path, BARE), model(tmp_path))
     assert ran.returncode == 2
     assert "the worker: cannot be imported with torch 2.99.0.dev1" in ran.stderr
-    assert f"shrinkfx is tested with: torch {RANGE}" in ran.stderr
+    assert f"with which shrinkfx is tested: torch {RANGE}" in ran.stderr
     assert "shrinkfx doctor" in ran.stderr
 
 
-def test_run_without_a_compiler_names_the_doctor(tmp_path: Path) -> None:
+def test_run_without_a_compiler_refers_to_shrinkfx_doctor(tmp_path: Path) -> None:
     variables = {"CXX": "no-such-compiler", "PYTHONPATH": str(ROOT)}
     ran = shrinkfx(tmp_path, variables, model(tmp_path))
     assert ran.returncode == 2
@@ -156,7 +155,7 @@ def test_run_without_a_compiler_names_the_doctor(tmp_path: Path) -> None:
     assert "shrinkfx doctor" in ran.stderr
 
 
-def test_script_that_cannot_import_torch_is_told(tmp_path: Path) -> None:
+def test_capture_reports_a_script_that_cannot_import_torch(tmp_path: Path) -> None:
     (tmp_path / "serve.py").write_text("import torch")
     words = "--capture", sys.executable, "serve.py"
     ran = shrinkfx(tmp_path, with_torch(tmp_path, RAISES), *words)
@@ -167,7 +166,7 @@ def test_script_that_cannot_import_torch_is_told(tmp_path: Path) -> None:
     assert "shrinkfx doctor" in ran.stderr
 
 
-def test_nothing_is_captured_without_a_compiler(tmp_path: Path) -> None:
+def test_capture_without_a_compiler_does_not_run_the_script(tmp_path: Path) -> None:
     (tmp_path / "serve.py").write_text("open('ran', 'w')")
     variables = {"CXX": "no-such-compiler", "PYTHONPATH": str(ROOT)}
     ran = shrinkfx(tmp_path, variables, "--capture", sys.executable, "serve.py")

@@ -1,4 +1,4 @@
-"""In which order parts are tried, and what becomes of those that fail."""
+"""The order in which parts are tested, and the rows of parts that fail."""
 
 from __future__ import annotations
 
@@ -43,36 +43,36 @@ def raising(error: Exception) -> Callable[[], list[Row]]:
         ),
     ],
 )
-def test_what_a_probe_raises_is_a_row(
+def test_exception_of_a_probe_makes_a_row(
     error: Exception, detail: str, remedy: str
 ) -> None:
     (row,) = Trial(PART, raising(error)).rows(())
     assert row == Row("engine", Status.BROKEN, detail, "It does not move.", remedy)
 
 
-def test_part_is_not_tried_without_what_it_needs() -> None:
+def test_part_is_not_tested_if_a_needed_part_fails() -> None:
     trial = Trial(PART, raising(AssertionError("tried")), ["fuel", "oil"], [WHEELS])
     engine, wheels = trial.rows({"fuel"})
-    assert engine == Row("engine", Status.NOT_TRIED, "needs oil, see there")
-    assert wheels == Row("wheels", Status.NOT_TRIED, "needs engine, see there")
-    (broken, untold) = trial.rows({"fuel", "oil"})
+    assert engine == Row("engine", Status.NOT_TRIED, "needs oil: see that row")
+    assert wheels == Row("wheels", Status.NOT_TRIED, "needs engine: see that row")
+    (broken, untested) = trial.rows({"fuel", "oil"})
     assert broken.status is Status.BROKEN
-    assert untold == wheels
+    assert untested == wheels
 
 
-def test_rows_of_other_parts_that_a_probe_tells_are_kept() -> None:
-    told = [PART.works("a V8"), WHEELS.broken("one is flat")]
-    assert Trial(PART, lambda: told, others=[WHEELS]).rows(()) == told
+def test_rows_of_other_parts_from_a_probe_are_kept() -> None:
+    rows = [PART.works("a V8"), WHEELS.broken("one is flat")]
+    assert Trial(PART, lambda: rows, others=[WHEELS]).rows(()) == rows
 
 
-def test_essential_parts_make_the_verdict() -> None:
+def test_essential_parts_decide_the_verdict() -> None:
     rows = [Row(name, Status.WORKS) for name in ESSENTIAL]
     assert works([*rows, parts.INTERPRETER.broken("no Triton")])
     assert not works([*rows[1:], parts.AOTI.broken("no")])
     assert not works(rows[1:])
 
 
-def test_torch_and_what_draws_a_page_may_be_missing(
+def test_torch_and_the_modules_of_a_report_may_be_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(probes, "find_spec", lambda _: None)
@@ -82,7 +82,7 @@ def test_torch_and_what_draws_a_page_may_be_missing(
     assert page.detail == "not installed: igraph, jinja2"
 
 
-def test_tlparse_that_is_not_there_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_tlparse_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "find_tlparse", lambda: None)
     (row,) = probes.tlparse()
     assert row.status is Status.MISSING
@@ -90,7 +90,7 @@ def test_tlparse_that_is_not_there_is_missing(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.processes
-def test_tool_that_does_not_end_is_killed_with_what_it_started(
+def test_tool_that_does_not_end_is_killed_with_its_descendants(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     marked: Callable[[], list[int]],
@@ -103,5 +103,5 @@ def test_tool_that_does_not_end_is_killed_with_what_it_started(
     monkeypatch.setattr(probes, "TOOL_S", 0.5)
     (row,) = Trial(parts.TLPARSE, probes.tlparse).rows(())
     assert row.status is Status.BROKEN
-    assert row.detail == "it did not end in 0.5 s"
+    assert row.detail == "it did not end within 0.5 s"
     assert survivors() == []

@@ -1,4 +1,4 @@
-"""``shrinkfx doctor`` where PyTorch works: each part is really tried."""
+"""``shrinkfx doctor`` with a working PyTorch: each part is tested for real."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORK = (
 
 @pytest.mark.aoti
 @pytest.mark.every_run
-def test_environment_of_the_tests_works(tmp_path: Path) -> None:
+def test_environment_of_the_test_suite_works(tmp_path: Path) -> None:
     ran = shrinkfx(tmp_path, {"PYTHONPATH": str(ROOT)}, "doctor", "--json")
     rows = {row["part"]: row for row in json.loads(ran.stdout)["rows"]}
     broken = {part: rows[part] for part in WORK if rows[part]["status"] != "works"}
@@ -29,5 +29,5 @@ def test_environment_of_the_tests_works(tmp_path: Path) -> None:
     assert rows["fast build"]["status"] == "works", rows["fast build"]["detail"]
     assert rows["guard pages"]["status"] == "works", rows["guard pages"]["detail"]
     for row in rows.values():
-        untold = row["status"] in ("missing", "broken") and not row["remedy"]
-        assert not untold, row
+        lacks_remedy = row["status"] in ("missing", "broken") and not row["remedy"]
+        assert not lacks_remedy, row

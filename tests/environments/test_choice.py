@@ -1,4 +1,4 @@
-"""Which versions are chosen, what the user is asked, and what is refused."""
+"""The choice of versions, the request for consent, and refused versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _this_version(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Consent:
-    """Answers the question, and keeps it."""
+    """Answer each request for consent, and record it."""
 
     def __init__(self, *, agrees: bool = True) -> None:
         self.agrees = agrees
@@ -50,30 +50,31 @@ def visited(chosen: Choice, fails: Callable[[str], bool | None]) -> list[str]:
     return found
 
 
-def test_question_names_what_is_missing_and_what_that_takes() -> None:
+def test_request_lists_missing_versions_and_their_sizes() -> None:
     consent = Consent()
     chosen = choose("2.15.0, 2.13.0,2.14.1", "", consent, ignore)
     assert visited(chosen, lambda _: True) == ["2.13.0", "2.14.1", "2.15.0"]
     assert (chosen.released, chosen.here) == (tuple(VERSIONS), HERE)
     (words,) = consent.questions
     assert words.startswith(
-        f"pip is to install torch 2.13.0, 2.15.0 into {folders.home()}"
+        "shrinkfx needs to install torch 2.13.0, 2.15.0 with pip into "
+        f"{folders.home()}: "
     )
-    assert "6.1 GB to download and about 11.4 GB of disk" in words
-    assert "pip does not tell sizes: these are typical of builds with CUDA" in words
+    assert "6.1 GB to download and about 11.4 GB on disk" in words
+    assert "pip does not report sizes: these are typical of builds with CUDA" in words
     assert words.endswith("GB are free")
 
 
-def test_question_has_the_sizes_that_the_index_tells(
+def test_request_has_the_sizes_of_the_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Pip, "download_bytes", lambda self, version: 200_000_000)
     consent = Consent()
     choose("2.13.0", "", consent, ignore)
-    assert "0.2 GB to download and about 1.0 GB of disk; " in consent.questions[0]
+    assert "0.2 GB to download and about 1.0 GB on disk; " in consent.questions[0]
 
 
-def test_nothing_is_asked_where_nothing_is_missing(
+def test_no_request_if_no_version_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     consent, told = Consent(), list[Event]()
@@ -88,15 +89,17 @@ def test_nothing_is_asked_where_nothing_is_missing(
     assert (offline.python("2.13.0"), offline.released) == (python, None)
 
 
-def test_bisection_is_among_versions_up_to_this_one() -> None:
+def test_bisection_ends_at_the_version_of_this_interpreter() -> None:
     consent = Consent()
     chosen = choose("bisect", "", consent, ignore)
     assert chosen.versions == ("2.6.0", "2.13.0", "2.14.0", HERE)
     assert visited(chosen, lambda v: v != "2.6.0")[0] == HERE
     (words,) = consent.questions
-    assert "to install torch about 2 of 3 versions into" in words
+    assert "to install about 2 of 3 versions of torch with pip into" in words
     choose("bisect", "2.13.0", consent, ignore)  # two boundaries, if it passes here
-    assert "to install torch 2.6.0, 2.13.0, 2.14.0 into" in consent.questions[1]
+    assert (
+        "to install torch 2.6.0, 2.13.0, 2.14.0 with pip into" in consent.questions[1]
+    )
 
 
 def test_nothing_is_installed_without_consent() -> None:
@@ -112,25 +115,26 @@ def test_nothing_is_installed_without_consent() -> None:
     [
         (
             "2.14.3",
-            "--torch 2.14.3: no such version from 2.6.0 on; near it are 2.14.1, 2.14.0",
+            "--torch 2.14.3: there is no such version from 2.6.0 on. Similar versions: "
+            "2.14.1, 2.14.0",
         ),
-        ("2.5.1", "2.5.1: no such version from 2.6.0 on; near it are"),
-        ("2.8.0", "no wheel for Python 3.*, but for 3.9: make an environment"),
+        ("2.5.1", "2.5.1: there is no such version from 2.6.0 on. Similar versions: "),
+        ("2.8.0", "no wheel for Python 3.*, only for 3.9. Make an environment"),
         (
             "latest",
-            "--torch latest: versions are separated by commas: 2.13.0,2.14.1; or",
+            "--torch latest: give versions separated by commas, such as 2.13.0,2.14.1,",
         ),
-        ("2.13.0,", "versions are separated by commas"),
-        ("2.13.0 -r x", "versions are separated by commas"),
-        ("../2.13.0", "versions are separated by commas"),
+        ("2.13.0,", "give versions separated by commas"),
+        ("2.13.0 -r x", "give versions separated by commas"),
+        ("../2.13.0", "give versions separated by commas"),
     ],
 )
-def test_versions_that_cannot_be_run_are_refused(asked: str, said: str) -> None:
+def test_unusable_versions_are_refused(asked: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         choose(asked, "", Consent(), ignore)
 
 
-def test_disk_with_too_little_space_is_told_before_anything_is_installed(
+def test_too_little_disk_space_is_an_error_before_the_installation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(folders, "free_bytes", lambda: 8_600_000_000)
@@ -139,17 +143,19 @@ def test_disk_with_too_little_space_is_told_before_anything_is_installed(
         InstallError, match=r"8\.6 GB are free; nothing was changed"
     ) as e:
         choose("2.13.0", "", consent, ignore)
-    assert "3.0 GB to download and about 5.7 GB of disk" in str(e.value)
+    assert "3.0 GB to download and about 5.7 GB on disk" in str(e.value)
     assert "set XDG_CACHE_HOME to a folder on another disk" in str(e.value)
     assert consent.questions == []
     monkeypatch.setattr(folders, "free_bytes", lambda: 8_800_000_000)
     choose("2.13.0", "", consent, ignore)
 
 
-def test_index_that_cannot_be_read_is_told_where_it_is_needed(
+def test_unreadable_index_is_an_error_if_it_is_needed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
     for asked in ("bisect", "2.13.0"):
-        with pytest.raises(InstallError, match=r"the index: pip says: .*torch"):
+        with pytest.raises(
+            InstallError, match=r"the package index: pip failed: .*torch"
+        ):
             choose(asked, "", Consent(), ignore)

@@ -1,4 +1,4 @@
-"""An environment is there as a whole or not at all, and one process makes it."""
+"""An environment is complete or absent, and only one process makes it."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Slow(Pip):
 
 folders.make("2.13.0", Slow(), lambda: None)
 """
-"""A process that makes an environment for as long as it lives."""
+"""A process that is still making an environment when the test kills it."""
 
 
 class Broken(Pip):
-    """Ends in the middle of an installation."""
+    """An installer that raises in the middle of an installation."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -57,7 +57,7 @@ class Broken(Pip):
 
 
 def ignore() -> None:
-    """Wait without a word."""
+    """Wait without a message."""
 
 
 def names() -> list[str]:
@@ -84,7 +84,7 @@ def test_interrupted_installation_leaves_nothing(error: BaseException) -> None:
     assert names() == []
 
 
-def test_environment_whose_python_is_gone_is_made_again() -> None:
+def test_environment_without_a_working_python_is_made_again() -> None:
     python = Path(make("2.13.0", Pip(), ignore))
     python.unlink()
     python.symlink_to("/nowhere/python")
@@ -111,17 +111,17 @@ def test_second_process_waits_for_the_first(wait_for: Waiting) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_a_killed_process_leaves_is_removed_at_the_next_start(
+def test_next_start_removes_the_files_of_a_killed_process(
     number: int, wait_for: Waiting, survivors: Survivors
 ) -> None:
-    """Its installer may live on; no other environment is touched."""
+    """The installer may still run; other environments stay unchanged."""
     kept = make("2.14.0", Pip(), ignore)
     root = str(Path(folders.__file__).parents[2])
     command = [sys.executable, "-c", SLOW]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": root}) as process:
         installed = folders._place("2.13.0") / "venv" / "bin" / "python"
         wait_for(installed.exists)
-        remove_unusable()  # it is at work there
+        remove_unusable()  # the process still makes it
         assert installed.exists()
         os.kill(process.pid, number)
     remove_unusable()
@@ -130,7 +130,7 @@ def test_what_a_killed_process_leaves_is_removed_at_the_next_start(
     assert survivors() == []
 
 
-def test_environment_that_nobody_has_used_for_60_days_is_removed() -> None:
+def test_environment_unused_for_60_days_is_removed() -> None:
     for version in ("2.13.0", "2.14.0"):
         make(version, Pip(), ignore)
     for version, days in (("2.13.0", 61), ("2.14.0", 59)):
@@ -139,12 +139,12 @@ def test_environment_that_nobody_has_used_for_60_days_is_removed() -> None:
         os.utime(marker, (before, before))
     remove_unusable()
     assert find("2.13.0") is None
-    assert find("2.14.0")  # which counts as used from now on
+    assert find("2.14.0")  # this marks it as used now
     marker = folders._place("2.14.0") / "complete"
     assert time.time() - marker.stat().st_mtime < DAY_S
 
 
-def test_folder_that_cannot_be_written_to_is_told(
+def test_unwritable_cache_folder_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -1,4 +1,4 @@
-"""What pip and uv are asked, and that nothing of them outlives its end."""
+"""Calls of pip and uv, and the end of their processes."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("index")]
 SLEEPS = (
     "import subprocess, time; subprocess.Popen(['/bin/sleep', '99']); time.sleep(99)"
 )
-"""A command that has started another one."""
+"""A command that starts another one."""
 
 
-def test_uv_is_taken_if_there_is_one(installer_name: str) -> None:
+def test_uv_is_preferred_to_pip(installer_name: str) -> None:
     assert find_installer().name == installer_name
 
 
 @pytest.mark.usefixtures("installer_name")
-def test_versions_are_those_with_a_wheel_for_a_python() -> None:
+def test_only_versions_with_a_wheel_for_the_python_are_listed() -> None:
     installer = find_installer()
     assert installer.versions() == VERSIONS
     assert "2.8.0" in installer.versions("3.9")
 
 
 @pytest.mark.usefixtures("installer_name")
-def test_environment_has_the_version_and_numpy_and_nothing_of_this_one(
+def test_environment_has_torch_and_numpy_but_no_package_of_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.path.dirname(os.__file__))
@@ -53,21 +53,21 @@ def test_environment_has_the_version_and_numpy_and_nothing_of_this_one(
 
 
 @pytest.mark.usefixtures("installer_name")
-def test_version_that_cannot_be_installed_is_told_in_the_installers_words(
+def test_failed_installation_reports_the_message_of_the_installer(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(
-        InstallError, match=r"torch 2\.13\.7: (pip|uv) says: .*"
-    ) as told:
+        InstallError, match=r"torch 2\.13\.7: (pip|uv) failed: .*"
+    ) as caught:
         find_installer().install("2.13.7", tmp_path / "venv")
-    assert "nothing was changed" in str(told.value)
-    assert "torch==2.13.7" in told.value.reason
+    assert "nothing was changed" in str(caught.value)
+    assert "torch==2.13.7" in caught.value.reason
 
 
 def test_sizes_are_those_of_the_index(
     installer_name: str, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pip has none: it would download the wheels to find out."""
+    """pip reports none, because it would have to download the wheels."""
     installer = find_installer()
     assert installer.download_bytes("2.13.0") is None
     names = ("torch-2.13.0", "numpy-80.0.0", "setuptools-80.0.0")
@@ -80,33 +80,33 @@ def test_sizes_are_those_of_the_index(
     assert known == (expected if installer_name == "uv" else None)
 
 
-def test_index_that_cannot_be_reached_is_an_error_and_no_empty_list(
+def test_unreachable_index_is_an_error_and_not_an_empty_list(
     installer_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS", "UV_CONFIG_FILE"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("UV_NO_CONFIG", "1")
-    nowhere = "http://127.0.0.1:9/simple"  # the port of a service that nobody runs
+    nowhere = "http://127.0.0.1:9/simple"  # no server listens at this port
     monkeypatch.setenv("PIP_INDEX_URL", nowhere)
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("UV_DEFAULT_INDEX", nowhere)
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(
-        InstallError, match=f"the index: {installer_name} says: "
-    ) as told:
+        InstallError, match=f"the package index: {installer_name} failed: "
+    ) as caught:
         find_installer().versions()
-    assert "nothing was changed\ncheck the network" in str(told.value)
+    assert "nothing was changed\ncheck the network" in str(caught.value)
 
 
 @pytest.mark.usefixtures("no_installer")
-def test_without_pip_and_uv_the_error_says_how_to_get_one() -> None:
+def test_error_without_pip_and_uv_gives_advice() -> None:
     with pytest.raises(
-        InstallError, match="install uv, or pip with: python -m ensurepip"
+        InstallError, match="install uv, or install pip with: python -m ensurepip"
     ):
         find_installer()
 
 
-def test_command_that_takes_too_long_ends_with_what_it_started(
+def test_timeout_kills_a_command_and_its_descendants(
     survivors: Callable[[], list[str]],
 ) -> None:
     with pytest.raises(InstallError, match=r"did not end within 1 s"):
@@ -114,7 +114,7 @@ def test_command_that_takes_too_long_ends_with_what_it_started(
     assert survivors() == []
 
 
-def test_ctrl_c_ends_a_command_with_what_it_started(
+def test_ctrl_c_kills_a_command_and_its_descendants(
     survivors: Callable[[], list[str]],
     marked: Callable[[], list[int]],
     wait_for: Callable[[Callable[[], object]], None],
@@ -133,7 +133,7 @@ def test_ctrl_c_ends_a_command_with_what_it_started(
     assert survivors() == []
 
 
-def test_pip_before_json_is_read_as_text() -> None:
+def test_output_of_pip_without_json_is_parsed() -> None:
     text = "torch (2.15.0)\nAvailable versions: 2.15.0, 2.13.0+cpu\n  LATEST: 2.15.0\n"
     assert installers._read_versions(text) == ["2.15.0", "2.13.0+cpu"]
     assert installers._read_versions('{"versions": ["2.15.0"]}') == ["2.15.0"]

@@ -1,4 +1,4 @@
-"""The order of versions, the bisection, and the sentence that sums up verdicts."""
+"""The order of versions, the bisection, and the sentence that summarizes verdicts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shrinkfx.environments.versions import bisect, most_runs, order, summarize
 RELEASED = [f"2.{minor}.0" for minor in range(6, 16)]
 
 
-def test_examples_give_what_they_show() -> None:
+def test_examples_in_docstrings_are_right() -> None:
     assert doctest.testmod(versions).failed == 0
     assert doctest.testmod(versions).attempted > 3
 
@@ -33,7 +33,7 @@ def test_versions_are_ordered_as_they_were_released(older: str, newer: str) -> N
 
 
 class Repro:
-    """Fails from one version on up to another, and tells nothing on some."""
+    """Fails on some versions, and has no verdict on others."""
 
     def __init__(self, failing: Sequence[str], unknown: Sequence[str] = ()) -> None:
         self.failing, self.unknown = failing, unknown
@@ -55,7 +55,7 @@ def test_bisection_finds_the_first_version_that_fails() -> None:
     assert repro.runs == 5  # this interpreter's, and four of nine
 
 
-def test_bisection_says_so_where_the_oldest_version_fails() -> None:
+def test_bisection_reports_that_the_oldest_version_fails() -> None:
     repro = Repro(RELEASED)
     bisect(RELEASED, repro)
     assert repro.verdicts["2.6.0"] is True
@@ -63,7 +63,7 @@ def test_bisection_says_so_where_the_oldest_version_fails() -> None:
     assert said == "fails on all tested versions: 2.6.0, 2.7.0, 2.8.0, 2.10.0, 2.15.0"
 
 
-def test_bisection_begins_where_the_failure_was_seen_if_it_passes_today() -> None:
+def test_bisection_starts_at_the_version_of_the_failure_if_the_newest_passes() -> None:
     repro = Repro(RELEASED[3:8])
     bisect(RELEASED, repro, seen_on="2.10.0")
     failing = {version for version, fails in repro.verdicts.items() if fails}
@@ -71,7 +71,7 @@ def test_bisection_begins_where_the_failure_was_seen_if_it_passes_today() -> Non
     assert (repro.verdicts["2.8.0"], repro.verdicts["2.14.0"]) == (False, False)
 
 
-def test_bisection_of_what_is_not_seen_to_fail_runs_no_further_version() -> None:
+def test_bisection_without_a_failing_version_runs_no_further_version() -> None:
     repro = Repro([])
     bisect(RELEASED, repro, seen_on="2.10.0")
     assert [*repro.verdicts] == ["2.15.0", "2.10.0"]
@@ -83,7 +83,7 @@ def test_bisection_of_what_is_not_seen_to_fail_runs_no_further_version() -> None
     first=st.integers(0, len(RELEASED) - 1),
     unknown=st.sets(st.sampled_from(RELEASED[:-1])),
 )
-def test_bisection_encloses_the_boundary_whatever_it_skips(
+def test_bisection_encloses_the_boundary_with_any_skips(
     first: int, unknown: set[str]
 ) -> None:
     repro = Repro(RELEASED[first:], sorted(unknown))
@@ -97,7 +97,9 @@ def test_bisection_encloses_the_boundary_whatever_it_skips(
 
 
 @given(data=st.data())
-def test_bisection_without_skips_halves_what_is_left(data: st.DataObject) -> None:
+def test_bisection_without_skips_halves_the_remaining_versions(
+    data: st.DataObject,
+) -> None:
     first, last = sorted(data.draw(st.tuples(*[st.integers(0, 10)] * 2)))
     seen_on = data.draw(st.sampled_from(["", "2.0.0", *RELEASED]))
     repro = Repro(RELEASED[first:last])
@@ -132,12 +134,12 @@ def test_bisection_without_skips_halves_what_is_left(data: st.DataObject) -> Non
         ),
     ],
 )
-def test_sentence_claims_no_more_than_was_tested(
+def test_sentence_claims_only_tested_versions(
     verdicts: dict[str, bool | None], said: str
 ) -> None:
     assert summarize(verdicts, RELEASED) == said
 
 
-def test_sentence_does_not_claim_a_boundary_where_releases_are_not_known() -> None:
+def test_sentence_claims_no_boundary_if_releases_are_unknown() -> None:
     said = summarize({"2.13.0": False, "2.14.0": True})
     assert said == "first tested version that fails: 2.14.0; last that passes: 2.13.0"

@@ -260,8 +260,8 @@ def test_suspects_of_one_weight_have_one_rank() -> None:
     assert [each["node"] for each in told] == ["add_0", "add_1", "add_2", "add_3"]
 
 
-def test_untested_torch_is_a_warning_of_the_summary_and_no_other_cause() -> None:
+def test_warning_about_an_untested_torch_is_only_in_the_summary() -> None:
     newer = replace(RECORD, versions={"torch": "2.99.0"})
     before, after = summarise(RECORD)["warnings"], summarise(newer)["warnings"]
     assert after == [*before, why_untested("2.99.0")]
-    assert newer.warnings == RECORD.warnings  # a repro and an issue do not name it
+    assert newer.warnings == RECORD.warnings  # neither the repro nor the issue has it

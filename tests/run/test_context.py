@@ -54,7 +54,7 @@ OPTIONS = Options(model=Path("m.pt2"))
 
 
 @pytest.mark.parametrize("version", ["2.99.0.dev20270101+cpu", "2.13.0"])
-def test_run_with_a_torch_that_nobody_has_tried_says_so_once(
+def test_run_with_an_untested_torch_warns_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     class Newer:

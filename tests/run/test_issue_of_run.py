@@ -228,8 +228,8 @@ def test_nothing_is_collected_for_a_command_and_what_raises_is_told(out: Path) -
     assert "torch.utils.collect_env" in notes(told)
 
 
-def run_over(out: Path) -> None:
-    """Leave the folder of a run with an issue."""
+def finish_run(out: Path) -> None:
+    """Write the folder of a finished run with an issue."""
     options = Options(out / "m.pt2", title="relu raises")
     with closing(Journal(out / JOURNAL)) as journal:
         journal.note("run", described(options))
@@ -239,8 +239,8 @@ def run_over(out: Path) -> None:
         assert write_issue(context, record, Explanation(), versions)
 
 
-def test_issue_says_on_which_versions_the_repro_was_run(out: Path) -> None:
-    run_over(out)
+def test_issue_has_the_verdicts_by_version(out: Path) -> None:
+    finish_run(out)
     told: list[Event] = []
     assert "other versions of PyTorch than 2.13.0" in (out / "ISSUE.md").read_text()
     repro = out / "repro.py"
@@ -269,10 +269,10 @@ def test_issue_says_on_which_versions_the_repro_was_run(out: Path) -> None:
         ("other.py", {"2.13.0": True, "2.14.0": True}),
     ],
 )
-def test_issue_stays_as_it_is_where_no_other_version_tells_anything(
+def test_issue_is_unchanged_without_a_verdict_of_another_version(
     out: Path, name: str, verdicts: dict[str, bool | None]
 ) -> None:
-    run_over(out)
+    finish_run(out)
     before = (out / "ISSUE.md").read_text()
     add_versions(out / name, verdicts, lambda _: None)
     assert (out / "ISSUE.md").read_text() == before
@@ -283,8 +283,8 @@ def test_versions_of_a_repro_without_a_run_are_not_recorded(out: Path) -> None:
     assert [path.name for path in out.iterdir()] == ["repro.py"]
 
 
-def test_versions_are_told_though_another_process_is_at_work(out: Path) -> None:
-    run_over(out)
+def test_failure_to_add_versions_is_a_note(out: Path) -> None:
+    finish_run(out)
     told: list[Event] = []
     with ThreadPoolExecutor(1) as others, taken(out):
         verdicts = {"2.13.0": True, "2.14.0": True}

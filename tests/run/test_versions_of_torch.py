@@ -35,7 +35,7 @@ ALONE = "# Verified on Triton's interpreter only, with kernels for sm_90 and no 
 
 
 class Answering(io.StringIO):
-    """A terminal at which somebody types."""
+    """A terminal at which a user types an answer."""
 
     def isatty(self) -> bool:
         return True
@@ -43,7 +43,7 @@ class Answering(io.StringIO):
 
 @pytest.fixture(name="repro")
 def _repro(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write a repro, and an index whose packages named torch have versions only."""
+    """Write a repro, and an index of packages named torch that have only a version."""
     index = tmp_path / "index"
     index.mkdir()
     write_torch(index, "2.7.0", "2.8.0", *VERSIONS)
@@ -61,14 +61,12 @@ def verify(*words: object) -> int:
 
 @pytest.mark.torch
 @pytest.mark.processes
-def test_versions_are_told_in_order_and_in_a_sentence(
+def test_result_is_a_table_in_order_and_a_sentence(
     repro: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert verify(repro, "--torch", "2.8.0,2.7.0,2.6.0", "--yes") == 0
     said = capsys.readouterr()
-    assert "pip is to install torch 2.6.0, 2.7.0, 2.8.0 into" in said.err.replace(
-        "uv is", "pip is"
-    )
+    assert "needs to install torch 2.6.0, 2.7.0, 2.8.0 with " in said.err
     rows = said.out.partition("across versions:\n")[2].splitlines()
     own = [row for row in rows if row.endswith(": fails (this interpreter)")]
     assert len(own) == 1
@@ -86,7 +84,7 @@ def test_versions_are_told_in_order_and_in_a_sentence(
 
 @pytest.mark.torch
 @pytest.mark.processes
-def test_bisection_installs_few_versions_and_skips_what_tells_nothing(
+def test_bisection_installs_few_versions_and_skips_those_without_a_verdict(
     repro: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert verify(repro, "--torch", "bisect", "--yes", "--json") == 0
@@ -121,7 +119,7 @@ def test_nothing_is_installed_unless_the_user_agrees(
     assert verify(repro, "--torch", "2.6.0") == 2
     told = capsys.readouterr().err
     assert told.endswith(said)
-    assert "to install torch 2.6.0 into" in told
+    assert "to install torch 2.6.0 with " in told
     assert ("install? [y/N]" in told) is (answer is not None)
     assert not folders.home().exists()
 
@@ -130,13 +128,13 @@ def test_nothing_is_installed_unless_the_user_agrees(
     ("words", "said"),
     [
         (["--torch", "2.6.0"], "which repro? give its path: shrinkfx verify repro.py"),
-        (["{}", "--torch", "new"], "--torch new: versions are separated by commas"),
+        (["{}", "--torch", "new"], "--torch new: give versions separated by commas"),
         (["{}", "--torch", ""], "--torch is given nothing"),
-        (["{}", "--yes"], "--yes is for what --torch installs: add --torch"),
+        (["{}", "--yes"], "--yes needs --torch: add --torch"),
         (["{}x", "--torch", "2.6.0"], "no such file"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_once(
+def test_contradictory_options_are_refused_at_once(
     repro: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     given = [word.replace("{}", str(repro)) for word in words]
@@ -148,11 +146,11 @@ def test_what_makes_no_sense_is_refused_at_once(
     assert said in capsys.readouterr().err
 
 
-def test_versions_are_for_a_repro_that_runs_by_itself(
+def test_torch_option_needs_a_repro_that_runs_without_shrinkfx(
     repro: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["model.pt2", "--torch", "2.6.0"]) == 2
-    said = "--torch is for a repro.py: shrinkfx verify repro.py"
+    said = "--torch works only with a repro: use shrinkfx verify repro.py"
     assert said in capsys.readouterr().err
     repro.write_text(SCRIPT.replace("#\n", f"#\n{ALONE}", 1))
     assert verify(repro, "--torch", "2.6.0") == 2
@@ -160,14 +158,14 @@ def test_versions_are_for_a_repro_that_runs_by_itself(
 
 
 @pytest.mark.usefixtures("no_installer")
-def test_without_an_installer_nothing_is_begun(
+def test_error_without_an_installer(
     repro: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert verify(repro, "--torch", "2.6.0") == 2
-    assert "install uv, or pip with" in capsys.readouterr().err
+    assert "install uv, or install pip with" in capsys.readouterr().err
 
 
-def test_verdicts_are_named_by_release_unless_builds_of_it_differ() -> None:
+def test_verdicts_are_by_release_or_by_build_if_a_release_has_several() -> None:
     runs = [
         Elsewhere("/c", "2.14.0+cpu", "", False),
         Elsewhere("/b", "2.13.0+cu130", "", True),
@@ -183,6 +181,6 @@ def test_verdicts_are_named_by_release_unless_builds_of_it_differ() -> None:
     assert [run.python for run in table.runs] == ["/b", "/a", "/c", "/none"]
 
 
-def test_only_the_first_line_of_what_was_seen_stands_in_a_row() -> None:
+def test_row_has_only_the_first_line_of_a_message() -> None:
     run = Elsewhere("/py", "2.6.0", "exception in run: torn\n\nand more", True)
     assert str(run) == "torch 2.6.0: fails: exception in run: torn"

@@ -1,4 +1,4 @@
-"""Environments that do not work, for processes that tests start."""
+"""Broken environments for the processes that tests start."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _STUB = "get_num_threads = lambda: 1\nset_num_threads = lambda n: None\n"
 RAISES = "raise OSError('libtorch_cpu.so: cannot open shared object file')\n"
 OLD = f"__version__ = '2.5.0'\n{_STUB}"
 BARE = f"__version__ = '2.99.0.dev1'\n{_STUB}"
-"""Newer than all tested versions, and without most of what there is in PyTorch."""
+"""Newer than all tested versions, and without most names of PyTorch."""
 DIES = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
 HANGS = "import time\nopen('hangs', 'w').close()\ntime.sleep(600)\n"
 
 
 def with_torch(folder: Path, text: str) -> dict[str, str]:
-    """Make an environment that imports a text as torch."""
+    """Write a package named torch; return the variables that select it."""
     package = folder / "hides" / "torch"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(text)

@@ -1,4 +1,4 @@
-"""The cases of ``repros/``, and what is expected of each with this PyTorch."""
+"""The cases of ``repros/``, and their expected failures with this PyTorch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CASES = sorted(path.parent for path in (ROOT / "repros").glob("*/expected.toml")
 
 
 def expected_here(case: Path) -> dict[str, Any]:
-    """Read it, and skip the test where the case does not fail with this PyTorch."""
+    """Read the failure; skip the test if the case does not fail with this PyTorch."""
     expected, here = read_expected(case), importlib.metadata.version("torch")
     if not fails_with(expected, here):
         pytest.skip(f"{case.name} fails with torch {expected['torch']}: this is {here}")

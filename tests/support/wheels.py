@@ -1,4 +1,4 @@
-"""Wheels of a few lines, and a folder of them that pip and uv take for an index."""
+"""Small wheels, and a folder of them that serves pip and uv as an index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 ANY = "py3-none-any"
 
 VERSIONS = ["2.6.0", "2.13.0", "2.14.0", "2.14.1", "2.15.0"]
-"""Of packages named torch, in tests of environments."""
+"""Versions of packages named torch, in tests of environments."""
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n"
 _METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -33,8 +33,8 @@ def write_wheel(
     """Write a wheel with one module.
 
     Args:
-        text: of the module.
-        tag: for which Pythons and platforms it is.
+        text: the text of the module.
+        tag: the Pythons and platforms of the wheel.
     """
     about = f"{name}-{version}.dist-info"
     files = {
@@ -51,19 +51,19 @@ def write_wheel(
 
 
 def write_torch(folder: Path, *versions: str, tag: str = ANY) -> None:
-    """Write wheels of packages named torch that know their versions and no more."""
+    """Write wheels of packages named torch that have only a version."""
     for version in versions:
         write_wheel(folder, "torch", version, f"__version__ = {version!r}\n", tag)
 
 
 def write_others(folder: Path) -> None:
-    """Write wheels of what an environment has besides torch."""
+    """Write wheels of the other packages of an environment."""
     for name in ("numpy", "setuptools"):
         write_wheel(folder, name, "80.0.0", "")
 
 
 def use_index(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Have pip and uv find packages in a folder, and nowhere else."""
+    """Make pip and uv find packages in this folder only."""
     settings = folder.parent / "uv.toml"
     settings.write_text(f'no-index = true\nfind-links = ["{folder}"]\n')
     for name, value in {
@@ -82,7 +82,7 @@ def use_index(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Serve wheels, and lists of them as PyPI writes these for programs."""
+    """Serve wheels, and lists of them in the JSON format of PyPI."""
 
     def do_GET(self) -> None:
         if not self.path.startswith("/simple/"):
@@ -119,7 +119,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def uv() -> str | None:
-    """Find uv on PATH, or beside the interpreter that runs the tests."""
+    """Find uv on PATH, or in the folder of the interpreter that runs the tests."""
     beside = Path(sys.executable).with_name("uv")
     return shutil.which("uv") or (str(beside) if beside.exists() else None)
 
@@ -127,7 +127,7 @@ def uv() -> str | None:
 def on_path(
     monkeypatch: pytest.MonkeyPatch, folder: Path, programs: Iterable[str]
 ) -> None:
-    """Have PATH name a folder with links to some programs, and nothing else."""
+    """Make PATH a folder that has only links to these programs."""
     folder.mkdir()
     for program in programs:
         (folder / Path(program).name).symlink_to(program)
@@ -136,7 +136,7 @@ def on_path(
 
 @pytest.fixture(name="index")
 def _index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Offer packages named torch, one of which is for Python 3.9 alone."""
+    """Make an index of packages named torch; one is for Python 3.9 only."""
     folder = tmp_path / "index"
     folder.mkdir()
     write_torch(folder, "2.5.1", *VERSIONS)
@@ -166,7 +166,7 @@ def _no_installer(pip_alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def _installer_name(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """Have one of both be the only one that is found."""
+    """Make pip or uv the only installer."""
     name: str = request.param
     path = uv()
     if name == "uv" and path is None:

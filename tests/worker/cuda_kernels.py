@@ -153,7 +153,7 @@ SUMS = [12.0] * 5 + [0.0] * 3
 
 
 def _side_by_side() -> tuple[torch.Tensor, torch.Tensor]:
-    """Make two tensors, one behind the other in memory: an overrun of x hits y."""
+    """Make two tensors that are adjacent in memory: an overrun of x hits y."""
     memory = mmap.mmap(-1, mmap.PAGESIZE)
     x = torch.frombuffer(memory, dtype=torch.float32, count=60).view(5, 12).fill_(1.0)
     y = torch.frombuffer(memory, dtype=torch.float32, count=60, offset=4 * 60)

@@ -335,7 +335,7 @@ def rounded(x: Tensor) -> Tensor:
 
 @rounded.register_fake
 def _(x: Tensor) -> Tensor:
-    return torch.empty_like(x)  # not of half the precision
+    return torch.empty_like(x)  # the fake kernel has another dtype
 
 
 @torch.library.custom_op("planted_cuda::shifted", mutates_args=())

@@ -1,4 +1,4 @@
-"""What a worker tells of its environment, and what it refuses to start without."""
+"""A worker's inspection of its environment, and parts that it needs to start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_sample_has_two_operators(tmp_path: Path) -> None:
     assert program.example_inputs is not None
 
 
-def test_each_part_is_told_once_and_gpus_as_torch_has_them() -> None:
+def test_each_part_has_one_row_and_the_gpu_row_agrees_with_torch() -> None:
     found = rows()
     names = [f"names: {feature.name}" for feature in FEATURES]
     assert [*found] == ["Triton", "ptxas", "GPU", "compute-sanitizer", *names]
@@ -45,7 +45,9 @@ def test_each_part_is_told_once_and_gpus_as_torch_has_them() -> None:
         assert bool(row.cost and row.remedy) is not row.works
 
 
-def test_feature_without_its_names_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feature_with_a_missing_name_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     feature = Feature("engine", {"gone": "torch:gone_now"}, without="it does not move")
     monkeypatch.setattr(environment, "FEATURES", (feature,))
     row = rows()["names: engine"]
@@ -55,11 +57,13 @@ def test_feature_without_its_names_is_missing(monkeypatch: pytest.MonkeyPatch) -
     assert row.remedy == f"Install torch {RANGE}."
 
 
-def test_triton_that_is_not_there_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_triton_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     found = rows()
     assert found["Triton"].status is Status.MISSING
-    assert found["ptxas"] == Row("ptxas", Status.NOT_TRIED, "needs Triton, see there")
+    assert found["ptxas"] == Row(
+        "ptxas", Status.NOT_TRIED, "needs Triton: see that row"
+    )
     with pytest.raises(LoadError, match="Triton: CUDA programs need it, and it cannot"):
         require_triton()
 
@@ -70,7 +74,7 @@ class _NoPtxas:
         raise RuntimeError("Cannot find ptxas")
 
 
-def test_ptxas_that_is_not_found_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_ptxas_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     triton = ModuleType("triton")
     triton.__dict__.update(
         __version__="3.9.9", knobs=SimpleNamespace(nvidia=_NoPtxas())
@@ -85,7 +89,7 @@ def test_ptxas_that_is_not_found_is_missing(monkeypatch: pytest.MonkeyPatch) -> 
         require_triton()
 
 
-def test_triton_that_does_not_tell_its_assembler_is_no_reason_to_refuse(
+def test_triton_that_does_not_report_its_ptxas_is_accepted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     triton = ModuleType("triton")
@@ -95,7 +99,7 @@ def test_triton_that_does_not_tell_its_assembler_is_no_reason_to_refuse(
     assert rows()["ptxas"].works
 
 
-def test_failure_of_code_generation_is_not_put_down_to_the_file(
+def test_failure_of_code_generation_does_not_blame_the_file(
     tmp_path: Path,
 ) -> None:
     model, planted = tmp_path / "model.pt2", tmp_path / "planted.py"

@@ -35,7 +35,7 @@ def test_size_computed_from_a_symbol_that_no_input_has(tmp_path: Path) -> None:
     assert is_dynamic(program)
 
 
-def test_symbol_that_no_size_is_alone_has_its_value_again(tmp_path: Path) -> None:
+def test_symbol_that_occurs_only_in_expressions_gets_its_value(tmp_path: Path) -> None:
     exported = torch.export.export(
         torch.nn.Tanh(), (torch.randn(19),), dynamic_shapes=({0: 3 * Dim("t") + 1},)
     )

@@ -154,15 +154,15 @@ def test_lying_operator_leads_the_next_kernel_astray(ask: Ask) -> None:
     assert classified(seen["message"], "run").kind is Kind.IMA
 
 
-def test_operator_of_another_dtype_is_found_where_that_ends(ask: Ask) -> None:
-    """A kernel reads what it was compiled for, float32, and not what is there."""
+def test_operator_with_a_wrong_dtype_is_an_out_of_bounds_access(ask: Ask) -> None:
+    """The kernel reads float32, for which it was compiled, from a tensor of float16."""
     loaded = ask("lying_dtype")["findings"][0]
     assert (loaded["fault"], loaded["item_bytes"]) == ("load", 4)
     assert loaded["role"] == "result of planted_cuda.rounded.default"
     assert (loaded["offset"], loaded["elements"]) == (528, 528)
 
 
-def test_operator_of_another_dtype_breaks_its_contract(ask: Ask) -> None:
+def test_operator_with_a_wrong_dtype_breaks_its_contract(ask: Ask) -> None:
     seen = ask("lying_dtype", "contract")
     if "assert_tensor_metadata" not in seen["wrapper"]:
         pytest.skip("Inductor checks dtypes since torch 2.14")
@@ -396,7 +396,7 @@ def test_kernels_launched_by_hand(ask: Ask, name: str, faults: list[str]) -> Non
 )
 def test_block_pointers_are_followed(ask: Ask, name: str, faults: list[str]) -> None:
     answer = ask("kernel", name, "-")
-    if answer["unseen"]:  # Triton has none since 3.9
+    if answer["unseen"]:  # Triton 3.9 has removed them
         (unseen,) = answer["unseen"]
         assert "Block pointers have been removed" in unseen
         pytest.skip(unseen)
@@ -404,10 +404,10 @@ def test_block_pointers_are_followed(ask: Ask, name: str, faults: list[str]) -> 
 
 
 @pytest.mark.parametrize("name", ["too_long", "of_host_too_long"])
-def test_descriptor_of_more_than_its_tensor_is_seen_beside_another(
+def test_overrun_of_a_descriptor_into_the_next_tensor_is_detected(
     ask: Ask, name: str
 ) -> None:
-    """The overrun stays inside of the next tensor, which another argument is."""
+    """The overrun stays inside the next tensor, which is another argument."""
     loaded = ask("kernel", f"descriptor_{name}", "-")["findings"][0]
     assert (loaded["offset"], loaded["elements"], loaded["lanes"]) == (60, 60, 12)
 

@@ -1,6 +1,6 @@
-"""A PyTorch to come: each private name is gone in turn, and a run copes with it.
+"""Simulate a future PyTorch: hide each private name in turn, and run shrinkfx.
 
-It ends with a verified repro, or with one error that names what is gone.
+The run ends with a verified repro, or with one error that has the name.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ EVERY_RUN = {
     "torch._inductor.debug.reset_provenance_globals",
     "torch._inductor.graph.is_same_tensor",
 }
-"""What `make test` hides; `pytest -m "" tests/worker/test_moved_names.py` hides all."""
+"""The names that `make test` hides; with `pytest -m ""` this module hides all."""
 
 pytestmark = pytest.mark.aoti
 
 
 def places(feature: Feature) -> list[str]:
-    """Name what a feature uses as PyTorch does, each name and attribute."""
+    """List the full names in PyTorch of the names and attributes of a feature."""
     found = [place.replace(":", ".") for place in feature.names.values()]
     for attribute in feature.attributes:
         first, _, rest = attribute.partition(".")
@@ -91,7 +91,7 @@ def reduce(
 
 
 @pytest.mark.parametrize("name", hidden(*NEEDED))
-def test_a_name_that_is_needed_is_one_error(
+def test_missing_name_of_a_required_feature_is_one_error(
     name: str, programs: dict[str, Path], tmp_path: Path
 ) -> None:
     code, said, _ = reduce(programs[CPU], CPU, name, tmp_path)
@@ -102,7 +102,7 @@ def test_a_name_that_is_needed_is_one_error(
 
 
 @pytest.mark.parametrize("name", hidden(*OPTIONAL))
-def test_a_run_does_without_a_name(
+def test_run_continues_without_an_optional_feature(
     name: str, programs: dict[str, Path], tmp_path: Path
 ) -> None:
     code, said, summary = reduce(programs[CPU], CPU, name, tmp_path)
@@ -114,7 +114,7 @@ def test_a_run_does_without_a_name(
 
 
 @pytest.mark.parametrize("name", hidden(*FOR_CUDA_WITHOUT_GPU))
-def test_a_cuda_program_needs_a_gpu_without_a_name(
+def test_missing_name_of_the_interpreter_is_one_error(
     name: str, programs: dict[str, Path], tmp_path: Path
 ) -> None:
     code, said, _ = reduce(

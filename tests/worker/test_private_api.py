@@ -1,7 +1,7 @@
-"""The private names that shrinkfx uses are there. Porting to a PyTorch begins here.
+"""This PyTorch has the private names that shrinkfx uses. To port shrinkfx, begin here.
 
-A failure names the feature, the name that is gone, and, by the module of the feature,
-what happens without it.
+A failure shows the feature and the missing name. The module of the feature says what
+happens without it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ CHECKS = [(f, what) for f in FEATURES for what in f.checks()]
 @pytest.mark.parametrize(
     ("feature", "what"), CHECKS, ids=[f"{f.name}: {what}" for f, what in CHECKS]
 )
-def test_torch_has_what_a_feature_uses(feature: Feature, what: str) -> None:
+def test_torch_has_each_name_of_a_feature(feature: Feature, what: str) -> None:
     assert not feature.checks()[what]()
 
 
-def test_each_feature_says_what_is_lost_without_it() -> None:
+def test_each_feature_describes_the_consequence_of_a_missing_name() -> None:
     assert all(f.without and f.read_in for f in FEATURES)
     assert len({f.name for f in FEATURES}) == len(FEATURES)
 
@@ -40,14 +40,14 @@ def gone() -> Feature:
     )
 
 
-def test_missing_names_are_named_with_their_feature(gone: Feature) -> None:
+def test_messages_have_the_missing_names(gone: Feature) -> None:
     said = [check() for check in gone.checks().values()]
     assert "torch._inductor.cpp_builder.RenamedBuilder" in gone.missing
     assert any("torch.nn.Renamed" in text for text in said)
     assert any("'no such line' in torch/_inductor" in text for text in said)
 
 
-def test_a_missing_name_is_an_error_of_ours(gone: Feature) -> None:
+def test_missing_name_is_an_error_of_shrinkfx(gone: Feature) -> None:
     with pytest.raises(MissingName, match=r"fast build: torch .*RenamedBuilder"):
         gone.resolve("CppBuilder")
     with pytest.raises(AttributeError, match="lists no name"):

@@ -186,7 +186,7 @@ class Capture:
     without_torch: tuple[str, ...] = ()
     """Interpreters that ran and find no torch, where none of all does."""
     importing: tuple[str, ...] = ()
-    """Interpreters that began to import torch, whatever came of it."""
+    """Interpreters that began to import torch, with or without success."""
     by_number: Mapping[int, CapturedProgram] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -221,18 +221,20 @@ class Capture:
 
 def _without_torch(started: Path) -> tuple[str, ...]:
     """Read which Pythons have run, if there is no torch for any of them."""
-    ran = _started(started)
+    ran = _read_started(started)
     has_none = all(what == "none" for what, _ in ran)
     return tuple(python for _, python in ran) if has_none else ()
 
 
 def _importing(started: Path) -> tuple[str, ...]:
-    """Read which Pythons began to import torch."""
-    return tuple(python for what, python in _started(started) if what == "importing")
+    """List the interpreters that began to import torch."""
+    return tuple(
+        python for what, python in _read_started(started) if what == "importing"
+    )
 
 
-def _started(started: Path) -> list[tuple[str, str]]:
-    """Read each line once: what a Python has noted, and its path."""
+def _read_started(started: Path) -> list[tuple[str, str]]:
+    """Read the distinct lines: the note of each interpreter, and its path."""
     if not started.exists():
         return []
     lines = started.read_text(errors="surrogateescape").splitlines()

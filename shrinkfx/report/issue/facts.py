@@ -52,8 +52,8 @@ class IssueFacts(Message):
         needs_own: the script does not fail without that; False where that is not known.
         inside: the function of the user's own that it hangs or dies in while it is
             compiled, or ''.
-        tested: other versions of PyTorch and that one, where the repro was run on
-            them since: True where it fails, False where it passes.
+        tested: verdicts by version of PyTorch, if the repro was run on several
+            versions: True if it fails, False if it passes.
         anonymous: the user's names were left out; ``renamed`` has new ones of inputs
             and weights by old ones.
     """

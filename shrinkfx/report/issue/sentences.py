@@ -239,7 +239,7 @@ def actual(facts: IssueFacts) -> str:
 
 
 def on_versions(tested: Mapping[str, bool]) -> str:
-    """Say on which of the tested versions of PyTorch it fails.
+    """Write on which of the tested versions of PyTorch the repro fails.
 
     >>> on_versions({"2.13.0": False, "2.14.1": True, "2.15.0": True})
     'Fails on torch 2.14.1 and 2.15.0; passes on 2.13.0.'

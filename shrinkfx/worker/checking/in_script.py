@@ -36,7 +36,7 @@ def run_script(
     environment = {**bare_script.environment(folder), **temporary}
     note(Stage.RUN)
     if setup.backend == Backend.INTERPRETER:
-        if reason := interpreter.missing():
+        if reason := interpreter.missing_name():
             return Unresolved(reason)
         probe = options.probe or Probe.REAL
         replace_cuda(Path(task.path), setup, probe)

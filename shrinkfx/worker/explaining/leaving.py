@@ -105,10 +105,10 @@ def _logging(home: Path) -> Iterator[None]:
 def _moved(
     logger: logging.Logger, log: TextIO
 ) -> list[tuple[logging.Logger, logging.Handler]]:
-    """Have a file take what a logger of PyTorch's prints to stderr."""
+    """Redirect the output of a logger of PyTorch from stderr to a file."""
     found: list[tuple[logging.Logger, logging.Handler]] = []
     for printing in list(logger.handlers):
-        # Since torch 2.14 it is a handler that looks sys.stderr up each time.
+        # Since torch 2.14 the handler looks up sys.stderr for each record.
         stream = getattr(printing, "stream", None)
         if type(printing) is logging.StreamHandler or stream is sys.stderr:
             writing = logging.StreamHandler(log)

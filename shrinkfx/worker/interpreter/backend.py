@@ -61,15 +61,15 @@ __all__ = [
     "Unsupported",
     "generate",
     "load",
-    "missing",
+    "missing_name",
     "overridden",
     "switch_on",
     "warm_up",
 ]
 
 
-def missing() -> str:
-    """Name what running CUDA programs on the CPU lacks here; '' if nothing."""
+def missing_name() -> str:
+    """Return a message about the first private name that is missing, or ''."""
     return next((f.missing for f in FOR_CUDA_WITHOUT_GPU if f.missing), "")
 
 
@@ -80,14 +80,14 @@ def warm_up() -> None:
     It traces: no operator runs on data, and no thread starts.
 
     Raises:
-        LoadError: this PyTorch or Triton lacks a name that is needed for it.
+        LoadError: this PyTorch or Triton lacks a name that the interpreter needs.
     """
     start_no_thread()
-    if reason := missing():
+    if reason := missing_name():
         raise LoadError(
             "a CUDA program without a GPU",
             reason,
-            "use a machine with a GPU, or a version of PyTorch that is tested",
+            "use a machine with a GPU, or install a tested version of PyTorch",
         )
     importlib.import_module("triton.language.extra.cuda.libdevice")
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():

@@ -190,10 +190,10 @@ class Compiled:
 
 
 def _require_known(module: ModuleType, contract: Contract) -> None:
-    """Refuse code whose checks or allocations go by names that are not replaced.
+    """Refuse generated code with unknown names of checks, or without expected names.
 
     Raises:
-        Unsupported: a version of Inductor that nobody has looked at has written it.
+        Unsupported: an unknown version of Inductor generated the code.
     """
     called = ("empty_strided_cuda", "extern_kernels", "assert_size_stride")
     lacking = [name for name in called if not hasattr(module, name)]
@@ -205,7 +205,7 @@ def _require_known(module: ModuleType, contract: Contract) -> None:
     unknown = sorted({*checks} - {*contract.stubs})
     if lacking or unknown:
         names = ", ".join([*(f"no {name}" for name in lacking), *unknown])
-        reason = f"torch {torch.__version__} generates code that is not known: {names}"
+        reason = f"torch {torch.__version__} generates unknown code: {names}"
         raise Unsupported(reason)
 
 

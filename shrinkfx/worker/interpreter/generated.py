@@ -169,7 +169,7 @@ def _copied(prepared: _Prepared, args: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 def _with_storage(value: Any, copies: Mapping[int, torch.UntypedStorage]) -> Any:
-    """Give a tensor, or what describes one, the copy of its storage if there is one."""
+    """Move a tensor or a TMA descriptor to the copy of its storage, if there is one."""
     tensor = tensor_of(value)
     if tensor is None:
         return value

@@ -241,7 +241,7 @@ def _converted(
     made = interpreter._implicit_cvt(value)
     if name not in pointers:
         return made
-    if declared.startswith("*"):  # whatever the tensor holds, as when compiled
+    if declared.startswith("*"):  # the compiled dtype, not that of the tensor
         kind = tl.str_to_ty(declared, None)
         made = tl.tensor(TensorHandle(made.handle.data, kind), kind)
     tag(getattr(made.handle, "base", made.handle), pointers[name])
@@ -249,7 +249,7 @@ def _converted(
 
 
 def tensor_of(value: Any) -> torch.Tensor | None:
-    """Take an argument's tensor: itself, or the one that a TMA descriptor describes."""
+    """Return an argument that is a tensor, or the tensor of a TMA descriptor."""
     tensor = getattr(value, "base", None) if hasattr(value, "block_shape") else value
     return tensor if isinstance(tensor, torch.Tensor) else None
 

@@ -14,14 +14,14 @@ from shrinkfx.worker.private_api import cuda_api
 
 
 class Contract:
-    """Stands for the checks of sizes, strides and dtypes in generated code.
+    """Replaces the checks of sizes, strides and dtypes in generated code.
 
     The results of aten's operators have the CPU's strides, so they are laid out
     anew; what a custom operator returns, and what the program is given, must be as
     was promised when the code was generated; or, of an operator that calls aten's,
     as was promised on the CPU.
 
-    ``stubs`` has them by the names that the generated code calls.
+    ``stubs`` has the replacements by their names in the generated code.
 
     Args:
         on_cpu: the strides that an operator's results were promised to have there.
@@ -42,19 +42,20 @@ class Contract:
         self.restrided = 0
 
     def check_each(self, values: Any, sizes: Any, strides: Any, operator: str) -> None:
-        """Hold inputs against what was promised."""
+        """Compare inputs with their declared sizes and strides."""
         for value, size, stride in zip(values, sizes, strides, strict=True):
             self.check(value, size, stride, operator)
 
     def check(self, value: Any, size: Any, stride: Any, *promised: Any) -> Any:
-        """Hold a tensor against what was promised, and hand on one that is so.
+        """Compare a tensor with its declared layout; return one that has this layout.
 
         Args:
-            promised: its dtype, if that is checked, and the operator that made it.
+            promised: the declared dtype, if it is checked, and the operator that made
+                the tensor.
         """
         dtype = next((p for p in promised if isinstance(p, torch.dtype)), None)
         operator = next((p for p in promised if isinstance(p, str)), "input")
-        if value is None:  # an output that an operator may leave out
+        if value is None:  # an optional output
             return None
         if operator != "input":
             CHECKER.roles.name_once(value, f"result of {_short(operator)}")

@@ -286,7 +286,7 @@ def _unpickled(name: str) -> Refused:
     if name.partition(".")[0] == "numpy":
         what = f"holds an array or number of NumPy ({name}), which is no tensor"
         return Refused(what, "save torch.from_numpy(array), or array.item()")
-    if name.startswith("torch.nested."):  # not among what is allowed since torch 2.15
+    if name.startswith("torch.nested."):  # not on the allow list since torch 2.15
         return Refused(*NESTED)
     what = f"holds {name}, which reading would call"
     return Refused(f"{what}: neither a tensor nor plain data", _REGISTER)

@@ -45,12 +45,12 @@ def _dynamic(program: ExportedProgram) -> list[bool]:
 
 
 def note_symbols(program: ExportedProgram) -> None:
-    """Note what loading leaves out of symbols that no dim is made of alone.
+    """Add the values of symbols that no dim consists of alone, which loading omits.
 
-    A symbol may occur only in sizes like ``2*s0 + 1``, or only in strides, of which no
-    range is stored. Decomposing stops where it needs the symbol's own value or range.
-    So does Inductor since torch 2.14: ``RuntimeError: ('unexpected None!', 2*s0 + 1)``.
-    Before, loading noted such sizes as if they were symbols.
+    A symbol may occur only in sizes like ``2*s0 + 1``, or only in strides, for which no
+    range is stored. Decomposition fails where it needs the symbol's own value or range,
+    and so does Inductor since torch 2.14: ``RuntimeError: ('unexpected None!', 2*s0 +
+    1)``. Before 2.14, loading registered such sizes as if they were symbols.
     """
     metadata = (node.meta.get("val") for node in program.graph.nodes)
     shapes = (size for v in metadata for size in getattr(v, "shape", ()))

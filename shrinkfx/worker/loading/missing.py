@@ -34,16 +34,16 @@ def advice_on(error: BaseException) -> str:
 
 
 def in_short(error: BaseException) -> str:
-    """Name an exception in a line."""
+    """Describe an exception in one line."""
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text:.300}"
 
 
 def require_triton() -> None:
-    """Refuse to compile for CUDA without Triton, or without its assembler.
+    """Check that Triton and ptxas are present, because CUDA programs need both.
 
     Raises:
-        LoadError: which is missing.
+        LoadError: one of them is missing.
     """
     try:
         triton_version()
@@ -59,23 +59,26 @@ def require_triton() -> None:
 
 
 PTXAS_FROM = (
-    "install Triton's own wheel, which holds ptxas (pip install triton), or set "
+    "install Triton's own wheel, which contains ptxas (pip install triton), or set "
     "TRITON_PTXAS_PATH to the ptxas of a CUDA toolkit"
 )
 
 
 def triton_version() -> str:
-    """Import Triton, whatever that raises, and tell its version."""
+    """Import Triton and return its version.
+
+    The import of a broken Triton may raise any exception.
+    """
     import triton
 
     return str(triton.__version__)
 
 
 def assembler() -> str:
-    """Tell which ptxas Triton uses.
+    """Return the version and the path of the ptxas that Triton uses.
 
     Raises:
-        RuntimeError: it finds none.
+        RuntimeError: Triton finds no ptxas.
     """
     try:
         from triton import knobs
@@ -83,7 +86,7 @@ def assembler() -> str:
         found = knobs.nvidia.ptxas
         return f"{found.version}, {found.path}"
     except (ImportError, AttributeError):
-        return "this Triton does not say which"
+        return "this Triton does not report its ptxas"
 
 
 def _in_the_way(error: ImportError) -> Path | None:

@@ -1,8 +1,8 @@
-"""All that shrinkfx uses of PyTorch and Triton and that they do not promise to keep.
+"""The private names of PyTorch and Triton that shrinkfx uses.
 
-A module for each feature: its ``FEATURE`` lists the names, where they come from, in
-which versions they were read, and what happens without them. The rest of the worker
-takes them from here, as ``build_api.CppBuilder``; nothing is imported before it is
+There is a module for each feature. Its ``FEATURE`` lists the names, their places, the
+versions in which they were read, and what happens without them. The rest of the worker
+takes the names from here, as in ``build_api.CppBuilder``; a name is imported when it is
 used. Porting to a new PyTorch begins with ``tests/worker/test_private_api.py``.
 """
 
@@ -31,9 +31,9 @@ OPTIONAL = (
     operator_api.FEATURE,
     dump_api.FEATURE,
 )
-"""Features that a run falls back from, or does without."""
+"""Features without which a run continues, some of them with a fallback."""
 
 FOR_CUDA_WITHOUT_GPU = (cuda_api.FEATURE, triton_api.FEATURE)
-"""Features without which a CUDA program is only checked on a GPU."""
+"""Features without which CUDA programs can only be checked on a GPU."""
 
 FEATURES = (*NEEDED, *OPTIONAL, *FOR_CUDA_WITHOUT_GPU)

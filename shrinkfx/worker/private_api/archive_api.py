@@ -1,4 +1,4 @@
-"""What is inside of a .pt2, read without running any of it."""
+"""The content of a .pt2, read without executing code from it."""
 
 from __future__ import annotations
 

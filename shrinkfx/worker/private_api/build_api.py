@@ -1,4 +1,4 @@
-"""How AOTInductor calls g++, and the text that all of its wrappers share."""
+"""AOTInductor's calls of g++, and the text that all of its wrappers share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from shrinkfx.worker.private_api.feature import Feature
 
 _RUNTIME = "include/torch/csrc/inductor/aoti_runtime"
 INTERFACE = "_inductor/codegen/aoti_runtime/interface.cpp"
-"""The file, below the folder of torch, with which each wrapper begins."""
+"""The file in the folder of torch with which each wrapper begins."""
 
 MODEL_TEMPLATE = "this->kernels_ = std::make_unique<AOTInductorModelKernels>();"
-"""The one template of a wrapper whose argument is a type of the model's own."""
+"""The only template in a wrapper whose argument is a type of the model itself."""
 
 FEATURE = Feature(
     "fast build",
@@ -48,8 +48,8 @@ FEATURE = Feature(
         ),
     },
     without=(
-        "AOTInductor builds each candidate by itself, which takes about five times "
-        "the CPU time"
+        "AOTInductor's own build is used for each candidate, which takes about five "
+        "times the CPU time"
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Inductor's code generation: what it makes of which operator."""
+"""Inductor's code generation: which code it generates for which operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code generation for CUDA where there is no GPU."""
+"""Code generation for CUDA without a GPU."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ FEATURE = Feature(
         ),
         "_inductor/utils.py": ("Topologically Sorted", "Original ATen: ["),
     },
-    without="a failure of a CUDA program is only seen on a GPU",
+    without="CUDA programs can only be checked on a GPU",
 )
 
 

@@ -10,7 +10,7 @@ FEATURE = Feature(
     "dumps of PyTorch's minifiers",
     names={"InputReader": "torch._dynamo.debug_utils:InputReader"},
     attributes=("InputReader.storage", "InputReader.tensor", "InputReader.symint"),
-    without="such a script cannot be read",
+    without="a script of PyTorch's minifiers cannot be read",
 )
 
 

@@ -1,4 +1,4 @@
-"""Names that may be missing from a PyTorch, and what depends on them."""
+"""Private names that a version of PyTorch may lack, by the feature that uses them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ class MissingName(LoadError):
 
     def __init__(self, feature: str, name: str) -> None:
         reason = f"torch {torch.__version__} has no {name}"
-        advice = f"shrinkfx is tested with torch {RANGE}\n{SEE_DOCTOR}"
+        advice = f"install torch {RANGE}: shrinkfx is tested with it\n{SEE_DOCTOR}"
         super().__init__(feature, reason, advice)
 
 
 @dataclass(frozen=True, eq=False)
 class Feature:
-    """Something that shrinkfx can do thanks to private names.
+    """A feature of shrinkfx that needs private names.
 
     Attributes:
-        name: what users call it.
-        names: by the name that it has here, where it is: ``"torch._ops:OpOverload"``
-            is an attribute of a module, ``"torch._inductor.config"`` a module.
-        without: what happens where one is missing.
-        attributes: what is used of those, as ``"CppBuilder.build"``.
-        texts: by file below the folder of torch, what must stand in it: generated code
-            that is matched, and names of C++.
-        read_in: the versions in which these were read.
+        name: the name of the feature in messages to the user.
+        names: the place of each object by its name in this package. For example,
+            ``"torch._ops:OpOverload"`` is an attribute of a module, and
+            ``"torch._inductor.config"`` is a module.
+        without: what happens if a name is missing.
+        attributes: the attributes of these objects, such as ``"CppBuilder.build"``.
+        texts: by file in the folder of torch, lines that it must contain: generated
+            code that shrinkfx matches, and names of C++.
+        read_in: the versions in which the names were read.
     """
 
     name: str
@@ -49,11 +50,11 @@ class Feature:
     read_in: str = READ_IN
 
     def resolve(self, name: str) -> Any:
-        """Import what a name stands for. A module's ``__getattr__`` calls this.
+        """Import the object of a name. A module's ``__getattr__`` calls this.
 
         Raises:
             AttributeError: the feature lists no such name.
-            MissingName: this PyTorch has it no more.
+            MissingName: this PyTorch lacks the object.
         """
         place = self.names.get(name)
         if place is None:
@@ -67,19 +68,19 @@ class Feature:
 
     @functools.cached_property
     def missing(self) -> str:
-        """The first name that this PyTorch lacks: "torch 2.16.0 has no ..."; or ''.
+        """A message about the first missing name: "torch 2.16.0 has no ..."; or ''.
 
-        Texts are not looked for: whoever matches them finds out.
+        Texts are not looked up, because the code that matches them has a fallback.
         """
         return next(filter(None, map(self._look_up, self._used())), "")
 
     def require(self) -> None:
-        """Raise a ``MissingName`` unless this PyTorch has all names."""
+        """Raise ``MissingName`` if this PyTorch lacks a name."""
         if self.missing:
             raise MissingName(self.name, self.missing.partition(" has no ")[2])
 
     def checks(self) -> dict[str, Callable[[], str]]:
-        """List a check for each name and text; each returns what is missing, or ''."""
+        """Return a check for each name and text; it returns a message, or ''."""
         found: dict[str, Callable[[], str]] = {}
         for name in self._used():
             found[name] = functools.partial(self._look_up, name)

@@ -1,4 +1,4 @@
-"""What a lowering leaves in the process that is no cache."""
+"""The state other than caches that a lowering leaves in the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FEATURE = Feature(
         "metrics": "torch._inductor.metrics",
     },
     attributes=("metrics.reset",),
-    without="each check imports Inductor again, 1.3 CPU-seconds a check",
+    without="each check imports Inductor again, which takes 1.3 CPU-seconds",
 )
 
 

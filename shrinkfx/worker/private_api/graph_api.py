@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shrinkfx.worker.private_api.feature import Feature
 
 if TYPE_CHECKING:
-    from torch.utils import _pytree as pytree  # noqa: F401 - its types are checked
+    from torch.utils import _pytree as pytree  # noqa: F401 - for the type checker
 
 FEATURE = Feature(
     "exported graphs",

@@ -1,4 +1,4 @@
-"""AOTInductor as users call it, its settings, its cache and its C++ compiler."""
+"""AOTInductor's entry points, settings, cache and C++ compiler."""
 
 from __future__ import annotations
 

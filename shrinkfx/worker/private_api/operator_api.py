@@ -1,4 +1,4 @@
-"""Registries of operators: who registered one, and its fake kernel."""
+"""Registries of operators: the source and the fake kernel of an operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEATURE = Feature(
         "all_operator_names": "torch._C:_dispatch_get_all_op_names",
     },
     attributes=("custom_ops.OPDEFS", "simple_registry.singleton"),
-    without="custom operators are not examined, nor is their source found",
+    without="custom operators are not examined, and their source is not found",
 )
 
 

@@ -27,7 +27,7 @@ FEATURE = Feature(
         "interpreter._patch_lang",
         "interpreter.interpreter_semantic",
     ),
-    without="a failure of a CUDA program is only seen on a GPU",
+    without="CUDA programs can only be checked on a GPU",
     read_in="3.6 to 3.9",
 )
 

@@ -1,4 +1,4 @@
-"""Packages without their weights, and how they are given them."""
+"""Packages without weights, and the calls that load the weights into them."""
 
 from __future__ import annotations
 

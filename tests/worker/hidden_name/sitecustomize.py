@@ -1,7 +1,7 @@
-"""Have shrinkfx miss a private name of PyTorch's, as if a new version had moved it.
+"""Hide a private name of PyTorch from shrinkfx, as if a new version had moved it.
 
-``HIDDEN_NAME`` names it, as ``torch._inductor.cpp_builder.CppBuilder.build``. PyTorch
-itself goes on having it: only what looks names up for shrinkfx does not find it.
+``HIDDEN_NAME`` is the name, such as ``torch._inductor.cpp_builder.CppBuilder.build``.
+PyTorch itself still has the name: only the look-up of shrinkfx does not find it.
 """
 
 import importlib.abc

@@ -21,7 +21,7 @@ class BeforeTorch:
         self._note("torch" if self._finds_torch else "none")
 
     def _note(self, what: str) -> None:
-        """Add a line of this Python to those of all that have run, in one piece."""
+        """Append a line about this interpreter in one write: others append as well."""
         with open(f"{self._folder}/started", "a") as file:
             file.write(f"{what} {sys.executable}\n")
 

@@ -40,7 +40,7 @@ _OPTIONS: InductorOptions = {
 _AOTI_OPTIONS: InductorOptions = {
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.package_cpp_only": True,
-    # What is taken is the block that this has AOTInductor run.
+    # It makes AOTInductor generate the block that the probe takes.
     "triton.autotune_at_compile_time": True,
 }
 _AOTI_COMPILE = inductor_api.aoti_compile_and_package
@@ -53,7 +53,7 @@ _NEEDS_DECOMPOSITION = (
 )
 """``gru_cell`` and ``lstm_cell`` choose an operator that only a GPU can trace or run.
 
-What of them is traced without one differs: the LSTM's in 2.13, the GRU's in 2.15."""
+Without a GPU, 2.13 traces the operator of the LSTM, and 2.15 that of the GRU."""
 
 _FUSED_CELL = re.compile(r"_thnn_fused\w+")
 _NEEDS_VALUES = ("dispatch key DispatchKey.CUDA", NO_VALUE)
@@ -234,7 +234,7 @@ def _run_aoti(
         Where a template was chosen untimed.
 
     Raises:
-        Unsupported: it has come to no benchmark, not even of no kernel.
+        Unsupported: AOTInductor has reached no benchmark, not even an empty one.
     """
     from shrinkfx.worker.private_api.cuda_api import (
         AotCodeCompiler,
@@ -271,7 +271,7 @@ def _run_aoti(
             inductor_configs={**_settings(options), **_AOTI_OPTIONS},
         )
     if not reached:
-        raise Unsupported("AOTInductor has not come to where it times its kernels")
+        raise Unsupported("AOTInductor did not reach the benchmark of its kernels")
     return tuple(untried)
 
 

@@ -29,7 +29,7 @@ from shrinkfx.worker.private_api import cuda_api, graph_api, inductor_api
 DEVICE = torch.device("cuda", 0)
 
 CONFIG: InductorOptions = {
-    "alignment_asserts_inputs": False,  # 2.15; of copies of the inputs, all aligned
+    "alignment_asserts_inputs": False,  # 2.15; the inputs are aligned copies
     "autotune_in_subproc": False,
     "benchmark_epilogue_fusion": False,  # before 2.15
     "benchmark_fusion": False,
@@ -45,7 +45,7 @@ CONFIG: InductorOptions = {
 """Inductor's settings under which it generates code and touches no device."""
 
 _NEWER_NAMES = {"benchmark_epilogue_fusion": "benchmark_template_fusion"}
-"""By the older name: looking at it warns where there is the newer one."""
+"""New name by old name: reading the old name warns if the new one exists."""
 
 
 @contextlib.contextmanager
@@ -211,7 +211,7 @@ _REAL = "_value_on_cpu"
 
 
 def known_settings() -> InductorOptions:
-    """Take those of ``CONFIG`` that this version of Inductor has, by one name each."""
+    """Return the options of ``CONFIG`` that this Inductor has, each by one name."""
     from shrinkfx.worker.private_api.inductor_api import config
 
     def is_known(name: str) -> bool:

@@ -1,7 +1,7 @@
 """Sizes that the Python wrapper is to work out, as AOTInductor's wrapper does.
 
 Where an input's dim is declared as ``2*half``, and no input has a dim ``half``,
-Inductor for Python gives up before torch 2.14; for C++ it solves for ``half``.
+Inductor for C++ solves for ``half``; Inductor for Python does so since torch 2.14.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def solved_dims() -> contextlib.AbstractContextManager[Any]:
 
     usual = PythonWrapperCodegen.codegen_input_symbol_assignment
     if "deferred_symbol_assignments" in inspect.signature(usual).parameters:
-        return contextlib.nullcontext()  # Inductor solves for it.
+        return contextlib.nullcontext()  # Inductor itself solves
 
     def assign(self: Any, name: str, value: Any, bound_vars: Any) -> None:
         usual(self, name, value, bound_vars)
