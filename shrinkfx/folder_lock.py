@@ -27,7 +27,7 @@ _held: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
 
 
 @contextlib.contextmanager
-def taken(folder: Path, other: Said = _OUT) -> Iterator[None]:
+def taken(folder: Path, other: Said = _OUT, *, waits: bool = False) -> Iterator[None]:
     """Keep other processes out; the kernel opens the lock again if this one dies.
 
     Inside of such a block, another one for the same folder changes nothing: who looks
@@ -35,6 +35,7 @@ def taken(folder: Path, other: Said = _OUT) -> Iterator[None]:
 
     Args:
         other: the setting that names another folder, for errors.
+        waits: if another process is at work there, wait until it leaves.
 
     Raises:
         UsageError: another process is at work there, or nothing can be written.
@@ -44,7 +45,7 @@ def taken(folder: Path, other: Said = _OUT) -> Iterator[None]:
         yield
         return
     path = folder / LOCK
-    with _locked(path, other):
+    with _locked(path, other, waits=waits):
         before = _held.set(_held.get() | {place})
         try:
             yield
@@ -66,7 +67,7 @@ def is_taken(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, other: Said) -> Iterator[None]:
+def _locked(path: Path, other: Said, *, waits: bool) -> Iterator[None]:
     """Hold the lock of the file that has the name, not of one that had it before.
 
     Who leaves unlinks it. Whoever had opened it by then gets a lock that nobody else
@@ -75,7 +76,7 @@ def _locked(path: Path, other: Said) -> Iterator[None]:
     while True:
         with _opened(path, other) as file:
             try:
-                _lock(file)
+                _lock(file, waits=waits)
             except BlockingIOError:
                 raise UsageError(
                     f"another shrinkfx is at work in {path.parent}: wait for its end, "
@@ -87,7 +88,10 @@ def _locked(path: Path, other: Said) -> Iterator[None]:
                 return
 
 
-def _lock(file: IO[str]) -> None:
+def _lock(file: IO[str], *, waits: bool) -> None:
+    if waits:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return
     for _ in range(_TRIES):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -24,12 +24,12 @@ def why_too_old(version: str) -> str:
 
 
 def why_untested(version: str) -> str:
-    """Return a warning about a version newer than all tested ones, or ''."""
-    if _minor(version) <= _minor(TESTED[-1]):
+    """Return a warning about a version that shrinkfx is not tested with, or ''."""
+    if _minor(version) in ((), *map(_minor, (OLDEST, *TESTED))):
         return ""
     return (
-        f"torch {version} is newer than the versions shrinkfx is tested with "
-        f"({RANGE}). If something fails, run shrinkfx doctor."
+        f"shrinkfx is tested with torch {RANGE}, not with {version}. If something "
+        "fails, run shrinkfx doctor."
     )
 
 

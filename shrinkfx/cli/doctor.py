@@ -14,7 +14,7 @@ from pathlib import Path
 from shrinkfx.cli.interrupts import ended_as_by_ctrl_c
 from shrinkfx.doctor.examination import ESSENTIAL, examine, works
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.protocol.descriptions import Row
+from shrinkfx.protocol.descriptions import Row, Status
 
 SCHEMA = 1
 """Version of the JSON object, one higher after a key was removed or redefined."""
@@ -104,5 +104,9 @@ def _fill(text: str, width: int) -> list[str]:
 def _conclusion(rows: Sequence[Row]) -> str:
     if works(rows):
         return "CPU programs can be reduced and verified here."
-    failing = [row.part for row in rows if not row.works and row.part in ESSENTIAL]
+    failing = [
+        row.part
+        for row in rows
+        if row.part in ESSENTIAL and row.status in (Status.MISSING, Status.BROKEN)
+    ]
     return f"No program can be reduced here: see {' and '.join(failing)}."

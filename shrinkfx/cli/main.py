@@ -65,7 +65,7 @@ def _doctor(words: list[str]) -> int:
     try:
         from shrinkfx.cli import doctor
     except ImportError as error:
-        again = f"install shrinkfx again: {sys.executable} -m pip install shrinkfx"
+        again = f"install shrinkfx again for {sys.executable}"
         lacks = "a package that shrinkfx needs cannot be imported"
         print(f"shrinkfx doctor: {lacks}: {error}\n{again}", file=sys.stderr)
         return 2

@@ -21,7 +21,16 @@ from shrinkfx.errors import (
 )
 from shrinkfx.protocol.descriptions import Row
 
-ESSENTIAL = (parts.AOTI.name, parts.VERIFICATION.name)
+ESSENTIAL = tuple(
+    part.name
+    for part in (
+        parts.TORCH,
+        parts.COMPILER,
+        parts.WORKER,
+        parts.AOTI,
+        parts.VERIFICATION,
+    )
+)
 """Parts that every run of a CPU program needs."""
 
 

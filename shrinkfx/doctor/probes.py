@@ -6,17 +6,15 @@ tested. If a probe raises an exception, its part is broken.
 
 from __future__ import annotations
 
-import contextlib
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import shrinkfx
-from shrinkfx.check.client import environment as environments
-from shrinkfx.check.client.orphans import kill_marked, new_mark
+from shrinkfx.check.client.commands import run_command
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, Limits, Meter
 from shrinkfx.check.preflight import find_compiler
@@ -26,8 +24,6 @@ from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.explain.artifacts import find_tlparse
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.host_memory import available_bytes
-from shrinkfx.own_time import OwnTime
-from shrinkfx.processes import descendants, sample
 from shrinkfx.program.words import cut
 from shrinkfx.protocol.answers import Done, Ending
 from shrinkfx.protocol.choices import Backend, Build, Probe
@@ -43,8 +39,8 @@ _START_S = 60.0
 _CHECK_S, _CLOCK_S = 60.0, 180.0
 """Limits of a check: its own seconds, and seconds of wall-clock time."""
 
-TOOL_S, _GLANCE_S = 20.0, 0.2
-"""Limit of a tool's own seconds, and seconds between two looks at its output."""
+TOOL_S = 60.0
+"""Limit of a tool's run, in seconds by the clock."""
 
 _REASON = 300
 """Most characters of a message of a check or a tool."""
@@ -234,42 +230,17 @@ def _describe_ending(ending: Ending) -> str:
 
 
 def _output_of(command: Sequence[str]) -> str:
-    """Run a command in a process group of its own, and return its output.
+    """Run a command and return its output.
 
     Raises:
         Failed: the command fails, or does not end in time.
     """
-    with _running(command) as process:
-        own = OwnTime(lambda: sample([process.pid, *descendants(process.pid)]))
-        while True:
-            try:
-                output, _ = process.communicate(timeout=_GLANCE_S)
-                break
-            except subprocess.TimeoutExpired:
-                if own.exceeds(TOOL_S) or own.passed_s > _CLOCK_S:
-                    raise Failed(f"it did not end within {TOOL_S:g} s") from None
-    if process.returncode:
-        last = cut(output.strip().rpartition("\n")[2], _REASON)
-        raise Failed(f"it ended with exit status {process.returncode}: {last}")
-    return output.strip()
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """Start a command; at the end of the block, kill it and all its descendants."""
-    mark = new_mark()
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=environments.of_worker({}, mark),
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-            kill_marked(mark)
+    try:
+        done = run_command(command, TOOL_S)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"it did not end within {TOOL_S:g} s") from None
+    output = f"{done.stdout}{done.stderr}".strip()
+    if done.returncode:
+        last = cut(output.rpartition("\n")[2], _REASON)
+        raise Failed(f"it ended with exit status {done.returncode}: {last}")
+    return output

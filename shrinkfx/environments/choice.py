@@ -6,7 +6,6 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version as installed_version
 from platform import python_version
 
 from shrinkfx.environments import folders
@@ -63,7 +62,7 @@ class Choice:
     def visit(self, fails: Fails) -> None:
         """Run the repro on each version, or on those that a bisection chooses."""
         if self.bisects:
-            bisect(self.versions, fails, self.seen_on)
+            bisect(self.versions, fails, self.here, self.seen_on)
             return
         for version in self.versions:
             fails(version)
@@ -87,11 +86,14 @@ class Choice:
         return folders.make(version, installer, lambda: self.listener(Noted(text)))
 
 
-def choose(requested: str, seen_on: str, agree: Agree, listener: Listener) -> Choice:
+def choose(
+    requested: str, here: str, seen_on: str, agree: Agree, listener: Listener
+) -> Choice:
     """Choose versions, and ask for consent to install the missing ones.
 
     Args:
         requested: versions separated by commas, or ``bisect``.
+        here: the version of this interpreter.
         seen_on: the release on which the failure was seen first, or ''.
         agree: asks the user for consent.
 
@@ -99,20 +101,26 @@ def choose(requested: str, seen_on: str, agree: Agree, listener: Listener) -> Ch
         UsageError: a version is unknown, or the user does not agree.
         InstallError: the index cannot be read, or the disk has too little space.
     """
-    folders.remove_unusable()
-    here, named = installed_version("torch"), _parse(requested)
+    named = _parse(requested)
     missing = _missing(named, here)
     listener(Doing("reading the package index"))
     installer, released = _read_index(required=bool(missing or not named))
     if installer is not None and released is not None:
         _require_released(missing, released, installer)
-    older = tuple(v for v in released or () if order(v) < order(here))
-    versions = named or (*older, here)
+    versions = named or _up_to_newest(released or (), here, seen_on)
     missing = _missing(versions, here)
+    folders.remove_unusable()
     if missing and installer is not None:
-        most = len(missing) if named else most_runs(versions, seen_on)
+        most = len(missing) if named else most_runs(versions, here, seen_on)
         _request_consent(missing[-most:], len(missing[:-most]), installer, agree)
     return Choice(versions, released, here, seen_on, not named, installer, listener)
+
+
+def _up_to_newest(released: Sequence[str], here: str, seen_on: str) -> tuple[str, ...]:
+    """List the releases up to the newer of this version and the one of the failure."""
+    newest = max(order(here), order(seen_on))
+    others = [v for v in released if order(v) <= newest and not _is_same(v, here)]
+    return tuple(sorted([*others, here], key=order))
 
 
 def _parse(requested: str) -> tuple[str, ...]:
@@ -165,7 +173,8 @@ def _require_released(
             )
         near = difflib.get_close_matches(public(version), released, n=3, cutoff=0.0)
         text = f": there is no such version from {OLDEST} on. Similar versions: "
-        raise UsageError(option, f"{text}{', '.join(near)}")
+        other = ". For another build, pass its interpreter with "
+        raise UsageError(option, f"{text}{', '.join(near)}{other}", Flag("--across"))
 
 
 def _request_consent(

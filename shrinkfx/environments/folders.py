@@ -71,10 +71,8 @@ def make(version: str, installer: Installer, wait: Callable[[], None]) -> str:
     place = _place(version)
     if is_taken(place):
         wait()
-    while is_taken(place):
-        time.sleep(0.5)
     try:
-        with taken(place, _OTHER):
+        with taken(place, _OTHER, waits=True):
             python = find(version) or _make(version, installer, place)
     except OSError as error:
         raise InstallError(str(place), str(error.strerror), ADVICE) from error

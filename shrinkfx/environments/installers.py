@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from shrinkfx.check.client.orphans import kill_marked, new_mark
+from shrinkfx.check.client.commands import run_command
 from shrinkfx.environments.versions import order, public
 from shrinkfx.errors import InstallError
-from shrinkfx.protocol.requests import MARK
 
 OLDEST = "2.6.0"
 """The first release in which AOTInductor compiles a program as a repro does it."""
@@ -174,7 +173,7 @@ def _python(folder: Path) -> Path:
 def run(
     words: Sequence[str], limit_s: float, text: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of an installer, and kill its descendants at the end.
+    """Run a command of an installer.
 
     Args:
         text: the standard input.
@@ -182,28 +181,13 @@ def run(
     Raises:
         InstallError: the command did not end in time.
     """
-    mark = new_mark()
     # Packages on PYTHONPATH would count as installed in the environment.
     others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with subprocess.Popen(
-        words,
-        env={**others, MARK: mark},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        process_group=0,
-    ) as child:
-        try:
-            out, err = child.communicate(text, limit_s)
-        except subprocess.TimeoutExpired as error:
-            reason = f"it did not end within {limit_s:.0f} s"
-            raise InstallError(Path(words[0]).name, reason, _ADVICE) from error
-        finally:
-            kill_marked(mark)
-            child.wait()  # Popen does not wait after a Ctrl-C
-    return subprocess.CompletedProcess(words, child.returncode, out, err)
+    try:
+        return run_command(words, limit_s, text, others)
+    except subprocess.TimeoutExpired as error:
+        reason = f"it did not end within {limit_s:.0f} s"
+        raise InstallError(Path(words[0]).name, reason, _ADVICE) from error
 
 
 def _require_success(

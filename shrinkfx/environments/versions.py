@@ -6,8 +6,9 @@ neither.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
+
+from packaging.version import InvalidVersion, Version
 
 Fails = Callable[[str], bool | None]
 """Runs the repro on a version and returns the verdict."""
@@ -22,52 +23,53 @@ def public(version: str) -> str:
     return version.partition("+")[0]
 
 
-def order(version: str) -> tuple[tuple[int, ...], bool, str]:
-    """Return a sort key: pre-releases come before their release.
+def order(version: str) -> Version:
+    """Return a sort key. A version that PEP 440 does not know comes first.
 
     >>> sorted(["2.13.0", "2.9.1", "2.13.0rc2+cpu"], key=order)
     ['2.9.1', '2.13.0rc2+cpu', '2.13.0']
     """
-    text = public(version)
-    numbers = re.match(r"\d+(?:\.\d+)*", text)
-    release = numbers[0] if numbers else ""
-    rest = text[len(release) :]
-    return tuple(map(int, filter(None, release.split(".")))), not rest, rest
+    try:
+        return Version(public(version))
+    except InvalidVersion:
+        return Version("0")
 
 
-def bisect(versions: Sequence[str], fails: Fails, seen_on: str = "") -> None:
-    """Run the repro on few versions, such that the verdicts enclose each boundary.
+def bisect(versions: Sequence[str], fails: Fails, here: str, seen_on: str = "") -> None:
+    """Run the repro on few versions, so that the verdicts enclose each boundary.
 
     The search assumes that the versions on which the repro fails are consecutive.
 
     Args:
-        versions: in order, the oldest first; the last one is this interpreter's.
-        fails: runs the repro on a version.
-        seen_on: a version on which the failure was seen. The search starts there if the
-            repro passes with this interpreter.
+        versions: the oldest first.
+        fails: is called once for each version that is run.
+        here: the version of this interpreter, which is run first.
+        seen_on: the version that is run next if ``here`` passes.
     """
-    today = versions[-1]
-    starts = [today, seen_on] if seen_on in versions else [today]
+    starts = [here, seen_on] if seen_on in versions else [here]
     failing = next((version for version in starts if fails(version)), None)
     if failing is None:
         return
-    at = versions.index(failing)
-    _narrow(versions[:at], fails)
-    if failing != today:
-        _narrow(versions[-2:at:-1], fails)
+    at, now = versions.index(failing), versions.index(here)
+    # This interpreter's version passes, unless it is the failing one.
+    _narrow(versions[now + 1 if now < at else 0 : at], fails)
+    if now > at:
+        _narrow(versions[now - 1 : at : -1], fails)
 
 
-def most_runs(versions: Sequence[str], seen_on: str = "") -> int:
-    """Return the most versions that ``bisect`` runs if it skips none.
+def most_runs(versions: Sequence[str], here: str, seen_on: str = "") -> int:
+    """Count the versions besides ``here`` that ``bisect`` runs at most.
 
-    The version of this interpreter is not counted.
+    That holds if it skips none.
     """
-    others = len(versions) - 1
-    if seen_on not in versions[:-1]:
-        return others.bit_length()
-    older = versions.index(seen_on)
-    both = 1 + older.bit_length() + (others - 1 - older).bit_length()
-    return min(others, max(both, others.bit_length()))
+    now = versions.index(here)
+    older = now.bit_length()
+    if seen_on not in versions or seen_on == here:
+        return older
+    at = versions.index(seen_on)
+    between = abs(now - at) - 1
+    from_there = 1 + between.bit_length() + (at.bit_length() if at < now else 0)
+    return max(older, min(len(versions) - 1, from_there))
 
 
 def _narrow(versions: Sequence[str], fails: Fails) -> None:
@@ -120,7 +122,8 @@ def _sentence(
             sides = older[-1], newer[0]
             low, high = map(order, sides)
             between = [v for v in released or () if low < order(v) < high]
-            text = exact if released and not between else tested
+            exactly = released and not between and not any(map(_is_nightly, sides))
+            text = exact if exactly else tested
             untested = [v for v in between if v not in map(public, verdicts)]
             gap = f"; not tested between them: {', '.join(untested)}"
             return text.format(*sides) + (gap if untested else "")
@@ -135,6 +138,11 @@ _ENDS = "fails up to {0}; passes since {1}"
 _ENDS_TESTED = "last tested version that fails: {0}; first that passes: {1}"
 """Sentences about an older and a newer version. The longer ones are used if another
 version may exist between the two."""
+
+
+def _is_nightly(version: str) -> bool:
+    """Tell whether other builds may exist that no index lists beside the releases."""
+    return order(version).is_prerelease
 
 
 def _with(verdicts: Mapping[str, bool | None], verdict: bool | None) -> list[str]:

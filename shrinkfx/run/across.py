@@ -12,7 +12,7 @@ from shrinkfx import scratch
 from shrinkfx.check.oracle import Asks, Limits
 from shrinkfx.environments.choice import Choice
 from shrinkfx.environments.versions import order, public, summarize
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import InstallError, UsageError
 from shrinkfx.events import Doing, Listener, Noted, ignore
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.readers.script import AT_ITS_END, as_check
@@ -86,19 +86,41 @@ def by_version(
 def verdicts(runs: Sequence[Elsewhere]) -> dict[str, bool | None]:
     """Return the verdicts by release, or by build if a release has several builds."""
     names = [public(run.torch) for run in runs]
-    return {
-        (name if names.count(name) == 1 else run.torch): run.fails
-        for name, run in zip(names, runs, strict=True)
-        if name
-    }
+    found: dict[str, bool | None] = {}
+    for name, run in zip(names, runs, strict=True):
+        key = name if names.count(name) == 1 else run.torch
+        if key:  # two interpreters that disagree about one version tell nothing
+            same = found.get(key, run.fails) is run.fails
+            found[key] = run.fails if same else None
+    return found
 
 
 PASSES = "passes"
 
 
-def verdict(seen: str, *, fails: bool) -> bool | None:
-    """Return the verdict: True (fails), False (passes) or None (another result)."""
-    return True if fails else False if seen == PASSES else None
+def judge(
+    seen: Observation, expected: Signature | None, *, checked: bool = False
+) -> tuple[str, bool | None]:
+    """Say in a line what a repro did, and whether it failed.
+
+    Args:
+        expected: the failure that its header states; None if it states none.
+        checked: something in the run could see an access out of bounds.
+
+    Returns:
+        The line; and True where the repro failed as stated, or at all where nothing is
+        stated, False where it passed, None where it ended in another way.
+    """
+    failing = seen.signature
+    if failing or seen.invalid or seen.unresolved:
+        fails = expected.admits(failing) if expected else failing is not None
+        return seen.in_words, fails or None
+    if AT_ITS_END in seen.log and not checked:
+        return (
+            f"{AT_ITS_END}nothing checked it here, so it need not show that it fails",
+            None,
+        )
+    return PASSES, False
 
 
 def interpreters(named: Sequence[str]) -> list[str]:
@@ -164,7 +186,11 @@ class Others:
             if choice.is_here(version):
                 return here.fails
             if version not in found:
-                (found[version],) = self.run([choice.python(version)])
+                try:
+                    (found[version],) = self.run([choice.python(version)])
+                except InstallError as error:
+                    found[version] = Elsewhere("", version, error.reason, None)
+                    self.listener(Noted(str(found[version])))
             return found[version].fails
 
         choice.visit(fails)
@@ -176,11 +202,7 @@ class Others:
         seen = observe(
             as_check(ending, script.read_text(encoding="utf-8"), script.name)
         )
-        fails = seen.signature is not None
-        if self.expected:
-            fails = self.expected.admits(seen.signature)
-        words = _in_words(seen)
-        return Elsewhere(python, version, words, verdict(words, fails=fails))
+        return Elsewhere(python, version, *judge(seen, self.expected))
 
     def _ask(self, python: str, *arguments: str) -> Ending:
         with scratch.folder("repro") as folder:
@@ -197,13 +219,3 @@ class Others:
 
 
 _ASK_VERSION = "import torch; print(torch.__version__)"
-
-
-def _cannot_tell(seen: Observation) -> bool:
-    return seen.signature is None and AT_ITS_END in seen.log
-
-
-def _in_words(seen: Observation) -> str:
-    if seen.signature or seen.invalid or seen.unresolved:
-        return seen.in_words
-    return f"{AT_ITS_END}nothing checked it" if _cannot_tell(seen) else PASSES

@@ -7,6 +7,8 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
@@ -17,9 +19,7 @@ from shrinkfx.environments.versions import public
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.events import Doing, Listener, Noted
 from shrinkfx.failure.readers.interpreter import what_need_not_show
-from shrinkfx.failure.readers.script import AT_ITS_END
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.failure.verdict import Observation
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import Backend, Guard, Probe
 from shrinkfx.report.header import (
@@ -36,7 +36,7 @@ from shrinkfx.run.across import (
     Others,
     by_version,
     interpreters,
-    verdict,
+    judge,
 )
 from shrinkfx.run.context import limits_of
 from shrinkfx.run.issue import add_versions
@@ -95,8 +95,10 @@ def confirm(
     if pythons or torch:
         option = Flag("--torch") if torch else Flag("--across")
         _require_runs_alone(text, guard, option)
-    seen_on = public(read_torch(text))
-    choice = choose(torch, seen_on, agree, listener) if torch else None
+    choice = None
+    if torch:
+        seen_on = public(read_torch(text))
+        choice = choose(torch, _installed_torch(), seen_on, agree, listener)
     files = [script, *_beside(script, text)]
     begins = f"running {script.name} in an empty folder"
     for event in (Noted(begins), Doing(begins)):
@@ -109,6 +111,10 @@ def confirm(
         arch=options.arch,
         command=WORKER if guard is Guard.OFF else GUARDED_WORKER,
     ) as bare:
+        version = bare.ready.versions.get("torch", "")
+        if choice and not choice.is_here(public(version)):
+            reason = _TWO_VERSIONS.format(version, choice.here)
+            raise UsageError(Flag("--torch"), reason)
         probe = Probe(options.probe or _probe(expected))
         limits = limits_of(options, TIMEOUT_S)
         runner = ScriptRunner(bare, limits, Meter(), probe, guard)
@@ -117,24 +123,33 @@ def confirm(
             listener(Noted(f"on Triton's interpreter, for {options.arch}"))
         seen = runner.run(files, fresh=True, target=expected)
         guarded = guard is not Guard.OFF and not bare.ready.no_guard_pages
-        fails = seen.signature is not None
-        if expected:
-            fails = expected.admits(seen.signature)
-        said = _in_words(seen, checked=interpreted or guarded)
-        version = bare.ready.versions.get("torch", "")
-        here = Elsewhere(sys.executable, version, said, verdict(said, fails=fails))
+        said, fails = judge(seen, expected, checked=interpreted or guarded)
+        here = Elsewhere(sys.executable, version, said, fails)
         others = Others(bare, limits, files, expected, listener)
         found = [*others.run(pythons)]
         if choice is not None:
             found += others.run_on(choice, here)
     table = None
-    if choice is not None:
-        table = by_version([here, *found], choice.released, read_needs(text))
-    elif found:
-        table = by_version([here, *found])
-    if table is not None:
+    if choice or found:
+        released, needs = (choice.released, read_needs(text)) if choice else (None, "")
+        table = by_version([here, *found], released, needs)
         add_versions(script, table.verdicts, listener)
-    return Confirmed(expected, said, fails, version, tuple(found), table)
+    return Confirmed(expected, said, bool(fails), version, tuple(found), table)
+
+
+_TWO_VERSIONS = (
+    " needs one torch in this environment: {} is imported, but {} is installed; "
+    "change PYTHONPATH, or run shrinkfx in another environment"
+)
+
+
+def _installed_torch() -> str:
+    try:
+        return installed_version("torch")
+    except PackageNotFoundError:
+        reason = f"no torch is installed for {sys.executable}"
+        advice = "run shrinkfx in an environment with PyTorch"
+        raise LoadError("torch", reason, advice) from None
 
 
 def _require_runs_alone(script: str, guard: Guard, option: Flag) -> None:
@@ -165,14 +180,6 @@ def backend_for(options: Options, expected: Signature | None, script: str) -> Ba
     if backend is Backend.AUTO and silent and is_of_interpreter(script):
         return Backend.INTERPRETER
     return backend
-
-
-def _in_words(seen: Observation, *, checked: bool) -> str:
-    if seen.signature or seen.invalid or seen.unresolved:
-        return seen.in_words
-    if AT_ITS_END in seen.log and not checked:
-        return f"{AT_ITS_END}nothing checked it here, so it need not show that it fails"
-    return "passes"
 
 
 _CUDA = re.compile(r"""['"]cuda(?::(\d+))?['"]|\.cuda\((\d+)?""")

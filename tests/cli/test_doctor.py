@@ -18,6 +18,8 @@ from shrinkfx.protocol.descriptions import Row
 
 WORKING = [
     parts.TORCH.works("2.15.0"),
+    parts.COMPILER.works(""),
+    parts.WORKER.works(""),
     parts.AOTI.works(""),
     parts.VERIFICATION.works(""),
 ]

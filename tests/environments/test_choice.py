@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.wheels import VERSIONS
 
-from shrinkfx.environments import choice, folders
+from shrinkfx.environments import folders
 from shrinkfx.environments.choice import Choice, choose, refuse
 from shrinkfx.environments.installers import Pip
 from shrinkfx.errors import InstallError, UsageError
@@ -20,11 +20,6 @@ pytestmark = [
 ]
 
 HERE = "2.14.1+cu130"
-
-
-@pytest.fixture(autouse=True)
-def _this_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "installed_version", lambda name: HERE)
 
 
 class Consent:
@@ -52,7 +47,7 @@ def visited(chosen: Choice, fails: Callable[[str], bool | None]) -> list[str]:
 
 def test_request_lists_missing_versions_and_their_sizes() -> None:
     consent = Consent()
-    chosen = choose("2.15.0, 2.13.0,2.14.1", "", consent, ignore)
+    chosen = choose("2.15.0, 2.13.0,2.14.1", HERE, "", consent, ignore)
     assert visited(chosen, lambda _: True) == ["2.13.0", "2.14.1", "2.15.0"]
     assert (chosen.released, chosen.here) == (tuple(VERSIONS), HERE)
     (words,) = consent.questions
@@ -70,7 +65,7 @@ def test_request_has_the_sizes_of_the_index(
 ) -> None:
     monkeypatch.setattr(Pip, "download_bytes", lambda self, version: 200_000_000)
     consent = Consent()
-    choose("2.13.0", "", consent, ignore)
+    choose("2.13.0", HERE, "", consent, ignore)
     assert "0.2 GB to download and about 1.0 GB on disk; " in consent.questions[0]
 
 
@@ -78,35 +73,39 @@ def test_no_request_if_no_version_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     consent, told = Consent(), list[Event]()
-    chosen = choose("2.13.0,2.14.1", "", consent, told.append)
+    chosen = choose("2.13.0,2.14.1", HERE, "", consent, told.append)
     python = chosen.python("2.13.0")
     assert chosen.is_here("2.14.1")
     assert "installing torch 2.13.0 with pip" in str(told)
-    again = choose("2.13.0,2.14.1", "", refuse, ignore)
+    again = choose("2.13.0,2.14.1", HERE, "", refuse, ignore)
     assert again.python("2.13.0") == python
     monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")  # and no network
-    offline = choose("2.13.0,2.14.1", "", refuse, ignore)
+    offline = choose("2.13.0,2.14.1", HERE, "", refuse, ignore)
     assert (offline.python("2.13.0"), offline.released) == (python, None)
 
 
 def test_bisection_ends_at_the_version_of_this_interpreter() -> None:
     consent = Consent()
-    chosen = choose("bisect", "", consent, ignore)
+    chosen = choose("bisect", HERE, "", consent, ignore)
     assert chosen.versions == ("2.6.0", "2.13.0", "2.14.0", HERE)
     assert visited(chosen, lambda v: v != "2.6.0")[0] == HERE
     (words,) = consent.questions
     assert "to install about 2 of 3 versions of torch with pip into" in words
-    choose("bisect", "2.13.0", consent, ignore)  # two boundaries, if it passes here
-    assert (
-        "to install torch 2.6.0, 2.13.0, 2.14.0 with pip into" in consent.questions[1]
-    )
+    choose("bisect", HERE, "2.13.0", consent, ignore)  # two boundaries, if it passes
+    _, words = consent.questions
+    assert "to install torch 2.6.0, 2.13.0, 2.14.0 with pip into" in words
+
+
+def test_bisection_reaches_the_version_on_which_the_failure_was_seen() -> None:
+    chosen = choose("bisect", HERE, "2.15.0", Consent(), ignore)
+    assert chosen.versions == ("2.6.0", "2.13.0", "2.14.0", HERE, "2.15.0")
 
 
 def test_nothing_is_installed_without_consent() -> None:
     with pytest.raises(UsageError, match="nothing was installed"):
-        choose("2.13.0", "", Consent(agrees=False), ignore)
+        choose("2.13.0", HERE, "", Consent(agrees=False), ignore)
     with pytest.raises(UsageError, match="to install, add --yes"):
-        choose("2.13.0", "", refuse, ignore)
+        choose("2.13.0", HERE, "", refuse, ignore)
     assert not folders.home().exists()
 
 
@@ -131,7 +130,7 @@ def test_nothing_is_installed_without_consent() -> None:
 )
 def test_unusable_versions_are_refused(asked: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        choose(asked, "", Consent(), ignore)
+        choose(asked, HERE, "", Consent(), ignore)
 
 
 def test_too_little_disk_space_is_an_error_before_the_installation(
@@ -142,12 +141,12 @@ def test_too_little_disk_space_is_an_error_before_the_installation(
     with pytest.raises(
         InstallError, match=r"8\.6 GB are free; nothing was changed"
     ) as e:
-        choose("2.13.0", "", consent, ignore)
+        choose("2.13.0", HERE, "", consent, ignore)
     assert "3.0 GB to download and about 5.7 GB on disk" in str(e.value)
     assert "set XDG_CACHE_HOME to a folder on another disk" in str(e.value)
     assert consent.questions == []
     monkeypatch.setattr(folders, "free_bytes", lambda: 8_800_000_000)
-    choose("2.13.0", "", consent, ignore)
+    choose("2.13.0", HERE, "", consent, ignore)
 
 
 def test_unreadable_index_is_an_error_if_it_is_needed(
@@ -158,4 +157,4 @@ def test_unreadable_index_is_an_error_if_it_is_needed(
         with pytest.raises(
             InstallError, match=r"the package index: pip failed: .*torch"
         ):
-            choose(asked, "", Consent(), ignore)
+            choose(asked, HERE, "", Consent(), ignore)

@@ -26,6 +26,9 @@ def test_examples_in_docstrings_are_right() -> None:
         ("2.9.1", "2.10.0"),
         ("2.10.0rc1", "2.10.0"),
         ("2.10.0", "2.10.1.dev20261101+cpu"),
+        ("2.10.0rc2", "2.10.0rc10"),
+        ("2.10.0", "2.10.0.post1"),
+        ("unknown", "2.6.0"),
     ],
 )
 def test_versions_are_ordered_as_they_were_released(older: str, newer: str) -> None:
@@ -50,14 +53,14 @@ class Repro:
 
 def test_bisection_finds_the_first_version_that_fails() -> None:
     repro = Repro(RELEASED[6:])
-    bisect(RELEASED, repro)
+    bisect(RELEASED, repro, "2.15.0")
     assert summarize(repro.verdicts, RELEASED) == "fails since 2.12.0; passes on 2.11.0"
     assert repro.runs == 5  # this interpreter's, and four of nine
 
 
 def test_bisection_reports_that_the_oldest_version_fails() -> None:
     repro = Repro(RELEASED)
-    bisect(RELEASED, repro)
+    bisect(RELEASED, repro, "2.15.0")
     assert repro.verdicts["2.6.0"] is True
     said = summarize(repro.verdicts, RELEASED)
     assert said == "fails on all tested versions: 2.6.0, 2.7.0, 2.8.0, 2.10.0, 2.15.0"
@@ -65,7 +68,7 @@ def test_bisection_reports_that_the_oldest_version_fails() -> None:
 
 def test_bisection_starts_at_the_version_of_the_failure_if_the_newest_passes() -> None:
     repro = Repro(RELEASED[3:8])
-    bisect(RELEASED, repro, seen_on="2.10.0")
+    bisect(RELEASED, repro, "2.15.0", "2.10.0")
     failing = {version for version, fails in repro.verdicts.items() if fails}
     assert {"2.9.0", "2.13.0"} <= failing <= {*RELEASED[3:8]}
     assert (repro.verdicts["2.8.0"], repro.verdicts["2.14.0"]) == (False, False)
@@ -73,10 +76,17 @@ def test_bisection_starts_at_the_version_of_the_failure_if_the_newest_passes() -
 
 def test_bisection_without_a_failing_version_runs_no_further_version() -> None:
     repro = Repro([])
-    bisect(RELEASED, repro, seen_on="2.10.0")
+    bisect(RELEASED, repro, "2.15.0", "2.10.0")
     assert [*repro.verdicts] == ["2.15.0", "2.10.0"]
     said = summarize(repro.verdicts, RELEASED)
     assert said == "passes on all tested versions: 2.10.0, 2.15.0"
+
+
+def test_bisection_looks_at_newer_versions_if_the_failure_was_seen_there() -> None:
+    repro = Repro(RELEASED[6:])
+    bisect(RELEASED, repro, "2.8.0", "2.15.0")
+    assert summarize(repro.verdicts, RELEASED) == "fails since 2.12.0; passes on 2.11.0"
+    assert "2.7.0" not in repro.verdicts
 
 
 @given(
@@ -87,7 +97,7 @@ def test_bisection_encloses_the_boundary_with_any_skips(
     first: int, unknown: set[str]
 ) -> None:
     repro = Repro(RELEASED[first:], sorted(unknown))
-    bisect(RELEASED, repro)
+    bisect(RELEASED, repro, "2.15.0")
     known = [version for version in RELEASED if version not in unknown]
     failing = [version for version in known if repro.failing and repro(version)]
     tested = {v for v, fails in repro.verdicts.items() if fails is not None}
@@ -101,11 +111,12 @@ def test_bisection_without_skips_halves_the_remaining_versions(
     data: st.DataObject,
 ) -> None:
     first, last = sorted(data.draw(st.tuples(*[st.integers(0, 10)] * 2)))
+    here = data.draw(st.sampled_from(RELEASED))
     seen_on = data.draw(st.sampled_from(["", "2.0.0", *RELEASED]))
     repro = Repro(RELEASED[first:last])
-    bisect(RELEASED, repro, seen_on)
-    assert repro.runs <= 1 + most_runs(RELEASED, seen_on)
-    assert most_runs(RELEASED) == 4
+    bisect(RELEASED, repro, here, seen_on)
+    assert repro.runs <= 1 + most_runs(RELEASED, here, seen_on)
+    assert most_runs(RELEASED, "2.15.0") == 4
 
 
 @pytest.mark.parametrize(
@@ -128,6 +139,11 @@ def test_bisection_without_skips_halves_the_remaining_versions(
         ),
         ({"2.6.0": None, "2.7.0": True}, "fails on 2.7.0; cannot tell on 2.6.0"),
         ({"2.6.0": None, "2.7.0": None}, "cannot tell on 2.6.0, 2.7.0"),
+        (
+            {"2.15.0": False, "2.16.0.dev20261101": True},
+            "first tested version that fails: 2.16.0.dev20261101; last that passes: "
+            "2.15.0",
+        ),
         (
             {"2.15.0+cpu": False, "2.15.0+cu132": True},
             "fails on 2.15.0+cu132; passes on 2.15.0+cpu",

@@ -7,10 +7,18 @@ import json
 from pathlib import Path
 
 import pytest
-from support.wheels import VERSIONS, use_index, write_others, write_torch
+from support.wheels import (
+    COMPILERS,
+    VERSIONS,
+    on_path,
+    use_index,
+    write_others,
+    write_torch,
+)
 
 from shrinkfx.cli.main import main
-from shrinkfx.environments import folders
+from shrinkfx.environments import folders, installers
+from shrinkfx.errors import InstallError
 from shrinkfx.run.across import Elsewhere, by_version
 
 SCRIPT = """\
@@ -96,6 +104,26 @@ def test_bisection_installs_few_versions_and_skips_those_without_a_verdict(
     assert len(verdicts) < len(VERSIONS)
     made = {path.name.split("-")[1] for path in folders.home().iterdir()}
     assert made == verdicts.keys()
+
+
+@pytest.mark.torch
+@pytest.mark.processes
+def test_version_that_cannot_be_installed_leaves_the_other_verdicts(
+    repro: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install = installers.Pip.install
+
+    def fail_once(pip: installers.Pip, version: str, folder: Path) -> None:
+        if version == "2.14.0":
+            raise InstallError("torch 2.14.0", "pip failed: no space", "")
+        install(pip, version, folder)
+
+    on_path(monkeypatch, repro.parent / "bin", COMPILERS)
+    monkeypatch.setattr(installers.Pip, "install", fail_once)
+    assert verify(repro, "--torch", "2.6.0,2.14.0", "--yes") == 0
+    said = capsys.readouterr().out
+    assert "torch 2.14.0: cannot tell: pip failed: no space" in said
+    assert "torch 2.6.0: passes" in said
 
 
 @pytest.mark.processes

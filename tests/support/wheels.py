@@ -23,6 +23,9 @@ ANY = "py3-none-any"
 VERSIONS = ["2.6.0", "2.13.0", "2.14.0", "2.14.1", "2.15.0"]
 """Versions of packages named torch, in tests of environments."""
 
+COMPILERS = [*filter(None, map(shutil.which, ("g++", "as", "ld", "env")))]
+"""What a worker and the run of a repro find on PATH, without an installer."""
+
 _WHEEL = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n"
 _METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
 
@@ -149,7 +152,7 @@ def _index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(name="pip_alone")
 def _pip_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_path(monkeypatch, tmp_path / "no-uv", ())
+    on_path(monkeypatch, tmp_path / "no-uv", COMPILERS)
 
 
 @pytest.fixture(name="no_installer")

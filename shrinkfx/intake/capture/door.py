@@ -282,7 +282,8 @@ def _versions(capture: Capture) -> list[str]:
         here = version("torch")
     except PackageNotFoundError:
         return []
-    theirs = [each for each in capture.torch if each != here]
+    # The metadata of PyPI's builds have no local part, as in 2.15.0+cu132.
+    theirs = [v for v in capture.torch if here not in (v, v.partition("+")[0])]
     if not theirs:
         return []
     return [f"the script ran with torch {theirs[0]}, and is reduced with {here}"]

@@ -143,9 +143,7 @@ class _Gathered:
             stack.enter_context(self._lines.followed())
             stack.enter_context(self._timed.followed())
             for name, wrap in wraps.items():
-                if hasattr(owner, name):
-                    patch = mock.patch.object(owner, name, wrap(owner))
-                    stack.enter_context(patch)
+                stack.enter_context(mock.patch.object(owner, name, wrap(owner)))
             yield
 
     def _define(self, owner: Any) -> Callable[..., Any]:

@@ -28,7 +28,6 @@ from shrinkfx.worker.private_api import codegen_api
 
 _SOURCES = ("*.wrapper.cpp", "*.kernel.cpp")
 _KERNEL = re.compile(r"^@triton\.jit.*?^def (\w+)\(", re.MULTILINE | re.DOTALL)
-_LOGS = ("set_logs", "log_registry", "trace_log", "LazyTraceHandler")
 _WRAPPER = "AsyncCompile"
 """What a wrapper imports, and no kernel."""
 
@@ -76,11 +75,6 @@ def _logging(home: Path) -> Iterator[None]:
     Not to stderr: what a program says there tells how it fails, and generated code is
     full of such words.
     """
-    if not all(
-        hasattr(codegen_api.logs, name) for name in _LOGS
-    ):  # they are torch's own
-        yield
-        return
     codegen_api.logs.set_logs(inductor=logging.DEBUG, output_code=True)
     registry = codegen_api.logs.log_registry
     names = [*registry.get_log_qnames(), *registry.get_artifact_log_qnames()]
@@ -165,11 +159,11 @@ def _saving_arguments(kernels: Collection[str]) -> Iterator[list[str]]:
         The kernels for which there is such code.
     """
     saved: list[str] = []
-    printer = getattr(codegen_api.debug_utils, "DebugPrinterManager", None)
+    printer = codegen_api.debug_utils.DebugPrinterManager
     name = "codegen_intermediate_tensor_value_print"
-    printing = getattr(printer, name, None)
-    saving = getattr(printer, "codegen_intermediate_tensor_value_save", None)
-    if not kernels or printing is None or saving is None:
+    printing = printer.codegen_intermediate_tensor_value_print
+    saving = printer.codegen_intermediate_tensor_value_save
+    if not kernels:
         yield saved
         return
 

@@ -38,16 +38,15 @@ class LineOrigins:
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Note them inside; where Inductor is another one than is known, none."""
+        """Note the lines that are written inside the block."""
         with contextlib.ExitStack() as stack:
             for owner, name, wrap in (
                 (codegen_api.ir.Loops, "create", self._create),
                 (codegen_api.loop_body.LightTracer, "create_node", self._create_node),
                 (codegen_api.common.CSE, "generate", self._generate),
             ):
-                usual = getattr(owner, name, None)
-                if usual is not None:
-                    stack.enter_context(mock.patch.object(owner, name, wrap(usual)))
+                wrapped = wrap(getattr(owner, name))
+                stack.enter_context(mock.patch.object(owner, name, wrapped))
             yield
 
     def _create(self, usual: Any) -> Any:

@@ -52,6 +52,13 @@ def note_symbols(program: ExportedProgram) -> None:
     and so does Inductor since torch 2.14: ``RuntimeError: ('unexpected None!', 2*s0 +
     1)``. Before 2.14, loading registered such sizes as if they were symbols.
     """
+    try:
+        _note_symbols(program)
+    except Exception as error:  # noqa: BLE001 - most programs compile without this
+        print(f"shrinkfx: no values of symbols: {error!r}", flush=True)
+
+
+def _note_symbols(program: ExportedProgram) -> None:
     metadata = (node.meta.get("val") for node in program.graph.nodes)
     shapes = (size for v in metadata for size in getattr(v, "shape", ()))
     sizes = [size.node for size in shapes if isinstance(size, torch.SymInt)]
@@ -65,7 +72,9 @@ def note_symbols(program: ExportedProgram) -> None:
         unknown = size.free_symbols - set(env.backed_var_to_val)
         if len(unknown) == 1:
             (symbol,) = unknown
-            (env.backed_var_to_val[symbol],) = sympy.solve(size - number, symbol)
+            solutions = sympy.solve(size - number, symbol)
+            if len(solutions) == 1:
+                env.backed_var_to_val[symbol] = solutions[0]
     for symbol in env.backed_var_to_val:
         if symbol.is_Symbol:
             env.var_to_range.setdefault(symbol, ValueRanges(0, int_oo))

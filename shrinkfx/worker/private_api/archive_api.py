@@ -23,6 +23,12 @@ FEATURE = Feature(
             "torch._library.fake_class_registry:global_fake_class_registry"
         ),
     },
+    attributes=(
+        "schema.ExportedProgram",
+        "schema.Node",
+        "schema.PayloadConfig",
+        "serialize.GraphModuleDeserializer",
+    ),
     without="programs cannot be read",
 )
 

@@ -49,6 +49,8 @@ FEATURE = Feature(
         "CudaInterface.Worker",
         "DeviceProperties.create",
         "GraphLowering.save_output_code",
+        "GridExpr.from_meta",
+        "PyCodeCache.load",
         "PythonWrapperCodegen.codegen_input_symbol_assignment",
         "PythonWrapperCodegen.generate_and_run_autotune_block",
         "fake_tensor.FakeTensorMode.avoid_device_init",

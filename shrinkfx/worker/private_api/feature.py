@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -66,50 +65,40 @@ class Feature:
         except (ImportError, AttributeError) as error:
             raise MissingName(self.name, place.replace(":", ".")) from error
 
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The names and attributes: what ``look_up`` takes."""
+        return (*self.names, *self.attributes)
+
+    def look_up(self, path: str) -> Any:
+        """Return what a name or an attribute such as ``CppBuilder.build`` stands for.
+
+        Raises:
+            MissingName: this PyTorch does not have it.
+        """
+        first, *rest = path.split(".")
+        found, place = self.resolve(first), self.names[first].replace(":", ".")
+        for name in rest:
+            place = f"{place}.{name}"
+            try:
+                found = getattr(found, name)
+            except AttributeError as error:
+                raise MissingName(self.name, place) from error
+        return found
+
+    def require(self) -> None:
+        """Raise ``MissingName`` if this PyTorch lacks a name or an attribute."""
+        for path in self.used:
+            self.look_up(path)
+
     @functools.cached_property
     def missing(self) -> str:
         """A message about the first missing name: "torch 2.16.0 has no ..."; or ''.
 
         Texts are not looked up, because the code that matches them has a fallback.
         """
-        return next(filter(None, map(self._look_up, self._used())), "")
-
-    def require(self) -> None:
-        """Raise ``MissingName`` if this PyTorch lacks a name."""
-        if self.missing:
-            raise MissingName(self.name, self.missing.partition(" has no ")[2])
-
-    def checks(self) -> dict[str, Callable[[], str]]:
-        """Return a check for each name and text; it returns a message, or ''."""
-        found: dict[str, Callable[[], str]] = {}
-        for name in self._used():
-            found[name] = functools.partial(self._look_up, name)
-        for file, texts in self.texts.items():
-            for text in texts:
-                found[f"{file}: {text}"] = functools.partial(self._find, file, text)
-        return found
-
-    def _used(self) -> tuple[str, ...]:
-        return (*self.names, *self.attributes)
-
-    def _look_up(self, path: str) -> str:
-        first, *rest = path.split(".")
         try:
-            found = self.resolve(first)
-            for name in rest:
-                found = getattr(found, name)
+            self.require()
         except MissingName as error:
             return error.reason
-        except AttributeError:
-            place = ".".join([self.names[first].replace(":", "."), *rest])
-            return MissingName(self.name, place).reason
         return ""
-
-    def _find(self, file: str, text: str) -> str:
-        path = Path(torch.__file__).parent / file
-        try:
-            found = text in path.read_text(errors="replace")
-        except OSError:
-            return MissingName(self.name, f"file torch/{file}").reason
-        where = f"{text!r} in torch/{file}"
-        return "" if found else MissingName(self.name, where).reason

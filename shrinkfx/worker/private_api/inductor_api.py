@@ -25,7 +25,12 @@ FEATURE = Feature(
         "package": "torch._inductor.package",
         "select_algorithm": "torch._inductor.select_algorithm",
     },
-    attributes=("config.patch", "cpu_vec_isa.pick_vec_isa"),
+    attributes=(
+        "config.aot_inductor",
+        "config.get_config_copy",
+        "config.patch",
+        "cpu_vec_isa.pick_vec_isa",
+    ),
     without="shrinkfx cannot start",
 )
 
