@@ -1,7 +1,7 @@
-"""Hide a private name of PyTorch from shrinkfx, as if a new version had moved it.
+"""Have shrinkfx miss a private name of PyTorch, as if a new version had moved it.
 
-``HIDDEN_NAME`` is the name, such as ``torch._inductor.cpp_builder.CppBuilder.build``.
-PyTorch itself still has the name: only the look-up of shrinkfx does not find it.
+``HIDDEN_NAME`` is its place, as ``torch._inductor.cpp_builder.CppBuilder.build``.
+PyTorch itself still has it: only the lookups of ``shrinkfx.worker.private_api`` fail.
 """
 
 import importlib.abc
@@ -10,29 +10,34 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 FEATURES = "shrinkfx.worker.private_api.feature"
 HIDDEN = os.environ.get("HIDDEN_NAME", "")
 
 
-def place(owner: Any) -> str:
-    if isinstance(owner, ModuleType):
-        return owner.__name__
-    return f"{owner.__module__}.{getattr(owner, '__qualname__', '')}"
+def hide(features: ModuleType) -> None:
+    """Have ``Feature.resolve`` and ``Feature.look_up`` fail for the hidden name."""
+    feature = features.Feature
+    resolve, look_up = feature.resolve, feature.look_up
 
+    def refuse(self: Any, path: str) -> None:
+        first, *rest = path.split(".")
+        place = self.names.get(first, "").replace(":", ".")
+        for end in range(len(rest) + 1):
+            if ".".join([place, *rest[:end]]) == HIDDEN:
+                raise features.MissingName(self.name, HIDDEN)
 
-def without_name(owner: Any, name: str) -> Any:
-    if f"{place(owner)}.{name}" == HIDDEN:
-        raise AttributeError(f"{HIDDEN} is hidden")
-    return getattr(owner, name)
+    def resolve_unless_hidden(self: Any, name: str) -> Any:
+        refuse(self, name)
+        return resolve(self, name)
 
+    def look_up_unless_hidden(self: Any, path: str) -> Any:
+        refuse(self, path)
+        return look_up(self, path)
 
-def import_module(name: str) -> ModuleType:
-    if name == HIDDEN:
-        raise ImportError(f"{HIDDEN} is hidden")
-    return importlib.import_module(name)
+    feature.resolve, feature.look_up = resolve_unless_hidden, look_up_unless_hidden
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -52,11 +57,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             run(module)
-            hiding = {
-                "getattr": without_name,
-                "importlib": SimpleNamespace(import_module=import_module),
-            }
-            vars(module).update(hiding)
+            hide(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
