@@ -158,13 +158,10 @@ ALLOWED = {
         "torch_versions",
         "scratch",
         "host_memory",
-        "processes",
-        "own_time",
         "program",
         "protocol",
         "failure",
         "check",
-        "explain",
     },
     "cli": {
         "wording",

@@ -14,14 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import shrinkfx
-from shrinkfx.check.client.commands import run_command
+from shrinkfx.check.client.commands import find_tlparse, run_command
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, Limits, Meter
 from shrinkfx.check.preflight import find_compiler
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.doctor import parts
 from shrinkfx.errors import LoadError, WorkerError
-from shrinkfx.explain.artifacts import find_tlparse
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.host_memory import available_bytes
 from shrinkfx.program.words import cut

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from shrinkfx.check.client.commands import find_tlparse, run_command
 from shrinkfx.protocol.files import KernelRun, Left
 from shrinkfx.report.atomic_files import draft_of
 from shrinkfx.report.explanation.guide import Guide, KernelAlone, LeftFile, Value
@@ -124,26 +123,11 @@ def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
         yield f"tlparse's report: {failed}"
 
 
-def find_tlparse() -> str | None:
-    """Find tlparse in the folder of the interpreter, or else on the PATH."""
-    beside = str(Path(sys.executable).parent)
-    places = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
-    return shutil.which(_TLPARSE, path=places)
-
-
 def _run_tlparse(command: str, trace: Path, out: Path, within_s: float) -> str:
     """Write a report; '' if that is done, else why not."""
     words = [command, str(trace), "-o", str(out), "--overwrite", "--no-browser"]
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=within_s,
-            check=False,
-        )
+        done = run_command(words, within_s)
     except subprocess.TimeoutExpired:
         return f"it took more than {within_s:.0f} s: {_BY_HAND}"
     except OSError as error:

@@ -1,13 +1,23 @@
-"""Run a command of another program to its end."""
+"""Find a command, and run it to its end."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from shrinkfx.check.client.orphans import kill_marked, new_mark
 from shrinkfx.protocol.requests import MARK
+
+
+def find_tlparse() -> str | None:
+    """Find tlparse in the folder of the interpreter, or else on the PATH."""
+    beside = str(Path(sys.executable).parent)
+    places = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    return shutil.which("tlparse", path=places)
 
 
 def run_command(
