@@ -53,7 +53,9 @@ PAIRS = (
 
 SELECTION = (
     "tests/worker/test_private_api.py",
-    "tests/test_run.py",  # the demo's program
+    "tests/test_run.py",
+    # The program of the demo.
+    "tests/test_repros.py::test_case_is_reduced_to_its_minimum[assert_roll_bound]",
     "tests/test_repros.py::test_case_is_reduced_to_its_minimum[crash_inside_cond]",
     "tests/test_repros.py::test_case_is_reduced_to_its_minimum[mismatch_wrong_constant]",
     "tests/test_repros.py::test_case_is_reduced_to_its_minimum[compile_lowering_raises]",
