@@ -1,6 +1,9 @@
 """Simulate a future PyTorch: hide each private name in turn, and run shrinkfx.
 
 The run ends with a verified repro, or with one error that has the name.
+
+Names are hidden from shrinkfx alone, and two programs are run: code that neither
+reaches is not tried.
 """
 
 from __future__ import annotations
