@@ -128,10 +128,14 @@ def require_compiler(settings: Mapping[str, str]) -> None:
 
 
 def find_compiler(settings: Mapping[str, str]) -> tuple[str, str | None]:
-    """Return the name of the C++ compiler, and its path or None."""
+    """Return the command of the C++ compiler, and the path of its program or None.
+
+    The command may have arguments, such as ``ccache g++`` (since torch 2.14).
+    """
     both = {**os.environ, **settings}
-    name = both.get("CXX") or "g++"
-    return name, shutil.which(name, path=both.get("PATH"))
+    command = both.get("CXX") or "g++"
+    program, *_ = shlex.split(command) or [command]
+    return command, shutil.which(program, path=both.get("PATH"))
 
 
 def require_command(text: str, settings: Mapping[str, str]) -> None:

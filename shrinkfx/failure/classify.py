@@ -39,6 +39,8 @@ _BOUNDS = re.compile(
 _LAYOUT = re.compile(
     r"expected (?:size \d+==\d+|(?:ndim|dtype) \S+ but got)[^\n]*"
     r"\nError in op: (\S+)"
+    # Since torch 2.15.
+    r"|Error in op: (\S+)\nExpect the tensor to be \d+ bytes aligned[^\n]*"
 )
 _ASSERTION = re.compile(
     r"^[^\n]*(?:AOTI_TORCH_CHECK|Runtime assertion|Assertion [`'\"]?[^\n]*failed"
@@ -185,8 +187,9 @@ def _known_text(text: str, stage: Stage) -> Signature | None:
         return Signature(Kind.CHECK_INPUTS, stage, detail, line_of(text, found))
     if found := _LAYOUT.search(text):
         line = line_of(text, found).replace("\n", ": ")
-        kind = Kind.CHECK_INPUTS if found[1] == "input" else Kind.ASSERT
-        return Signature(kind, stage, f"layout of {found[1]}", line)
+        what, operator = ("layout", found[1]) if found[1] else ("alignment", found[2])
+        kind = Kind.CHECK_INPUTS if operator == "input" else Kind.ASSERT
+        return Signature(kind, stage, f"{what} of {operator}", line)
     if found := _ASSERTION.search(text):
         line = line_of(text, found)
         return Signature(Kind.ASSERT, stage, normalise(line), line)

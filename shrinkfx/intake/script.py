@@ -134,9 +134,23 @@ def _program(tree: ast.Module) -> str:
 
 
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield what is assigned, and the value.
+
+    Since torch 2.15 a dump sets some options by ``CONFIG.load_config({...})``.
+    """
     for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            yield ast.unparse(node.targets[0]), node.value
+        match node:
+            case ast.Assign(targets=[target], value=value):
+                yield ast.unparse(target), value
+            case ast.Expr(
+                ast.Call(
+                    func=ast.Attribute(value=config, attr="load_config"),
+                    args=[ast.Dict(keys=names, values=values)],
+                )
+            ):
+                for name, value in zip(names, values, strict=True):
+                    if name and isinstance(option := _literal(name), str):
+                        yield f"{ast.unparse(config)}.{option}", value
 
 
 @dataclass(frozen=True)

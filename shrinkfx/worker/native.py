@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -16,6 +17,12 @@ from shrinkfx.worker import build_cache
 
 class CannotBuild(Exception):
     """There is no library; says why."""
+
+
+def find_compiler(command: str) -> str | None:
+    """Return the path of the compiler in a command such as ``ccache g++ -m64``."""
+    words = [word for word in shlex.split(command) if not word.startswith("-")]
+    return shutil.which(words[-1]) if words else None
 
 
 def build(
@@ -34,7 +41,7 @@ def build(
     Raises:
         CannotBuild: it cannot be compiled or kept.
     """
-    compiler = compiler or shutil.which(os.environ.get("CXX", "g++"))
+    compiler = compiler or find_compiler(os.environ.get("CXX", "g++"))
     if compiler is None:
         raise CannotBuild("no C++ compiler found")
     try:

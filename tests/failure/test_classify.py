@@ -91,6 +91,16 @@ def test_check_that_aborts_is_the_one_that_raises() -> None:
     assert abort.admits(error)
 
 
+def test_misaligned_result_of_an_operator_is_an_assertion() -> None:
+    said = "\nError in op: torch.ops.my.off.default\nExpect the tensor to be 16 bytes "
+    said += "aligned. Fail due to storage_offset=1 itemsize=4"
+    seen = observe(raised("RuntimeError", said, "run")).signature
+    assert seen is not None
+    assert seen.kind is Kind.ASSERT
+    assert seen.detail == "alignment of torch.ops.my.off.default"
+    assert "16 bytes aligned" in seen.text
+
+
 def test_different_compile_errors_are_different() -> None:
     names = ["compile_183988_randperm_index", "compile_lowering_raises"]
     names.append("compile_missing_symbol")

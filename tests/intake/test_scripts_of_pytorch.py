@@ -30,6 +30,14 @@ def test_launcher_names_its_program_and_what_it_sets() -> None:
     }
 
 
+def test_options_in_one_call_are_read_as_assignments_are() -> None:
+    """Since torch 2.15 a dump sets options that imply others in this way."""
+    call = "torch._inductor.config.load_config({'numerics': 'strict', 'cpp.cxx': 'x'})"
+    script = read_script(PATH, LAUNCHER.replace("import _warnings", call))
+    assert script.inductor["numerics"] == "strict"
+    assert "they name programs to be run, so left out: cpp.cxx" in script.said
+
+
 def test_what_would_run_a_program_is_left_out() -> None:
     """A dump is read: where code is found and who compiles are none of its business."""
     said = (

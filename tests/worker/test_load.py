@@ -339,6 +339,13 @@ def test_inductor_option_of_another_type_is_refused(
     assert f"{name}={value}" in str(caught.value.subject)
 
 
+def test_old_name_of_an_inductor_option_is_taken(tmp_path: Path) -> None:
+    """Since torch 2.15 it is an alias, which ``get_config_copy`` leaves out."""
+    given = setup(tmp_path)
+    old = {"benchmark_epilogue_fusion": False}
+    load(Setup(str(tmp_path), model=given.model, inductor=old))
+
+
 def test_unknown_inductor_option_is_told_with_its_neighbours(tmp_path: Path) -> None:
     given = setup(tmp_path)
     with pytest.raises(LoadError) as caught:

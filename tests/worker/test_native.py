@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,9 @@ def test_cache_that_cannot_be_made_is_no_check_without_space(
     with pytest.raises(native.CannotBuild, match="disk of the cache is full") as caught:
         native.build(source, (), compiler="/bin/true")
     assert FULL not in str(caught.value)
+
+
+def test_compiler_in_a_command_with_arguments_is_found() -> None:
+    path = shutil.which("g++")
+    assert native.find_compiler("env g++ -m64") == native.find_compiler("g++") == path
+    assert native.find_compiler("env no-such-compiler") is None

@@ -51,6 +51,8 @@ def of_worker(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
     }
     together = {**given, **fixed, **(extra or {})}
     unset = {name for name, value in (extra or {}).items() if not value}
+    # It moves the values that an explanation reads (torch 2.15).
+    unset.add("AOTI_TORCH_SAVE_DIR")
     return {name: value for name, value in together.items() if name not in unset}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -64,7 +65,7 @@ def compiler_version() -> str:
     """Ask the C++ compiler that Inductor uses for its version, such as 12.2.0."""
     from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
 
-    command = [get_cpp_compiler(), "-dumpfullversion"]
+    command = [*shlex.split(get_cpp_compiler()), "-dumpfullversion"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):

@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from shrinkfx.worker import build_cache
+from shrinkfx.worker import build_cache, native
 from shrinkfx.worker.aoti.instead import instead
 from shrinkfx.worker.private_api import build_api
 from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
@@ -76,7 +75,8 @@ def _machine() -> tuple[object, ...]:
     libtorch = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     return (
         sorted({line for line in lines if line.startswith(_OF_A_CPU)}),
-        build_cache.identity(shutil.which(compiler) or compiler),
+        compiler,
+        build_cache.identity(native.find_compiler(compiler) or compiler),
         build_api.get_compiler_version_info(compiler),
         torch.__version__,
         build_cache.identity(str(libtorch)),

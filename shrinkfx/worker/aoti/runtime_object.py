@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -164,9 +165,11 @@ def first_error(output: str) -> str:
 
 def _key(flags: Sequence[str], text: str) -> str:
     """Tell apart whatever makes another object."""
-    compiler = shutil.which(flags[0])
+    # A command such as ccache g++ has several words before its flags.
+    command = [*itertools.takewhile(lambda word: not word.startswith("-"), flags)]
+    compiler = shutil.which(command[-1])
     if compiler is None:
-        raise CannotBuild(f"no compiler {flags[0]}")
+        raise CannotBuild(f"no compiler {command[-1]}")
     version = subprocess.run(
         [compiler, "--version"], capture_output=True, text=True, timeout=20, check=False
     )

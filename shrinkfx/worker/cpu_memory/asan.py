@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from shrinkfx.worker.native import find_compiler
 
 FLAGS = "-fsanitize=address -fno-omit-frame-pointer"
 """For what is to be checked: kernels, and the library that they are linked into."""
@@ -44,7 +45,7 @@ def environment_with(environment: Mapping[str, str], folder: Path) -> dict[str, 
     Raises:
         CannotSanitize: the compiler or its run-time library is missing.
     """
-    compiler = shutil.which(environment.get("CXX", "g++"))
+    compiler = find_compiler(environment.get("CXX", "g++"))
     if compiler is None:
         raise CannotSanitize("no C++ compiler found")
     runtime = _runtime(compiler)

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -281,6 +282,8 @@ def _require_known_options(options: InductorOptions) -> None:
 
     known = config.get_config_copy()
     for name, value in options.items():
+        if name not in known and _is_alias(name):
+            continue
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3)
             raise LoadError(
@@ -296,6 +299,15 @@ def _require_known_options(options: InductorOptions) -> None:
                 f"{value!r} is no {kind}",
                 f"such as {default}",
             )
+
+
+def _is_alias(name: str) -> bool:
+    """Return whether an option has a new name; ``get_config_copy`` omits the old one."""
+    from shrinkfx.worker.private_api.inductor_api import config
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # PyTorch's, about the old name
+        return hasattr(config, name)
 
 
 def _move(program: ExportedProgram, device: str) -> ExportedProgram:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import shlex
 import subprocess
 import tempfile
 from pathlib import Path
@@ -65,7 +66,7 @@ def _build(compiler: str, folder: Path) -> Path:
     source, built = folder / "guard.cpp", folder / "guard.so"
     source.write_text(_SOURCE)
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    command = [compiler, "-std=c++20", "-O1", "-shared", "-fPIC", abi]
+    command = [*shlex.split(compiler), "-std=c++20", "-O1", "-shared", "-fPIC", abi]
     command += [f"-I{path}" for path in include_paths()]
     command += [str(source), "-o", str(built)]
     command += [f"-L{path}" for path in library_paths()] + ["-lc10"]
