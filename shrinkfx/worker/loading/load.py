@@ -302,7 +302,7 @@ def _require_known_options(options: InductorOptions) -> None:
 
 
 def _is_alias(name: str) -> bool:
-    """Return whether an option has a new name; ``get_config_copy`` omits the old one."""
+    """Return whether it is an old name of an option: ``get_config_copy`` omits it."""
     from shrinkfx.worker.private_api.inductor_api import config
 
     with warnings.catch_warnings():
