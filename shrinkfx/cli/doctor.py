@@ -19,7 +19,7 @@ from shrinkfx.protocol.descriptions import Row, Status
 SCHEMA = 1
 """Version of the JSON object, one higher after a key was removed or redefined."""
 
-_PART, _STATUS = 36, 11
+_PART, _STATUS = 26, 11
 """Widths of the first two columns."""
 
 _DESCRIPTION = """\

@@ -7,6 +7,7 @@ tested. If a probe raises an exception, its part is broken.
 from __future__ import annotations
 
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -73,10 +74,11 @@ def torch() -> list[Row]:
 
 def compiler() -> list[Row]:
     """Find the C++ compiler, and its version."""
-    name, path = find_compiler({})
+    command, path = find_compiler({})
     if path is None:
-        return [parts.COMPILER.missing(f"{name} is not on the PATH")]
-    version = _output_of([path, "--version"]).partition("\n")[0]
+        return [parts.COMPILER.missing(f"{command} is not on the PATH")]
+    words = [path, *shlex.split(command)[1:], "--version"]
+    version = _output_of(words).partition("\n")[0]
     return [parts.COMPILER.works(f"{version}, {path}")]
 
 

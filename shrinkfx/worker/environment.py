@@ -28,7 +28,6 @@ from shrinkfx.worker.loading.missing import (
     triton_version,
 )
 from shrinkfx.worker.private_api import FEATURES
-from shrinkfx.worker.private_api.feature import Feature
 
 
 class _Sample(torch.nn.Module):
@@ -51,18 +50,17 @@ def inspect() -> Inspected:
     """Make the rows of the parts that need no program."""
     triton = _triton()
     others = _ptxas(triton), _gpu(), _compute_sanitizer()
-    return Inspected((triton, *others, *map(_names_of, FEATURES)))
+    return Inspected((triton, *others, *_private_names()))
 
 
-def _names_of(feature: Feature) -> Row:
-    """Make the row of a feature: does this PyTorch have its private names?"""
-    part = f"names: {feature.name}"
-    if not feature.missing:
-        return Row(part, Status.WORKS, "this PyTorch has every name that it uses")
-    remedy = f"Install torch {RANGE}."
-    return Row(
-        part, Status.MISSING, feature.missing, _sentence(feature.without), remedy
-    )
+def _private_names() -> list[Row]:
+    """Make a row for each feature that lacks a name, or one row if none does."""
+    part, remedy = "private names of PyTorch", f"Install torch {RANGE}."
+    return [
+        Row(part, Status.MISSING, each.missing, _sentence(each.without), remedy)
+        for each in FEATURES
+        if each.missing
+    ] or [Row(part, Status.WORKS, "this PyTorch has all that shrinkfx uses")]
 
 
 def _tool(
