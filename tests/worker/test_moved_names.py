@@ -47,7 +47,11 @@ def places(feature: Feature) -> list[str]:
 
 
 def hidden(*features: Feature) -> list[Any]:
+    """List the names of features, without those that a required feature has as well."""
     names = dict.fromkeys(place for f in features for place in places(f))
+    if not {*features} & {*NEEDED}:
+        for name in (place for f in NEEDED for place in places(f)):
+            names.pop(name, None)
     return [
         pytest.param(name, marks=pytest.mark.every_run if name in EVERY_RUN else ())
         for name in names
