@@ -134,7 +134,9 @@ def find_compiler(settings: Mapping[str, str]) -> tuple[str, str | None]:
     """
     both = {**os.environ, **settings}
     command = both.get("CXX") or "g++"
-    program, *_ = shlex.split(command) or [command]
+    program = command
+    with contextlib.suppress(ValueError):  # a quote that nothing closes
+        program = next(iter(shlex.split(command)), command)
     return command, shutil.which(program, path=both.get("PATH"))
 
 
