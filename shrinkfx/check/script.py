@@ -45,6 +45,11 @@ class ScriptRunner:
         failed_afresh: the texts that have failed in such a run.
         longer_s: the time limit of runs since one was ended before it could fail.
         build: how a script is built that is not expected to fail, and is then no repro.
+        independent: how many runs verify a failure that may depend on the layout of
+            memory: forks of one interpreter all have the same layout, so each of these
+            runs is in a new interpreter, with an environment of another size. 0 for
+            three runs, of which two may be forks.
+        measures_rate: a run that does not fail does not end the independent runs.
     """
 
     server: Asks
@@ -59,6 +64,8 @@ class ScriptRunner:
     failed_afresh: list[str] = field(default_factory=list)
     longer_s: list[float] = field(default_factory=list)
     build: Build = Build.STOCK
+    independent: int = 0
+    measures_rate: bool = False
 
     def run(
         self, files: Sequence[Path], *, fresh: bool, target: Signature | None = None
@@ -97,8 +104,9 @@ class ScriptRunner:
             return ending, read(self.meter.add(ending))
 
     def _request(self, script: Path, *, fresh: bool, build: Build) -> Request:
+        padding = _PADDING * len(self.times) if self.independent else 0
         return Request(
-            RunScript(str(script), str(script.parent)),
+            RunScript(str(script), str(script.parent), padding),
             CheckOptions(probe=self.probe, guard_pages=self.guard, build=build),
             timeout_s=max(self.limits.timeout_s, *self.longer_s, 0.0),
             max_rss_bytes=self.limits.max_rss_bytes,
@@ -140,6 +148,8 @@ class ScriptRunner:
     ) -> list[bool | None]:
         """Run twice more, fresh if it was not yet, and in a fork; tell if it failed so.
 
+        Or as often as there are ``independent`` runs, with the first one.
+
         None is told of one that had no answer. Where minutes are short there are fewer.
         What reads files of this machine by their paths shows nothing of another one.
         """
@@ -147,9 +157,7 @@ class ScriptRunner:
             self.note(_TIED)
             return [False, False]
         failed: list[bool | None] = []
-        afresh = files[0].read_text() not in self.failed_afresh
-        sets = _sets_variables(files[0])
-        for fresh in (afresh or sets, sets):
+        for fresh in self._repeats(files[0]):
             if not budget.has(max(self.times, default=0.0)):
                 self.note("minutes are short: running the repro no more")
                 break
@@ -158,7 +166,17 @@ class ScriptRunner:
                 failed.append(_failed(seen, target))
                 if failed[-1] is False:
                     self.note(f"a run of the repro did otherwise: {seen.in_words}")
+                    if self.independent and not self.measures_rate:
+                        break
         return failed
+
+    def _repeats(self, script: Path) -> list[bool]:
+        """List the runs that are to follow, and whether each is fresh."""
+        afresh = script.read_text() not in self.failed_afresh
+        if self.independent:
+            return [True] * (self.independent - (not afresh))
+        sets = _sets_variables(script)
+        return [afresh or sets, sets]
 
     def _answered(
         self,
@@ -187,6 +205,9 @@ class ScriptRunner:
                 break
         return seen
 
+
+_PADDING = 97
+"""Bytes that each independent run has more in its environment than the one before."""
 
 _SCRIPT_S = 60.0
 """Seconds that a script may need to start and to compile a program that is reduced."""

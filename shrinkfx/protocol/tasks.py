@@ -330,12 +330,15 @@ class RunScript(Task):
 
     Attributes:
         cwd: the folder that it runs in.
+        padding: bytes that a new interpreter's environment is made longer by, because
+            its size moves the stack.
     """
 
     doing = "running repro.py"
 
     path: str
     cwd: str
+    padding: int = 0
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,25 @@ def with_cause(script: str, cause: Sequence[str], liar: str = "") -> str:
     return re.sub(r"^# Seen on:", lambda m: told + m[0], script, count=1, flags=re.M)
 
 
+_PLAINLY = "Plainly: "
+_RATE = re.compile(rf"^# {_PLAINLY}.*\n(?:# {{9,}}.*\n)*", re.MULTILINE)
+
+
+def with_rate(script: str, failed: int, runs: int) -> str:
+    """State in a repro's header how many independent runs have failed.
+
+    That takes the place of what forks of one process have shown.
+    """
+    told = (
+        f"Fails:   in {failed} of {runs} runs, each in a new process with its own "
+        "Inductor cache."
+    )
+    rows = textwrap.wrap(told, 84, subsequent_indent=" " * 9)
+    text = "".join(f"# {row}\n" for row in rows)
+    script = _RATE.sub("", script, count=1)
+    return re.sub(r"^# Seen on:", lambda m: text + m[0], script, count=1, flags=re.M)
+
+
 def _without_the_lie(script: str, liar: str) -> str:
     """Leave out warnings of an operator's lie, and the empty line below the last."""
 
@@ -233,7 +252,7 @@ def _careful(record: RunRecord) -> list[str]:
 
 
 def _how_to_run(record: RunRecord) -> str:
-    if record.guarded and not record.memory.on_gpu:
+    if record.needs_asan:
         return _UNDER_SANITIZER
     if not record.need_not_show:
         return "python repro.py"
@@ -255,7 +274,7 @@ def _plainly(record: RunRecord) -> list[str]:
     plain = record.memory.plain
     if not plain:
         return []
-    seen = f"Plainly: without inaccessible pages beside each tensor: {plain}."
+    seen = f"{_PLAINLY}without inaccessible pages beside each tensor: {plain}."
     if record.guarded:
         seen += (
             " Verified with such pages; an access beyond one need not show without, or "
@@ -299,7 +318,8 @@ def _otherwise(record: RunRecord) -> list[str]:
     if not record.need_not_show:
         return [fixed]
     plainly = f"run without that, it may come to its end: it exits with {CANNOT_TELL}."
-    sure = record.guarded or not record.conditions.reference
+    unsure = record.guarded or record.memory.unsure
+    sure = unsure or not record.conditions.reference
     return [f"{fixed[:-1]};", plainly] if sure else [plainly]
 
 

@@ -141,6 +141,10 @@ class Memory:
         report: AddressSanitizer's, or None.
         no_report: why there is none, or ''.
         on_gpu: it is one of a GPU's, which compute-sanitizer looks at.
+        loop: how often the repro calls the compiled program, because one call does not
+            show the error in every process.
+        heap_checked: the repro needs the checks of glibc's allocator to fail.
+        unsure: no repro fails in every process.
     """
 
     guard: Guard = Guard.OFF
@@ -148,6 +152,9 @@ class Memory:
     report: MemoryReport | None = None
     no_report: str = ""
     on_gpu: bool = False
+    loop: int = 1
+    heap_checked: bool = False
+    unsure: bool = False
 
     @property
     def sanitizer(self) -> str:
@@ -285,9 +292,15 @@ class RunRecord:
         return self.memory.guard is not Guard.OFF
 
     @property
+    def needs_asan(self) -> bool:
+        """Whether only AddressSanitizer is sure to show the error without shrinkfx."""
+        unsure = self.guarded or self.memory.unsure
+        return unsure and not self.memory.on_gpu
+
+    @property
     def need_not_show(self) -> str:
         """What a reader who only runs the script may not see, or ''."""
-        if self.guarded:
+        if self.guarded or self.memory.unsure:
             return "an illegal access"
         interpreted = self.conditions.interpreted_for
         return what_need_not_show(self.signature) if interpreted else ""

@@ -137,32 +137,47 @@ def _imports(
     future = sorted({f for d in definitions for f in d.future})
     lines = [f"from __future__ import {', '.join(future)}", ""] if future else []
     conditions = record.conditions
-    if conditions.environment:
-        variables = dict(conditions.environment)
-        seed = variables.pop(HASH_SEED, "")
-        settings = [
-            f'os.environ["{name}"] = {value!r}' for name, value in variables.items()
-        ]
-        lines += ["import os", *_with_seed(seed), "", *settings]
-        lines += [""] if settings else []
+    variables = dict(conditions.environment)
+    variables |= HEAP_CHECKS if record.memory.heap_checked else {}
+    if variables:
+        at_start = {
+            name: variables.pop(name) for name in _READ_AT_START if name in variables
+        }
+        lines += ["import os", *_restarted_with(at_start), "", *_set(variables)]
+        lines += [""] if variables else []
     modules = (*modules, *(["copy"] if conditions.keeps_state else []))
-    if record.guarded and not conditions.environment:  # else it is there already
+    if record.needs_asan and "import os" not in lines:
         modules = (*modules, "os")
     lines += [f"import {module}" for module in sorted(modules)]
     return "\n".join([*lines, "import torch"])
 
 
-def _with_seed(seed: str) -> list[str]:
-    """Have a script begin anew in a Python with a hash seed, if it has another one."""
-    if not seed:
+HEAP_CHECKS = {
+    "LD_PRELOAD": "libc_malloc_debug.so.0",
+    "MALLOC_CHECK_": "3",
+    "MALLOC_PERTURB_": "165",
+}
+"""Has glibc's allocator (2.34 or later) check each block that is freed, and fill it."""
+
+_READ_AT_START = (HASH_SEED, *HEAP_CHECKS)
+
+
+def _restarted_with(variables: Mapping[str, str]) -> list[str]:
+    """Have a script start again with variables that are read when Python starts."""
+    if not variables:
         return []
+    last, value = [*variables.items()][-1]
     return [
         "import sys",
         "",
-        f'if os.environ.get("{HASH_SEED}") != {seed!r}:  # read when Python starts',
-        f'    os.environ["{HASH_SEED}"] = {seed!r}',
+        f'if os.environ.get("{last}") != {value!r}:  # read when Python starts',
+        *(f"    {line}" for line in _set(variables)),
         "    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])",
     ]
+
+
+def _set(variables: Mapping[str, str]) -> list[str]:
+    return [f'os.environ["{name}"] = {value!r}' for name, value in variables.items()]
 
 
 def _modules(printed: Source) -> list[str]:

@@ -41,6 +41,9 @@ def run_program(record: RunRecord, export: str, called_with: str) -> str:
         f"compiled = torch._inductor.aoti_load_package(package{where})",
     ]
     run = [*seed, f"actual = compiled({inputs})"]
+    if record.memory.loop > 1:
+        often = f"for _ in range({record.memory.loop}):  # one call need not show it"
+        run = [often, textwrap.indent("\n".join(run), "    ")]
     # What changes its buffers must be compiled before eager has done so; and on the
     # interpreter eager of a user's kernel excludes generating code afterwards.
     lines = [export, *expected, *build]
@@ -144,7 +147,7 @@ def _end(record: RunRecord) -> str:
     if not record.need_not_show:
         return claim
     checks = "run it under compute-sanitizer or `shrinkfx --verify`"
-    with_asan = record.guarded and not record.memory.on_gpu
+    with_asan = record.needs_asan
     if with_asan:
         checks = "run it under AddressSanitizer, as above, or `shrinkfx --verify`"
     elif record.signature.kind is not Kind.IMA:

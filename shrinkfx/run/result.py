@@ -12,7 +12,7 @@ from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.errors import WorkerError
-from shrinkfx.failure.signature import Signature, Stage
+from shrinkfx.failure.signature import MEMORY, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import renamed, short_names
 from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
@@ -20,9 +20,10 @@ from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.tasks import WriteCandidate
 from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
 from shrinkfx.report.carried import Carried
+from shrinkfx.report.header import with_rate
 from shrinkfx.report.issue.code import lines_left_out
 from shrinkfx.report.output import write_smallest_repro, write_surest
-from shrinkfx.report.record import RunRecord
+from shrinkfx.report.record import Memory, RunRecord
 from shrinkfx.report.tensors import DATA
 from shrinkfx.report.written import Verified
 from shrinkfx.run.context import RunContext
@@ -93,21 +94,67 @@ def verify(
 ) -> RunRecord:
     """Write the simplest repro that fails, and run it in empty folders.
 
-    With guard pages only if it needs them to fail in every run.
+    A repro of a memory error that does not fail in every run is made surer, and gets
+    guard pages only if nothing else makes it fail in every run.
     """
     record = verify_as_is(context, server, subject, result, printed)
+    plainly, is_of_layout = record.verified, _is_of_layout(record, server)
+    for surer in _surer(result.memory) if is_of_layout else ():
+        if record.verified.always_fails or not record.verified.runs:
+            break
+        context.note(_MAKING_SURER.format(_said_of(record.verified)))
+        again = replace(result, memory=surer)
+        printed = write(context, subject.client, again)  # its data may be gone
+        record = verify_as_is(context, server, subject, again, printed)
     verified, pages = record.verified, subject.client.options.guard_pages
-    if verified.always_fails or not verified.runs or pages == result.memory.guard:
+    if verified.always_fails or not verified.runs:
         return record  # without a run that had an answer nothing is known
+    if pages == result.memory.guard:
+        if not is_of_layout:
+            return record
+        looped, _ = _surer(result.memory)
+        unsure = replace(result, memory=replace(looped, unsure=True))
+        printed = write(context, subject.client, unsure)
+        return verify_as_is(context, server, subject, unsure, printed)
     # Whether an overrun heap is noticed depends on how all else in it lies.
     context.note(
         "it does not fail in every run: writing and running it for guard pages"
     )
-    known = filter(None, [result.memory.plain, _said_of(verified)])
+    known = filter(None, [result.memory.plain, _said_of(plainly)])
     memory = replace(result.memory, guard=pages, plain="; ".join(known))
     result = replace(result, memory=memory)
     printed = write(context, subject.client, result)  # its data may be gone
     return verify_as_is(context, server, subject, result, printed)
+
+
+def _surer(memory: Memory) -> tuple[Memory, ...]:
+    """List what makes a memory error show in more processes, the smallest first."""
+    looped = replace(memory, loop=_CALLS)
+    return looped, replace(looped, heap_checked=True)
+
+
+_CALLS = 100
+
+_MAKING_SURER = (
+    "the repro of a memory error is to fail in every process; {}: making it surer"
+)
+
+INDEPENDENT_RUNS = 10
+"""A repro that fails in half of all processes would pass three runs in one of eight
+tries, and ten in one of a thousand."""
+
+
+def _is_of_layout(record: RunRecord, server: Server) -> bool:
+    """Tell whether the layout of a process's memory may decide if a repro fails.
+
+    A GPU has other memory, and nothing is ever mapped near address 0.
+    """
+    memory, failure = record.memory, record.signature
+    ran = failure.stage in (Stage.RUN, Stage.COMPARE, Stage.DONE)
+    on_cpu = server.ready.backend == Backend.AOTI and not server.ready.for_cuda
+    is_null = memory.report is not None and memory.report.is_of_null
+    of_heap = failure.detail == MEMORY and memory.guard is Guard.OFF
+    return of_heap and ran and on_cpu and not is_null
 
 
 def _said_of(verified: Verified) -> str:
@@ -125,7 +172,8 @@ def verify_as_is(
     """Write the simplest repro that fails, with the guard pages that are known of.
 
     It is run three times: when it is written, and twice more. One of the three is in a
-    fresh process, the first where later ones can take what that compiles. Where minutes
+    fresh process, the first where later ones can take what that compiles. Where the
+    layout of memory may decide, there are ten, each in a fresh process. Where minutes
     are short, there are fewer, but one in any case.
     """
     context.note("writing repro.py and running it in an empty folder")
@@ -138,10 +186,13 @@ def verify_as_is(
     with context.bare_server(server.ready.backend, worker, *device) as bare:
         meter = context.meters["verify"]
         probe = subject.client.options.probe or Probe.REAL
+        is_of_layout = _is_of_layout(record, server)
         runner = ScriptRunner(
             *(bare, subject.client.limits, meter, probe, side, context.note),
             afresh_first=_is_compiled(record.signature, server.ready.backend),
             build=subject.build,
+            independent=INDEPENDENT_RUNS if is_of_layout else 0,
+            measures_rate=result.memory.unsure,
         )
         limits = subject.client.limits
         asks = partial(_seems_to_fail, runner, context.out, printed, record, result)
@@ -159,6 +210,11 @@ def verify_as_is(
         )
         again = runner.again(written.files, record.signature, context.budget)
     counts = counted(context, [written.fails, *again])
+    if is_of_layout:
+        script = written.files[0]
+        told = with_rate(script.read_text(encoding="utf-8"), counts[1], counts[0])
+        draft_of(script).write_text(told, encoding="utf-8")
+        publish(script)
     log = runner.logs[-1] if runner.logs else ""
     above = lines_left_out(written.files[0].read_text(encoding="utf-8"))
     verified = Verified(written, *counts, log, above)

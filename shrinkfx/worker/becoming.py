@@ -109,6 +109,7 @@ def _script(
         temporary = aoti.own_cache_below(folder, left_behind(folder))
         environment = {**bare_script.environment(folder), **temporary}
         environment.pop(HASH_SEED, None)  # a stranger has none, and the script sets it
+        environment |= {"PADDING": "x" * task.padding} if task.padding else {}
         side = request.options.guard_pages
         script = [task.path]
         if side != Guard.OFF and on_gpu:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ EXPECTED = {
         line=454,
         where="149 bytes after 2155-byte region",
     ),
-    "null_read": MemoryReport("SEGV", "read", 0, NULL_READ, 481, ""),
+    "null_read": MemoryReport("SEGV", "read", 0, NULL_READ, 481, "", "0x000000000008"),
 }
 
 
@@ -43,6 +44,11 @@ def test_every_recording_is_expected() -> None:
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_report_names_kernel_and_line(name: str) -> None:
     assert parse((RECORDED / f"{name}.txt").read_text()) == EXPECTED[name]
+
+
+def test_access_near_null_is_told_apart() -> None:
+    assert [name for name in EXPECTED if EXPECTED[name].is_of_null] == ["null_read"]
+    assert not replace(EXPECTED["null_read"], address="0x7f3a00001000").is_of_null
 
 
 def test_report_is_a_line_to_read() -> None:

@@ -34,6 +34,7 @@ from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.kept import Kept, moved
 from shrinkfx.run.reduction import reduce
+from shrinkfx.run.result import INDEPENDENT_RUNS
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.staged import StagedSearch
 from shrinkfx.testing import chain, needs, whole
@@ -280,10 +281,10 @@ def guarded(plain: Fails) -> Fails:
 def test_result_fails_plainly_where_the_original_does(world: World) -> None:
     world.program = world.script = guarded(only("n3", "n7"))
     verified, kept = world.verified(target=OVERRUN, guarding=STEADY)
-    assert verified.failed == 3
+    assert verified.failed == INDEPENDENT_RUNS
     assert kept.result.candidate.operators == ("n3", "n7")
     assert {side for _, side in world.scripts} == {Guard.OFF}
-    assert len(world.scripts) == 3
+    assert len(world.scripts) == INDEPENDENT_RUNS
     assert kept.record.memory.guard is Guard.OFF
     assert f"({ENOUGH} of {ENOUGH} runs)" in kept.record.memory.plain
     assert world.found.without_guard_pages
@@ -302,7 +303,7 @@ def test_script_has_to_fail_plainly_as_well(world: World) -> None:
     world.program = guarded(only("n3", "n7"))
     world.script = guarded(only("n3", "n7", "n9"))
     verified, kept = world.verified(target=OVERRUN, guarding=STEADY)
-    assert verified.failed == 3
+    assert verified.failed == INDEPENDENT_RUNS
     assert kept.result.candidate.operators == ("n3", "n7", "n9")
     assert {side for _, side in world.scripts} == {Guard.OFF}
 
@@ -685,7 +686,7 @@ def test_run_killed_while_stages_are_asked_goes_on_to_the_same_end(
 def test_stages_come_before_runs_without_guard_pages(world: World) -> None:
     world.program = world.script = guarded(only("n3", "n7"))
     verified, kept = world.verified(target=OVERRUN, guarding=STEADY, build=Build.FAST)
-    assert verified.failed == 3
+    assert verified.failed == INDEPENDENT_RUNS
     assert kept.result.candidate.operators == ("n3", "n7")
     first = next(n for n, (_, _, build) in enumerate(world.ways) if build == "stock")
     assert world.compiled[first][1] is Guard.AFTER  # the confirmation
@@ -695,7 +696,7 @@ def test_repro_that_fails_plainly_answers_for_the_stages(world: World) -> None:
     """What is asked without guard pages before it is asked in the search's build."""
     world.program = world.script = guarded(only("n3"))
     verified, kept = world.verified(target=OVERRUN, guarding=STEADY, build=Build.FAST)
-    assert (verified.runs, verified.failed) == (3, 3)
+    assert verified.runs == verified.failed == INDEPENDENT_RUNS
     assert kept.result.candidate.operators == ("n3",)
     assert in_stock_builds(world) == []
     assert kept.record.memory.guard is Guard.OFF

@@ -15,6 +15,7 @@ from support.doubles import PRINTED, Arguments, FakeServer
 from shrinkfx.check.client.server import GUARDED_WORKER
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Event, Noted
+from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending
@@ -34,6 +35,12 @@ DIES = Ending("signal", signal.SIGABRT, log="double free or corruption\n")
 PASSES = Ending("exit", log="no longer fails\n")
 LATE = Ending("late", stage="run")
 IN_FILE = 'torch.load("'
+LOOP, CHECKED = "for _ in range(100):", 'os.environ["MALLOC_CHECK_"]'
+FAULT = Memory(plain="ima in run: double free (10 of 10 runs)")
+AT_NULL = replace(
+    FAULT, report=MemoryReport("SEGV", "read", 4, "cpp_fused_0", 9, "", address="0x8")
+)
+"""An error that no layout of memory hides."""
 
 
 def printed(asked: Arguments) -> Ending:
@@ -49,6 +56,7 @@ def verified(
     fails: Callable[[Guard, int, str], bool | None],
     pages: Guard = Guard.AFTER,
     note: Callable[[str], None] = lambda _: None,
+    memory: Memory | None = None,
 ) -> tuple[RunRecord, list[Guard]]:
     """Verify; ``fails`` tells of each run with these pages whether that text does.
 
@@ -82,18 +90,66 @@ def verified(
     context = RunContext(Options(Path("model.pt2")), folder, listen)
     client = CheckClient(server, Limits(9.0, 1 << 30), CheckOptions(guard_pages=pages))
     subject = Subject(BEST, ProgramSize(1), client, OVERRUN, 1.0)
-    memory = Memory(plain="ima in run: double free (10 of 10 runs)")
-    result = Result(BEST, "program", OVERRUN, memory=memory)
+    result = Result(BEST, "program", OVERRUN, memory=memory or FAULT)
     answered = write(context, client, result)
     return verify(context, server, subject, result, answered), runs
 
 
-def test_repro_that_fails_every_time_needs_no_guard_pages(
+def test_repro_of_a_memory_error_fails_in_ten_new_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, runs = verified(tmp_path, monkeypatch, lambda *_: True)
+    assert runs == [Guard.OFF] * 10
+    assert (found.verified.failed, found.memory.guard) == (10, Guard.OFF)
+    text = (tmp_path / "repro.py").read_text()
+    assert "# Fails:   in 10 of 10 runs, each in a new process" in text
+    assert "for _ in range(" not in text
+
+
+def test_memory_error_that_no_layout_hides_needs_no_more_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, runs = verified(tmp_path, monkeypatch, lambda *_: True, memory=AT_NULL)
     assert runs == [Guard.OFF] * 3
-    assert (found.verified.failed, found.memory.guard) == (3, Guard.OFF)
+    assert found.verified.failed == 3
+    assert "# Fails:" not in (tmp_path / "repro.py").read_text()
+
+
+def test_repro_that_fails_in_some_processes_calls_the_program_in_a_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, runs = verified(
+        tmp_path, monkeypatch, lambda _, n, text: LOOP in text or n < 5
+    )
+    assert runs == [Guard.OFF] * 15  # the fifth passes; then ten with the loop
+    assert (found.verified.runs, found.verified.failed) == (10, 10)
+    text = (tmp_path / "repro.py").read_text()
+    assert "in 10 of 10 runs" in text
+    assert "MALLOC_CHECK_" not in text
+
+
+def test_repro_whose_loop_does_not_fail_has_glibc_check_the_heap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = verified(
+        tmp_path, monkeypatch, lambda _, n, text: CHECKED in text or n < 5
+    )
+    assert (found.verified.runs, found.verified.failed) == (10, 10)
+    assert found.memory.guard is Guard.OFF
+    text = (tmp_path / "repro.py").read_text()
+    assert text.index(CHECKED) < text.index("os.execv(") < text.index("import torch")
+
+
+def test_repro_that_no_form_makes_sure_states_its_rate_and_claims_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = verified(tmp_path, monkeypatch, lambda _, n, __: n % 2 == 1, Guard.OFF)
+    assert (found.verified.runs, found.verified.failed) == (10, 5)
+    text = (tmp_path / "repro.py").read_text()
+    assert "# Fails:   in 5 of 10 runs" in text
+    assert "raise SystemExit(125)" in text
+    plain = text.index("raise SystemExit(125)")
+    assert text.index("libasan", plain - 300) < plain < text.rindex("no longer fails")
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -106,7 +162,7 @@ def test_repro_that_fails_now_and_then_is_verified_with_guard_pages(
     assert runs[-3:] == [Guard.AFTER] * 3
     assert (found.verified.runs, found.verified.failed) == (3, 3)
     assert found.memory.guard is Guard.AFTER
-    assert f"fails so in {failing} of 3 runs" in found.memory.plain
+    assert f"fails so in {failing} of 2 runs" in found.memory.plain
     text = (tmp_path / "repro.py").read_text().replace("#", "")
     assert "Verified with such pages" in " ".join(text.split())
     assert found.verified.written.how == "source, seeded"
@@ -126,14 +182,6 @@ def test_values_are_there_again_for_a_repro_with_guard_pages(
     assert (tmp_path / DATA).exists()
 
 
-def test_repro_that_fails_now_and_then_without_pages_to_try_stays_unverified(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, runs = verified(tmp_path, monkeypatch, lambda _, n, __: n == 1, Guard.OFF)
-    assert runs == [Guard.OFF] * 3
-    assert found.verified.failed == 1
-
-
 @pytest.mark.parametrize(
     ("silent", "runs"),
     [
@@ -147,7 +195,7 @@ def test_run_of_a_repro_that_had_no_answer_twice_counts_neither_way(
 ) -> None:
     notes: list[str] = []
     asked = tmp_path, monkeypatch, lambda _, n, __: None if n in silent else True
-    found, _ = verified(*asked, Guard.OFF, notes.append)
+    found, _ = verified(*asked, Guard.OFF, notes.append, AT_NULL)
     assert (found.verified.runs, found.verified.failed) == (runs, runs)
     assert found.verified.always_fails
     told = [note for note in notes if "counts neither way" in note]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 _ERROR = re.compile(
     r"ERROR: AddressSanitizer: ([^\n]+?)(?: on (?:unknown )?address|\n)"
 )
+_ADDRESS = re.compile(r"SEGV on unknown address (0x[0-9a-f]+)")
 _ACCESS = re.compile(r"(READ|WRITE) of size (\d+)|caused by a (READ|WRITE) memory")
 _FRAME = re.compile(
     r"^\s+#\d+ 0x[0-9a-f]+ in (.+?) (\S+?):(\d+)(?::\d+)?$", re.MULTILINE
@@ -15,6 +16,10 @@ _FRAME = re.compile(
 _UNLINED = re.compile(r"^\s+#\d+ 0x[0-9a-f]+ in (\w+)", re.MULTILINE)
 _REGION = re.compile(r"is located (\d+ bytes [a-z ]+ \d+-byte region)")
 _KERNEL = re.compile(r"\bcpp_fused_\w+|\bcpp_\w*(?:gemm|bmm|mha|flex_attention)\w*")
+
+
+_NEVER_MAPPED = 0x1000
+"""Bytes from address 0 on that no process has, as ``vm.mmap_min_addr`` says."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,8 @@ class MemoryReport:
         kernel: the generated function, or where there is none the innermost one.
         line: in the generated source; 0 where the report does not say.
         where: ``0 bytes after 1024-byte region``, or ''.
-        address, block, thread: of a GPU's, where compute-sanitizer has said them.
+        address: where the report says it: of a SIGSEGV, or of a GPU's access.
+        block, thread: of a GPU's access.
     """
 
     kind: str
@@ -40,6 +46,11 @@ class MemoryReport:
     address: str = ""
     block: str = ""
     thread: str = ""
+
+    @property
+    def is_of_null(self) -> bool:
+        """Tell whether the access is near address 0, where nothing is ever mapped."""
+        return bool(self.address) and int(self.address, 16) < _NEVER_MAPPED
 
     def __str__(self) -> str:
         size = f" of {self.bytes} bytes" if self.bytes else ""
@@ -61,6 +72,7 @@ def parse(log: str) -> MemoryReport | None:
     access = _ACCESS.search(report)
     kernel, line = _kernel(stack)
     where = _REGION.search(report)
+    address = _ADDRESS.search(report.partition("\n")[0])
     return MemoryReport(
         kind=error[1].strip(),
         access=(access[1] or access[3]).lower() if access else "access",
@@ -68,6 +80,7 @@ def parse(log: str) -> MemoryReport | None:
         kernel=kernel,
         line=line,
         where=_as_of_late(where[1]) if where else "",
+        address=address[1] if address else "",
     )
 
 
