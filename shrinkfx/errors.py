@@ -211,7 +211,8 @@ class InstallError(ShrinkfxError):
         self.subject = subject
         self.reason = reason
         self.advice = Words(advice)
-        super().__init__(f"{subject}: {reason}; nothing was changed\n", advice)
+        sentence = reason.rstrip(".")
+        super().__init__(f"{subject}: {sentence}. Nothing was changed.\n", advice)
 
 
 class JournalError(StorageError):

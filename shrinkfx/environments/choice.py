@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from platform import python_version
+
+from packaging.version import Version
 
 from shrinkfx.environments import folders
 from shrinkfx.environments.installers import OLDEST, Installer, find_installer
@@ -127,14 +128,22 @@ def _parse(requested: str) -> tuple[str, ...]:
     """Return the listed versions, the oldest first; none for a bisection."""
     if requested == BISECT:
         return ()
-    versions = [word.strip() for word in requested.split(",")]
-    if not all(_VERSION.fullmatch(version) for version in versions):
+    words = [word.strip() for word in requested.split(",")]
+    if not all(_VERSION.fullmatch(word) and order(word) > _NONE for word in words):
         advice = ": give versions separated by commas, such as 2.13.0,2.14.1, "
         raise UsageError(Flag("--torch", requested), f"{advice}or {BISECT}")
-    return tuple(sorted(dict.fromkeys(versions), key=order))
+    return tuple(sorted({_canonical(word) for word in words}, key=order))
 
 
-_VERSION = re.compile(r"\d+(\.\d+)+[\w.+]*")
+def _canonical(word: str) -> str:
+    """Write a version as the package index does: 2.13 and 2.13.0+cpu are 2.13.0.
+
+    The index chooses the build of a release, so the local label has no meaning there.
+    """
+    return re.sub(r"^(\d+\.\d+)(?![\d.])", r"\1.0", str(order(word)))
+
+
+_VERSION, _NONE = re.compile(r"\d+(\.\d+)+[\w.+]*"), Version("0")
 
 
 def _is_same(version: str, here: str) -> bool:
@@ -171,10 +180,23 @@ def _require_released(
             raise UsageError(
                 option, f"{text}pass its interpreter with ", Flag("--across")
             )
-        near = difflib.get_close_matches(public(version), released, n=3, cutoff=0.0)
-        text = f": there is no such version from {OLDEST} on. Similar versions: "
-        other = ". For another build, pass its interpreter with "
-        raise UsageError(option, f"{text}{', '.join(near)}{other}", Flag("--across"))
+        other = " For another build, pass its interpreter with "
+        text = f": {_why_not(version, released)}{other}"
+        raise UsageError(option, text, Flag("--across"))
+
+
+def _why_not(version: str, released: Sequence[str]) -> str:
+    """Explain why a version cannot be tested, and name the nearest that can."""
+    if order(version) < order(OLDEST):
+        return f"the oldest version that can be tested is {OLDEST}."
+    if not released:
+        return f"the package index has no version from {OLDEST} on."
+    older = [other for other in released if order(other) < order(version)]
+    newer = [other for other in released if order(other) > order(version)]
+    if not newer:
+        return f"the newest version in the package index is {released[-1]}."
+    near = " and ".join([*older[-1:], *newer[:1]])
+    return f"the package index has no such version. The nearest are {near}."
 
 
 def _request_consent(

@@ -22,6 +22,10 @@ from shrinkfx.folder_lock import is_taken, taken
 
 _MARKER, _VENV = "complete", "venv"
 
+_TEMPORARY = "tmp"
+"""The folder of an installer's temporary files, which an installer that is killed
+cannot remove."""
+
 _UNUSED_S = 60 * 86_400.0
 """Seconds after which an unused environment is removed."""
 
@@ -83,8 +87,11 @@ def make(version: str, installer: Installer, wait: Callable[[], None]) -> str:
 
 def _make(version: str, installer: Installer, place: Path) -> str:
     _empty(place)
+    temporary = place / _TEMPORARY
     try:
-        installer.install(version, place / _VENV)
+        temporary.mkdir()
+        installer.install(version, place / _VENV, temporary)
+        shutil.rmtree(temporary, ignore_errors=True)
         (place / _MARKER).touch()
     except BaseException:
         _empty(place)
@@ -114,7 +121,8 @@ def _is_usable(place: Path) -> bool:
 
 def _empty(place: Path) -> None:
     (place / _MARKER).unlink(missing_ok=True)
-    shutil.rmtree(place / _VENV, ignore_errors=True)
+    for folder in (_VENV, _TEMPORARY):
+        shutil.rmtree(place / folder, ignore_errors=True)
 
 
 def _remove_if_empty(place: Path) -> None:

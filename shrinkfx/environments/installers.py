@@ -68,8 +68,11 @@ class Uv:
         sizes = [file.get("size") for each in packages for file in each["wheels"]]
         return None if None in sizes else sum(sizes)
 
-    def install(self, version: str, folder: Path) -> None:
+    def install(self, version: str, folder: Path, temporary: Path) -> None:
         """Make an environment in a folder that does not exist yet.
+
+        Args:
+            temporary: folder of temporary files, which the caller removes.
 
         Raises:
             InstallError: the installation fails; a part of it may remain.
@@ -77,7 +80,7 @@ class Uv:
         make = ("venv", "--quiet", "--no-project", "--python", sys.executable)
         fill = ("pip", "install", "--quiet", "--python", str(_python(folder)), *_WHEELS)
         for words in ((*make, str(folder)), (*fill, *_packages(version))):
-            done = run([self.path, *words], _INSTALL_S)
+            done = run([self.path, *words], _INSTALL_S, temporary=temporary)
             _require_success(self, f"torch {version}", done)
 
     def _resolve(self, wanted: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -116,17 +119,20 @@ class Pip:
         """
         return None
 
-    def install(self, version: str, folder: Path) -> None:
+    def install(self, version: str, folder: Path, temporary: Path) -> None:
         """Make an environment, as ``Uv.install`` does."""
         make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
         _require_success(self, f"torch {version}", run(make, _INSTALL_S))
         into = ("--python", str(_python(folder)), "install", *_WHEELS)
-        done = self._pip(_INSTALL_S, *into, *_packages(version))
+        words = (*into, *_packages(version))
+        done = self._pip(_INSTALL_S, *words, temporary=temporary)
         _require_success(self, f"torch {version}", done)
 
-    def _pip(self, limit_s: float, *words: str) -> subprocess.CompletedProcess[str]:
+    def _pip(
+        self, limit_s: float, *words: str, temporary: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         pip = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check")
-        return run([*pip, *words], limit_s)
+        return run([*pip, *words], limit_s, temporary=temporary)
 
 
 Installer = Uv | Pip
@@ -171,18 +177,24 @@ def _python(folder: Path) -> Path:
 
 
 def run(
-    words: Sequence[str], limit_s: float, text: str = ""
+    words: Sequence[str],
+    limit_s: float,
+    text: str = "",
+    temporary: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of an installer.
 
     Args:
         text: the standard input.
+        temporary: folder of temporary files; None for the usual one.
 
     Raises:
         InstallError: the command did not end in time.
     """
     # Packages on PYTHONPATH would count as installed in the environment.
     others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if temporary is not None:
+        others["TMPDIR"] = str(temporary)
     try:
         return run_command(words, limit_s, text, others)
     except subprocess.TimeoutExpired as error:
@@ -195,11 +207,16 @@ def _require_success(
 ) -> None:
     if done.returncode:
         rows = [row.strip() for row in done.stderr.splitlines() if row.strip()]
-        # uv breaks its sentences into lines; pip's last line says what is wrong.
+        # uv breaks its sentences into lines. pip's last line is about the package, even
+        # if pip has found no server.
         words = " ".join(rows if isinstance(installer, Uv) else rows[-1:])
+        if broken := _NO_CONNECTION.search(done.stderr):
+            words = f"no connection: {broken[1]}"
         words = words or f"exit status {done.returncode}"
         raise InstallError(subject, f"{installer.name} failed: {words}", _ADVICE)
 
+
+_NO_CONNECTION = re.compile(r"WARNING: Retrying .*? after connection broken by '(.*)':")
 
 _ADVICE = (
     "check the network and the configured package index, or pass the interpreter of an "

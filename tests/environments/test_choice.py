@@ -60,6 +60,12 @@ def test_request_lists_missing_versions_and_their_sizes() -> None:
     assert words.endswith("GB are free")
 
 
+def test_version_may_be_written_as_people_and_reports_write_it() -> None:
+    chosen = choose("2.13,2.14.1+cpu,2.15.0+cu132", HERE, "", Consent(), ignore)
+    assert chosen.versions == ("2.13.0", "2.14.1", "2.15.0")
+    assert chosen.is_here("2.14.1")
+
+
 def test_request_has_the_sizes_of_the_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -114,10 +120,11 @@ def test_nothing_is_installed_without_consent() -> None:
     [
         (
             "2.14.3",
-            "--torch 2.14.3: there is no such version from 2.6.0 on. Similar versions: "
-            "2.14.1, 2.14.0",
+            "--torch 2.14.3: the package index has no such version. The nearest are "
+            "2.14.1 and 2.15.0. For another build, pass its interpreter with --across",
         ),
-        ("2.5.1", "2.5.1: there is no such version from 2.6.0 on. Similar versions: "),
+        ("2.5.1", "2.5.1: the oldest version that can be tested is 2.6.0."),
+        ("2.16", "2.16.0: the newest version in the package index is 2.15.0."),
         ("2.8.0", "no wheel for Python 3.*, only for 3.9. Make an environment"),
         (
             "latest",
@@ -139,7 +146,7 @@ def test_too_little_disk_space_is_an_error_before_the_installation(
     monkeypatch.setattr(folders, "free_bytes", lambda: 8_600_000_000)
     consent = Consent()
     with pytest.raises(
-        InstallError, match=r"8\.6 GB are free; nothing was changed"
+        InstallError, match=r"8\.6 GB are free. Nothing was changed"
     ) as e:
         choose("2.13.0", HERE, "", consent, ignore)
     assert "3.0 GB to download and about 5.7 GB on disk" in str(e.value)

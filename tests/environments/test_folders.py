@@ -36,9 +36,9 @@ from shrinkfx.environments import folders, installers
 from shrinkfx.environments.installers import Pip, run
 
 class Slow(Pip):
-    def install(self, version, folder):
-        super().install(version, folder)
-        run(["/bin/sleep", "99"], 99)
+    def install(self, version, folder, temporary):
+        super().install(version, folder, temporary)
+        run(["/bin/sh", "-c", "touch $TMPDIR/left; sleep 99"], 99, temporary=temporary)
 
 folders.make("2.13.0", Slow(), lambda: None)
 """
@@ -51,8 +51,9 @@ class Broken(Pip):
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    def install(self, version: str, folder: Path) -> None:
-        super().install(version, folder)
+    def install(self, version: str, folder: Path, temporary: Path) -> None:
+        super().install(version, folder, temporary)
+        (temporary / "left").touch()
         raise self.error
 
 

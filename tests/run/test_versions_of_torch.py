@@ -113,10 +113,12 @@ def test_version_that_cannot_be_installed_leaves_the_other_verdicts(
 ) -> None:
     install = installers.Pip.install
 
-    def fail_once(pip: installers.Pip, version: str, folder: Path) -> None:
+    def fail_once(
+        pip: installers.Pip, version: str, folder: Path, temporary: Path
+    ) -> None:
         if version == "2.14.0":
             raise InstallError("torch 2.14.0", "pip failed: no space", "")
-        install(pip, version, folder)
+        install(pip, version, folder, temporary)
 
     on_path(monkeypatch, repro.parent / "bin", COMPILERS)
     monkeypatch.setattr(installers.Pip, "install", fail_once)
