@@ -75,13 +75,15 @@ def explained(explained: api.Explained) -> Ended:
 
 
 def confirmed(confirmed: api.Confirmed) -> Ended:
-    if confirmed.expected:
-        print(f"expected: {confirmed.expected}".removesuffix(": "))
+    expected = str(confirmed.expected or "").removesuffix(": ")
+    if expected:
+        print(f"expected: {expected}")
     print(f"seen:     {confirmed.seen}")
-    said = " as its header states" if confirmed.expected else ""
-    print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}")
+    said = " as its header states" if expected else ""
+    on = f" on torch {confirmed.torch}, in this interpreter" if confirmed.across else ""
+    print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}{on}")
     result: dict[str, Any] = {
-        "expected": str(confirmed.expected or ""),
+        "expected": expected,
         "seen": confirmed.seen,
     }
     for one in confirmed.across:
@@ -94,6 +96,9 @@ def confirmed(confirmed: api.Confirmed) -> Ended:
         if table.needs:
             print(f"not installed for these versions: {table.needs}")
         result["versions"] = table.sentence
+    if confirmed.interrupted:
+        print("interrupted before all versions were tested; the same command goes on")
+        return Ended("interrupted", 4, result=result)
     if confirmed.fails:
         return Ended("fails", 0, result=result)
     return Ended("passes", 3, result=result)

@@ -174,11 +174,14 @@ class Others:
             self.listener(Noted(str(one)))
             yield one
 
-    def run_on(self, choice: Choice, here: Elsewhere) -> list[Elsewhere]:
+    def run_on(self, choice: Choice, here: Elsewhere) -> tuple[list[Elsewhere], bool]:
         """Run the repro on the chosen versions of PyTorch except this interpreter's.
 
         Args:
             here: the result with this interpreter.
+
+        Returns:
+            The results, and whether Ctrl-C ended the runs early.
         """
         found: dict[str, Elsewhere] = {}
 
@@ -193,8 +196,11 @@ class Others:
                     self.listener(Noted(str(found[version])))
             return found[version].fails
 
-        choice.visit(fails)
-        return [*found.values()]
+        try:
+            choice.visit(fails)
+        except KeyboardInterrupt:
+            return [*found.values()], True
+        return [*found.values()], False
 
     def _seen(self, python: str, version: str) -> Elsewhere:
         script = self.files[0]

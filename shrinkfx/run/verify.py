@@ -58,6 +58,7 @@ class Confirmed:
         across: what it did with other interpreters.
         versions: the results by version of PyTorch, with this interpreter's; None if
             the repro ran with this interpreter only.
+        interrupted: Ctrl-C ended the runs before each version was tested.
     """
 
     expected: Signature | None
@@ -66,6 +67,7 @@ class Confirmed:
     torch: str = ""
     across: tuple[Elsewhere, ...] = ()
     versions: ByVersion | None = None
+    interrupted: bool = False
 
 
 def confirm(
@@ -126,15 +128,17 @@ def confirm(
         said, fails = judge(seen, expected, checked=interpreted or guarded)
         here = Elsewhere(sys.executable, version, said, fails)
         others = Others(bare, limits, files, expected, listener)
-        found = [*others.run(pythons)]
+        found, interrupted = [*others.run(pythons)], False
         if choice is not None:
-            found += others.run_on(choice, here)
+            on_versions, interrupted = others.run_on(choice, here)
+            found += on_versions
     table = None
     if choice or found:
         released, needs = (choice.released, read_needs(text)) if choice else (None, "")
         table = by_version([here, *found], released, needs)
         add_versions(script, table.verdicts, listener)
-    return Confirmed(expected, said, bool(fails), version, tuple(found), table)
+    known = expected, said, bool(fails), version, tuple(found), table
+    return Confirmed(*known, interrupted)
 
 
 _TWO_VERSIONS = (

@@ -128,6 +128,31 @@ def test_version_that_cannot_be_installed_leaves_the_other_verdicts(
     assert "torch 2.6.0: passes" in said
 
 
+@pytest.mark.torch
+@pytest.mark.processes
+def test_ctrl_c_keeps_the_results_of_tested_versions(
+    repro: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install = installers.Pip.install
+
+    def interrupt_second(
+        pip: installers.Pip, version: str, folder: Path, temporary: Path
+    ) -> None:
+        if version == "2.8.0":
+            raise KeyboardInterrupt
+        install(pip, version, folder, temporary)
+
+    on_path(monkeypatch, repro.parent / "bin", COMPILERS)
+    monkeypatch.setattr(installers.Pip, "install", interrupt_second)
+    assert verify(repro, "--torch", "2.6.0,2.8.0", "--yes") == 4
+    said = capsys.readouterr().out
+    assert "  torch 2.6.0: passes\n" in said
+    assert "torch 2.8.0" not in said
+    assert said.endswith(
+        "interrupted before all versions were tested; the same command goes on\n"
+    )
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("answer", "said"),
