@@ -39,7 +39,8 @@ class Trial:
     """How a part is tested.
 
     Attributes:
-        needs: names of parts that must work before the part is tested.
+        needs: names of parts that must work before the part is tested; each one comes
+            after the parts that it needs itself.
         others: parts that the same probe tests as well.
     """
 
@@ -50,15 +51,14 @@ class Trial:
 
     def rows(self, working: Collection[str]) -> list[Row]:
         """Test the part, unless it needs a part that does not work."""
-        rows = self._run_probe(working)
+        failing = [name for name in self.needs if name not in working]
+        needed = next(iter(failing), self.part.name)
+        rows = [self.part.not_tried(needed)] if failing else self._run_probe()
         tested = {row.part for row in rows}
         untested = [each for each in self.others if each.name not in tested]
-        return [*rows, *(each.not_tried(self.part.name) for each in untested)]
+        return [*rows, *(each.not_tried(needed) for each in untested)]
 
-    def _run_probe(self, working: Collection[str]) -> list[Row]:
-        failing = [name for name in self.needs if name not in working]
-        if failing:
-            return [self.part.not_tried(failing[0])]
+    def _run_probe(self) -> list[Row]:
         try:
             return self.probe()
         except Exception as error:  # noqa: BLE001 - any exception makes a row
@@ -100,8 +100,9 @@ def _stages(program: Path) -> Iterator[Sequence[Trial]]:
         Trial(parts.TLPARSE, probes.tlparse),
     )
     first = parts.TORCH.name, parts.COMPILER.name
-    yield (Trial(parts.WORKER, of(probes.worker), first, [parts.GUARD_PAGES]),)
-    needs = (parts.WORKER.name,)
+    others = parts.GUARD_PAGES, *parts.INSPECTED
+    yield (Trial(parts.WORKER, of(probes.worker), first, others),)
+    needs = (*first, parts.WORKER.name)
     for_cuda = (*needs, "Triton", "ptxas")
     yield (
         Trial(parts.AOTI, of(probes.aotinductor), needs, [parts.FAST_BUILD]),

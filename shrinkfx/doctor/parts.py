@@ -81,3 +81,11 @@ TLPARSE = Part(
     "--explain leaves out tlparse's report of the compilation trace.",
     f"Run {sys.executable} -m pip install tlparse.",
 )
+INSPECTED = tuple(
+    Part(name, "", "")
+    for name in (
+        *("Triton", "ptxas", "GPU"),
+        *("compute-sanitizer", "private names of PyTorch"),
+    )
+)
+"""Parts that only the worker can test; it writes their costs and remedies itself."""

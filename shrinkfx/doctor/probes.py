@@ -6,6 +6,7 @@ tested. If a probe raises an exception, its part is broken.
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import subprocess
@@ -76,7 +77,10 @@ def compiler() -> list[Row]:
     """Find the C++ compiler, and its version."""
     command, path = find_compiler({})
     if path is None:
-        return [parts.COMPILER.missing(f"{command} is not on the PATH")]
+        program = command.split()[0]
+        found = "does not exist" if os.sep in program else "is not on the PATH"
+        source = "; the variable CXX names it" if os.environ.get("CXX") else ""
+        return [parts.COMPILER.missing(f"{program} {found}{source}")]
     words = [path, *shlex.split(command)[1:], "--version"]
     version = _output_of(words).partition("\n")[0]
     return [parts.COMPILER.works(f"{version}, {path}")]

@@ -109,8 +109,8 @@ def _gpu() -> Row:
         f"{gpus.how_many()}; {built}; nvidia-smi: {smi}",
         "CUDA programs are checked on Triton's interpreter, which detects no races "
         "and runs no kernels of libraries.",
-        "Run shrinkfx on a machine with an NVIDIA GPU and its driver, and with a torch "
-        "that is built for CUDA.",
+        "Run shrinkfx on a machine with an NVIDIA GPU and its driver"
+        + (", and with a torch that is built for CUDA." if not cuda else "."),
     )
 
 

@@ -25,6 +25,7 @@ from support.broken_environments import (
     with_torch,
 )
 
+from shrinkfx.doctor.parts import INSPECTED
 from shrinkfx.torch_versions import RANGE
 
 pytestmark = pytest.mark.processes
@@ -82,9 +83,13 @@ def test_absent_compiler_is_missing(tmp_path: Path) -> None:
     row = rows["C++ compiler"]
     assert (row["status"], row["detail"]) == (
         "missing",
-        "no-such-compiler is not on the PATH",
+        "no-such-compiler is not on the PATH; the variable CXX names it",
     )
-    assert rows["worker"]["detail"] == "needs C++ compiler: see that row"
+    needing = {"worker", "AOTInductor", "verification", "Triton", "GPU", "ptxas"}
+    assert {rows[part]["detail"] for part in needing} == {
+        "needs C++ compiler: see that row"
+    }
+    assert {each.name for each in INSPECTED} < rows.keys()
 
 
 def test_failing_compiler_is_broken(tmp_path: Path) -> None:

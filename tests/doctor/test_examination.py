@@ -54,10 +54,10 @@ def test_part_is_not_tested_if_a_needed_part_fails() -> None:
     trial = Trial(PART, raising(AssertionError("tried")), ["fuel", "oil"], [WHEELS])
     engine, wheels = trial.rows({"fuel"})
     assert engine == Row("engine", Status.NOT_TRIED, "needs oil: see that row")
-    assert wheels == Row("wheels", Status.NOT_TRIED, "needs engine: see that row")
+    assert wheels == Row("wheels", Status.NOT_TRIED, "needs oil: see that row")
     (broken, untested) = trial.rows({"fuel", "oil"})
     assert broken.status is Status.BROKEN
-    assert untested == wheels
+    assert untested == Row("wheels", Status.NOT_TRIED, "needs engine: see that row")
 
 
 def test_rows_of_other_parts_from_a_probe_are_kept() -> None:
