@@ -113,7 +113,7 @@ def with_result(record: RunRecord, result: Result) -> RunRecord:
         programs=replace(record.programs, after=after),
         conditions=replace(
             record.conditions,
-            runs=runs_to_be_sure(result.rate),
+            runs=1 if result.memory.loop > 1 else runs_to_be_sure(result.rate),
             at_passing=result.at_passing,
         ),
         memory=result.memory,

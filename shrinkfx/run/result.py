@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
-from shrinkfx.check.oracle import CheckClient
+from shrinkfx.check.oracle import CheckClient, runs_to_be_sure
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import MEMORY, Signature, Stage
@@ -99,7 +99,7 @@ def verify(
     """
     record = verify_as_is(context, server, subject, result, printed)
     plainly, is_of_layout = record.verified, _is_of_layout(record, server)
-    for surer in _surer(result.memory) if is_of_layout else ():
+    for surer in _surer(result) if is_of_layout else ():
         if record.verified.always_fails or not record.verified.runs:
             break
         context.note(_MAKING_SURER.format(_said_of(record.verified)))
@@ -112,7 +112,7 @@ def verify(
     if pages == result.memory.guard:
         if not is_of_layout:
             return record
-        looped, _ = _surer(result.memory)
+        looped, _ = _surer(result)
         unsure = replace(result, memory=replace(looped, unsure=True))
         printed = write(context, subject.client, unsure)
         return verify_as_is(context, server, subject, unsure, printed)
@@ -127,9 +127,10 @@ def verify(
     return verify_as_is(context, server, subject, result, printed)
 
 
-def _surer(memory: Memory) -> tuple[Memory, ...]:
+def _surer(result: Result) -> tuple[Memory, ...]:
     """List what makes a memory error show in more processes, the smallest first."""
-    looped = replace(memory, loop=_CALLS)
+    calls = max(_CALLS, runs_to_be_sure(result.rate))
+    looped = replace(result.memory, loop=calls)
     return looped, replace(looped, heap_checked=True)
 
 

@@ -36,6 +36,7 @@ PASSES = Ending("exit", log="no longer fails\n")
 LATE = Ending("late", stage="run")
 IN_FILE = 'torch.load("'
 LOOP, CHECKED = "for _ in range(100):", 'os.environ["MALLOC_CHECK_"]'
+LONGER = "for _ in range(234):"
 FAULT = Memory(plain="ima in run: double free (10 of 10 runs)")
 AT_NULL = replace(
     FAULT, report=MemoryReport("SEGV", "read", 4, "cpp_fused_0", 9, "", address="0x8")
@@ -57,6 +58,7 @@ def verified(
     pages: Guard = Guard.AFTER,
     note: Callable[[str], None] = lambda _: None,
     memory: Memory | None = None,
+    rate: float = 1.0,
 ) -> tuple[RunRecord, list[Guard]]:
     """Verify; ``fails`` tells of each run with these pages whether that text does.
 
@@ -89,8 +91,8 @@ def verified(
 
     context = RunContext(Options(Path("model.pt2")), folder, listen)
     client = CheckClient(server, Limits(9.0, 1 << 30), CheckOptions(guard_pages=pages))
-    subject = Subject(BEST, ProgramSize(1), client, OVERRUN, 1.0)
-    result = Result(BEST, "program", OVERRUN, memory=memory or FAULT)
+    subject = Subject(BEST, ProgramSize(1), client, OVERRUN, rate)
+    result = Result(BEST, "program", OVERRUN, rate=rate, memory=memory or FAULT)
     answered = write(context, client, result)
     return verify(context, server, subject, result, answered), runs
 
@@ -126,6 +128,18 @@ def test_repro_that_fails_in_some_processes_calls_the_program_in_a_loop(
     text = (tmp_path / "repro.py").read_text()
     assert "in 10 of 10 runs" in text
     assert "MALLOC_CHECK_" not in text
+
+
+def test_loop_of_a_rare_memory_error_is_as_long_as_its_rate_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = verified(
+        tmp_path, monkeypatch, lambda _, n, text: LONGER in text, rate=0.05
+    )
+    assert found.verified.always_fails
+    text = (tmp_path / "repro.py").read_text()
+    assert "for attempt in range(" not in text
+    assert "of its 234 runs" not in text
 
 
 def test_repro_whose_loop_does_not_fail_has_glibc_check_the_heap(
