@@ -64,9 +64,14 @@ class NotReproducible(ShrinkfxError):
         seen: what the runs showed instead.
         advice: the next thing to try.
         seconds: how long the runs took which compiled nothing, if that has ended them.
+
+    Attributes:
+        kind: the kind of failure that every run showed; '' if they showed several, or
+            one passed.
     """
 
     exit_code = 3
+    kind = ""
 
     def __init__(
         self,

@@ -125,6 +125,8 @@ def _check_command(command: Command, options: Options) -> None:
     if options.until or options.match:
         others = Flag("--until"), " and ", Flag("--match")
         raise UsageError(asked, " takes the place of ", *others, ": not both")
+    if options.strict_kind:
+        raise UsageError(Flag("--strict-kind"), *_not_for(asked))
     if options.closeness:
         named = [Flag(f"--{name}") for name in options.closeness]
         _, *flags = (part for flag in named for part in (", ", flag))

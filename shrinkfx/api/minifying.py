@@ -26,6 +26,7 @@ def minify(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: object = None,
     until: str | None = None,
+    strict_kind: bool = False,
     match: str = "",
     check: str | None = None,
     inputs: str | Path | None = None,
@@ -73,6 +74,8 @@ def minify(
         kwargs: the same, by name.
         dynamic_shapes: of a module, as ``torch.export.export`` takes them.
         until: a kind of failure, ``any``, or None for whatever the program shows.
+        strict_kind: refuse a program that fails with another kind of error than
+            ``until`` says.
         match: a regular expression that the failure's text must hold.
         check: a command that exits with 0 where the ``.pt2`` at ``{}`` still fails,
             and with 125 where it can't tell; it takes the place of ``until``.
@@ -144,6 +147,7 @@ def minify(
     options = Options(
         model=given.path() if given.is_path else Path(),
         until=until,
+        strict_kind=strict_kind,
         match=match,
         check=check,
         inputs=Path(inputs) if inputs else None,

@@ -192,6 +192,20 @@ def asked_for(until: str, seen: Signature) -> bool:
     return until == Kind.MISMATCH and seen.kind is Kind.NAN
 
 
+_WITH_A_MESSAGE = (
+    *(Kind.ASSERT, Kind.CHECK_INPUTS, Kind.COMPILE_ERROR),
+    *(Kind.LOAD_ERROR, Kind.EXCEPTION),
+)
+
+
+def looks_alike(asked: str, seen: str) -> bool:
+    """Tell whether a user may take one kind of failure for another.
+
+    These are errors with a message: only its stage decides which kind it is.
+    """
+    return asked in _WITH_A_MESSAGE and seen in _WITH_A_MESSAGE
+
+
 def why_another_word(asked: str, seen: Kind) -> str:
     """Say in a sentence why what is asked for goes by another kind; '' if it does not.
 

@@ -47,6 +47,11 @@ class FailureOptions:
         common=True,
         brief="the kind of failure; default: what the program shows",
     )
+    strict_kind: bool = option(
+        False,
+        help="refuse a program whose every run fails with another kind of error than "
+        "`--until` says, for scripts; without it, that error is reduced",
+    )
     match: str = option(
         "",
         metavar="REGEX",

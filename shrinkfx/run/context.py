@@ -80,6 +80,12 @@ class RunContext:
         context.out = folder
         return context
 
+    def with_options(self, options: Options) -> RunContext:
+        """Ask the same run for something else."""
+        context = copy.copy(self)
+        context.options = options
+        return context
+
     def cpu_seconds(self) -> dict[str, float]:
         """Count by part what the run has used until now, in earlier sessions too."""
         spent = self._spent_now()

@@ -20,9 +20,14 @@ from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarding
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import RUNS, Command, see_it_fail
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import NotCuttable, UsageError
+from shrinkfx.errors import NotCuttable, NotReproducible, UsageError
 from shrinkfx.failure.classify import observe
-from shrinkfx.failure.signature import ANY, Signature, why_another_word
+from shrinkfx.failure.signature import (
+    ANY,
+    Signature,
+    looks_alike,
+    why_another_word,
+)
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build, GraphForm, Guard, Probe
@@ -102,7 +107,7 @@ def find_unchanged(original: Original) -> Unchanged:
     known = context.journal.fact(_FACT)
     if known is None:
         with telling(context.options.lacking):
-            found = _seen(original)
+            found = _seen_or_alike(original)
         _require_same_as_script(original, found.base.target)
         asked, seen = context.options.until or "", found.base.target.kind
         if why := why_another_word(asked, seen):
@@ -177,6 +182,30 @@ def require_same_versions(
         "here now: run anew with another ",
         Flag("--out"),
     )
+
+
+def _seen_or_alike(original: Original) -> Unchanged:
+    """See the program fail as asked, or with an error that a user may call so.
+
+    Raises:
+        NotReproducible: it does neither.
+    """
+    context, options = original.context, original.context.options
+    try:
+        return _seen(original)
+    except NotReproducible as error:
+        asked, kind = options.until or "", error.kind
+        if options.strict_kind or not looks_alike(asked, kind):
+            raise
+        context.note(_ANOTHER_KIND.format(kind, asked))
+        other = context.with_options(replace(options, until=kind))
+        return _seen(replace(original, context=other))
+
+
+_ANOTHER_KIND = (
+    "every run of the program fails with kind {}, not {}: reducing that failure "
+    "(--strict-kind refuses it)"
+)
 
 
 def _seen(original: Original) -> Unchanged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.events import Event, Noted, ignore
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Checked, Difference, Ending, Ready
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised, Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import Request
@@ -148,3 +149,59 @@ def test_program_that_fails_without_what_is_lacking_is_reduced(tmp_path: Path) -
 
     subject = find_subject(context, cast(Server, Failing(tmp_path)))
     assert subject.target.kind is Kind.MISMATCH
+
+
+class Raising(Worker):
+    """Describes a program that raises when it is loaded, or else now and then."""
+
+    def __init__(self, folder: Path, *stages: str) -> None:
+        super().__init__(folder)
+        self.stages = itertools.cycle(stages)
+
+    def _reply(self, request: Request) -> Ending:
+        if isinstance(request.task, Describe):
+            return super()._reply(request)
+        raised = Raised("RuntimeError", "undefined symbol: u0")
+        return Ending("exit", stage=next(self.stages), answer=raised)
+
+
+def test_error_that_users_call_by_another_name_is_reduced(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Noted):
+            notes.append(event.text)
+
+    options = Options(Path("m.pt2"), until="exception")
+    context = RunContext(options, tmp_path, listen)
+    subject = find_subject(context, cast(Server, Raising(tmp_path, "load")))
+    assert subject.target.kind is Kind.LOAD_ERROR
+    assert (
+        "every run of the program fails with kind load-error, not exception: reducing "
+        "that failure (--strict-kind refuses it)"
+    ) in notes
+
+
+@pytest.mark.parametrize(
+    ("options", "stages"),
+    [
+        ({"until": "exception", "strict_kind": True}, ["load"]),
+        ({"until": "exception", "match": "another text"}, ["load"]),
+        ({"until": "ima"}, ["load"]),
+        ({"until": "mismatch"}, ["load"]),
+    ],
+)
+def test_other_failure_is_refused(
+    tmp_path: Path, options: dict[str, Any], stages: list[str]
+) -> None:
+    asked = Options(Path("m.pt2"), guard_pages="off", baseline_runs=3, **options)
+    context = RunContext(asked, tmp_path, ignore)
+    with pytest.raises(NotReproducible, match="--until load-error"):
+        find_subject(context, cast(Server, Raising(tmp_path, *stages)))
+
+
+def test_program_that_fails_in_two_ways_is_refused(tmp_path: Path) -> None:
+    asked = Options(Path("m.pt2"), until="assert", baseline_runs=4)
+    context = RunContext(asked, tmp_path, ignore)
+    with pytest.raises(NotReproducible):
+        find_subject(context, cast(Server, Raising(tmp_path, "load", "run")))

@@ -20,7 +20,14 @@ def not_seen(wanted: str, tried: list[tuple[Runs, Bounds]]) -> NotReproducible:
     advice = Words.lines(dict.fromkeys([_advice(seen, wanted, compiled), *why]))
     spent_s = sum(bounds.spent_s for _, bounds in tried)
     seconds = spent_s if any(why) and spent_s else None
-    return NotReproducible(wanted, made, said, advice, seconds)
+    error = NotReproducible(wanted, made, said, advice, seconds)
+    error.kind = _only_kind(seen)
+    return error
+
+
+def _only_kind(seen: list[Observation]) -> str:
+    kinds = {str(s.signature.kind) if s.signature else "" for s in seen}
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def _advice(seen: list[Observation], wanted: str, compiled: int) -> Words:
