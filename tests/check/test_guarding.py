@@ -29,7 +29,8 @@ FAULT = Ending(
     "signal",
     signal.SIGSEGV,
     "run",
-    log="guard pages: illegal memory access: read 0 bytes past a tensor of 64 bytes\n",
+    log="guard pages: illegal memory access: read just past the end of a tensor of 64 "
+    "bytes\n",
 )
 EAGER_FAULTS = Ending("signal", signal.SIGSEGV, "eager")
 
@@ -56,7 +57,7 @@ def test_silent_overrun_is_found_with_the_programs_own_settings() -> None:
     assert (guarding.pages, guarding.inductor) == (Guard.AFTER, {})
     assert guarding.plain == "nan in compare: wrong (3 of 3 runs)"
     assert len(server.asked) == 4
-    assert "read 0 bytes past a tensor of 64 bytes" in notes[-1]
+    assert "read just past the end of a tensor of 64 bytes" in notes[-1]
 
 
 @pytest.mark.parametrize(
@@ -112,8 +113,8 @@ SPOILED = Ending(
     stage="run",
     answer=Raised(
         "Spoiled",
-        "red zones: illegal memory access: write 4 bytes past a tensor of 64 bytes, "
-        "in triton_poi_fused_0",
+        "red zones: illegal memory access: write 4 bytes past the end of a tensor of "
+        "64 bytes, in triton_poi_fused_0",
     ),
     log="red zones: tensors lie between zones alone: this driver cannot map pages\n",
 )
@@ -133,7 +134,10 @@ def test_on_a_gpu_it_is_said_what_tensors_lie_between() -> None:
     kinds = [note for note in notes if "tensors lie between" in note]
     zones = "tensors lie between zones alone: this driver cannot map pages"
     assert kinds == [f"guard pages: {zones}"]
-    assert "write 4 bytes past a tensor of 64 bytes, in triton_poi_fused_0" in notes[-1]
+    assert (
+        "write 4 bytes past the end of a tensor of 64 bytes, in triton_poi_fused_0"
+        in notes[-1]
+    )
 
 
 REPORTED = Ending(

@@ -415,7 +415,9 @@ def test_flaky_failure_is_run_often_and_counted() -> None:
     assert text.rstrip().endswith('print("no longer fails")')
 
 
-IMA = Signature(Kind.IMA, Stage.RUN, MEMORY, "guard pages: read 0 bytes past a tensor")
+IMA = Signature(
+    Kind.IMA, Stage.RUN, MEMORY, "guard pages: read just past the end of a tensor"
+)
 
 
 def test_failure_that_needs_guard_pages_is_run_under_a_sanitizer() -> None:

@@ -79,7 +79,9 @@ def test_one_byte_past_the_end_faults(library: str, size: int, write: str) -> No
     assert done.returncode == -signal.SIGSEGV
     # Only x86 tells reading from writing.
     access = ("write" if write else "read") if machine() == "x86_64" else "access"
-    said = f"illegal memory access: {access} 0 bytes past a tensor of {size} bytes"
+    said = (
+        f"illegal memory access: {access} just past the end of a tensor of {size} bytes"
+    )
     assert said in done.stderr
 
 
@@ -100,14 +102,14 @@ def test_one_byte_before_the_start_faults(library: str, size: int) -> None:
     code = f"block = tensor({size})\nbytes_of(block, 1)[0]\nbytes_of(block - 1, 1)[0]"
     done = python(library, code, Guard.BEFORE)
     assert done.returncode == -signal.SIGSEGV
-    assert f"1 bytes before a tensor of {size} bytes" in done.stderr
+    assert f"1 byte before the start of a tensor of {size} bytes" in done.stderr
 
 
 def test_far_overrun_faults_too(library: str) -> None:
     code = "a, b = tensor(1 << 20), tensor(64)\nbytes_of(a + (3 << 19), 1)[0]"
     done = python(library, code)
     assert done.returncode == -signal.SIGSEGV
-    assert "524288 bytes past a tensor of 1048576 bytes" in done.stderr
+    assert "524288 bytes past the end of a tensor of 1048576 bytes" in done.stderr
 
 
 @pytest.mark.parametrize("side", [Guard.AFTER, Guard.BEFORE])
@@ -321,3 +323,32 @@ def test_build_says_why_it_cannot(
     monkeypatch.setenv("CXX", compiler)
     with pytest.raises(guard_pages.CannotGuard, match=r"compiler found|fails"):
         guard_pages.build()
+
+
+def test_lines_of_threads_that_fault_at_once_are_whole(library: str) -> None:
+    """Threads wait for each other, and then read past the ends of their tensors."""
+    code = """
+import threading
+wait = threading.Barrier(4)
+def fault(size):
+    block = tensor(size)
+    wait.wait()
+    bytes_of(block, size + 1)[size]
+sizes = (100, 5000, 70_000, 1_000_000)
+threads = [threading.Thread(target=fault, args=[size]) for size in sizes]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+    for _ in range(5):
+        done = python(library, code)
+        assert done.returncode == -signal.SIGSEGV
+        said = [row for row in done.stderr.splitlines() if "guard pages" in row]
+        assert said
+        for row in said:
+            assert re.fullmatch(_WHOLE, row), row
+
+
+_WHOLE = (
+    r"guard pages: illegal memory access: \w+ just past the end of a tensor of "
+    r"(100|5000|70000|1000000) bytes"
+)

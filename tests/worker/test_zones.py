@@ -117,10 +117,10 @@ assert tensor(0) is None
 @pytest.mark.parametrize(
     ("places", "said"),
     [
-        ((100,), "write 0 bytes past a tensor of 100 bytes"),
-        ((104, 103, 3000), "write 3 bytes past a tensor of 100 bytes"),
-        ((-1,), "write 1 bytes before a tensor of 100 bytes"),
-        ((-40, -8), "write 8 bytes before a tensor of 100 bytes"),
+        ((100,), "write just past the end of a tensor of 100 bytes"),
+        ((104, 103, 3000), "write 3 bytes past the end of a tensor of 100 bytes"),
+        ((-1,), "write 1 byte before the start of a tensor of 100 bytes"),
+        ((-40, -8), "write 8 bytes before the start of a tensor of 100 bytes"),
     ],
 )
 def test_overrun_is_told_once_by_what_is_nearest_to_the_tensor(
@@ -142,9 +142,9 @@ small, large = tensor(8), tensor(5000)
 write(small, 8)
 write(large, -2, 5001)
 assert sorted(found()) == [
-    "write 0 bytes past a tensor of 8 bytes",
-    "write 1 bytes past a tensor of 5000 bytes",
-    "write 2 bytes before a tensor of 5000 bytes",
+    "write 1 byte past the end of a tensor of 5000 bytes",
+    "write 2 bytes before the start of a tensor of 5000 bytes",
+    "write just past the end of a tensor of 8 bytes",
 ]
 """
     works(built, code)
@@ -155,7 +155,8 @@ def test_overrun_of_what_was_freed_since_is_told(built: Path) -> None:
 block = tensor(100)
 write(block, 101)
 free(block, 100)
-assert found() == ["write 1 bytes past a tensor of 100 bytes, which was freed since"]
+past = "write 1 byte past the end of a tensor of 100 bytes, which was freed since"
+assert found() == [past]
 """
     works(built, code)
 
@@ -192,7 +193,7 @@ def test_few_bytes_up_to_the_page_are_a_zone(built: Path) -> None:
     code = """
 block = tensor(100)
 write(block, 105)
-assert found() == ["write 5 bytes past a tensor of 100 bytes"], found()
+assert found() == ["write 5 bytes past the end of a tensor of 100 bytes"], found()
 assert zones.shrinkfx_zones_have_pages() == 1
 """
     works(built, code, PAGES)
@@ -203,7 +204,7 @@ def test_tensor_begins_where_its_pages_do(built: Path) -> None:
 zones.shrinkfx_zones_set(BEFORE, 0)
 block = tensor(100)
 write(block, 100)
-assert found() == ["write 0 bytes past a tensor of 100 bytes"]
+assert found() == ["write just past the end of a tensor of 100 bytes"]
 write(block, -1)
 """
     assert python(built, code, PAGES).returncode == -signal.SIGSEGV
@@ -242,8 +243,8 @@ free(block, 100)
 """
     done = python(built, code)
     assert done.returncode == -signal.SIGABRT
-    said = "red zones: illegal memory access: write 4 bytes past a tensor of 100 bytes"
-    assert said in done.stderr
+    said = "write 4 bytes past the end of a tensor of 100 bytes"
+    assert f"red zones: illegal memory access: {said}" in done.stderr
 
 
 def test_launch_that_spoils_a_zone_is_named(built: Path) -> None:
@@ -252,10 +253,10 @@ generated = ctypes.CDLL(sys.argv[2] + "/liblaunching.so")
 generated.run.argtypes = [ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
 block = tensor(64)
 generated.run(block, 64, 8)
-assert found() == ["write 0 bytes past a tensor of 64 bytes"]
+assert found() == ["write just past the end of a tensor of 64 bytes"]
 zones.shrinkfx_zones_watch(1)
 generated.run(block, 64, 8)
-past = "write 0 bytes past a tensor of 64 bytes, in "
+past = "write just past the end of a tensor of 64 bytes, in "
 assert found() == [past + "triton_poi_fused_mul_1"]
 write(block, 64)
 generated.run(block, 64, 0)
@@ -290,9 +291,13 @@ except Spoiled as error:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("4", "write 0 bytes past a tensor of 64 bytes, in triton_poi_fused_mul_1 2"),
+        (
+            "4",
+            "write just past the end of a tensor of 64 bytes, in "
+            "triton_poi_fused_mul_1 2",
+        ),
         # What it does in some calls only is told all the same.
-        ("4, 0", "write 0 bytes past a tensor of 64 bytes 2"),
+        ("4, 0", "write just past the end of a tensor of 64 bytes 2"),
     ],
 )
 def test_call_that_spoils_a_zone_raises_with_the_kernel(
@@ -350,8 +355,8 @@ def test_script_of_others_runs_beside_them_and_is_looked_at_when_it_ends(
         f"its end ['{script}']",
         "red zones: tensors lie between zones alone: this driver cannot map pages",
     ]
-    said = "red zones: illegal memory access: write 4 bytes past a tensor of 100 bytes"
-    assert said in done.stderr
+    said = "write 4 bytes past the end of a tensor of 100 bytes"
+    assert f"red zones: illegal memory access: {said}" in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")

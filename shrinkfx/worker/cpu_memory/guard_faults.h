@@ -1,18 +1,29 @@
-/* What guard_pages.c says of a fault: in a line on stderr, without allocating. */
+/* What guard_pages.c says of a fault: a line on stderr, without allocating. Each line is
+ * written in one piece, because several threads may fault at once. */
 
-static void say(const char *text) {
-  ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
-  (void)ignored;
+typedef struct {
+  char text[160];
+  size_t length;
+} line_t;
+
+static void add(line_t *line, const char *text) {
+  while (*text && line->length < sizeof line->text) line->text[line->length++] = *text++;
 }
 
-static void say_number(size_t number) {
+static void add_number(line_t *line, size_t number) {
   char digits[24];
   size_t at = sizeof digits - 1;
   digits[at] = 0;
   do {
     digits[--at] = (char)('0' + number % 10);
   } while (number /= 10);
-  say(digits + at);
+  add(line, digits + at);
+}
+
+static void write_line(line_t *line) {
+  add(line, "\n");
+  ssize_t ignored = write(STDERR_FILENO, line->text, line->length);
+  (void)ignored;
 }
 
 static struct sigaction other_handler;
@@ -38,23 +49,25 @@ static size_t code_of(const ucontext_t *context) {
 #endif
 }
 
-/* In one piece: several threads may stray at once. */
 static void say_code(size_t code) {
-  char line[64] = "guard pages: by the code at ";
-  size_t start = strlen(line), end = start + 1;
-  for (size_t rest = code; rest /= 10;) end++;
-  for (size_t at = end; at > start; code /= 10) line[--at] = (char)('0' + code % 10);
-  line[end] = '\n';
-  ssize_t ignored = write(STDERR_FILENO, line, end + 1);
-  (void)ignored;
+  line_t line = {"", 0};
+  add(&line, "guard pages: by the code at ");
+  add_number(&line, code);
+  write_line(&line);
 }
 
-static void say_where(size_t distance, const char *where, size_t size) {
-  say(" ");
-  say_number(distance);
-  say(where);
-  say_number(size);
-  say(" bytes\n");
+/* Of a distance of 0 the byte next to the tensor is meant. */
+static void add_place(line_t *line, size_t distance, const char *place, size_t size) {
+  if (distance) {
+    add(line, " ");
+    add_number(line, distance);
+    add(line, distance == 1 ? " byte" : " bytes");
+  } else {
+    add(line, " just");
+  }
+  add(line, place);
+  add_number(line, size);
+  add(line, " bytes");
 }
 
 static void describe(const char *address, const ucontext_t *context) {
@@ -64,14 +77,18 @@ static void describe(const char *address, const ucontext_t *context) {
   bool follows = sizes[last] && page < last + all_pages(sizes[last]);
   const char *start = arena + next * PAGE, *end = arena + last * PAGE;
   end += side == BEFORE ? sizes[last] : data_pages(sizes[last]) * PAGE;
-  say("guard pages: illegal memory access: ");
-  say(access_of(context));
+  line_t line = {"", 0};
+  add(&line, "guard pages: illegal memory access: ");
+  add(&line, access_of(context));
   if (side == BEFORE && next < pages && sizes[next] && start - address < address - end)
-    say_where((size_t)(start - address), " bytes before a tensor of ", sizes[next]);
+    add_place(&line, (size_t)(start - address), " before the start of a tensor of ",
+              sizes[next]);
   else if (follows)
-    say_where((size_t)(address - end), " bytes past a tensor of ", sizes[last]);
+    add_place(&line, (size_t)(address - end), " past the end of a tensor of ",
+              sizes[last]);
   else
-    say(" far from any tensor, or of one that was freed\n");
+    add(&line, " far from any tensor, or of one that was freed");
+  write_line(&line);
 }
 
 static void on_fault(int number, siginfo_t *info, void *context) {

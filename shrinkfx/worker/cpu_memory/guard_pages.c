@@ -92,9 +92,10 @@ static size_t all_pages(size_t size) {
 #include "guard_faults.h"
 
 static void give_up(const char *what) {
-  say("guard pages: ");
-  say(what);
-  say("\n");
+  line_t line = {"", 0};
+  add(&line, "guard pages: ");
+  add(&line, what);
+  write_line(&line);
   abort();
 }
 

@@ -168,8 +168,10 @@ class Zones {
   }
 
   void tell(const Zone &zone, size_t distance, size_t size, const std::string &when) {
-    std::string text = "write " + std::to_string(distance + (zone.precedes ? 1 : 0));
-    text += zone.precedes ? " bytes before" : " bytes past";
+    size_t bytes = distance + (zone.precedes ? 1 : 0);
+    std::string text = "write ";
+    text += bytes ? std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes") : "just";
+    text += zone.precedes ? " before the start of" : " past the end of";
     text += " a tensor of " + std::to_string(size) + " bytes" + when;
     if (loud_) {
       fprintf(stderr, "red zones: illegal memory access: %s\n", text.c_str());
