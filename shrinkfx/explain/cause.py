@@ -27,7 +27,7 @@ from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.decisions import avoiding, beside
 from shrinkfx.report.explanation.lies import NOT_AS_DECLARED, Lie
-from shrinkfx.report.explanation.operators import Operator, shown_by_the_search
+from shrinkfx.report.explanation.operators import Operator, fails_alone
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 
@@ -48,7 +48,6 @@ class Shown:
 
     Attributes:
         fails: its repro has failed in every run.
-        minimal: no single operator of it can be left out.
         memory: what AddressSanitizer has said of it, or None.
         lies: results of the original that are not what their fake kernels say, by the
             names of their operators' nodes.
@@ -59,7 +58,6 @@ class Shown:
     """
 
     fails: bool = True
-    minimal: bool = False
     memory: MemoryReport | None = None
     lies: Mapping[str, FakeMismatch] = field(default_factory=dict)
     own: str = ""
@@ -205,13 +203,13 @@ _READ = "Compiled code reads that result as it is declared, not as it is"
 def _without_knowing(
     left: tuple[Operator, ...], shown: Shown
 ) -> tuple[tuple[str, ...], tuple[Operator, ...]]:
-    """Say what the search alone has shown, and who is guilty by that."""
-    if not shown.fails:
+    """Name the operator that is left, if there is only one.
+
+    That several are left says nothing of the cause.
+    """
+    if not shown.fails or len(left) != 1:
         return (), ()
-    alone = len(left) == 1
-    if not alone and not shown.minimal:
-        return (), ()
-    return (shown_by_the_search(left),), left if alone else ()
+    return (fails_alone(left[0]),), left
 
 
 def _with_more(

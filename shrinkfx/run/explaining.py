@@ -66,14 +66,14 @@ class Explained:
         return self.folder / EXPLAIN
 
 
-def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
+def explain_result(context: RunContext, kept: Kept) -> Explained:
     """Ask the result for its failure's cause, and tell that in the folder.
 
     It is there already: nothing that goes wrong here takes anything of it away.
     """
     nothing = Explained(Explanation(), (), (), context.out)
     memory = kept.record.memory.report
-    shown = _shown(kept.subject, minimal, kept.verified.always_fails, memory)
+    shown = _shown(kept.subject, kept.verified.always_fails, memory)
     own, inside = _own(context, kept.verified), _inside(context, kept.record)
     shown = replace(shown, own=own, inside=inside)
     try:
@@ -92,12 +92,10 @@ def explain_result(context: RunContext, kept: Kept, minimal: bool) -> Explained:
     return nothing
 
 
-def _shown(
-    subject: Subject, minimal: bool, fails: bool, memory: MemoryReport | None
-) -> Shown:
+def _shown(subject: Subject, fails: bool, memory: MemoryReport | None) -> Shown:
     """State what the run has shown of a result."""
     lies = {lie.node: lie for lie in subject.other_causes.mismatches}
-    return Shown(fails, minimal, memory, lies)
+    return Shown(fails, memory, lies)
 
 
 def _own(context: RunContext, verified: Verified) -> str:
@@ -153,7 +151,6 @@ def _to_json(options: Options, kept: Kept, shown: Shown) -> dict[str, Any]:
         "seen": asdict(result.seen) if result.seen else None,
         "rate": result.rate,
         "calls": kept.subject.calls,
-        "minimal": shown.minimal,
         "fails": shown.fails,
         "memory": asdict(shown.memory) if shown.memory else None,
         "own": shown.own,
@@ -174,7 +171,7 @@ def _shown_from_json(subject: Subject, known: Mapping[str, Any]) -> Shown:
     """Say again what a run has shown; an earlier version has not noted all of it."""
     told = known.get("memory")
     memory = MemoryReport(**told) if told else None
-    shown = _shown(subject, known["minimal"], known.get("fails", True), memory)
+    shown = _shown(subject, known.get("fails", True), memory)
     return replace(shown, own=known.get("own", ""), inside=known.get("inside", ""))
 
 

@@ -80,7 +80,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
                 _sum_up_unverified(context, server, subject, found, reason)
                 raise
             listener(Entered(Phase.EXPLANATION))
-            explained = explain_result(context, kept, found.minimal)
+            explained = explain_result(context, kept)
             versions = collect_versions(context, subject.client, target)
         # To end a process that holds torch takes its time, too.
         record = with_explanation(context.out, record, explained.cause)

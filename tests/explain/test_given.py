@@ -91,7 +91,7 @@ def test_nothing_is_asked_where_nothing_could_be_told() -> None:
 
 
 def test_who_made_it_is_guilty_and_where_it_shows_is_said() -> None:
-    found = explain(Server(FAILS).minimum(), Shown(minimal=True))
+    found = explain(Server(FAILS).minimum(), Shown())
     assert [one.name for one in found.guilty] == ["tanh"]
     assert found.cause == (
         "aten.tanh.default in kernel cpp_0 is wrong, seen without "
@@ -103,7 +103,7 @@ def test_who_made_it_is_guilty_and_where_it_shows_is_said() -> None:
 
 
 def test_who_dies_of_what_is_right_is_blamed_as_before() -> None:
-    found = explain(Server(PASSES).minimum(), Shown(minimal=True))
+    found = explain(Server(PASSES).minimum(), Shown())
     assert found.guilty == ()
     assert found.cause == ("The run fails: refused.",)
     assert found.values is None
@@ -111,7 +111,7 @@ def test_who_dies_of_what_is_right_is_blamed_as_before() -> None:
 
 def test_who_lies_is_blamed_for_the_wrong_value_that_another_dies_of() -> None:
     lies = {"relu": lie("relu", tensor("int32", 6), tensor("int64", 6))}
-    found = explain(Server(FAILS).minimum(), Shown(minimal=True, lies=lies))
+    found = explain(Server(FAILS).minimum(), Shown(lies=lies))
     assert [one.name for one in found.guilty] == ["relu"]
     assert "lies about its result" in found.cause[0]
     assert "first wrong values are those of aten.tanh.default" in found.cause[1]

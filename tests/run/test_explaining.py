@@ -68,7 +68,7 @@ def context_of(out: Path, *, no_explain: bool = False) -> RunContext:
 
 def test_cause_is_told_in_the_repro_and_in_full_beside_it(out: Path) -> None:
     kept = kept_of(whole(chain("x", "relu")))
-    explained = explain_result(context_of(out), kept, minimal=True)
+    explained = explain_result(context_of(out), kept)
     told = json.loads((out / "explain.json").read_text())
     assert Explanation.from_json(told) == explained.explanation
     assert told["guilty"] == told["operators"]
@@ -79,7 +79,7 @@ def test_cause_is_told_in_the_repro_and_in_full_beside_it(out: Path) -> None:
 
 def test_nothing_is_asked_where_nobody_wants_to_know(out: Path) -> None:
     kept = kept_of(whole(chain("x", "relu")))
-    explained = explain_result(context_of(out, no_explain=True), kept, minimal=True)
+    explained = explain_result(context_of(out, no_explain=True), kept)
     assert explained.lines == ()
     assert not (out / "explain.json").exists()
     assert (out / "repro.py").read_text() == REPRO
@@ -99,7 +99,7 @@ def test_what_goes_wrong_takes_nothing_of_the_result_away(
     told: list[Event] = []
     options = Options(Path("model.pt2"))
     context = RunContext(options, out, told.append)
-    explained = explain_result(context, kept, minimal=True)
+    explained = explain_result(context, kept)
     assert explained.lines == ()
     assert any(
         "cause could" in event.text for event in told if isinstance(event, Noted)
@@ -111,7 +111,7 @@ def test_what_goes_wrong_takes_nothing_of_the_result_away(
 def test_failure_that_a_command_judges_has_no_cause_that_is_known(out: Path) -> None:
     judged = Signature(Kind.CHECK, Stage.RUN, "")
     kept = kept_of(whole(chain("x", "relu")), judged)
-    explained = explain_result(context_of(out), kept, minimal=True)
+    explained = explain_result(context_of(out), kept)
     assert not explained.explanation.cause
     assert "command" in explained.explanation.unknown[0]
 
@@ -122,14 +122,14 @@ def test_result_is_noted_for_who_asks_later(out: Path) -> None:
     kept = replace(kept, record=replace(kept.record, memory=Memory(report=OVERRUN)))
     with closing(Journal(out / JOURNAL)) as journal:
         context = RunContext(Options(Path("model.pt2")), out, ignore, journal)
-        explain_result(context, kept, minimal=False)
+        explain_result(context, kept)
         known = journal.fact("result")
     assert known is not None
     again = explaining._from_json(kept.subject, known)
     assert again.candidate == candidate
     assert again == kept.result
     shown = explaining._shown_from_json(kept.subject, known)
-    assert shown == Shown(fails=True, minimal=False, memory=OVERRUN)
+    assert shown == Shown(fails=True, memory=OVERRUN)
 
 
 def options_at(folder: Path) -> Options:
@@ -169,7 +169,7 @@ def test_result_that_was_not_seen_to_fail_blames_nobody(out: Path) -> None:
     kept = kept_of(whole(chain("x", "relu")))
     unverified = replace(kept.record, verified=Verified())
     kept = replace(kept, record=unverified)
-    explained = explain_result(context_of(out), kept, minimal=True)
+    explained = explain_result(context_of(out), kept)
     assert not explained.explanation.cause
     assert not explained.explanation.guilty
 
@@ -184,17 +184,17 @@ def test_what_a_run_has_seen_of_a_result_is_known_later_too(tmp_path: Path) -> N
         (out / "repro.py").write_text(REPRO)
         with closing(Journal(out / JOURNAL)) as journal:
             context = RunContext(Options(Path("model.pt2")), out, ignore, journal)
-            explain_result(context, each, minimal=True)
+            explain_result(context, each)
             known = journal.fact("result")
         assert explaining._shown_from_json(kept.subject, known).fails is fails
         del known["fails"], known["memory"]  # as an earlier version has noted it
-        assert explaining._shown_from_json(kept.subject, known) == Shown(minimal=True)
+        assert explaining._shown_from_json(kept.subject, known) == Shown()
 
 
 def test_summary_that_is_there_has_the_cause_as_well(out: Path) -> None:
     (out / "summary.json").write_text('{"schema": 1, "cause": []}')
     kept = kept_of(whole(chain("x", "relu")))
-    explained = explain_result(context_of(out), kept, minimal=True)
+    explained = explain_result(context_of(out), kept)
     told = json.loads((out / "summary.json").read_text())
     assert told == {"schema": 1, "cause": list(explained.explanation.cause)}
     assert told["cause"]
@@ -206,7 +206,7 @@ def test_lie_is_told_of_each_operator_and_of_which_result() -> None:
     pair = lie("pair", tensor("int32", 2), tensor("int64", 2), place="[1]")
     told = OtherCauses((strided("mix", (1,), (2,)), pair))
     subject = replace(kept.subject, other_causes=told)
-    lies = explaining._shown(subject, False, True, None).lies
+    lies = explaining._shown(subject, True, None).lies
     assert lies == {"mix": told.mismatches[0], "pair": pair}
 
 
@@ -228,7 +228,7 @@ def test_hang_in_a_users_own_code_is_said_first_and_known_later_too(
     with closing(Journal(out / JOURNAL)) as journal:
         options = Options(Path("model.pt2"), anonymous=anonymous)
         context = RunContext(options, out, ignore, journal)
-        explained = explain_result(context, kept, minimal=True)
+        explained = explain_result(context, kept)
         known = journal.fact("result")
     where = "code of a preload" if anonymous else "passes.py:settle"
     said = f"It hangs in {where}, which is not PyTorch's."
@@ -247,5 +247,5 @@ def test_hang_in_pytorch_blames_nobody_else(out: Path) -> None:
     kept = kept_of(whole(chain("x", "relu")), HANGS)
     log = DUMP.replace("/home/me/", "/env/lib/python3.11/site-packages/torch/")
     kept = replace(kept, record=with_log(kept.record, log))
-    explained = explain_result(context_of(out), kept, minimal=True)
+    explained = explain_result(context_of(out), kept)
     assert not any("PyTorch's" in text for text in explained.cause)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shrinkfx.program.namespaces import PYTORCHS
@@ -36,9 +35,6 @@ class Operator(Message):
         return f"{self.operator} ({where})" if where else self.operator
 
 
-def shown_by_the_search(left: Sequence[Operator]) -> str:
-    """Say of the operators of a minimum that each is needed."""
-    if len(left) == 1:
-        return f"{left[0]} fails alone: no other operator is left."
-    named = ", ".join(dict.fromkeys(operator.operator for operator in left))
-    return f"All {len(left)} operators that are left are needed: {named}."
+def fails_alone(operator: Operator) -> str:
+    """Say of the only operator of a minimum that it fails without another."""
+    return f"{operator} fails alone: no other operator is left."

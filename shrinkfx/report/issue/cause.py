@@ -11,7 +11,7 @@ from shrinkfx.report.explanation.by_number import FALL_BACK, FALLS_BACK, PARTS, 
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.decisions import Decisions, Switching
 from shrinkfx.report.explanation.decisions import lines as decided
-from shrinkfx.report.explanation.operators import shown_by_the_search
+from shrinkfx.report.explanation.operators import fails_alone
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.in_compiler import sentence, sentence_inside
 from shrinkfx.report.issue.facts import IssueFacts
@@ -28,7 +28,7 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """Say in sentences what is known, less what only says the failure again."""
     known = explanation.decisions
     theirs = decided(known, facts.failure) if known is not None else []
-    theirs.append(shown_by_the_search(explanation.operators))
+    theirs += map(fails_alone, explanation.operators)
     theirs += [sentence(facts.in_compiler, anonymous=name) for name in (True, False)]
     if facts.inside:
         asked = facts.kind, facts.inside
