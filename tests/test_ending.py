@@ -74,6 +74,15 @@ def test_kind_that_is_not_what_was_asked_for_is_explained_in_a_sentence() -> Non
     assert any(line.startswith("kind:     ") for line in said(became))
 
 
+def test_wrong_result_that_has_become_wrong_in_another_way_says_so() -> None:
+    shape = Signature(Kind.MISMATCH, Stage.COMPARE, differs="shape")
+    values = replace(shape, differs="values")
+    changed = replace(DONE, signature=shape, seen=values)
+    told = "the input program has wrong shape, and the reduced program has wrong values"
+    assert f"changed:  {told}" in said(changed)
+    assert not [row for row in said(replace(changed, seen=shape)) if "changed" in row]
+
+
 def test_by_catch_is_counted_and_told_in_full_where_everything_is() -> None:
     caught = replace(DONE, summary={**DONE.summary, "by_catch": [CAUGHT] * 5})
     short, full = said(caught), said(caught, everything=True)

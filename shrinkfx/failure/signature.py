@@ -192,6 +192,16 @@ def asked_for(until: str, seen: Signature) -> bool:
     return until == Kind.MISMATCH and seen.kind is Kind.NAN
 
 
+def change_of_form(before: Signature, after: Signature) -> str:
+    """Describe how a wrong result has become wrong in another way; '' if it has not."""
+    if not (before.differs and after.differs) or before.differs == after.differs:
+        return ""
+    return (
+        f"the input program has wrong {before.differs}, and the reduced program has "
+        f"wrong {after.differs}"
+    )
+
+
 _WITH_A_MESSAGE = (
     *(Kind.ASSERT, Kind.CHECK_INPUTS, Kind.COMPILE_ERROR),
     *(Kind.LOAD_ERROR, Kind.EXCEPTION),

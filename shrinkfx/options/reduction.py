@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.failure.signature import Kind, Signature, Stage, why_another_word
+from shrinkfx.failure.signature import (
+    Kind,
+    Signature,
+    Stage,
+    change_of_form,
+    why_another_word,
+)
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.claims import unasked
 from shrinkfx.program.words import short_kernels
@@ -122,6 +128,8 @@ def lines(
     asked = until or reduction.signature.kind
     if why := why_another_word(asked, reduction.seen.kind):
         yield f"kind:     {why}"
+    if change := change_of_form(reduction.signature, reduction.seen):
+        yield f"changed:  {change}"
     rate = reduction.summary["rate"]
     if min(rate.values()) < 1.0:
         yield f"flaky:    {rate['before']:.0%} of runs fail, {rate['after']:.0%} now"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from shrinkfx.failure.readers.script import CANNOT_TELL
-from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.signature import Kind, Signature, Stage, change_of_form
 from shrinkfx.program.words import short_kernels
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.record import RunRecord
@@ -245,7 +245,9 @@ def _careful(record: RunRecord) -> list[str]:
     # What is made smaller has other sizes than these tell of.
     told = [without_advice(text) for text in record.warnings]
     warnings = [f"{_BEFORE}{text}" for text in told]
-    for warning in (*warnings, *(f"Careful: {text}" for text in eager)):
+    changed = change_of_form(record.failure.target, record.failure.seen)
+    own_warnings = (*eager, changed) if changed else eager
+    for warning in (*warnings, *(f"Careful: {text}" for text in own_warnings)):
         text = _without_folders(warning)
         lines += textwrap.wrap(text, 84, subsequent_indent=" " * 9)
     return [*lines, ""] if lines else []

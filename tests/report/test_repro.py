@@ -808,3 +808,15 @@ def test_repro_that_fails_by_what_lies_behind_a_result_does_not_claim_a_mend() -
     gone = replace(programs, targets=("aten.relu.default",))
     text = write_repro(PRINTED, replace(record, programs=gone), [], Data.SEEDED)
     assert "in this run" not in text.text
+
+
+def test_header_says_that_the_failure_has_another_form_now() -> None:
+    target = Signature(Kind.MISMATCH, Stage.COMPARE, "", "shapes", differs="shape")
+    values = replace(target, text="output 0: 2 of 2", differs="values")
+    head = script(target=target, seen=values)
+    said = " ".join(head.replace("#", "").split())
+    assert (
+        "Careful: the input program has wrong shape, and the reduced program has wrong "
+        "values" in said
+    )
+    assert "wrong shape" not in script(target=target, seen=target)
