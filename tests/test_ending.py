@@ -83,6 +83,15 @@ def test_wrong_result_that_has_become_wrong_in_another_way_says_so() -> None:
     assert not [row for row in said(replace(changed, seen=shape)) if "changed" in row]
 
 
+def test_warning_that_the_inputs_may_be_at_fault_is_at_the_end() -> None:
+    inputs = "with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs"
+    warnings = {"warnings": ["lying operator: my.op", inputs]}
+    told = said(replace(DONE, summary={**DONE.summary, **warnings}))
+    assert [row for row in told if row.startswith("warning:")] == [
+        f"warning:  {inputs}"
+    ]
+
+
 def test_by_catch_is_counted_and_told_in_full_where_everything_is() -> None:
     caught = replace(DONE, summary={**DONE.summary, "by_catch": [CAUGHT] * 5})
     short, full = said(caught), said(caught, everything=True)

@@ -103,6 +103,9 @@ _SHOWN = 3
 _WIDTH = 80
 """Characters of its text."""
 
+_TOLD_BY_THE_CAUSE = ("lying operator: ", "custom operator: ")
+"""How warnings about operators begin."""
+
 _IN_SHORT = ("cause:", "where:")
 """Lines of the cause that are always printed."""
 
@@ -130,6 +133,9 @@ def lines(
         yield f"kind:     {why}"
     if change := change_of_form(reduction.signature, reduction.seen):
         yield f"changed:  {change}"
+    for text in reduction.summary.get("warnings", []):
+        if not text.startswith(_TOLD_BY_THE_CAUSE):
+            yield f"warning:  {text}"
     rate = reduction.summary["rate"]
     if min(rate.values()) < 1.0:
         yield f"flaky:    {rate['before']:.0%} of runs fail, {rate['after']:.0%} now"
