@@ -16,7 +16,7 @@ from shrinkfx.failure.readers.script import CANNOT_TELL
 pytestmark = pytest.mark.aoti
 
 PLANTED = '''
-"""Make the C++ of copysign write before a heap block, in some calls or processes only."""
+"""Make the C++ of copysign write before a heap block, in some calls or processes."""
 
 from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
 
