@@ -127,7 +127,7 @@ class ScriptRunner:
             if not seems_to_fail:
                 return seems_to_fail
         first = self.afresh_first and not self.times
-        fresh = first or _sets_variables(files[0])
+        fresh = first or self.independent > 0 or _sets_variables(files[0])
         failed = _failed(self._answered(files, target, fresh=fresh), target)
         if failed and fresh:
             self.failed_afresh.append(files[0].read_text())
@@ -148,12 +148,12 @@ class ScriptRunner:
     ) -> list[bool | None]:
         """Run twice more, fresh if it was not yet, and in a fork; tell if it failed so.
 
-        Or as often as there are ``independent`` runs, with the first one.
+        A runner with ``independent`` runs makes all of them but the first.
 
         None is told of one that had no answer. Where minutes are short there are fewer.
         What reads files of this machine by their paths shows nothing of another one.
         """
-        if _is_tied(files[0]):
+        if is_tied(files[0]):
             self.note(_TIED)
             return [False, False]
         failed: list[bool | None] = []
@@ -172,9 +172,9 @@ class ScriptRunner:
 
     def _repeats(self, script: Path) -> list[bool]:
         """List the runs that are to follow, and whether each is fresh."""
-        afresh = script.read_text() not in self.failed_afresh
         if self.independent:
-            return [True] * (self.independent - (not afresh))
+            return [True] * (self.independent - 1)  # the first one is fresh, too
+        afresh = script.read_text() not in self.failed_afresh
         sets = _sets_variables(script)
         return [afresh or sets, sets]
 
@@ -249,7 +249,7 @@ _TIED = (
 )
 
 
-def _is_tied(script: Path) -> bool:
+def is_tied(script: Path) -> bool:
     """Read it off the header; below, a preload may have comments of its own."""
     return bool(re.match(rf"(#.*\n)*# {ONLY_ON}", script.read_text(encoding="utf-8")))
 

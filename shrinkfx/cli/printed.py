@@ -97,7 +97,10 @@ def confirmed(confirmed: api.Confirmed) -> Ended:
             print(f"not installed for these versions: {table.needs}")
         result["versions"] = table.sentence
     if confirmed.interrupted:
-        print("interrupted before all versions were tested; the same command goes on")
+        print(
+            "interrupted: not all versions were tested. Run the same command again; it "
+            "reuses the environments."
+        )
         return Ended("interrupted", 4, result=result)
     if confirmed.fails:
         return Ended("fails", 0, result=result)

@@ -77,7 +77,7 @@ def compiler() -> list[Row]:
     """Find the C++ compiler, and its version."""
     command, path = find_compiler({})
     if path is None:
-        program = command.split()[0]
+        program = next(iter(command.split()), command)
         found = "does not exist" if os.sep in program else "is not on the PATH"
         source = "; the variable CXX names it" if os.environ.get("CXX") else ""
         return [parts.COMPILER.missing(f"{program} {found}{source}")]

@@ -210,7 +210,8 @@ def _require_success(
         # uv breaks its sentences into lines. pip's last line is about the package, even
         # if pip has found no server.
         words = " ".join(rows if isinstance(installer, Uv) else rows[-1:])
-        if broken := _NO_CONNECTION.search(done.stderr):
+        broken = _NO_CONNECTION.search(done.stderr)
+        if broken and "No matching distribution" in words:
             words = f"no connection: {broken[1]}"
         words = words or f"exit status {done.returncode}"
         raise InstallError(subject, f"{installer.name} failed: {words}", _ADVICE)

@@ -203,10 +203,7 @@ _READ = "Compiled code reads that result as it is declared, not as it is"
 def _without_knowing(
     left: tuple[Operator, ...], shown: Shown
 ) -> tuple[tuple[str, ...], tuple[Operator, ...]]:
-    """Name the operator that is left, if there is only one.
-
-    That several are left says nothing of the cause.
-    """
+    """Blame the operator of the reduced program, if it has only one."""
     if not shown.fails or len(left) != 1:
         return (), ()
     return (fails_alone(left[0]),), left

@@ -49,8 +49,8 @@ class FailureOptions:
     )
     strict_kind: bool = option(
         False,
-        help="refuse a program whose every run fails with another kind of error than "
-        "`--until` says, for scripts; without it, that error is reduced",
+        help="refuse a program that fails with another kind of error than `--until` "
+        "says, instead of reducing that error",
     )
     match: str = option(
         "",

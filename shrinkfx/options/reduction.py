@@ -103,8 +103,8 @@ _SHOWN = 3
 _WIDTH = 80
 """Characters of its text."""
 
-_TOLD_BY_THE_CAUSE = ("lying operator: ", "custom operator: ")
-"""How warnings about operators begin."""
+_ABOUT_OPERATORS = ("lying operator: ", "custom operator: ")
+"""How warnings begin that the cause repeats."""
 
 _IN_SHORT = ("cause:", "where:")
 """Lines of the cause that are always printed."""
@@ -134,7 +134,7 @@ def lines(
     if change := change_of_form(reduction.signature, reduction.seen):
         yield f"changed:  {change}"
     for text in reduction.summary.get("warnings", []):
-        if not text.startswith(_TOLD_BY_THE_CAUSE):
+        if not text.startswith(_ABOUT_OPERATORS):
             yield f"warning:  {text}"
     rate = reduction.summary["rate"]
     if min(rate.values()) < 1.0:

@@ -78,7 +78,7 @@ def _stopped(record: RunRecord) -> list[str]:
     return textwrap.wrap(_without_folders(said), 84)
 
 
-ABOUT_ITSELF = ("Run", "Expect", "Seen on", "Made by", "Within", "Beside")
+ABOUT_ITSELF = ("Run", "Expect", "Fails", "Seen on", "Made by", "Within", "Beside")
 """Fields of a header in which no failure is told: they are in words of this tool."""
 
 _SCREEN = 24
@@ -129,7 +129,7 @@ _RATE = re.compile(rf"^# {_PLAINLY}.*\n(?:# {{9,}}.*\n)*", re.MULTILINE)
 def with_rate(script: str, failed: int, runs: int) -> str:
     """State in a repro's header how many independent runs have failed.
 
-    That takes the place of what forks of one process have shown.
+    The line replaces the one that counts forks of one process.
     """
     told = (
         f"Fails:   in {failed} of {runs} runs, each in a new process with its own "
@@ -320,8 +320,7 @@ def _otherwise(record: RunRecord) -> list[str]:
     if not record.need_not_show:
         return [fixed]
     plainly = f"run without that, it may come to its end: it exits with {CANNOT_TELL}."
-    unsure = record.guarded or record.memory.unsure
-    sure = unsure or not record.conditions.reference
+    sure = record.is_unsure or not record.conditions.reference
     return [f"{fixed[:-1]};", plainly] if sure else [plainly]
 
 

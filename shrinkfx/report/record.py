@@ -292,15 +292,19 @@ class RunRecord:
         return self.memory.guard is not Guard.OFF
 
     @property
+    def is_unsure(self) -> bool:
+        """Whether the repro may come to its end without shrinkfx or a sanitizer."""
+        return self.guarded or self.memory.unsure
+
+    @property
     def needs_asan(self) -> bool:
         """Whether only AddressSanitizer is sure to show the error without shrinkfx."""
-        unsure = self.guarded or self.memory.unsure
-        return unsure and not self.memory.on_gpu
+        return self.is_unsure and not self.memory.on_gpu
 
     @property
     def need_not_show(self) -> str:
         """What a reader who only runs the script may not see, or ''."""
-        if self.guarded or self.memory.unsure:
+        if self.is_unsure:
             return "an illegal access"
         interpreted = self.conditions.interpreted_for
         return what_need_not_show(self.signature) if interpreted else ""

@@ -138,11 +138,11 @@ def _imports(
     lines = [f"from __future__ import {', '.join(future)}", ""] if future else []
     conditions = record.conditions
     variables = dict(conditions.environment)
-    variables |= HEAP_CHECKS if record.memory.heap_checked else {}
-    if variables:
-        at_start = {
-            name: variables.pop(name) for name in _READ_AT_START if name in variables
-        }
+    at_start = {HASH_SEED: variables.pop(HASH_SEED)} if HASH_SEED in variables else {}
+    if record.memory.heap_checked:
+        own = variables.pop("LD_PRELOAD", "")
+        at_start |= {**HEAP_CHECKS, "LD_PRELOAD": f"{_CHECKER} {own}".strip()}
+    if variables or at_start:
         lines += ["import os", *_restarted_with(at_start), "", *_set(variables)]
         lines += [""] if variables else []
     modules = (*modules, *(["copy"] if conditions.keeps_state else []))
@@ -152,14 +152,9 @@ def _imports(
     return "\n".join([*lines, "import torch"])
 
 
-HEAP_CHECKS = {
-    "LD_PRELOAD": "libc_malloc_debug.so.0",
-    "MALLOC_CHECK_": "3",
-    "MALLOC_PERTURB_": "165",
-}
+_CHECKER = "libc_malloc_debug.so.0"
+HEAP_CHECKS = {"MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "165"}
 """Has glibc's allocator (2.34 or later) check each block that is freed, and fill it."""
-
-_READ_AT_START = (HASH_SEED, *HEAP_CHECKS)
 
 
 def _restarted_with(variables: Mapping[str, str]) -> list[str]:

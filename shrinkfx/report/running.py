@@ -149,7 +149,8 @@ def _end(record: RunRecord) -> str:
     checks = "run it under compute-sanitizer or `shrinkfx --verify`"
     with_asan = record.needs_asan
     if with_asan:
-        checks = "run it under AddressSanitizer, as above, or `shrinkfx --verify`"
+        checks = "run it under AddressSanitizer, as above"
+        checks += ", or `shrinkfx --verify`" if record.guarded else ""
     elif record.signature.kind is not Kind.IMA:
         checks = "run it under `shrinkfx --verify`"
     untold = (

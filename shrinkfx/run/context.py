@@ -81,7 +81,7 @@ class RunContext:
         return context
 
     def with_options(self, options: Options) -> RunContext:
-        """Ask the same run for something else."""
+        """Return a copy of this context with other options."""
         context = copy.copy(self)
         context.options = options
         return context

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, runs_to_be_sure
-from shrinkfx.check.script import ScriptRunner
-from shrinkfx.errors import WorkerError
+from shrinkfx.check.script import ScriptRunner, is_tied
+from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.signature import MEMORY, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import renamed, short_names
@@ -98,24 +98,15 @@ def verify(
     guard pages only if nothing else makes it fail in every run.
     """
     record = verify_as_is(context, server, subject, result, printed)
-    plainly, is_of_layout = record.verified, _is_of_layout(record, server)
-    for surer in _surer(result) if is_of_layout else ():
-        if record.verified.always_fails or not record.verified.runs:
-            break
-        context.note(_MAKING_SURER.format(_said_of(record.verified)))
-        again = replace(result, memory=surer)
-        printed = write(context, subject.client, again)  # its data may be gone
-        record = verify_as_is(context, server, subject, again, printed)
+    plainly, script = record.verified, record.verified.written.files[0]
+    is_of_layout = _is_of_layout(record, server) and not is_tied(script)
+    if is_of_layout:
+        record = _made_surer(context, server, subject, result, record)
     verified, pages = record.verified, subject.client.options.guard_pages
     if verified.always_fails or not verified.runs:
         return record  # without a run that had an answer nothing is known
     if pages == result.memory.guard:
-        if not is_of_layout:
-            return record
-        looped, _ = _surer(result)
-        unsure = replace(result, memory=replace(looped, unsure=True))
-        printed = write(context, subject.client, unsure)
-        return verify_as_is(context, server, subject, unsure, printed)
+        return record
     # Whether an overrun heap is noticed depends on how all else in it lies.
     context.note(
         "it does not fail in every run: writing and running it for guard pages"
@@ -127,11 +118,39 @@ def verify(
     return verify_as_is(context, server, subject, result, printed)
 
 
-def _surer(result: Result) -> tuple[Memory, ...]:
+def _made_surer(
+    context: RunContext,
+    server: Server,
+    subject: Subject,
+    result: Result,
+    record: RunRecord,
+) -> RunRecord:
+    """Write repros of a memory error that show it in more processes.
+
+    The last form states its rate, and is written only where no guard pages are to come.
+    """
+    first, pages = record, subject.client.options.guard_pages
+    for memory in _surer(result, may_be_unsure=pages == result.memory.guard):
+        if record.verified.always_fails or not first.verified.runs:
+            break
+        if not context.budget.has(INDEPENDENT_RUNS * context.budget.pace_s):
+            break
+        context.note(_MAKING_SURER.format(_said_of(record.verified)))
+        surer = replace(result, memory=memory)
+        try:
+            printed = write(context, subject.client, surer)  # its data may be gone
+            record = verify_as_is(context, server, subject, surer, printed)
+        except BudgetExhausted:
+            break
+    return record
+
+
+def _surer(result: Result, *, may_be_unsure: bool) -> list[Memory]:
     """List what makes a memory error show in more processes, the smallest first."""
     calls = max(_CALLS, runs_to_be_sure(result.rate))
     looped = replace(result.memory, loop=calls)
-    return looped, replace(looped, heap_checked=True)
+    unsure = [replace(looped, unsure=True)] if may_be_unsure else []
+    return [looped, replace(looped, heap_checked=True), *unsure]
 
 
 _CALLS = 100
@@ -211,8 +230,8 @@ def verify_as_is(
         )
         again = runner.again(written.files, record.signature, context.budget)
     counts = counted(context, [written.fails, *again])
-    if is_of_layout:
-        script = written.files[0]
+    script = written.files[0]
+    if is_of_layout and counts[0] and not is_tied(script):
         told = with_rate(script.read_text(encoding="utf-8"), counts[1], counts[0])
         draft_of(script).write_text(told, encoding="utf-8")
         publish(script)

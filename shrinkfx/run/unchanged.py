@@ -195,7 +195,7 @@ def _seen_or_alike(original: Original) -> Unchanged:
         return _seen(original)
     except NotReproducible as error:
         asked, kind = options.until or "", error.kind
-        if options.strict_kind or not looks_alike(asked, kind):
+        if options.strict_kind or kind == asked or not looks_alike(asked, kind):
             raise
         context.note(_ANOTHER_KIND.format(kind, asked))
         other = context.with_options(replace(options, until=kind))

@@ -501,3 +501,46 @@ def test_script_that_compiles_for_longer_still_has_not_failed(tmp_path: Path) ->
     runner = ScriptRunner(server, Limits(10.0, 1 << 30), Meter())
     assert runner.fails([script], HANG) is False
     assert [request.timeout_s for request in server.asked] == [10.0, 60.0]
+
+
+def test_independent_runs_are_in_new_interpreters_with_other_environments(
+    tmp_path: Path,
+) -> None:
+    server = FakeServer(FAILS)
+    runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter(), independent=4)
+    script = tmp_path / "repro.py"
+    script.write_text("actual = compiled()\n")
+    assert runner.fails([script], ASSERTION)
+    assert runner.again([script], ASSERTION) == [True] * 3
+    assert all(request.fresh for request in server.asked)
+    assert len({asked["padding"] for asked in server.arguments}) == 4
+
+
+@pytest.mark.parametrize(("measures_rate", "runs"), [(False, 2), (True, 4)])
+def test_run_that_passes_ends_independent_runs_unless_they_are_counted(
+    tmp_path: Path, measures_rate: bool, runs: int
+) -> None:
+    runner = ScriptRunner(
+        FakeServer(FAILS, PASSES, FAILS),
+        *(Limits(60.0, 1 << 30), Meter()),
+        independent=4,
+        measures_rate=measures_rate,
+    )
+    script = tmp_path / "repro.py"
+    script.write_text("def compiled(): ...\nactual = compiled()\n")
+    failed = [runner.fails([script], ASSERTION), *runner.again([script], ASSERTION)]
+    assert failed == [True, False, True, True][:runs]
+
+
+@pytest.mark.torch
+def test_padding_makes_the_environment_of_a_new_interpreter_larger(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "repro.py"
+    script.write_text("import os\nprint('size', len(os.environ.get('PADDING', '')))")
+    with Server(environment=None) as bare:
+        limits = Limits(120.0, 8 << 30)
+        runner = ScriptRunner(bare, limits, Meter(), independent=2)
+        logs = [runner.run([script], fresh=True).log for _ in range(2)]
+    sizes = [int(log.rpartition("size ")[2]) for log in logs]
+    assert sizes[0] < sizes[1]

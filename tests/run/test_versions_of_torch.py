@@ -149,7 +149,8 @@ def test_ctrl_c_keeps_the_results_of_tested_versions(
     assert "  torch 2.6.0: passes\n" in said
     assert "torch 2.8.0" not in said
     assert said.endswith(
-        "interrupted before all versions were tested; the same command goes on\n"
+        "interrupted: not all versions were tested. Run the same command again; it "
+        "reuses the environments.\n"
     )
 
 

@@ -331,9 +331,10 @@ def test_lines_of_threads_that_fault_at_once_are_whole(library: str) -> None:
 import threading
 wait = threading.Barrier(4)
 def fault(size):
-    block = tensor(size)
+    block = ctypes.c_void_p(tensor(size))
+    c.memset(block, 1, ctypes.c_size_t(size))
     wait.wait()
-    bytes_of(block, size + 1)[size]
+    c.memchr(block, 0, ctypes.c_size_t(size + 1))  # without Python's lock
 sizes = (100, 5000, 70_000, 1_000_000)
 threads = [threading.Thread(target=fault, args=[size]) for size in sizes]
 [thread.start() for thread in threads]

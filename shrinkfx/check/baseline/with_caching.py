@@ -67,7 +67,7 @@ def _with_it(
     try:
         found = see(client.with_options(environment=environment))
     except NotReproducible as with_it:
-        raise NotReproducible(
+        error = NotReproducible(
             without.wanted,
             without.runs + with_it.runs,
             [
@@ -76,7 +76,9 @@ def _with_it(
             ],
             Words.lines([without.advice, _SILENT]),
             _sum(without.seconds, with_it.seconds),
-        ) from with_it
+        )
+        error.kind = without.kind if without.kind == with_it.kind else ""
+        raise error from with_it
     note(_NEEDS)
     return replace(found, environment=environment)
 

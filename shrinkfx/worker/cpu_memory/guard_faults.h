@@ -56,7 +56,7 @@ static void say_code(size_t code) {
   write_line(&line);
 }
 
-/* Of a distance of 0 the byte next to the tensor is meant. */
+/* A distance of 0 means the byte next to the tensor. */
 static void add_place(line_t *line, size_t distance, const char *place, size_t size) {
   if (distance) {
     add(line, " ");
