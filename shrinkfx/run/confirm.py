@@ -1,7 +1,7 @@
 """Third phase: verification is an answer like another, and may send the search back.
 
-result -> its repro, three or ten runs: not all fail -> back along the accepted steps to one
-whose repro does -> on from there, each step verified -> its repro
+result -> its repro, run three or ten times: not all fail -> back along the accepted
+steps to one whose repro does -> on from there, each step verified -> its repro
 
 A repro is source, and built as users build. One that fails answers for the stages of
 the search, and these are asked only where it does not.
