@@ -133,7 +133,7 @@ def test_other_kind_of_failure_is_told_and_leaves_no_folder(
     model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    done = run(command(model, out, "--until", "assert"))
+    done = run(command(model, out, "--until", "assert", "--strict-kind"))
     assert done.returncode == 3
     assert "cannot scan a padded layout" in done.stderr
     assert "--until compile-error" in done.stderr

@@ -164,6 +164,21 @@ INDEPENDENT_RUNS = 10
 tries, and ten in one of a thousand."""
 
 
+def _independent_runs(record: RunRecord, server: Server) -> int:
+    """Count the runs that must be in new interpreters; 0 if forks will do."""
+    if _is_of_layout(record, server):
+        return INDEPENDENT_RUNS
+    is_flaky = record.failure.rate_after < 1.0
+    return _FLAKY_RUNS if is_flaky and _is_on_cpu(server) else 0
+
+
+_FLAKY_RUNS = 3
+
+
+def _is_on_cpu(server: Server) -> bool:
+    return server.ready.backend == Backend.AOTI and not server.ready.for_cuda
+
+
 def _is_of_layout(record: RunRecord, server: Server) -> bool:
     """Tell whether the layout of a process's memory may decide if a repro fails.
 
@@ -171,10 +186,9 @@ def _is_of_layout(record: RunRecord, server: Server) -> bool:
     """
     memory, failure = record.memory, record.signature
     ran = failure.stage in (Stage.RUN, Stage.COMPARE, Stage.DONE)
-    on_cpu = server.ready.backend == Backend.AOTI and not server.ready.for_cuda
     is_null = memory.report is not None and memory.report.is_of_null
     of_heap = failure.detail == MEMORY and memory.guard is Guard.OFF
-    return of_heap and ran and on_cpu and not is_null
+    return of_heap and ran and not is_null and _is_on_cpu(server)
 
 
 def _said_of(verified: Verified) -> str:
@@ -193,8 +207,9 @@ def verify_as_is(
 
     It is run three times: when it is written, and twice more. One of the three is in a
     fresh process, the first where later ones can take what that compiles. Where the
-    layout of memory may decide, there are ten, each in a fresh process. Where minutes
-    are short, there are fewer, but one in any case.
+    layout of memory may decide, there are ten, each in a fresh process; of a flaky
+    failure on the CPU each of the three is. Where minutes are short, there are fewer,
+    but one in any case.
     """
     context.note("writing repro.py and running it in an empty folder")
     record = before_verifying(context, server, subject, result, printed)
@@ -211,7 +226,7 @@ def verify_as_is(
             *(bare, subject.client.limits, meter, probe, side, context.note),
             afresh_first=_is_compiled(record.signature, server.ready.backend),
             build=subject.build,
-            independent=INDEPENDENT_RUNS if is_of_layout else 0,
+            independent=_independent_runs(record, server),
             measures_rate=result.memory.unsure,
         )
         limits = subject.client.limits

@@ -59,6 +59,7 @@ def verified(
     note: Callable[[str], None] = lambda _: None,
     memory: Memory | None = None,
     rate: float = 1.0,
+    paddings: list[int] | None = None,
 ) -> tuple[RunRecord, list[Guard]]:
     """Verify; ``fails`` tells of each run with these pages whether that text does.
 
@@ -70,6 +71,8 @@ def verified(
         text = Path(asked["path"]).read_text()
         side = Guard(asked.get("guard_pages", Guard.OFF))
         runs.append(side)
+        if paddings is not None:
+            paddings.append(asked["padding"])
         found = fails(side, runs.count(side), text)
         return LATE if found is None else DIES if found else PASSES
 
@@ -115,6 +118,21 @@ def test_memory_error_that_no_layout_hides_needs_no_more_runs(
     assert runs == [Guard.OFF] * 3
     assert found.verified.failed == 3
     assert "# Fails:" not in (tmp_path / "repro.py").read_text()
+
+
+def test_runs_of_a_flaky_failure_are_independent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rate, different in ((0.5, 3), (1.0, 1)):
+        paddings: list[int] = []
+        found, _ = verified(
+            *(tmp_path, monkeypatch, lambda *_: True),
+            memory=AT_NULL,
+            rate=rate,
+            paddings=paddings,
+        )
+        assert found.verified.failed == len(paddings) == 3
+        assert len(set(paddings)) == different
 
 
 def test_repro_that_fails_in_some_processes_calls_the_program_in_a_loop(
