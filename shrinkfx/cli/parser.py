@@ -149,7 +149,7 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
         "       shrinkfx --explain DIR\n"
         "       shrinkfx --report DIR\n"
         "       shrinkfx --list\n"
-        "       shrinkfx doctor",
+        "       shrinkfx doctor  (tests this environment)",
         description="Reduce an exported program that fails under AOTInductor to the "
         "smallest\nprogram that fails in the same way, as one repro.py.",
         epilog=_EXAMPLES + "\n" + _tables() if everything else _common_epilog(),
