@@ -64,8 +64,6 @@ class NotReproducible(ShrinkfxError):
         seen: what the runs showed instead.
         advice: the next thing to try.
         seconds: how long the runs took which compiled nothing, if that has ended them.
-
-    Attributes:
         kind: the kind of failure that every run showed; '' if they showed several, or
             one passed.
     """
@@ -80,7 +78,9 @@ class NotReproducible(ShrinkfxError):
         seen: list[str],
         advice: Said,
         seconds: float | None = None,
+        kind: str = "",
     ) -> None:
+        self.kind = kind
         self.wanted = wanted
         self.runs = runs
         self.seen = seen

@@ -131,12 +131,7 @@ def with_rate(script: str, failed: int, runs: int) -> str:
 
     The line replaces the one that counts forks of one process.
     """
-    told = (
-        f"Fails:   in {failed} of {runs} runs, each in a new process with its own "
-        "Inductor cache."
-    )
-    rows = textwrap.wrap(told, 84, subsequent_indent=" " * 9)
-    text = "".join(f"# {row}\n" for row in rows)
+    text = f"# Fails:   in {failed} of {runs} runs, each in a new process.\n"
     script = _RATE.sub("", script, count=1)
     return re.sub(r"^# Seen on:", lambda m: text + m[0], script, count=1, flags=re.M)
 

@@ -141,7 +141,8 @@ def _imports(
     at_start = {HASH_SEED: variables.pop(HASH_SEED)} if HASH_SEED in variables else {}
     if record.memory.heap_checked:
         own = variables.pop("LD_PRELOAD", "")
-        at_start |= {**HEAP_CHECKS, "LD_PRELOAD": f"{_CHECKER} {own}".strip()}
+        at_start["LD_PRELOAD"] = f"{_CHECKER} {own}".strip()
+        at_start |= HEAP_CHECKS
     if variables or at_start:
         lines += ["import os", *_restarted_with(at_start), "", *_set(variables)]
         lines += [""] if variables else []
@@ -158,7 +159,10 @@ HEAP_CHECKS = {"MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "165"}
 
 
 def _restarted_with(variables: Mapping[str, str]) -> list[str]:
-    """Have a script start again with variables that are read when Python starts."""
+    """Have a script start again with variables that are read when Python starts.
+
+    The last one tells whether it has; nothing takes that out of the environment.
+    """
     if not variables:
         return []
     last, value = [*variables.items()][-1]

@@ -129,9 +129,9 @@ def _made_surer(
 
     The last form states its rate, and is written only where no guard pages are to come.
     """
-    first, pages = record, subject.client.options.guard_pages
+    pages = subject.client.options.guard_pages
     for memory in _surer(result, may_be_unsure=pages == result.memory.guard):
-        if record.verified.always_fails or not first.verified.runs:
+        if record.verified.always_fails or not record.verified.runs:
             break
         if not context.budget.has(INDEPENDENT_RUNS * context.budget.pace_s):
             break
@@ -156,7 +156,8 @@ def _surer(result: Result, *, may_be_unsure: bool) -> list[Memory]:
 _CALLS = 100
 
 _MAKING_SURER = (
-    "the repro of a memory error is to fail in every process; {}: making it surer"
+    "the repro of this memory error does not fail in every process ({}): writing one "
+    "that is more likely to fail"
 )
 
 INDEPENDENT_RUNS = 10

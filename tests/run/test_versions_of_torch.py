@@ -67,6 +67,22 @@ def verify(*words: object) -> int:
     return main(["verify", *map(str, words), "--no-progress"])
 
 
+def cannot_install(
+    monkeypatch: pytest.MonkeyPatch, refused: str, error: BaseException
+) -> None:
+    """Have pip raise an error when it installs one version."""
+    install = installers.Pip.install
+
+    def raise_once(
+        pip: installers.Pip, version: str, folder: Path, temporary: Path
+    ) -> None:
+        if version == refused:
+            raise error
+        install(pip, version, folder, temporary)
+
+    monkeypatch.setattr(installers.Pip, "install", raise_once)
+
+
 @pytest.mark.torch
 @pytest.mark.processes
 def test_result_is_a_table_in_order_and_a_sentence(
@@ -111,17 +127,10 @@ def test_bisection_installs_few_versions_and_skips_those_without_a_verdict(
 def test_version_that_cannot_be_installed_leaves_the_other_verdicts(
     repro: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install = installers.Pip.install
-
-    def fail_once(
-        pip: installers.Pip, version: str, folder: Path, temporary: Path
-    ) -> None:
-        if version == "2.14.0":
-            raise InstallError("torch 2.14.0", "pip failed: no space", "")
-        install(pip, version, folder, temporary)
-
+    cannot_install(
+        monkeypatch, "2.14.0", InstallError("torch 2.14.0", "pip failed: no space", "")
+    )
     on_path(monkeypatch, repro.parent / "bin", COMPILERS)
-    monkeypatch.setattr(installers.Pip, "install", fail_once)
     assert verify(repro, "--torch", "2.6.0,2.14.0", "--yes") == 0
     said = capsys.readouterr().out
     assert "torch 2.14.0: cannot tell: pip failed: no space" in said
@@ -133,17 +142,8 @@ def test_version_that_cannot_be_installed_leaves_the_other_verdicts(
 def test_ctrl_c_keeps_the_results_of_tested_versions(
     repro: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install = installers.Pip.install
-
-    def interrupt_second(
-        pip: installers.Pip, version: str, folder: Path, temporary: Path
-    ) -> None:
-        if version == "2.8.0":
-            raise KeyboardInterrupt
-        install(pip, version, folder, temporary)
-
+    cannot_install(monkeypatch, "2.8.0", KeyboardInterrupt())
     on_path(monkeypatch, repro.parent / "bin", COMPILERS)
-    monkeypatch.setattr(installers.Pip, "install", interrupt_second)
     assert verify(repro, "--torch", "2.6.0,2.8.0", "--yes") == 4
     said = capsys.readouterr().out
     assert "  torch 2.6.0: passes\n" in said

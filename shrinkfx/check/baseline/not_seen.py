@@ -20,9 +20,7 @@ def not_seen(wanted: str, tried: list[tuple[Runs, Bounds]]) -> NotReproducible:
     advice = Words.lines(dict.fromkeys([_advice(seen, wanted, compiled), *why]))
     spent_s = sum(bounds.spent_s for _, bounds in tried)
     seconds = spent_s if any(why) and spent_s else None
-    error = NotReproducible(wanted, made, said, advice, seconds)
-    error.kind = _only_kind(seen)
-    return error
+    return NotReproducible(wanted, made, said, advice, seconds, _only_kind(seen))
 
 
 def _only_kind(seen: list[Observation]) -> str:

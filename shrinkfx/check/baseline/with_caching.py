@@ -67,7 +67,7 @@ def _with_it(
     try:
         found = see(client.with_options(environment=environment))
     except NotReproducible as with_it:
-        error = NotReproducible(
+        raise NotReproducible(
             without.wanted,
             without.runs + with_it.runs,
             [
@@ -76,9 +76,8 @@ def _with_it(
             ],
             Words.lines([without.advice, _SILENT]),
             _sum(without.seconds, with_it.seconds),
-        )
-        error.kind = without.kind if without.kind == with_it.kind else ""
-        raise error from with_it
+            without.kind if without.kind == with_it.kind else "",
+        ) from with_it
     note(_NEEDS)
     return replace(found, environment=environment)
 
