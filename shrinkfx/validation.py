@@ -101,8 +101,9 @@ def require_files(options: Options) -> None:
 
     Raises:
         LoadError: which is missing or wrong, a C++ compiler included.
+        UsageError: code would be run that the user has not allowed.
     """
-    require_program(options.model)
+    require_program(options.model, run_code=options.run_code)
     require_files_beside(options)
 
 

@@ -184,7 +184,7 @@ ALLOWED = {
 
 IN_THE_WORKER = [
     {"private_api"},
-    {"__init__", "model", "weights", "build_cache"},
+    {"__init__", "model", "origin", "weights", "build_cache"},
     {"native"},
     {"forkserver", "cpu_memory", "cuda_memory", "sizes"},
     {"loading", "bare_script", "disk_space"},
@@ -378,6 +378,7 @@ UNTYPED = {
     "worker.interpreter.backend": "names of generated code",
     "worker.interpreter.checked_module": "weights and script objects by their names",
     "worker.interpreter.codegen.cuda_source": "names of generated code",
+    "worker.loading.source_archive": "names of printed code, and what torch.save holds",
     "worker.loading.named": "takes the place of a method of torch",
     "worker.intake.runnable": "names of a script's code",
     "worker.intake.watching.entry_points": "keyword arguments of torch's functions",

@@ -17,9 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shrinkfx.check.zip_listing import require_one_meaning
-from shrinkfx.errors import SEE_DOCTOR, LoadError
+from shrinkfx.errors import SEE_DOCTOR, LoadError, UsageError
 from shrinkfx.program.beside import is_path
 from shrinkfx.wording import Flag, Said, Words
+
+SOURCE = "source.json"
+"""The member of a source archive that holds the code (docs/rooms/worker.md)."""
 
 _SAVE = "save the program with torch.export.save(program, 'model.pt2')"
 _SAVE_INPUTS = "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs'"
@@ -36,11 +39,15 @@ _BOMB_RATIO = 50
 """torch compresses nothing; zeros that someone has compressed shrink a thousandfold."""
 
 
-def require_program(path: Path) -> None:
+def require_program(path: Path, *, run_code: bool = False) -> None:
     """Refuse what cannot be an exported program.
+
+    Args:
+        run_code: whether the user allows the code of a source archive to be run.
 
     Raises:
         LoadError: with what it is instead.
+        UsageError: it is a source archive.
     """
     names = _names(path, "give the path of a .pt2", _SAVE)
     if names is None:
@@ -52,16 +59,23 @@ def require_program(path: Path) -> None:
     if "serialized_exported_program.json" in names:
         reason = "has the format of torch 2.7 and before"
         raise LoadError(str(path), reason, f"torch.export.load it, and {_SAVE}")
-    if wrong := _not_a_program({name.partition("/")[2] for name in names}):
+    if SOURCE in names and not run_code:
+        raise UsageError(
+            f"{path} holds a program as Python code, which has to be run to export the "
+            "program. If you trust whoever made the file, add ",
+            Flag("--run-code", True),
+        )
+    if wrong := _not_a_program(names):
         raise LoadError(str(path), *wrong)
 
 
-def _not_a_program(inner: set[str]) -> tuple[str, str] | None:
+def _not_a_program(names: Sequence[str]) -> tuple[str, str] | None:
     """Say what an archive is instead, and what to do."""
+    inner = {name.partition("/")[2] for name in names}
     if any(name.startswith("data/aotinductor/") for name in inner):
         made_from = "give the program that it was made from, as torch.export.save wrote"
         return "is a compiled AOTInductor package, not an exported program", made_from
-    if "models/model.json" in inner:
+    if "models/model.json" in inner or SOURCE in names:
         return None
     if "data.pkl" in inner:
         saved = "what torch.save wrote (tensors, or a module)"

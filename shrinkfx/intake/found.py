@@ -13,6 +13,9 @@ from shrinkfx.protocol.choices import InductorOptions
 PROGRAM = "program.pt2"
 """What a door calls it in the folder of a run."""
 
+SOURCE_ARCHIVE = "program.zip"
+"""The same, for a program that torch.export.save refuses."""
+
 DOES_NOT_FAIL = "does-not-fail.json"
 """Beside it: that it does not fail as asked, which leaves no journal."""
 
@@ -22,7 +25,7 @@ class Found:
     """A failing program and the settings of its failing run.
 
     Attributes:
-        program: the ``.pt2``.
+        program: the ``.pt2``, or a source archive.
         inputs: the failing inputs, where they differ from those in the ``.pt2``.
         inductor: Inductor options.
         environment: environment variables.
@@ -54,6 +57,7 @@ class Found:
             inductor={**self.inductor, **options.inductor},
             environment={**self.environment, **options.environment},
             preload=(*new, *options.preload),
+            run_code=options.run_code or self.program.suffix == ".zip",
             device=options.device or self.device,
             lacking=self.lacking,
             in_script=self.in_script,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from shrinkfx.errors import UsageError
 from shrinkfx.folder_lock import taken
 from shrinkfx.intake.carried import is_setting
-from shrinkfx.intake.found import PROGRAM, Found
+from shrinkfx.intake.found import PROGRAM, SOURCE_ARCHIVE, Found
 from shrinkfx.intake.in_session import FromSession, Source, from_session
 from shrinkfx.intake.modules import Preload, preloads_for
 from shrinkfx.intake.recognise import holds_run
@@ -123,9 +123,9 @@ def _found(
 
     folder = out / INTAKE
     _save(given, program, folder, has_run=holds_run(out))
-    inputs = folder / _INPUTS
+    inputs, archive = folder / _INPUTS, folder / SOURCE_ARCHIVE
     return Found(
-        program=folder / PROGRAM,
+        program=archive if archive.exists() else folder / PROGRAM,
         inputs=inputs if inputs.exists() else None,
         preload=tuple(preload.put(folder) for preload in preloads),
         said=tuple(remarks(given.program, program)),
@@ -136,12 +136,13 @@ def _remove_what_came_to_nothing(out: Path) -> None:
     if holds_run(out):
         return
     written = [path.name for path in (out / INTAKE).glob("preload_*.py")]
-    for file in (PROGRAM, _INPUTS, *written):
+    for file in (*_FILES, *written):
         (out / INTAKE / file).unlink(missing_ok=True)
     remove_if_empty(out / INTAKE)
 
 
 _INPUTS = "inputs.pt"
+_FILES = (PROGRAM, SOURCE_ARCHIVE, _INPUTS)
 
 
 def _command(given: Given) -> str:
@@ -162,10 +163,10 @@ def _save(given: Given, program: Any, folder: Path, *, has_run: bool) -> None:  
     fails_otherwise = program is given.program and (given.args or given.kwargs)
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
-        save_program(program, Path(draft) / PROGRAM)
+        save_program(program, Path(draft) / PROGRAM, Path(draft) / SOURCE_ARCHIVE)
         if fails_otherwise:
             save_inputs(given.args, given.kwargs, Path(draft) / _INPUTS)
-        for name in (PROGRAM, _INPUTS):
+        for name in _FILES:
             saved, place = Path(draft) / name, folder / name
             if has_run:
                 _require_same(saved, place)

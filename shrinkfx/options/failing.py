@@ -152,9 +152,10 @@ class ProgramOptions:
     )
     run_code: bool = option(
         False,
-        help="run the code of a graph that torch.compile has left, to export it",
-        more="In a process of its own, under the limits of a check. "
-        "[What is run](trust.md)",
+        help="run the code of a program that a file holds as Python, to export it",
+        more="A graph that torch.compile has left, or a "
+        "[source archive](rooms/worker.md#source-archives). In a process of its own, "
+        "under the limits of a check. [What is run](trust.md)",
     )
     device: str | None = option(
         None,

@@ -88,6 +88,8 @@ class Printed(Answer):
         renamed: new names of inputs and weights by old ones, where they were changed.
         gpu: the number of the one that its package is loaded onto; -1 for the first, or
             none.
+        is_source_archive: it was saved as source, since ``torch.export.save`` refuses
+            it.
     """
 
     source: Source | None
@@ -104,6 +106,7 @@ class Printed(Answer):
     targets: tuple[str, ...]
     renamed: Mapping[str, str] = field(default_factory=dict)
     gpu: int = -1
+    is_source_archive: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,9 @@ INTAKE = "intake"
 CAPTURE = "capture"
 """In the output folder: what a script has left that was captured."""
 
+MINIMAL, MINIMAL_AS_SOURCE = "minimal.pt2", "minimal.zip"
+"""The program that is left; the other name is that of a source archive."""
+
 _EMBED_BYTES = 256 * 1024
 _NAME_BYTES = 200
 """Of a model's name in that of its folder; no file system takes more than 255."""
@@ -102,6 +105,12 @@ def own_file(out: Path) -> Callable[[Path], Path]:
     return find
 
 
+def minimal_program(folder: Path) -> Path:
+    """Find the program that is left, as it could be saved."""
+    as_source = folder / MINIMAL_AS_SOURCE
+    return as_source if as_source.exists() else folder / MINIMAL
+
+
 def write_smallest_repro(
     folder: Path,
     printed: Printed,
@@ -165,7 +174,9 @@ class _Program:
 
     @classmethod
     def of(cls, folder: Path, printed: Printed, no_source: NoSource | None) -> _Program:
-        if printed.source is None or printed.unprintable:
+        if printed.is_source_archive:
+            no_source = None
+        elif printed.source is None or printed.unprintable:
             no_source = no_source or NoSource.UNPRINTED
         return cls(folder, printed, no_source)
 
@@ -218,8 +229,8 @@ def _attempts(
         values = [folder / DATA] if script.needs_data else []
         beside = [*values, *_copies(parts, folder)]
         yield Written((path, *beside), f"source, {data}", False, parts, settings)
-    for parts in embedded:
-        program = folder / "minimal.pt2"
+    for parts in () if printed.is_source_archive else embedded:
+        program = minimal_program(folder)
         small = program.stat().st_size <= _EMBED_BYTES
         carried = program.read_bytes() if small else program.name
         values = [folder / DATA] if printed.two_sets else []

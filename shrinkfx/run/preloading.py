@@ -19,6 +19,7 @@ from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.report.carried import Carried, Cut, Preload
 from shrinkfx.report.carrying import carry
 from shrinkfx.report.definitions import BUILT_IN
+from shrinkfx.report.output import minimal_program
 from shrinkfx.report.record import RunRecord
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.own_code import Questions, first_without_own, with_least_own
@@ -56,7 +57,7 @@ def ways_to_carry(
     if not preloads:
         return [Carried()]
     operators = [_qualified(target) for target in printed.targets]
-    program = context.out / "minimal.pt2"
+    program = minimal_program(context.out)
     meter = context.meters["verify"]
     deadline = time.monotonic() + seconds_for(
         context.budget.spare_s - context.budget.pace_s

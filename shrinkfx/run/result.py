@@ -22,7 +22,12 @@ from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
 from shrinkfx.report.carried import Carried
 from shrinkfx.report.header import with_rate
 from shrinkfx.report.issue.code import lines_left_out
-from shrinkfx.report.output import write_smallest_repro, write_surest
+from shrinkfx.report.output import (
+    MINIMAL,
+    MINIMAL_AS_SOURCE,
+    write_smallest_repro,
+    write_surest,
+)
 from shrinkfx.report.record import Memory, RunRecord
 from shrinkfx.report.tensors import DATA
 from shrinkfx.report.written import Verified
@@ -47,7 +52,7 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
     client = client.with_options(form=CandidateForm(result.form)).with_limits(
         client.limits, context.meters["verify"]
     )
-    program, data = (context.out / name for name in ("minimal.pt2", DATA))
+    program, data = (context.out / name for name in (MINIMAL, DATA))
     saved, values = (str(draft_of(path).resolve()) for path in (program, data))
     told = with_short_names(result.candidate)
     anonymous = context.options.anonymous
@@ -60,6 +65,15 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
     printed = ending.answer
     if not isinstance(printed, Printed):
         raise NotWritten("the result could not be written", ending.log[-2000:])
+    if printed.is_source_archive:
+        if printed.source is None:
+            raise NotWritten("the result has no source code", ending.log[-2000:])
+        as_saved, program = program, context.out / MINIMAL_AS_SOURCE
+        draft_of(as_saved).replace(draft_of(program))
+        as_saved.unlink(missing_ok=True)
+        context.note(f"{program.name} holds it: torch.export.save refuses this program")
+    else:
+        (context.out / MINIMAL_AS_SOURCE).unlink(missing_ok=True)
     for path in (program, data):
         publish(path)
     return replace(printed, renamed=by_first_names(result.candidate, printed))

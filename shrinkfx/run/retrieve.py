@@ -24,6 +24,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.report.output import minimal_program
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.summary import DIGITS
 from shrinkfx.report.written import Verified
@@ -197,7 +198,7 @@ def _write(
         memory = examine(context, client, *about, on_gpu=on_gpu)
         result = dataclasses.replace(result, memory=memory)
         verified = verify(context, server, subject, result, printed).verified
-    program = context.out / "minimal.pt2"
+    program = minimal_program(context.out)
     return Retrieved(seen.in_words, printed.operators, program, verified)
 
 

@@ -32,9 +32,14 @@ from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.listing.build import build
 from shrinkfx.worker.listing.describe import describe
 from shrinkfx.worker.listing.recipes import saved_weights
-from shrinkfx.worker.loading.devices import is_on_gpu, save_for_cuda
+from shrinkfx.worker.loading.devices import (
+    is_on_gpu,
+    save_for_cuda,
+    tagged_as_cuda,
+)
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Program
+from shrinkfx.worker.printing.archive import save_as_source
 from shrinkfx.worker.printing.module import export_source
 
 SKELETON = "skeleton.json"
@@ -136,12 +141,24 @@ class Held:
             saved |= torch.load(options.data, weights_only=True, mmap=True)
         return saved
 
-    def write_program(self, exported: ExportedProgram, path: Path) -> None:
-        """Save a program for the device that it is meant for."""
-        if self.setup.backend == Backend.INTERPRETER:
-            save_for_cuda(exported, path)
-        else:
-            torch.export.save(exported, path)
+    def write_program(self, exported: ExportedProgram, path: Path) -> bool:
+        """Save a program for the device that it is meant for.
+
+        Returns:
+            Whether as a source archive: ``torch.export.save`` has refused it.
+        """
+        for_cuda = self.setup.backend == Backend.INTERPRETER
+        try:
+            save = save_for_cuda if for_cuda else torch.export.save
+            save(exported, path)
+        except Exception:  # noqa: BLE001 - it raises anything where it has no form
+            if not for_cuda:
+                save_as_source(exported, path)
+                return True
+            with tagged_as_cuda():
+                save_as_source(exported, path, "cuda:0")
+            return True
+        return False
 
     def made(self, sizes: Mapping[str, int], seed: int) -> Rebuilt:
         """Take the original, with inputs of the sizes that were asked for."""

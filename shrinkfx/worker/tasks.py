@@ -256,7 +256,9 @@ class Worker(Held):
         self.prepare_eager()
         note(Stage.EAGER)
         Reference(built, options).run_eager()
-        self.write_program(built.exported, Path(task.path))
+        if self.write_program(built.exported, Path(task.path)):
+            Path(task.path).unlink()
+            return Invalid("torch.export.save refuses it")
         torch.save(built.failing.args, task.inputs)
         note(Stage.DONE)
         return Done()
@@ -266,7 +268,7 @@ class Worker(Held):
     ) -> Printed:
         note(Stage.REBUILD)
         built = self.built(task, options)
-        self.write_program(built.exported, Path(task.path))
+        as_source = self.write_program(built.exported, Path(task.path))
         device = "cuda" if self.setup.backend == Backend.INTERPRETER else ""
         listing = self.candidate(task, options).listing
         if task.at_passing and built.at_passing:
@@ -282,7 +284,7 @@ class Worker(Held):
         torch.save(text.values, task.data)
         self.prepare_eager()
         note(Stage.DONE)
-        return printed(built, text, options)
+        return replace(printed(built, text, options), is_source_archive=as_source)
 
     def _list(self, task: ListCandidate, options: CheckOptions, note: Note) -> Answer:
         note(Stage.REBUILD)

@@ -45,7 +45,6 @@ from shrinkfx.report.record import (
 from shrinkfx.report.repro import write_repro
 from shrinkfx.report.tensors import Data
 from shrinkfx.worker.eager.intermediates import SEED, run_eager
-from shrinkfx.worker.graph.origin import origin_of
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild
 from shrinkfx.worker.listing.build import build
 from shrinkfx.worker.listing.describe import Described, describe
@@ -53,6 +52,7 @@ from shrinkfx.worker.listing.recipes import saved_weights
 from shrinkfx.worker.listing.source import source_of
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs
+from shrinkfx.worker.origin import origin_of
 from shrinkfx.worker.printing.module import same
 from shrinkfx.worker.tasks import Worker
 

@@ -169,8 +169,8 @@ def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str
             "compiles it as well, or name the .pt2 that it was compiled from"
         )
     return (
-        f"{said}\ntorch.export.save cannot save it: {program.unsaved}\nexport it in a "
-        "form that can be saved, and name that .pt2"
+        f"{said}\nit cannot be saved: {program.unsaved}\nexport it in a form that can "
+        "be saved, and name that .pt2"
     )
 
 

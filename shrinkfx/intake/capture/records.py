@@ -116,7 +116,8 @@ class CapturedProgram:
     """A program on its way to AOTInductor, and what it was compiled with.
 
     Attributes:
-        file: the ``.pt2``; None if torch could not save it, ``unsaved`` says why.
+        file: the ``.pt2``, or a source archive; None if it could not be saved, and
+            ``unsaved`` says why.
         custom: its operators that do not come with PyTorch.
         others: options of Inductor that are no plain values.
     """
@@ -134,10 +135,11 @@ class CapturedProgram:
 
     @classmethod
     def from_json(cls, folder: Path, data: Mapping[str, Any]) -> Self:
-        file = folder / f"program-{data['program']}.pt2"
+        names = [f"program-{data['program']}{suffix}" for suffix in (".pt2", ".zip")]
+        files = [folder / name for name in names]
         return cls(
             number=data["program"],
-            file=file if file.is_file() else None,
+            file=next((file for file in files if file.is_file()), None),
             unsaved=data["unsaved"],
             where=data["where"],
             operators=data["operators"],

@@ -141,7 +141,7 @@ def _to_reduce(options: Options, finding: SweepFinding) -> str:
             until=str(found.signature.kind),
             match=options.match if _is_wanted(found, options) else "",
             inputs=finding.failing,
-            run_code=False,
+            run_code=options.model.suffix == ".zip",
             environment={**options.environment, **shown_by},
             out=None,
         )

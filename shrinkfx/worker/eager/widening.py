@@ -12,6 +12,8 @@ _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
     """Widen what has rounding errors; integers are compared as they are."""
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     if tensor.is_floating_point():

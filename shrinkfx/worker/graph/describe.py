@@ -15,8 +15,8 @@ from torch.export.graph_signature import InputKind
 
 from shrinkfx.program.namespaces import ARITHMETIC, OF_SIZES
 from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
-from shrinkfx.worker.graph.origin import scope_of, source_of
 from shrinkfx.worker.model import MUTATIONS, Program, flat_inputs
+from shrinkfx.worker.origin import scope_of, source_of
 from shrinkfx.worker.private_api import graph_api
 from shrinkfx.worker.sizes.bindings import bind, nbytes, sizes_of
 from shrinkfx.worker.weights import calls_mutable

@@ -18,8 +18,8 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry
 
-from shrinkfx.worker.graph.origin import calls
 from shrinkfx.worker.model import MUTATIONS
+from shrinkfx.worker.origin import calls
 
 _NOBODYS = "anew_"
 """Begins the name of a value that was not there before: a size that is read again."""

@@ -28,12 +28,12 @@ from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.eager.intermediates import Values, restride
 from shrinkfx.worker.graph.describe import tensor_type
 from shrinkfx.worker.graph.names import Names, names_before, with_names
-from shrinkfx.worker.graph.origin import hand_on_origins
 from shrinkfx.worker.graph.outputs import GraphOutputs, graph_outputs
 from shrinkfx.worker.graph.shorten_subgraphs import shorten_subgraphs
 from shrinkfx.worker.graph.specialise import Specialised
 from shrinkfx.worker.graph.symbols import CannotRebuild, Symbols, symbols_in
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.origin import hand_on_origins
 from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.bindings import SizesByName, bind, evaluate
 
@@ -79,7 +79,7 @@ class Rebuilt:
 
     def exported_again(self, exported: ExportedProgram) -> Rebuilt:
         """Take another program of the same inputs, which has other names inside."""
-        hand_on_origins(self.exported.graph, exported.graph)
+        hand_on_origins(self.exported.graph_module, exported.graph_module)
         names = names_before(self.exported, exported)
         return Rebuilt(
             exported,

@@ -1,7 +1,7 @@
 """Objects of this process, exported and saved: the only torch outside of a worker.
 
-The process is the user's own, and has torch: the object is one of it. Nothing else of
-the worker is imported here, and nothing that is in a file is read.
+The process is the user's own, and has torch: the object is one of it. Nothing that is
+in a file is read here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError, StorageError, UsageError
+from shrinkfx.worker.printing.archive import save_as_source
 
 
 def name_of(program: object) -> str:
@@ -64,8 +65,8 @@ _EXPORT = (
     "itself? export it with your own settings, and give minify() the ExportedProgram"
 )
 _SAVE = (
-    "does torch.export.save(program, FILE) do it by itself? a class among its inputs "
-    "needs a name to be saved by: torch.export.register_dataclass"
+    "a class among the inputs needs a name to be saved by: "
+    "torch.export.register_dataclass"
 )
 _INPUTS = "give tensors, numbers and containers of these: does torch.save take them?"
 
@@ -81,20 +82,30 @@ def _told(program: object, what: str, advice: str) -> Iterator[None]:
         raise LoadError(name_of(program), reason, advice) from error
 
 
-def save_program(program: ExportedProgram, path: Path) -> None:
+def save_program(program: ExportedProgram, path: Path, archive: Path) -> None:
     """Write a program, each weight once.
+
+    Args:
+        archive: the source archive to write if ``torch.export.save`` refuses the
+            program.
 
     Raises:
         LoadError: it cannot be saved.
-        StorageError: the disk is full, say.
+        StorageError: the disk is full, for example.
     """
     try:
-        with _told(program, "it cannot be saved", _SAVE):
+        with _told(program, "torch.export.save refuses it", _SAVE):
             torch.export.save(program, path)
     except LoadError as error:
         if isinstance(error.__cause__, OSError) or _FULL.search(str(error)):
             raise StorageError(str(path), error.reason, "free some space") from error
-        raise
+        path.unlink(missing_ok=True)
+        try:
+            save_as_source(program, archive)
+        except Exception as second:  # noqa: BLE001 - printing and exporting raise anything
+            first = str(second).strip().partition("\n")[0]
+            reason = f"{error.reason}, and it has no source code: {first}"
+            raise LoadError(name_of(program), reason, _SAVE) from error
 
 
 _FULL = re.compile("PytorchStreamWriter failed|file write failed|No space left")

@@ -16,8 +16,9 @@ from shrinkfx.worker.graph.symbols import CannotRebuild
 from shrinkfx.worker.listing.names import hand_on_names
 from shrinkfx.worker.listing.recipes import make
 from shrinkfx.worker.listing.source import statements_of
+from shrinkfx.worker.loading.source_archive import executed, set_weight
 from shrinkfx.worker.model import Inputs
-from shrinkfx.worker.printing.module import executed, export, set_weight
+from shrinkfx.worker.printing.module import export
 from shrinkfx.worker.private_api import archive_api
 
 Saves = Mapping[str, torch.Tensor]

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 
 from shrinkfx.program.listing.listing import Block, Listing
 from shrinkfx.program.listing.statements import Statement
-from shrinkfx.worker.graph.origin import come_from
+from shrinkfx.worker.origin import come_from
 from shrinkfx.worker.printing.graph import callee
 
 _PART = re.compile(r"(\w+)(\.shape)?\[(\d+)\]")

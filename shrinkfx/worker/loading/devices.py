@@ -190,7 +190,7 @@ def archive_on_cpu(model: str, folder: Path) -> str:
 def save_for_cuda(exported: ExportedProgram, path: Path) -> None:
     """Save a program that lies on the CPU as one for ``cuda:0``."""
     plain = path.with_name(f"{path.stem}-on-cpu.pt2")
-    with _tagged_as_cuda():
+    with tagged_as_cuda():
         torch.export.save(exported, plain)
     _rewrite(plain, path, {"type": "cuda", "index": 0}, only_gpus=False)
     plain.unlink()
@@ -245,7 +245,8 @@ def _put(storage: Any, place: str) -> Any:
 
 
 @contextlib.contextmanager
-def _tagged_as_cuda() -> Iterator[None]:
+def tagged_as_cuda() -> Iterator[None]:
+    """Have ``torch.save`` write what is on the CPU as what is on ``cuda:0``."""
     global _tag
     _register()
     _tag = "cuda:0"

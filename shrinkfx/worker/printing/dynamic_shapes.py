@@ -9,13 +9,14 @@ import sympy
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from shrinkfx.worker.graph.specialise import Specialised
 from shrinkfx.worker.private_api.graph_api import ValueRanges, bound_sympy
 from shrinkfx.worker.sizes.bindings import tells
 
-_AUTO = "torch.export.Dim.AUTO"
+_AUTO, _DYNAMIC = "torch.export.Dim.AUTO", "torch.export.Dim.DYNAMIC"
 _COMPUTED = "size"
 
 
@@ -51,8 +52,14 @@ def least_needed(refused: Set[str]) -> Set[str]:
     return computed or refused
 
 
+def user_input_names(exported: ExportedProgram) -> list[str]:
+    """List the names of a program's inputs, also of those that are constants."""
+    specs = exported.graph_signature.input_specs
+    return [spec.arg.name for spec in specs if spec.kind is InputKind.USER_INPUT]
+
+
 def _user_inputs(exported: ExportedProgram) -> Iterator[fx.Node]:
-    names = set(exported.graph_signature.user_inputs)
+    names = set(user_input_names(exported))
     for node in exported.graph.nodes:
         if node.op == "placeholder" and node.name in names:
             yield node
@@ -75,7 +82,9 @@ class _Dims:
         self.statements: dict[str, str] = {}
 
     def of(self, node: fx.Node) -> str:
-        """Write the dynamic dims of an input."""
+        """Write the dynamic dims of an input, or that of a number."""
+        if isinstance(node.meta.get("val"), torch.SymInt):
+            return _DYNAMIC
         sizes = enumerate(getattr(node.meta.get("val"), "shape", ()))
         dims = [f"{d}: {self._dim(s)}" for d, s in sizes if not self._is_static(s)]
         return "{" + ", ".join(dims) + "}" if dims else "None"

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.worker.graph.origin import origin_of
+from shrinkfx.worker.origin import origin_of
 from shrinkfx.worker.private_api import graph_api
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
 import re
 from collections.abc import Callable, Set
 from typing import Any
@@ -16,8 +14,13 @@ from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.graph.describe import dynamic_dims
 from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
 from shrinkfx.worker.loading.script_objects import bytes_of, expression_for
+from shrinkfx.worker.loading.source_archive import executed, set_weight
 from shrinkfx.worker.model import MUTATIONS
-from shrinkfx.worker.printing.dynamic_shapes import dynamic_shapes, least_needed
+from shrinkfx.worker.printing.dynamic_shapes import (
+    dynamic_shapes,
+    least_needed,
+    user_input_names,
+)
 from shrinkfx.worker.printing.graph import GraphPrinter, Unprintable
 from shrinkfx.worker.printing.tensors import memory_of, write_tensor
 from shrinkfx.worker.private_api.graph_api import (
@@ -87,7 +90,7 @@ def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
     loose: frozenset[str] = frozenset()
     settled = built.settled.ranges.keys() if built.settled else set()
     while True:
-        printed = print_program(built, loose=loose, write=_leave_out)
+        printed = print_program(built, loose=loose, write=leave_out)
         try:
             return run_source(printed, built), loose
         except UserError as error:
@@ -97,7 +100,7 @@ def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
             loose |= least_needed(refused)
 
 
-def _leave_out(value: object, device: str) -> Expression:
+def leave_out(value: object, device: str) -> Expression:
     """Write nothing: what is exported again has the weights and inputs themselves."""
     return Expression("", "")
 
@@ -125,26 +128,6 @@ def run_source(printed: Source, built: Rebuilt) -> ExportedProgram:
     return export(module, built.example.args, shapes)
 
 
-def executed(printed: Source) -> tuple[torch.nn.Module, Any]:
-    """Make the module, its weights left out, and what its dims are declared as."""
-    scope: dict[str, Any] = {"torch": torch, "operator": operator, "math": math}
-    names = ", ".join(["self", *(i.name for i in printed.inputs)])
-    body = "\n        ".join(printed.body)
-    source = "\n\n".join(
-        [
-            *printed.branches,
-            f"class Repro(torch.nn.Module):\n    def forward({names}):\n        {body}",
-            "\n".join(printed.dims),
-            f"dynamic_shapes = {printed.dynamic_shapes}",
-        ]
-    )
-    exec(source, scope)
-    module = scope["Repro"]()
-    for attribute, kind in printed.members.items():
-        setattr(module, attribute, scope[kind]())
-    return module, scope["dynamic_shapes"]
-
-
 def export(
     module: torch.nn.Module, example: tuple[Any, ...], shapes: Any
 ) -> ExportedProgram:
@@ -161,7 +144,7 @@ def export(
 
 def long_values(built: Rebuilt) -> dict[str, Any]:
     """Collect what may be too long for a script, by the names that it uses."""
-    names = [str(name) for name in built.exported.graph_signature.user_inputs]
+    names = user_input_names(built.exported)
     values = arguments_of(built)
     for prefix, args in arguments_of(built).items():
         values |= {f"{prefix}_{n}": v for n, v in zip(names, args, strict=True)}
@@ -183,22 +166,24 @@ def arguments_of(built: Rebuilt) -> dict[str, Any]:
 
 
 def _set_weights(module: torch.nn.Module, exported: ExportedProgram) -> None:
+    values = weights_of(exported)
     for spec in exported.graph_signature.input_specs:
-        if spec.kind is InputKind.USER_INPUT or spec.target is None:
-            continue
-        value = _weight_value(exported, spec.target)
-        set_weight(module, attribute_of(spec.target), _kind(spec), value)
+        if spec.kind is not InputKind.USER_INPUT and spec.target is not None:
+            name = attribute_of(spec.target)
+            set_weight(module, name, _kind(spec), values[name])
 
 
-def set_weight(module: torch.nn.Module, name: str, kind: str, value: Any) -> None:
-    """Have a module hold a weight, of a kind that ``Weight`` names."""
-    match kind:
-        case "parameter":
-            module.register_parameter(name, torch.nn.Parameter(value, False))
-        case "buffer" | "non_persistent_buffer":
-            module.register_buffer(name, value, persistent=kind == "buffer")
-        case _:
-            setattr(module, name, value)
+def weights_of(exported: ExportedProgram) -> dict[str, Any]:
+    """Collect weights by the attributes that hold them in what is printed.
+
+    Raises:
+        Unprintable: one is neither a tensor nor a script object.
+    """
+    return {
+        attribute_of(spec.target): _weight_value(exported, spec.target)
+        for spec in exported.graph_signature.input_specs
+        if spec.kind is not InputKind.USER_INPUT and spec.target is not None
+    }
 
 
 def _kind(spec: InputSpec) -> str:
@@ -265,7 +250,7 @@ def _buffer_mutations(exported: ExportedProgram) -> list[str]:
 
 
 def _inputs(built: Rebuilt, device: str, write: Write) -> tuple[Input, ...]:
-    names = built.exported.graph_signature.user_inputs
+    names = user_input_names(built.exported)
     example = built.example.args
     other = [
         run.args if run and _differ(example, run.args) else None
@@ -277,7 +262,7 @@ def _inputs(built: Rebuilt, device: str, write: Write) -> tuple[Input, ...]:
             write(args[position], device) if args else None for args in other
         )
         known = write(example[position], device)
-        inputs.append(Input(str(name), known, failing, passing))
+        inputs.append(Input(name, known, failing, passing))
     return tuple(inputs)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 from .by_import import ByImport, by_import
@@ -116,8 +118,29 @@ def _saved(exported: Any, path: str) -> str:
         torch.export.save(exported, draft)
         os.replace(draft, path)
     except Exception as error:  # noqa: BLE001 - what torch cannot save, the script can do
-        return f"{type(error).__name__}: {error}".partition("\n")[0][:500]
+        refused = _in_short(error)
+        try:
+            _save_as_source(exported, draft)
+            os.replace(draft, f"{os.path.splitext(path)[0]}.zip")
+        except Exception as second:  # noqa: BLE001 - as above
+            return f"{refused}; as source code: {_in_short(second)}"
     return ""
+
+
+def _save_as_source(exported: Any, path: str) -> None:
+    """Write a source archive; the script's own Python may not find shrinkfx."""
+    folder = os.path.abspath(__file__)
+    for _ in range(5):
+        folder = os.path.dirname(folder)
+    sys.path.append(folder)
+    try:
+        import_module("shrinkfx.worker.printing.archive").save_as_source(exported, path)
+    finally:
+        sys.path.remove(folder)
+
+
+def _in_short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0][:500]
 
 
 def count_operators(exported: Any, counts: Counts) -> int:
@@ -143,5 +166,5 @@ def keep_inputs(path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
         torch.save(inputs, draft)
         os.replace(draft, path)
     except Exception as error:  # noqa: BLE001 - what cannot be saved may still be run
-        return f"{type(error).__name__}: {error}".partition("\n")[0][:500]
+        return _in_short(error)
     return ""

@@ -51,11 +51,24 @@ def come_from(node: fx.Node, origin: str) -> None:
 _ORIGIN = re.compile(r"([^,]+:\d+)?(?:, )?(.*)", re.DOTALL)
 
 
-def hand_on_origins(before: fx.Graph, after: fx.Graph) -> None:
+def hand_on_origins(before: fx.GraphModule, after: fx.GraphModule) -> None:
     """Have a program that was exported anew know where its operators come from.
 
-    Only where it calls the same ones in the same order: else nobody can tell.
+    Only in graphs that call the same operators in the same order.
     """
+    graphs = graphs_of(after)
+    for name, graph in graphs_of(before).items():
+        if name in graphs:
+            _hand_on_origins(graph, graphs[name])
+
+
+def graphs_of(module: fx.GraphModule) -> dict[str, fx.Graph]:
+    """List a graph and those of its subgraphs, by name; '' is the name of the first."""
+    modules = module.named_modules()
+    return {name: m.graph for name, m in modules if isinstance(m, fx.GraphModule)}
+
+
+def _hand_on_origins(before: fx.Graph, after: fx.Graph) -> None:
     old, new = calls(before), calls(after)
     if [node.target for node in old] != [node.target for node in new]:
         return

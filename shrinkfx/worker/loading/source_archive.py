@@ -1,0 +1,180 @@
+"""A program as source code and tensors, in one file.
+
+``torch.export.save`` has no form for some arguments, such as the nested tuples of
+``flex_attention`` or the Python numbers that a ``while_loop`` carries (torch 2.15). A
+source archive holds any program that can be printed:
+
+    source.json    the source code
+    call.json      the names of the arguments, and the lines that operators come from
+    devices.json   the devices that the program uses
+    tensors.pt     weights and example inputs, as torch.save writes them
+
+Reading a source archive runs the code in it, behind the wall of ``wall``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from shrinkfx.errors import LoadError
+from shrinkfx.protocol.source import Source
+from shrinkfx.worker.loading.archive import disarmed, why_unreadable
+from shrinkfx.worker.loading.containers import require_tree
+from shrinkfx.worker.model import Inputs
+from shrinkfx.worker.origin import calls, come_from, graphs_of, origin_of
+from shrinkfx.worker.private_api.graph_api import pytree
+
+_SOURCE, _CALL, _DEVICES = "source.json", "call.json", "devices.json"
+_TENSORS = "tensors.pt"
+_GPU = re.compile(r"torch\.device\(\"cuda(:\d+)?\"\)")
+"""How ``GraphPrinter`` writes a GPU."""
+
+
+@dataclass(frozen=True)
+class SourceProgram:
+    """A program as a source archive holds it.
+
+    Attributes:
+        source: without the values of weights and inputs.
+        arguments: the names of the program's arguments, which ``source`` takes flat.
+        origins: by the name of each graph, its operators and the lines that they come
+            from.
+        weights: by the attributes that ``source`` names.
+    """
+
+    source: Source
+    arguments: list[str]
+    origins: dict[str, list[tuple[str, str]]]
+    devices: set[torch.device]
+    weights: dict[str, Any]
+    example: Inputs
+
+
+def origins_of(module: fx.GraphModule) -> dict[str, list[tuple[str, str]]]:
+    """List the operators of each graph, and the lines that they come from."""
+    return {
+        name: [(str(node.target), origin_of(node)) for node in calls(graph)]
+        for name, graph in graphs_of(module).items()
+    }
+
+
+def write_source_archive(program: SourceProgram, path: Path) -> None:
+    """Write a program to a file; the same program gives the same bytes."""
+    devices = [{"type": each.type, "index": each.index} for each in program.devices]
+    call = {"arguments": program.arguments, "origins": program.origins}
+    texts = {
+        _SOURCE: program.source.to_line(),
+        _CALL: json.dumps(call),
+        _DEVICES: json.dumps(sorted(devices, key=str)),
+    }
+    example = {"args": program.example.args, "kwargs": program.example.kwargs}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(zipfile.ZipInfo(name), text)
+        with archive.open(zipfile.ZipInfo(_TENSORS), "w", force_zip64=True) as file:
+            torch.save({"weights": program.weights, **example}, file)
+
+
+def is_source_archive(path: str) -> bool:
+    """Return whether a file is a source archive, and not a ``.pt2``."""
+    with zipfile.ZipFile(path) as archive:
+        return _SOURCE in archive.namelist()
+
+
+def read_source_archive(path: str, model: str) -> ExportedProgram:
+    """Export the program in the file at ``path``, which the user knows as ``model``.
+
+    Raises:
+        LoadError: the file cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive, disarmed():
+            source = Source.from_line(archive.read(_SOURCE))
+            call = json.loads(archive.read(_CALL))
+            devices = json.loads(archive.read(_DEVICES))
+            with archive.open(_TENSORS) as file:
+                held = torch.load(file, weights_only=True)
+        require_tree(held)
+    except BaseException as error:
+        advice = "capture the script again, or call minify() again"
+        raise LoadError(model, why_unreadable(error), advice) from error
+    module, shapes = executed(source, _device(devices))
+    for weight in source.weights:
+        value = held["weights"][weight.attribute]
+        set_weight(module, weight.attribute, weight.kind, value)
+    example = held["args"], held["kwargs"]
+    flat = tuple(pytree.tree_leaves(example))
+    exported = torch.export.export(module.eval(), flat, dynamic_shapes=shapes)
+    for name, graph in graphs_of(exported.graph_module).items():
+        _hand_on_origins(graph, call["origins"].get(name, []))
+    signature = exported.module_call_graph[0].signature
+    assert signature is not None
+    signature.in_spec = pytree.tree_structure(example)
+    signature.forward_arg_names = call["arguments"]
+    exported.example_inputs = example
+    return exported
+
+
+def _device(devices: list[dict[str, Any]]) -> str:
+    """Name the GPU that a program is for, or the CPU if there is none."""
+    gpus = [each["index"] or 0 for each in devices if each["type"] == "cuda"]
+    return f"cuda:{gpus[0]}" if gpus else "cpu"
+
+
+def _hand_on_origins(graph: fx.Graph, origins: list[tuple[str, str]]) -> None:
+    """Note origins at the operators, as long as these are the same ones."""
+    for node in graph.nodes:
+        come_from(node, "")  # it comes from the code in the archive
+    for node, (target, origin) in zip(calls(graph), origins, strict=False):
+        if str(node.target) != target:
+            return
+        come_from(node, origin)
+
+
+def executed(source: Source, gpu: str = "") -> tuple[torch.nn.Module, Any]:
+    """Run source code.
+
+    Args:
+        gpu: the device to put in place of each GPU that it names, or ''.
+
+    Returns:
+        The module without its weights, and what its dims are declared as.
+    """
+    scope: dict[str, Any] = {"torch": torch, "operator": operator, "math": math}
+    names = ", ".join(["self", *(i.name for i in source.inputs)])
+    body = "\n        ".join(source.body)
+    text = "\n\n".join(
+        [
+            *source.branches,
+            f"class Repro(torch.nn.Module):\n    def forward({names}):\n        {body}",
+            "\n".join(source.dims),
+            f"dynamic_shapes = {source.dynamic_shapes}",
+        ]
+    )
+    exec(_GPU.sub(f'torch.device("{gpu}")', text) if gpu else text, scope)
+    module = scope["Repro"]()
+    for attribute, kind in source.members.items():
+        setattr(module, attribute, scope[kind]())
+    return module, scope["dynamic_shapes"]
+
+
+def set_weight(module: torch.nn.Module, name: str, kind: str, value: Any) -> None:
+    """Have a module hold a weight, of a kind that ``Weight`` names."""
+    match kind:
+        case "parameter":
+            module.register_parameter(name, torch.nn.Parameter(value, False))
+        case "buffer" | "non_persistent_buffer":
+            module.register_buffer(name, value, persistent=kind == "buffer")
+        case _:
+            setattr(module, name, value)
