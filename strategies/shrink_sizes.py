@@ -14,7 +14,7 @@ at one less: with all that are equal, and alone unless a dim is declared for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from shrinkfx.program.edits import Rewrite
@@ -22,7 +22,7 @@ from shrinkfx.program.listing.listing import Run
 from shrinkfx.program.listing.parts import in_parts
 from shrinkfx.program.listing.sizes import (
     Sizes,
-    in_statements,
+    changed_to,
     pairs,
     sizes_of,
     smaller,
@@ -46,33 +46,20 @@ class ShrinkSizes:
     def propose(self, view: View) -> Iterator[Rewrite]:
         sizes = sizes_of(view.listing, view.types)
         free = [group for group in sizes if group.run is not Run.FAILING]
-        for whole in _at(view, dict.fromkeys(free, 1)):
+        for whole in changed_to(view.listing, view.types, dict.fromkeys(free, 1)):
             yield replace(whole, partly=True)
         for part in in_parts(free):
-            yield from _at(view, dict.fromkeys(part, 1))
-        yield from _at(view, dict.fromkeys(free, 2))
+            yield from changed_to(view.listing, view.types, dict.fromkeys(part, 1))
+        yield from changed_to(view.listing, view.types, dict.fromkeys(free, 2))
         for group in sizes:
             yield from _alone(group, group.least)
         for group in sizes:
             for size in smaller(group.size, group.least):
-                yield from _at(view, {group: size})
+                yield from changed_to(view.listing, view.types, {group: size})
         for group in sizes:
             yield from _alone(group, group.size - 1)
         for pair in pairs([group for group in sizes if group.places]):
-            yield from _at(view, pair)
-
-
-def _at(view: View, goals: Mapping[Sizes, int]) -> Iterator[Rewrite]:
-    """Propose sizes for those that are above, in statements as well."""
-    goals = {group: max(group.least, size) for group, size in goals.items()}
-    goals = {group: size for group, size in goals.items() if size < group.size}
-    if goals:
-        numbers = {group.size: size for group, size in goals.items()}
-        changes = [c for group, n in goals.items() for c in group.at(view.listing, n)]
-        for size, write in in_statements(view.listing, view.types):
-            if numbers.get(size, size) != size:
-                changes.append(replace(write, text=str(numbers[size])))
-        yield Rewrite(tuple(dict.fromkeys(changes)))
+            yield from changed_to(view.listing, view.types, pair)
 
 
 def _alone(group: Sizes, size: int) -> Iterator[Rewrite]:

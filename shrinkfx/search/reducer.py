@@ -208,5 +208,4 @@ class Reducer:
 
 def _bytes_of(candidate: Candidate) -> int:
     """Count the bytes that a listing is given."""
-    given = candidate.listing.given if candidate.listing else ()
-    return sum(recipe.nbytes for each in given for _, recipe in each.recipes)
+    return candidate.listing.nbytes if candidate.listing else 0

@@ -46,6 +46,7 @@ DEFAULT_ORDER = (
     *("merge_inputs", "replace_operators"),
 )
 ORDER_FOR_LISTINGS = (
+    "bisect_sizes",
     *("cut_insides", "redirect_operands", "close_dims", "plain_weights"),
     *("plain_values", "plain_dtypes", "plain_layouts", "plain_arguments"),
     # The most questions, where a size matters: once, when all else is as it will be.

@@ -160,6 +160,11 @@ class Listing:
     def main(self) -> Block:
         return self.blocks[-1]
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all inputs and weights, in all runs."""
+        return sum(recipe.nbytes for each in self.given for _, recipe in each.recipes)
+
     def block(self, name: str) -> Block:
         """Fetch a block by name.
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, Declare, Refill, Resize, Write
 from shrinkfx.program.listing.listing import Block, Given, Listing, Run
 from shrinkfx.program.listing.recipes import Seeded
@@ -107,6 +108,21 @@ def sizes_of(listing: Listing, types: Types = UNTYPED) -> list[Sizes]:
     return sorted(able, key=lambda group: (bool(group.writes), -group.size))
 
 
+def changed_to(
+    listing: Listing, types: Types, goals: Mapping[Sizes, int]
+) -> Iterator[Rewrite]:
+    """Propose sizes for those that are above, in statements as well."""
+    goals = {group: max(group.least, size) for group, size in goals.items()}
+    goals = {group: size for group, size in goals.items() if size < group.size}
+    if goals:
+        numbers = {group.size: size for group, size in goals.items()}
+        changes = [c for group, n in goals.items() for c in group.at(listing, n)]
+        for size, write in in_statements(listing, types):
+            if numbers.get(size, size) != size:
+                changes.append(replace(write, text=str(numbers[size])))
+        yield Rewrite(tuple(dict.fromkeys(changes)))
+
+
 def smaller(size: int, least: int = 1) -> Iterator[int]:
     """Yield smaller sizes in the order of trying; most failures need 1, or any.
 
@@ -123,6 +139,27 @@ def smaller(size: int, least: int = 1) -> Iterator[int]:
     above = [each + 1 for each in _BLOCKS]
     order = [1, 2, 3, 17, 33, 9, 5, *[block] * (block > 3), *above, *near, size - 1]
     yield from (each for each in dict.fromkeys(order) if least <= each < size)
+
+
+def together(sizes: Sequence[Sizes]) -> Iterator[Mapping[Sizes, int]]:
+    """Yield smaller sizes for all that are large, the smallest of them first.
+
+    A bisection of the largest size by powers of two: what is proposed after one of them
+    was accepted begins below it. Each size stays the same modulo the width of a tile.
+    """
+    largest = max((group.size for group in sizes), default=0)
+    low, high = _TILE.bit_length() - 1, largest.bit_length() - 1
+    while low < high:
+        middle = (low + high) // 2
+        bounds = {group: (1 << middle) + group.size % _TILE for group in sizes}
+        goals = {group: size for group, size in bounds.items() if size < group.size}
+        if goals:
+            yield goals
+        low = middle + 1
+
+
+_TILE = 16
+"""Elements of the widest vector, and rows and columns of a tile (torch 2.15)."""
 
 
 def pairs(sizes: Sequence[Sizes]) -> Iterator[Mapping[Sizes, int]]:

@@ -1,0 +1,45 @@
+"""The sizes of large inputs become smaller together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from support.listings import given, listing
+from support.small import drawn, reduced, shape, view
+
+from shrinkfx.program.listing.listing import Listing
+from shrinkfx.strategies.bisect_sizes import BisectSizes
+
+ADD = "add = aten.add.Tensor(x, y)\nreturn add"
+LARGE = listing(ADD, given("x", drawn(4096, 1000)), given("y", drawn(1000)))
+
+
+def searched(fails: Callable[[Listing], bool]) -> tuple[Listing, int]:
+    return reduced(LARGE, fails, ["bisect_sizes"])
+
+
+def test_sizes_that_do_not_matter_are_one_after_one_question() -> None:
+    best, questions = searched(lambda p: True)
+    assert (shape(best, "x"), shape(best, "y")) == ((1, 1), (1,))
+    assert questions == 1
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        lambda p: min(shape(p, "x")) > 200,
+        lambda p: shape(p, "x")[0] > 33 and shape(p, "x")[1] % 16 == 8,
+        lambda p: shape(p, "x")[0] % 16 == 0 and shape(p, "y")[0] >= 257,
+    ],
+)
+def test_inputs_are_small_after_few_questions(fails: Callable[[Listing], bool]) -> None:
+    best, questions = searched(fails)
+    assert fails(best)
+    assert best.nbytes < 1 << 20
+    assert questions <= 5
+
+
+def test_nothing_is_proposed_for_a_program_that_is_given_little() -> None:
+    program = listing(ADD, given("x", drawn(40, 1000)), given("y", drawn(1000)))
+    assert not [*BisectSizes().propose(view(program))]
