@@ -229,6 +229,7 @@ def test_program_that_cannot_be_saved_is_told(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("No registered serialization name for Box")
 
     monkeypatch.setattr(torch.export, "save", refuse)
+    monkeypatch.setattr("shrinkfx.worker.intake.objects.save_as_source", refuse)
     with pytest.raises(LoadError, match="register_dataclass"):
         shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS)
     assert not any(Path("shrinkfx-out").rglob("*.pt2"))

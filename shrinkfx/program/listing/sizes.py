@@ -129,7 +129,8 @@ def smaller(size: int, least: int = 1) -> Iterator[int]:
     Code that works in blocks goes wrong just above one, or at whole ones: so 17 is soon
     asked about, and the block that the size is a multiple of. Then come sizes nearer
     and nearer to the present one; they are the same for all sizes near by, so that what
-    a search down to one has asked is not asked again.
+    a search down to one has asked is not asked again. They are first for a large size,
+    which is one of several on which the failure depends, or the smallest would do.
     """
     near = [((size - 2) >> k << k) + 1 for k in range(size.bit_length(), 0, -1)]
     if {size, size - 1} & {*_BLOCKS}:
@@ -137,7 +138,9 @@ def smaller(size: int, least: int = 1) -> Iterator[int]:
     divisor = size & -size
     block = divisor if divisor < size else size // 2
     above = [each + 1 for each in _BLOCKS]
-    order = [1, 2, 3, 17, 33, 9, 5, *[block] * (block > 3), *above, *near, size - 1]
+    few = [2, 3, 17, 33, 9, 5, *[block] * (block > 3), *above]
+    near.append(size - 1)
+    order = [1, 17, *near, *few] if size > _MANY else [1, *few, *near]
     yield from (each for each in dict.fromkeys(order) if least <= each < size)
 
 
@@ -157,6 +160,9 @@ def together(sizes: Sequence[Sizes]) -> Iterator[Mapping[Sizes, int]]:
             yield goals
         low = middle + 1
 
+
+_MANY = 64
+"""A size above which the ones nearer and nearer to it come first."""
 
 _TILE = 16
 """Elements of the widest vector, and rows and columns of a tile (torch 2.15)."""

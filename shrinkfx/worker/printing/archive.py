@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -35,6 +37,7 @@ def save_as_source(exported: ExportedProgram, path: Path, device: str = "") -> N
     """
     assert exported.example_inputs is not None
     example = Inputs(*exported.example_inputs)
+    _require_plain_containers(exported.example_inputs)
     try:
         built, loose = _printable(exported, example)
     except Exception:  # noqa: BLE001 - some programs can be printed without in-place operators only
@@ -56,6 +59,14 @@ def save_as_source(exported: ExportedProgram, path: Path, device: str = "") -> N
         ),
         path,
     )
+
+
+def _require_plain_containers(example: Any) -> None:
+    """Refuse containers that ``torch.load`` would not read with ``weights_only``."""
+    held = io.BytesIO()
+    torch.save(pytree.tree_map(lambda _: None, example), held)
+    held.seek(0)
+    torch.load(held, weights_only=True)
 
 
 def _printable(
