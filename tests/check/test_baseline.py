@@ -166,6 +166,17 @@ def test_failure_at_run_time_has_its_inputs_checked_once() -> None:
     assert any("refuses its inputs" in note for note in notes)
 
 
+@pytest.mark.parametrize(("low", "told"), [(2, True), (3, False)])
+def test_size_of_one_is_told_to_be_specialised(low: int, told: bool) -> None:
+    text = (
+        "input_handles[0]: dim value is too small at 0, expected it to be "
+        f">= {low}, but got: 1"
+    )
+    refuses = replace(REFUSES, answer=Raised("RuntimeError", text))
+    _, notes = found(FakeServer(*[CRASHES] * ENOUGH, refuses))
+    assert any("specialises sizes of 0 and 1" in note for note in notes) == told
+
+
 def test_refusal_of_inputs_that_pass_too_is_no_cause() -> None:
     passing = dataclasses.replace(REFUSES, stage="passing")
     server = FakeServer(*[CRASHES] * ENOUGH, passing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from shrinkfx.check.oracle import CheckClient
@@ -38,9 +39,10 @@ def other_cause(
     if shown.stage is Stage.PASSING:
         return ""
     if shown.kind is Kind.CHECK_INPUTS:
+        specialised = _SPECIALISED if _SIZE_OF_ONE.search(shown.text) else ""
         return (
             f"with {under} the program refuses its inputs "
-            f"({shown.text}); the failure may be theirs. Other inputs: "
+            f"({shown.text}); the failure may be theirs. {specialised}Other inputs: "
             "--inputs FILE; to reduce the refusal itself: --until check-inputs"
         )
     return (
@@ -48,6 +50,14 @@ def other_cause(
         f"cause. To reduce that instead: --until {shown.kind} {again}"
     )
 
+
+_SIZE_OF_ONE = re.compile(r"expected it to be >= 2, but got: 1\b")
+"""As ``torch/_inductor/codegen/cpp_wrapper_cpu.py`` says it."""
+
+_SPECIALISED = (
+    "torch.export specialises sizes of 0 and 1: a dim that is dynamic was exported for "
+    "2 and more, so first export the program for the size of 1. "
+)
 
 _GUARDS = "AOTI_RUNTIME_CHECK_INPUTS=1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from shrinkfx.program.words import cut, short_kernels
+from shrinkfx.program.words import cut
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.report.explanation.by_number import FALL_BACK, FALLS_BACK, PARTS, LeftOut
 from shrinkfx.report.explanation.code import CodeLine
@@ -49,7 +49,7 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
 def in_plain_words(text: str, explanation: Explanation, *, anonymous: bool) -> str:
     """Write a sentence on the cause for who has neither the model nor its files."""
     text = without_origins(text, explanation, anonymous=anonymous)
-    return without_paths(with_code(short_kernels(text)))
+    return without_paths(with_code(text))
 
 
 def _less(text: str, facts: IssueFacts, explanation: Explanation) -> str:
