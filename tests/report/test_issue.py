@@ -105,6 +105,14 @@ def text_of(facts: IssueFacts = FACTS, explanation: Explanation = EXPLAINED) -> 
     return issue_text(facts, explanation, SCRIPT, "PyTorch version: 2.13.0")
 
 
+def test_name_of_a_kernel_is_whole() -> None:
+    """A reader looks for it in the generated code."""
+    kernel = "cpp_fused_add_cat_hypot_mul_native_layer_norm_sigmoid_split_5"
+    cause = (f"{GUILTY} in kernel {kernel} is wrong.",)
+    text = text_of(explanation=replace(EXPLAINED, cause=cause))
+    assert f"in kernel `{kernel}` is wrong." in text
+
+
 def test_issue_has_the_parts_of_pytorchs_form() -> None:
     text = text_of()
     heads = [line for line in text.splitlines() if line.startswith("#")]
