@@ -7,6 +7,7 @@ import resource
 
 from shrinkfx.check.command import Command
 from shrinkfx.check.preflight import (
+    is_source_archive,
     require_command,
     require_compiler,
     require_inputs,
@@ -104,6 +105,11 @@ def require_files(options: Options) -> None:
         UsageError: code would be run that the user has not allowed.
     """
     require_program(options.model, run_code=options.run_code)
+    if options.check is not None and is_source_archive(options.model):
+        raise UsageError(
+            Flag("--check"),
+            " needs a .pt2, and torch.export.save refuses this program",
+        )
     require_files_beside(options)
 
 

@@ -2,10 +2,10 @@
 
     x = torch.randn((4096, 1000))       becomes       x = torch.randn((256, 264))
 
-Each check of a program with large inputs costs much, so this comes before all else that
-makes a program plainer. Each size stays the same modulo the width of a tile, which many
-failures depend on. It proposes nothing for a program that is given little: the other
-strategies for sizes find the smallest ones.
+Checks of programs with large inputs are slow, so this strategy runs before the others
+for listings. Each size keeps its remainder modulo the width of a tile, because many
+failures depend on it. Programs with at most 1 MiB of inputs and weights are left to
+shrink_sizes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.listing import Run
-from shrinkfx.program.listing.sizes import changed_to, sizes_of, together
+from shrinkfx.program.listing.sizes import bisected_sizes, resized_to, sizes_of
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
@@ -31,8 +31,8 @@ class BisectSizes:
             return
         sizes = sizes_of(view.listing, view.types)
         free = [group for group in sizes if group.run is not Run.FAILING]
-        for goals in [dict.fromkeys(free, 1), *together(free)]:
-            yield from changed_to(view.listing, view.types, goals)
+        for goals in [dict.fromkeys(free, 1), *bisected_sizes(free)]:
+            yield from resized_to(view.listing, view.types, goals)
 
 
 _LARGE = 1 << 20

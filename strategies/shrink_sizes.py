@@ -22,8 +22,8 @@ from shrinkfx.program.listing.listing import Run
 from shrinkfx.program.listing.parts import in_parts
 from shrinkfx.program.listing.sizes import (
     Sizes,
-    changed_to,
     pairs,
+    resized_to,
     sizes_of,
     smaller,
 )
@@ -46,20 +46,20 @@ class ShrinkSizes:
     def propose(self, view: View) -> Iterator[Rewrite]:
         sizes = sizes_of(view.listing, view.types)
         free = [group for group in sizes if group.run is not Run.FAILING]
-        for whole in changed_to(view.listing, view.types, dict.fromkeys(free, 1)):
+        for whole in resized_to(view.listing, view.types, dict.fromkeys(free, 1)):
             yield replace(whole, partly=True)
         for part in in_parts(free):
-            yield from changed_to(view.listing, view.types, dict.fromkeys(part, 1))
-        yield from changed_to(view.listing, view.types, dict.fromkeys(free, 2))
+            yield from resized_to(view.listing, view.types, dict.fromkeys(part, 1))
+        yield from resized_to(view.listing, view.types, dict.fromkeys(free, 2))
         for group in sizes:
             yield from _alone(group, group.least)
         for group in sizes:
             for size in smaller(group.size, group.least):
-                yield from changed_to(view.listing, view.types, {group: size})
+                yield from resized_to(view.listing, view.types, {group: size})
         for group in sizes:
             yield from _alone(group, group.size - 1)
         for pair in pairs([group for group in sizes if group.places]):
-            yield from changed_to(view.listing, view.types, pair)
+            yield from resized_to(view.listing, view.types, pair)
 
 
 def _alone(group: Sizes, size: int) -> Iterator[Rewrite]:

@@ -81,7 +81,7 @@ def minify(
             and with 125 where it can't tell; it takes the place of ``until``.
         inputs: the failing inputs, where they differ from those in the ``.pt2``.
         preload: modules, ``.py`` or ``.so`` files that register custom operators.
-        run_code: run the code of such a graph, to export it.
+        run_code: run the code of such a graph, or of a source archive, to export it.
         device: where to move the program: ``cpu``, ``cuda`` or ``cuda:1``.
         backend: ``aoti``; ``interpreter`` (CUDA kernels, checked without a GPU); or
             ``auto``, the interpreter for a CUDA program where there is no GPU.

@@ -19,10 +19,8 @@ from pathlib import Path
 from shrinkfx.check.zip_listing import require_one_meaning
 from shrinkfx.errors import SEE_DOCTOR, LoadError, UsageError
 from shrinkfx.program.beside import is_path
+from shrinkfx.protocol.source import SOURCE
 from shrinkfx.wording import Flag, Said, Words
-
-SOURCE = "source.json"
-"""The member of a source archive that holds the code (docs/rooms/worker.md)."""
 
 _SAVE = "save the program with torch.export.save(program, 'model.pt2')"
 _SAVE_INPUTS = "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs'"
@@ -67,6 +65,12 @@ def require_program(path: Path, *, run_code: bool = False) -> None:
         )
     if wrong := _not_a_program(names):
         raise LoadError(str(path), *wrong)
+
+
+def is_source_archive(path: Path) -> bool:
+    """Return whether a program that ``require_program`` accepts is a source archive."""
+    with zipfile.ZipFile(path) as archive:
+        return SOURCE in archive.namelist()
 
 
 def _not_a_program(names: Sequence[str]) -> tuple[str, str] | None:

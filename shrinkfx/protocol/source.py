@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
 
+SOURCE = "source.json"
+"""The member of a source archive that holds a ``Source`` (docs/rooms/worker.md)."""
+
 
 @dataclass(frozen=True)
 class Expression(Message):

@@ -26,7 +26,13 @@ from shrinkfx.report.statements import read_source
 from shrinkfx.report.unpacking import unpacking
 from shrinkfx.report.whose_code import as_carried
 
-_TAKEN = {"repro.py", "repro_inputs.pt", "minimal.pt2", "minimal_inputs.pt"}
+_TAKEN = {
+    "repro.py",
+    "repro_inputs.pt",
+    "minimal.pt2",
+    "minimal.zip",
+    "minimal_inputs.pt",
+}
 
 _MOST_BYTES = 64 << 20
 """Of a file that is read; what is larger is nobody's table of constants."""

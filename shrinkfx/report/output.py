@@ -29,7 +29,8 @@ CAPTURE = "capture"
 """In the output folder: what a script has left that was captured."""
 
 MINIMAL, MINIMAL_AS_SOURCE = "minimal.pt2", "minimal.zip"
-"""The program that is left; the other name is that of a source archive."""
+"""File names of the reduced program: as ``torch.export.save`` saves it, and as a source
+archive."""
 
 _EMBED_BYTES = 256 * 1024
 _NAME_BYTES = 200
@@ -106,7 +107,7 @@ def own_file(out: Path) -> Callable[[Path], Path]:
 
 
 def minimal_program(folder: Path) -> Path:
-    """Find the program that is left, as it could be saved."""
+    """Return the path of the reduced program."""
     as_source = folder / MINIMAL_AS_SOURCE
     return as_source if as_source.exists() else folder / MINIMAL
 

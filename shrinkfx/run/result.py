@@ -70,12 +70,14 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
             raise NotWritten("the result has no source code", ending.log[-2000:])
         as_saved, program = program, context.out / MINIMAL_AS_SOURCE
         draft_of(as_saved).replace(draft_of(program))
-        as_saved.unlink(missing_ok=True)
-        context.note(f"{program.name} holds it: torch.export.save refuses this program")
-    else:
-        (context.out / MINIMAL_AS_SOURCE).unlink(missing_ok=True)
+        context.note(
+            "torch.export.save cannot save the reduced program: "
+            f"{program.name} holds its source code and tensors"
+        )
     for path in (program, data):
         publish(path)
+    other = MINIMAL if printed.is_source_archive else MINIMAL_AS_SOURCE
+    (context.out / other).unlink(missing_ok=True)
     return replace(printed, renamed=by_first_names(result.candidate, printed))
 
 

@@ -145,20 +145,27 @@ class Held:
         """Save a program for the device that it is meant for.
 
         Returns:
-            Whether as a source archive: ``torch.export.save`` has refused it.
+            True if the program was saved as a source archive, because
+            ``torch.export.save`` raised.
         """
-        for_cuda = self.setup.backend == Backend.INTERPRETER
         try:
-            save = save_for_cuda if for_cuda else torch.export.save
-            save(exported, path)
+            self.save_program(exported, path)
+        except (OSError, MemoryError):
+            raise
         except Exception:  # noqa: BLE001 - it raises anything where it has no form
-            if not for_cuda:
+            if self.setup.backend != Backend.INTERPRETER:
                 save_as_source(exported, path)
-                return True
-            with tagged_as_cuda():
-                save_as_source(exported, path, "cuda:0")
+            else:
+                with tagged_as_cuda():
+                    save_as_source(exported, path, "cuda:0")
             return True
         return False
+
+    def save_program(self, exported: ExportedProgram, path: Path) -> None:
+        """Save a program with ``torch.export.save``, for the device it is meant for."""
+        for_cuda = self.setup.backend == Backend.INTERPRETER
+        save = save_for_cuda if for_cuda else torch.export.save
+        save(exported, path)
 
     def made(self, sizes: Mapping[str, int], seed: int) -> Rebuilt:
         """Take the original, with inputs of the sizes that were asked for."""

@@ -256,9 +256,10 @@ class Worker(Held):
         self.prepare_eager()
         note(Stage.EAGER)
         Reference(built, options).run_eager()
-        if self.write_program(built.exported, Path(task.path)):
-            Path(task.path).unlink()
-            return Invalid("torch.export.save refuses it")
+        try:
+            self.save_program(built.exported, Path(task.path))
+        except Exception as error:  # noqa: BLE001 - it raises anything
+            return Invalid(f"torch.export.save refuses it: {error}")
         torch.save(built.failing.args, task.inputs)
         note(Stage.DONE)
         return Done()

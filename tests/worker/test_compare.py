@@ -86,6 +86,22 @@ def test_wrong_value_is_a_difference() -> None:
     assert difference(ONES * 2, ONES) == "values"
 
 
+@pytest.mark.parametrize("actual", [1.0, -torch.inf])
+def test_infinite_value_of_eager_is_compared(actual: float) -> None:
+    infinite = torch.full((3,), torch.inf)
+    assert difference(torch.full((3,), actual), infinite) == "values"
+    assert unstable([infinite], [torch.full((3,), actual)]) == 1
+    assert not difference(infinite.clone(), infinite)
+
+
+@pytest.mark.parametrize("wrong", [2.0, torch.nan])
+def test_last_value_of_many_is_compared(wrong: float) -> None:
+    expected = torch.ones((1 << 18) + 5)
+    actual = expected.clone()
+    actual[-1] = wrong
+    assert difference(actual, expected) == ("values" if wrong == 2.0 else "nan")
+
+
 def test_integers_are_compared_exactly() -> None:
     large = torch.tensor([2**60])
     assert difference(large + 1, large) == "values"

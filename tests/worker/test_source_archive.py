@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +117,7 @@ PROGRAMS: dict[str, Callable[[], ExportedProgram]] = {
     "a loop": lambda: exported(Loops()),
     "quint8": lambda: exported(Quantized()),
 }
+"""Attention, scans and conds are in tests/intake/test_higher_order.py."""
 
 
 def results(program: ExportedProgram) -> list[Any]:
@@ -169,26 +168,3 @@ def test_source_archive_without_its_tensors_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"tensors.pt", b"another.pt"))
     with pytest.raises(LoadError, match="capture the script again"):
         load(Setup(str(tmp_path), model=str(path)))
-
-
-@dataclass
-class Pair:
-    """A container of its user's own."""
-
-    first: Tensor
-
-
-class Held(nn.Module):
-    """Takes one."""
-
-    def forward(self, pair: Pair) -> Tensor:
-        return pair.first + 1
-
-
-def test_container_that_cannot_be_read_is_refused_when_it_is_written(
-    tmp_path: Path,
-) -> None:
-    pytree.register_dataclass(Pair)
-    program = torch.export.export(Held(), (Pair(torch.ones(3)),))
-    with pytest.raises(pickle.UnpicklingError, match="Pair"):
-        save_as_source(program, tmp_path / "program.zip")

@@ -74,7 +74,7 @@ def _asked_for(
         )
     if program.file is None:
         named = Flag("--program", asked)
-        raise UsageError(named, f": torch could not save it: {program.unsaved}")
+        raise UsageError(named, f": it could not be saved: {program.unsaved}")
     own = [step for step in capture.steps_of(asked) if step.has_failed]
     if failed is not None and failed.program == asked:
         own.append(failed)

@@ -108,10 +108,12 @@ def sizes_of(listing: Listing, types: Types = UNTYPED) -> list[Sizes]:
     return sorted(able, key=lambda group: (bool(group.writes), -group.size))
 
 
-def changed_to(
+def resized_to(
     listing: Listing, types: Types, goals: Mapping[Sizes, int]
 ) -> Iterator[Rewrite]:
-    """Propose sizes for those that are above, in statements as well."""
+    """Yield one rewrite that lowers each group to its goal, in statements too; nothing
+    if no goal is lower.
+    """
     goals = {group: max(group.least, size) for group, size in goals.items()}
     goals = {group: size for group, size in goals.items() if size < group.size}
     if goals:
@@ -129,8 +131,8 @@ def smaller(size: int, least: int = 1) -> Iterator[int]:
     Code that works in blocks goes wrong just above one, or at whole ones: so 17 is soon
     asked about, and the block that the size is a multiple of. Then come sizes nearer
     and nearer to the present one; they are the same for all sizes near by, so that what
-    a search down to one has asked is not asked again. They are first for a large size,
-    which is one of several on which the failure depends, or the smallest would do.
+    a search down to one has asked is not asked again. They come first for a
+    large size: if 1 and 17 do not do, the failure probably depends on a threshold.
     """
     near = [((size - 2) >> k << k) + 1 for k in range(size.bit_length(), 0, -1)]
     if {size, size - 1} & {*_BLOCKS}:
@@ -138,17 +140,20 @@ def smaller(size: int, least: int = 1) -> Iterator[int]:
     divisor = size & -size
     block = divisor if divisor < size else size // 2
     above = [each + 1 for each in _BLOCKS]
-    few = [2, 3, 17, 33, 9, 5, *[block] * (block > 3), *above]
-    near.append(size - 1)
-    order = [1, 17, *near, *few] if size > _MANY else [1, *few, *near]
+    blocks = [block] * (block > 3)
+    few = [2, 3, 17, 33, 9, 5, *blocks, *above]
+    large = size > _MANY
+    order = [1, 17, *blocks, *near, *few] if large else [1, *few, *near]
+    order.append(size - 1)
     yield from (each for each in dict.fromkeys(order) if least <= each < size)
 
 
-def together(sizes: Sequence[Sizes]) -> Iterator[Mapping[Sizes, int]]:
+def bisected_sizes(sizes: Sequence[Sizes]) -> Iterator[Mapping[Sizes, int]]:
     """Yield smaller sizes for all that are large, the smallest of them first.
 
-    A bisection of the largest size by powers of two: what is proposed after one of them
-    was accepted begins below it. Each size stays the same modulo the width of a tile.
+    A bisection of the largest size by powers of two: after an accepted proposal, the
+    next call starts below the accepted size. Each size keeps its remainder modulo the
+    width of a tile.
     """
     largest = max((group.size for group in sizes), default=0)
     low, high = _TILE.bit_length() - 1, largest.bit_length() - 1
@@ -162,7 +167,7 @@ def together(sizes: Sequence[Sizes]) -> Iterator[Mapping[Sizes, int]]:
 
 
 _MANY = 64
-"""A size above which the ones nearer and nearer to it come first."""
+"""Above this size, bisection comes before the small sizes."""
 
 _TILE = 16
 """Elements of the widest vector, and rows and columns of a tile (torch 2.15)."""

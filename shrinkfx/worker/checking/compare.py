@@ -197,29 +197,34 @@ _PART = 1 << 18
 def _all_close(
     actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float
 ) -> bool:
-    """Return whether no element of two tensors of the same shape differs.
+    """Return whether all elements of two tensors of equal shape and dtype are close.
 
-    Memory is allocated once: under guard pages an allocation costs far more than the
-    comparison of what it holds.
+    Buffers are allocated once, because under guard pages an allocation costs far more
+    than comparing its content.
     """
     if actual.is_quantized:
         actual, expected = actual.dequantize(), expected.dequantize()
     parts = [each.reshape(-1).split(_PART) for each in (actual, expected)]
-    error, bound = (actual.new_empty(_PART, dtype=torch.float64) for _ in range(2))
-    within = actual.new_empty(_PART, dtype=torch.bool)
+    buffers = _buffers(actual) if actual.is_floating_point() else ()
     for a, e in zip(*parts, strict=True):
-        if torch.equal(a, e):
-            continue
-        if a.is_floating_point():
-            held = [each[: a.numel()] for each in (error, bound, within)]
-            held[0].copy_(a).sub_(held[1].copy_(e)).abs_()
-            held[1].abs_().mul_(rtol).add_(atol)
-            if torch.le(held[0], held[1], out=held[2]).all():
+        if buffers:
+            error, bound, ok = (each[: a.numel()] for each in buffers)
+            error.copy_(a).sub_(bound.copy_(e)).abs_()
+            torch.le(error, bound.abs_().mul_(rtol).add_(atol), out=ok)
+            # An infinite error is within an infinite bound, but it is an error.
+            if ok.all() and error.max() < math.inf:
                 continue
         close = torch.isclose(wide(a), wide(e), rtol=rtol, atol=atol, equal_nan=True)
         if not close.all():
             return False
     return True
+
+
+def _buffers(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Allocate memory for the comparison of a part of a tensor."""
+    length = min(_PART, tensor.numel())
+    dtypes = torch.float64, torch.float64, torch.bool
+    return tuple(tensor.new_empty(length, dtype=dtype) for dtype in dtypes)
 
 
 def unstable(expected: Sequence[Any], again: Sequence[Any]) -> int:

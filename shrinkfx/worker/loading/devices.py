@@ -190,10 +190,12 @@ def archive_on_cpu(model: str, folder: Path) -> str:
 def save_for_cuda(exported: ExportedProgram, path: Path) -> None:
     """Save a program that lies on the CPU as one for ``cuda:0``."""
     plain = path.with_name(f"{path.stem}-on-cpu.pt2")
-    with tagged_as_cuda():
-        torch.export.save(exported, plain)
-    _rewrite(plain, path, {"type": "cuda", "index": 0}, only_gpus=False)
-    plain.unlink()
+    try:
+        with tagged_as_cuda():
+            torch.export.save(exported, plain)
+        _rewrite(plain, path, {"type": "cuda", "index": 0}, only_gpus=False)
+    finally:
+        plain.unlink(missing_ok=True)
 
 
 def _rewrite(

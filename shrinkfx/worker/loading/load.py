@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 import warnings
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,7 @@ from shrinkfx.worker.loading.inputs_file import (
 from shrinkfx.worker.loading.missing import advice_on
 from shrinkfx.worker.loading.script_objects import trusting_new_classes
 from shrinkfx.worker.loading.source_archive import (
+    calls_triton_kernels,
     is_source_archive,
     read_source_archive,
 )
@@ -273,30 +275,21 @@ def _read(archive: str, setup: Setup) -> ExportedProgram:
     One that lies on a GPU is read onto the one asked for: what it has on the CPU stays.
     """
     assert setup.model is not None
-    read = read_source_archive if is_source_archive(archive) else read_program
+    is_source = zipfile.is_zipfile(archive) and is_source_archive(archive)
+    read = read_source_archive if is_source else read_program
     original = read(archive, setup.model)
-    _require_no_kernels(original, setup.model)
+    if calls_triton_kernels(original):
+        raise LoadError(
+            setup.model,
+            "calls a Triton kernel directly, and torch.export.save does not save "
+            "kernels",
+            "make an operator of it with torch.library.triton_op, and export again",
+        )
     note_symbols(original)
     lies_there = device_type(archive) == (setup.device or "").partition(":")[0]
     if setup.device and setup.backend != Backend.INTERPRETER and not lies_there:
         return _move(original, setup.device)
     return original
-
-
-def _require_no_kernels(program: ExportedProgram, model: str) -> None:
-    """Refuse a program that calls Triton kernels by their numbers in its process.
-
-    Raises:
-        LoadError: it does, and no file holds the kernels.
-    """
-    for node in program.graph.nodes:
-        if getattr(node.target, "__name__", "").startswith("triton_kernel_wrapper"):
-            raise LoadError(
-                model,
-                "calls a Triton kernel directly, and torch.export.save does not save "
-                "kernels",
-                "make an operator of it with torch.library.triton_op, and export again",
-            )
 
 
 def _require_known_options(options: InductorOptions) -> None:

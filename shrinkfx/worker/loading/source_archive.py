@@ -9,7 +9,7 @@ source archive holds any program that can be printed:
     devices.json   the devices that the program uses
     tensors.pt     weights and example inputs, as torch.save writes them
 
-Reading a source archive runs the code in it, behind the wall of ``wall``.
+Reading a source archive executes its code, in the walled thread of ``wall``.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
-from shrinkfx.protocol.source import Source
+from shrinkfx.protocol.source import SOURCE, Source
+from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.loading.archive import disarmed, why_unreadable
 from shrinkfx.worker.loading.containers import require_tree
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.origin import calls, come_from, graphs_of, origin_of
 from shrinkfx.worker.private_api.graph_api import pytree
 
-_SOURCE, _CALL, _DEVICES = "source.json", "call.json", "devices.json"
-_TENSORS = "tensors.pt"
+_CALL, _DEVICES, _TENSORS = "call.json", "devices.json", "tensors.pt"
 _GPU = re.compile(r"torch\.device\(\"cuda(:\d+)?\"\)")
 """How ``GraphPrinter`` writes a GPU."""
 
@@ -74,7 +74,7 @@ def write_source_archive(program: SourceProgram, path: Path) -> None:
     devices = [{"type": each.type, "index": each.index} for each in program.devices]
     call = {"arguments": program.arguments, "origins": program.origins}
     texts = {
-        _SOURCE: program.source.to_line(),
+        SOURCE: program.source.to_line(),
         _CALL: json.dumps(call),
         _DEVICES: json.dumps(sorted(devices, key=str)),
     }
@@ -89,33 +89,56 @@ def write_source_archive(program: SourceProgram, path: Path) -> None:
 def is_source_archive(path: str) -> bool:
     """Return whether a file is a source archive, and not a ``.pt2``."""
     with zipfile.ZipFile(path) as archive:
-        return _SOURCE in archive.namelist()
+        return SOURCE in archive.namelist()
+
+
+def calls_triton_kernels(program: ExportedProgram) -> bool:
+    """Return whether a program calls Triton kernels by their index in its process.
+
+    No file holds the kernels.
+    """
+    return any(
+        getattr(node.target, "__name__", "").startswith("triton_kernel_wrapper")
+        for graph in graphs_of(program.graph_module).values()
+        for node in graph.nodes
+    )
 
 
 def read_source_archive(path: str, model: str) -> ExportedProgram:
     """Export the program in the file at ``path``, which the user knows as ``model``.
 
     Raises:
-        LoadError: the file cannot be read.
+        LoadError: the file cannot be read, or its program not be exported.
     """
     try:
-        with zipfile.ZipFile(path) as archive, disarmed():
-            source = Source.from_line(archive.read(_SOURCE))
-            call = json.loads(archive.read(_CALL))
-            devices = json.loads(archive.read(_DEVICES))
-            with archive.open(_TENSORS) as file:
-                held = torch.load(file, weights_only=True)
-        require_tree(held)
-    except BaseException as error:
-        advice = "capture the script again, or call minify() again"
-        raise LoadError(model, why_unreadable(error), advice) from error
+        return _read(path)
+    except Exception as error:
+        raise LoadError(model, why_unreadable(error), _ADVICE) from error
+
+
+_ADVICE = Words(
+    "capture the script again, or call minify() again, with this torch; ",
+    Flag("--preload"),
+    " the modules that register its operators or the classes of its inputs",
+)
+
+
+def _read(path: str) -> ExportedProgram:
+    with zipfile.ZipFile(path) as archive, disarmed():
+        source = Source.from_line(archive.read(SOURCE))
+        call = json.loads(archive.read(_CALL))
+        devices = json.loads(archive.read(_DEVICES))
+        with archive.open(_TENSORS) as file:
+            held = torch.load(file, weights_only=True)
+    require_tree(held)
     module, shapes = executed(source, _device(devices))
     for weight in source.weights:
         value = held["weights"][weight.attribute]
         set_weight(module, weight.attribute, weight.kind, value)
     example = held["args"], held["kwargs"]
     flat = tuple(pytree.tree_leaves(example))
-    exported = torch.export.export(module.eval(), flat, dynamic_shapes=shapes)
+    with torch.no_grad():
+        exported = torch.export.export(module.eval(), flat, dynamic_shapes=shapes)
     for name, graph in graphs_of(exported.graph_module).items():
         _hand_on_origins(graph, call["origins"].get(name, []))
     signature = exported.module_call_graph[0].signature
@@ -133,7 +156,7 @@ def _device(devices: list[dict[str, Any]]) -> str:
 
 
 def _hand_on_origins(graph: fx.Graph, origins: list[tuple[str, str]]) -> None:
-    """Note origins at the operators, as long as these are the same ones."""
+    """Copy origins to the operators, up to the first operator that differs."""
     for node in graph.nodes:
         come_from(node, "")  # it comes from the code in the archive
     for node, (target, origin) in zip(calls(graph), origins, strict=False):

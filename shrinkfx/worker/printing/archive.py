@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
 from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.loading.functionalise import functionalise
 from shrinkfx.worker.loading.source_archive import (
     SourceProgram,
+    calls_triton_kernels,
     origins_of,
     write_source_archive,
 )
 from shrinkfx.worker.model import Inputs
+from shrinkfx.worker.printing.graph import Unprintable
 from shrinkfx.worker.printing.module import (
     export_source,
     leave_out,
@@ -32,18 +33,20 @@ def save_as_source(exported: ExportedProgram, path: Path, device: str = "") -> N
         device: where the program is to run, if not where it is now.
 
     Raises:
-        Exception: there is no source that torch.export accepts, or a weight or an input
-            that torch.save does.
+        Unprintable: the program has no source code, or a part that no file holds.
+        Exception: torch.export refuses the source code, or torch.save an input.
     """
-    assert exported.example_inputs is not None
+    if exported.example_inputs is None:
+        raise Unprintable("it has no example inputs")
+    if calls_triton_kernels(exported):
+        raise Unprintable("it calls a Triton kernel directly")
     example = Inputs(*exported.example_inputs)
-    _require_plain_containers(exported.example_inputs)
-    try:
+    with torch.no_grad():
         built, loose = _printable(exported, example)
-    except Exception:  # noqa: BLE001 - some programs can be printed without in-place operators only
-        with torch.no_grad():
-            functional = exported.run_decompositions({})
-        built, loose = _printable(functional, example)
+    weights = weights_of(built.exported)
+    for name, value in weights.items():
+        if type(value) is not torch.Tensor:
+            raise Unprintable(f"the weight {name} is a {type(value).__name__}")
     call = exported.module_call_graph[0].signature
     assert call is not None
     values = pytree.tree_leaves([n.meta.get("val") for n in built.exported.graph.nodes])
@@ -54,19 +57,11 @@ def save_as_source(exported: ExportedProgram, path: Path, device: str = "") -> N
             arguments=call.forward_arg_names or [],
             origins=origins_of(built.exported.graph_module),
             devices={torch.device(device)} if device else found,
-            weights=weights_of(built.exported),
+            weights=weights,
             example=example,
         ),
         path,
     )
-
-
-def _require_plain_containers(example: Any) -> None:
-    """Refuse containers that ``torch.load`` would not read with ``weights_only``."""
-    held = io.BytesIO()
-    torch.save(pytree.tree_map(lambda _: None, example), held)
-    held.seek(0)
-    torch.load(held, weights_only=True)
 
 
 def _printable(
@@ -74,9 +69,18 @@ def _printable(
 ) -> tuple[Rebuilt, frozenset[str]]:
     """Make sure that a program can be exported from its source, with its inputs flat.
 
+    A program that cannot be printed with in-place operators is printed without them.
+
     Returns:
         The program, and the sizes that are not declared by name.
     """
     flat = Inputs(tuple(example.flat()), {})
     built = Rebuilt(exported, flat, flat)
+    try:
+        return built, export_source(built)[1]
+    except Unprintable:
+        functional = functionalise(exported)
+        if functional is None:
+            raise
+    built = Rebuilt(functional, flat, flat)
     return built, export_source(built)[1]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from .by_import import ByImport, by_import
@@ -129,14 +130,14 @@ def _saved(exported: Any, path: str) -> str:
 
 def _save_as_source(exported: Any, path: str) -> None:
     """Write a source archive; the script's own Python may not find shrinkfx."""
-    folder = os.path.abspath(__file__)
-    for _ in range(5):
-        folder = os.path.dirname(folder)
-    sys.path.append(folder)
+    folder = str(Path(__file__).resolve().parents[4])
+    before = list(sys.path)
+    if folder not in before:
+        sys.path.append(folder)
     try:
         import_module("shrinkfx.worker.printing.archive").save_as_source(exported, path)
     finally:
-        sys.path.remove(folder)
+        sys.path[:] = before
 
 
 def _in_short(error: Exception) -> str:
