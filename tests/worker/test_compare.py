@@ -94,6 +94,10 @@ def test_infinite_value_of_eager_is_compared(actual: float) -> None:
     assert not difference(infinite.clone(), infinite)
 
 
+def test_eager_repeats_a_result_without_elements() -> None:
+    assert not unstable([torch.ones(0, 3)], [torch.ones(0, 3)])
+
+
 @pytest.mark.parametrize("wrong", [2.0, torch.nan])
 def test_last_value_of_many_is_compared(wrong: float) -> None:
     expected = torch.ones((1 << 18) + 5)
