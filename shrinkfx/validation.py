@@ -7,7 +7,6 @@ import resource
 
 from shrinkfx.check.command import Command
 from shrinkfx.check.preflight import (
-    is_source_archive,
     require_command,
     require_compiler,
     require_inputs,
@@ -19,6 +18,7 @@ from shrinkfx.failure.signature import Kind
 from shrinkfx.flags import require_values
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.source import is_source_archive
 from shrinkfx.search.strategy import choose
 from shrinkfx.wording import Flag, Words
 

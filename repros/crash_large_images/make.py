@@ -1,7 +1,7 @@
 """Hide a crash that only large images show between filters of images.
 
-Planted: planted.py has Inductor lower ``hypot`` so that it reads far behind its operand
-where the image has at least 100 rows and 200 columns.
+Planted: planted.py has Inductor lower ``hypot`` so that it reads far outside
+of its operand where the image has at least 100 rows and 200 columns.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Have Inductor lower ``hypot`` of large images to a read far behind its operand.
+"""Have Inductor lower ``hypot`` of large images to a read far outside of its operand.
 
 The kernel compiles and dies of SIGSEGV at its first element: nothing is mapped there.
 """
@@ -17,7 +17,7 @@ lower = lowerings[HYPOT]
 
 
 def lower_and_read(x: ir.TensorBox, y: ir.TensorBox) -> ir.TensorBox:
-    """Lower ``hypot`` as ever; of large images, add a value from far behind ``x``."""
+    """Lower ``hypot`` as usual; for large images, add an out-of-bounds value."""
     result = lower(x, y)
     size = result.get_size()
     if len(size) < 2 or size[-2] < ROWS or size[-1] < COLUMNS:

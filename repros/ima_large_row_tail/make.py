@@ -1,7 +1,7 @@
 """Hide a read past the end of a large matrix between two norms.
 
 Planted: planted.py has Inductor lower ``erfinv`` so that it reads eight columns to the
-right where rows are long and no multiple of 16. Behind the last row nothing is.
+right where rows are long and no multiple of 16. No memory follows the last row.
 """
 
 import sys

@@ -45,7 +45,7 @@ def require_program(path: Path, *, run_code: bool = False) -> None:
 
     Raises:
         LoadError: with what it is instead.
-        UsageError: it is a source archive.
+        UsageError: the file is a source archive, and ``run_code`` is False.
     """
     names = _names(path, "give the path of a .pt2", _SAVE)
     if names is None:
@@ -65,12 +65,6 @@ def require_program(path: Path, *, run_code: bool = False) -> None:
         )
     if wrong := _not_a_program(names):
         raise LoadError(str(path), *wrong)
-
-
-def is_source_archive(path: Path) -> bool:
-    """Return whether a program that ``require_program`` accepts is a source archive."""
-    with zipfile.ZipFile(path) as archive:
-        return SOURCE in archive.namelist()
 
 
 def _not_a_program(names: Sequence[str]) -> tuple[str, str] | None:

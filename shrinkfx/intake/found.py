@@ -9,6 +9,7 @@ from pathlib import Path
 from shrinkfx.options.in_script import ScriptFailure
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.source import is_source_archive
 
 PROGRAM = "program.pt2"
 """What a door calls it in the folder of a run."""
@@ -57,7 +58,7 @@ class Found:
             inductor={**self.inductor, **options.inductor},
             environment={**self.environment, **options.environment},
             preload=(*new, *options.preload),
-            run_code=options.run_code or self.program.suffix == ".zip",
+            run_code=options.run_code or is_source_archive(self.program),
             device=options.device or self.device,
             lacking=self.lacking,
             in_script=self.in_script,

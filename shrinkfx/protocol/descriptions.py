@@ -88,8 +88,8 @@ class Printed(Answer):
         renamed: new names of inputs and weights by old ones, where they were changed.
         gpu: the number of the one that its package is loaded onto; -1 for the first, or
             none.
-        is_source_archive: it was saved as source, since ``torch.export.save`` refuses
-            it.
+        is_source_archive: whether the program was saved as a source archive, because
+            ``torch.export.save`` refuses it.
     """
 
     source: Source | None

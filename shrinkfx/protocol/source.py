@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from shrinkfx.protocol.record import Message
 
 SOURCE = "source.json"
 """The member of a source archive that holds a ``Source`` (docs/rooms/worker.md)."""
+
+
+def is_source_archive(path: str | Path) -> bool:
+    """Return whether a file is a source archive, and not a ``.pt2`` or missing."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return SOURCE in archive.namelist()
 
 
 @dataclass(frozen=True)

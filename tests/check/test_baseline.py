@@ -174,7 +174,10 @@ def test_size_of_one_is_told_to_be_specialised(low: int, told: bool) -> None:
     )
     refuses = replace(REFUSES, answer=Raised("RuntimeError", text))
     _, notes = found(FakeServer(*[CRASHES] * ENOUGH, refuses))
-    assert any("specialises sizes of 0 and 1" in note for note in notes) == told
+    assert (
+        any("Export the program separately for size 1" in note for note in notes)
+        == told
+    )
 
 
 def test_refusal_of_inputs_that_pass_too_is_no_cause() -> None:

@@ -55,8 +55,8 @@ _SIZE_OF_ONE = re.compile(r"expected it to be >= 2, but got: 1\b")
 """As ``torch/_inductor/codegen/cpp_wrapper_cpu.py`` says it."""
 
 _SPECIALISED = (
-    "torch.export specialises sizes of 0 and 1: a dim that is dynamic was exported for "
-    "2 and more, so first export the program for the size of 1. "
+    "torch.export specialises sizes of 0 and 1: a dynamic dim covers sizes from 2 up. "
+    "Export the program separately for size 1. "
 )
 
 _GUARDS = "AOTI_RUNTIME_CHECK_INPUTS=1"

@@ -14,6 +14,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.options.typed import typed
 from shrinkfx.options.values import SHOWN_BY
 from shrinkfx.program.sizes import Space
+from shrinkfx.protocol.source import is_source_archive
 from shrinkfx.report.sweep import Point, Row, draw, table, write_sweep
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.going_on import how_to_go_on
@@ -141,7 +142,7 @@ def _to_reduce(options: Options, finding: SweepFinding) -> str:
             until=str(found.signature.kind),
             match=options.match if _is_wanted(found, options) else "",
             inputs=finding.failing,
-            run_code=options.model.suffix == ".zip",
+            run_code=is_source_archive(options.model),
             environment={**options.environment, **shown_by},
             out=None,
         )

@@ -65,7 +65,7 @@ _EXPORT = (
     "itself? export it with your own settings, and give minify() the ExportedProgram"
 )
 _SAVE = (
-    "a class among the inputs needs a name to be saved by: "
+    "if an input is of a class of your own, register the class with "
     "torch.export.register_dataclass"
 )
 _INPUTS = "give tensors, numbers and containers of these: does torch.save take them?"

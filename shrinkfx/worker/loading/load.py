@@ -8,7 +8,6 @@ import importlib.util
 import os
 import sys
 import warnings
-import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from shrinkfx.errors import LoadError
 from shrinkfx.program.beside import is_library, is_path
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import Setup
+from shrinkfx.protocol.source import is_source_archive
 from shrinkfx.wording import Flag, Words
 from shrinkfx.worker.loading.archive import read_program
 from shrinkfx.worker.loading.containers import trust
@@ -42,7 +42,6 @@ from shrinkfx.worker.loading.missing import advice_on
 from shrinkfx.worker.loading.script_objects import trusting_new_classes
 from shrinkfx.worker.loading.source_archive import (
     calls_triton_kernels,
-    is_source_archive,
     read_source_archive,
 )
 from shrinkfx.worker.loading.wall import behind_wall, limited_memory
@@ -275,8 +274,7 @@ def _read(archive: str, setup: Setup) -> ExportedProgram:
     One that lies on a GPU is read onto the one asked for: what it has on the CPU stays.
     """
     assert setup.model is not None
-    is_source = zipfile.is_zipfile(archive) and is_source_archive(archive)
-    read = read_source_archive if is_source else read_program
+    read = read_source_archive if is_source_archive(archive) else read_program
     original = read(archive, setup.model)
     if calls_triton_kernels(original):
         raise LoadError(

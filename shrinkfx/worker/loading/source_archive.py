@@ -86,12 +86,6 @@ def write_source_archive(program: SourceProgram, path: Path) -> None:
             torch.save({"weights": program.weights, **example}, file)
 
 
-def is_source_archive(path: str) -> bool:
-    """Return whether a file is a source archive, and not a ``.pt2``."""
-    with zipfile.ZipFile(path) as archive:
-        return SOURCE in archive.namelist()
-
-
 def calls_triton_kernels(program: ExportedProgram) -> bool:
     """Return whether a program calls Triton kernels by their index in its process.
 
