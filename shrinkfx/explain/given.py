@@ -18,6 +18,7 @@ from shrinkfx.explain.operators import computed_from, last_among
 from shrinkfx.explain.values import values
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.listing.calls import cut_before
 from shrinkfx.protocol.choices import CandidateForm, Probe
 from shrinkfx.report.explanation.values import WrongValue
 
@@ -58,8 +59,10 @@ def given(minimum: Minimum, dying: Collection[str]) -> WrongValue | None:
 
 def _before(candidate: Candidate, dying: Collection[str]) -> Candidate | None:
     """Cut out what operators are computed from; None where nothing is left of that."""
-    needed = computed_from(candidate, dying).difference(dying)
     try:
+        if candidate.listing is not None:
+            return candidate.listed(cut_before(candidate.listing, dying))
+        needed = computed_from(candidate, dying).difference(dying)
         cut = replace(candidate, keep=frozenset(needed))
         return cut.returning(Outputs.SINKS)
     except InvalidEdit:

@@ -18,6 +18,7 @@ from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
 from shrinkfx.testing import chain, whole
+from shrinkfx.testing.listings import listed, listing
 
 PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin"))
 REFUSED = Signature(Kind.EXCEPTION, Stage.RUN, "RuntimeError: refused")
@@ -57,6 +58,29 @@ def test_operator_that_dies_is_left_out_and_what_it_was_given_is_looked_at() -> 
     assert [one.name for one in found.without] == ["sin"]
     (asked,) = server.arguments
     assert asked["candidate"]["keep"] == ["relu", "tanh", "cos"]
+
+
+def test_listing_is_cut_before_what_dies() -> None:
+    program = listed(
+        listing(
+            """
+            topk = torch.ops.aten.topk.default(x, 2)
+            topk_0 = topk[0]
+            topk_1 = topk[1]
+            cos = torch.ops.aten.cos.default(topk_0)
+            sin = torch.ops.aten.sin.default(cos, topk_1, x.shape[0])
+            exp = torch.ops.aten.exp.default(sin)
+            return (exp, cos)
+            """
+        )
+    )
+    server = Server(FAILS)
+    assert given(replace(server.minimum(), candidate=program), {"sin"}) is not None
+    (block,) = server.arguments[0]["candidate"]["listing"]["blocks"]
+    names = [name for name, *_ in block["statements"]]
+    assert names == ["topk", "topk_0", "topk_1", "cos", "return"]
+    assert block["statements"][-1][1] == "(topk_1, cos)"
+    assert given(replace(server.minimum(), candidate=program), {"topk"}) is None
 
 
 def test_last_of_a_kernel_that_dies_is_left_out_and_of_all_where_none_is_known() -> (

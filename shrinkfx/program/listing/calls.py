@@ -10,7 +10,7 @@ values that a loop carries come first; it gets them back, and hands them on agai
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from shrinkfx.errors import InvalidEdit
@@ -88,6 +88,37 @@ def returned(block: Block) -> list[Leaf]:
     """List what a block returns, if that is a list."""
     leaves = block.statement(RETURN).leaves
     return [leaf for leaf in leaves if leaf.parent == leaves[0].number]
+
+
+def cut_before(listing: Listing, names: Collection[str]) -> Listing:
+    """Leave out operators of the main block, and return what they read.
+
+    What is computed from their results is left out, too.
+
+    Raises:
+        InvalidEdit: they read no result of another operator.
+    """
+    main = listing.main
+    out: set[str] = set()
+    kept: list[Statement] = []
+    wanted: set[str] = set()
+    for line in main.statements[:-1]:
+        if line.name not in names and not line.reads & out:
+            kept.append(line)
+            continue
+        wanted |= line.reads if line.name in names else set()
+        out |= {line.name} if line.yields else set()
+    tensors = [
+        line.name
+        for line in kept
+        if line.name in wanted
+        if line.is_operator or _PROJECTION.fullmatch(line.code)
+        if not projections(main, line.name)
+    ]
+    if not tensors:
+        raise InvalidEdit("nothing would be returned")
+    end = Statement.parsed(f"return ({', '.join(tensors)},)")
+    return listing.with_block(replace(main, statements=(*kept, end))).normalised()
 
 
 def require_results(was: Listing, now: Listing) -> None:
