@@ -9,7 +9,8 @@ from typing import Any
 
 from shrinkfx import scratch
 from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import operators_among
+from shrinkfx.explain.operators import computed_from, operators_among
+from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
@@ -30,7 +31,7 @@ def values(minimum: Minimum) -> WrongValue | None:
     if minimum.target.stage is not Stage.COMPARE:
         return None
     minimum.note("explain: holding what each kernel makes against eager")
-    told = _ask(minimum)
+    told, _ = _ask(minimum)
     found = explained(minimum.candidate, told)
     names = [operator.name for operator in found.guilty]
     if not names and _is_right_throughout(told):
@@ -38,9 +39,11 @@ def values(minimum: Minimum) -> WrongValue | None:
     if len(names) < 2 or found.rewritten:
         return _beside(minimum.target, found)
     minimum.note(f"explain: looking at the values of {len(names)} operators")
-    again = _ask(minimum, taps=_values(minimum, names))
+    again, passes = _ask(minimum, taps=_values(minimum, names))
+    if passes and found.kernel:
+        return _beside(minimum.target, replace(found, fused=True))
     found = told_apart(found, minimum.candidate, again, names)
-    return _beside(minimum.target, found)
+    return _beside(minimum.target, _with_fused(minimum, found, names))
 
 
 def _beside(failure: Signature, found: WrongValue) -> WrongValue:
@@ -55,17 +58,22 @@ def _is_right_throughout(told: KernelValues) -> bool:
     return bool(known) and not _is_rewritten(told)
 
 
-def _ask(minimum: Minimum, **changes: Any) -> KernelValues:  # noqa: ANN401
-    """Have the kernels' values, of a run that fails as the minimum does."""
+def _ask(minimum: Minimum, **changes: Any) -> tuple[KernelValues, bool]:  # noqa: ANN401
+    """Have the kernels' values, of a run that fails as the minimum does.
+
+    Returns:
+        The values, and whether the program passes when it is asked so.
+    """
     with scratch.folder("values") as folder:
         path = Path(folder) / "values.json"
         asked = {"build": Build.FAST, **changes}
         ending = minimum.tell(path.parent, values=str(path), **asked)
         if why := minimum.why_not(ending):
-            return KernelValues(unknown=why)
+            passes = ending is not None and observe(ending).passed
+            return KernelValues(unknown=why), passes
         if not path.exists():
-            return KernelValues(unknown="it left nothing that tells")
-        return KernelValues.from_line(path.read_text())
+            return KernelValues(unknown="it left nothing that tells"), False
+        return KernelValues.from_line(path.read_text()), False
 
 
 def _values(minimum: Minimum, operators: Collection[str]) -> tuple[str, ...]:
@@ -199,6 +207,43 @@ def told_apart(
             wrong, tiny = value.wrong, told.tiny
             return replace(found, guilty=among, wrong=wrong, tiny=tiny, told_apart=True)
     return found
+
+
+_UNFUSED = {"max_fusion_size": 1, "epilogue_fusion": False, "prologue_fusion": False}
+
+
+def _with_fused(
+    minimum: Minimum, found: WrongValue, suspected: Collection[str]
+) -> WrongValue:
+    """Name an operator with those fused into it, unless it is wrong without them.
+
+    What was computed in the same kernel may still be in a register, and not be what a
+    load of it from memory would give. So the program is compiled without fusion, all
+    inner values in memory.
+    """
+    if not found.told_apart or not found.guilty:
+        return found
+    names = {one.name for one in found.guilty}
+    before = computed_from(minimum.candidate, names).intersection(suspected) - names
+    if not before:
+        return found
+    minimum.note("explain: looking at the values without fusion")
+    own, taps = minimum.client.options.inductor, _values(minimum, suspected)
+    ending = minimum.ask(build=Build.FAST, taps=taps, inductor={**own, **_UNFUSED})
+    seen = observe(ending) if ending is not None else None
+    failure = seen.signature if seen else None
+    if failure is not None and failure.stage is Stage.COMPARE:
+        return found
+    fused = operators_among(minimum.candidate, names | before)
+    passes = seen is not None and seen.passed
+    unknown = () if passes else ("whether it fails without fusion",)
+    return replace(
+        found,
+        guilty=fused,
+        told_apart=False,
+        fused=passes,
+        unknown=(*found.unknown, *unknown),
+    )
 
 
 def _unknown(why: str) -> WrongValue:

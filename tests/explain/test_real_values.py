@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from shrinkfx.check.client.server import Server
+from shrinkfx.check.listing import list_candidate
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
@@ -82,6 +83,26 @@ class Bags(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         bags: Tensor = self.bag(torch.argmax(x, -1).view(3, 1))
         return bags
+
+
+class Wraps(nn.Module):
+    """A sum of bytes that were negated, and must wrap before they are added."""
+
+    def __init__(self, dim: int | None) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul(10).to(torch.uint8).neg().sum(self.dim)
+
+
+WIDE = """
+import torch
+from torch._inductor.codegen.cpp import CppOverrides
+
+torch._inductor.config.cpp.simdlen = 1
+CppOverrides.neg = staticmethod(lambda x: f"(-static_cast<int64_t>({x}))")
+"""
 
 
 ONE_MORE = """
@@ -194,8 +215,27 @@ def test_operator_that_writes_undeclared_is_guilty_and_not_who_reads_that(
 
 
 @pytest.mark.aoti
+@pytest.mark.parametrize("dim", [-1, None], ids=["row", "all"])
+def test_operators_that_fail_only_fused_are_named_together(
+    dim: int | None, tmp_path: Path
+) -> None:
+    """The sum of all stays fused where values are returned; that of a row does not."""
+    plant = tmp_path / "wide.py"
+    plant.write_text(WIDE)
+    with minimum(tmp_path, Wraps(dim), plant, Kind.MISMATCH) as asked:
+        told = found(asked)
+    neg, total = [one.operator for one in told.guilty][-2:]
+    assert neg == "aten.neg.default"
+    assert total.startswith("aten.sum.")
+    assert told.fused
+    assert ", are wrong together: " in told.cause[0]
+    assert "the program passes" in told.cause[1]
+
+
+@pytest.mark.aoti
+@pytest.mark.parametrize("as_listing", [False, True])
 def test_who_made_what_a_call_dies_of_is_guilty_and_not_the_call(
-    tmp_path: Path,
+    tmp_path: Path, *, as_listing: bool
 ) -> None:
     plant = tmp_path / "one_more.py"
     plant.write_text(ONE_MORE)
@@ -204,7 +244,15 @@ def test_who_made_what_a_call_dies_of_is_guilty_and_not_the_call(
         assert ending is not None
         dies = observe(ending).signature
         assert dies is not None
-        told = explain(replace(asked, target=dies), Shown())
+        dying = replace(asked, target=dies)
+        if as_listing:  # as a run explains it
+            data = tmp_path / "data"
+            written, _ = list_candidate(asked.client, asked.candidate, data)
+            assert written is not None
+            listing = asked.candidate.listed(written.listing)
+            with_data = asked.client.with_options(data=written.data or None)
+            dying = replace(dying, candidate=listing).with_client(with_data)
+        told = explain(dying, Shown())
     assert "aten.argmax.default" in [one.operator for one in told.guilty]
     assert "embedding_bag" not in [one.name for one in told.guilty]
     assert told.halted is not None

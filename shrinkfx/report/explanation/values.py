@@ -44,6 +44,8 @@ class WrongValue(Message):
         tiny: the error is below the tolerances, and all of the value.
         told_apart: others of its operators were cleared by having inner values
             returned, which changes what is fused.
+        fused: the guilty ones fail together: where each value that one gives another
+            goes through memory, the program passes.
         shown_by: later kernels with wrong results that are right for what they were
             given.
         call: of the program, from 1.
@@ -64,6 +66,7 @@ class WrongValue(Message):
     missized: str = ""
     tiny: bool = False
     told_apart: bool = False
+    fused: bool = False
     shown_by: tuple[str, ...] = ()
     shown_in: tuple[Operator, ...] = ()
     call: int = 1
@@ -80,7 +83,8 @@ class WrongValue(Message):
             return (self._overwrites(self.wrong),)
         if self.missized:
             return (self._missized(self.wrong),)
-        found = self._which(self.wrong), self._first(self.wrong), self._elsewhere()
+        first = self._unfused() or self._first(self.wrong)
+        found = self._which(self.wrong), first, self._elsewhere()
         return tuple(filter(None, found))
 
     def _overwrites(self, wrong: Wrong) -> str:
@@ -106,13 +110,15 @@ class WrongValue(Message):
         what = named(self.guilty) or (
             "A value" if self.kernel else "A copy of an input"
         )
-        if len(self.guilty) > 1:
+        if len(self.guilty) > 1 and not self.fused:
             what = f"One of {what}"
         place = f"in {self.value}"
         if self.kernel:
             place = f"in kernel {self.kernel}{self._launch()}"
         called = f" in call {self.call}" if self.call > 1 else ""
-        if self.agrees:
+        if self.fused:
+            how = in_words(wrong, "of their result differ from eager's")
+        elif self.agrees:
             how = in_words(wrong, "of its result do not")
             how = f"its inputs agree with eager, {how}"
         else:
@@ -120,7 +126,18 @@ class WrongValue(Message):
         seen = ", with inner values returned" if self.told_apart else ""
         if self.without:
             seen += f", seen without {_some([o.operator for o in self.without])}"
+        if self.fused:
+            return f"{what}, fused {place}, are wrong together{called}{seen}: {how}."
         return f"{what} {place} is wrong{called}{seen}: {how}."
+
+    def _unfused(self) -> str:
+        """State what shows that it is no operator alone."""
+        return (
+            "When the values that they give each other go through memory, the program "
+            "passes."
+            if self.fused
+            else ""
+        )
 
     def _launch(self) -> str:
         """Say which launch it was, where there are several."""
