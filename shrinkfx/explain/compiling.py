@@ -205,7 +205,9 @@ def _kernel(complaint: Complaint | None, traces: Traces) -> str:
         names.append(traces.excerpt.function)
     kernels = {launch.kernel for launch in traces.launches}
     known = [name for name in names if name in kernels]
-    return next((name for name in [*known, *names] if name), "")
+    # The wrapper, which launches kernels, is a method; they are functions.
+    functions = [name for name in names if name and "::" not in name]
+    return next(iter([*known, *functions]), "")
 
 
 def _of_kernel(

@@ -115,6 +115,22 @@ def test_what_stands_for_inductor_on_the_interpreter_is_not_named() -> None:
     assert found.cause == ("Timing fails: out of memory.",)
 
 
+def test_wrapper_is_no_kernel_and_a_size_that_it_lacks_is_of_an_operator() -> None:
+    said = (
+        "CppCompileError: C++ compile error\n\nOutput:\n/tmp/c.wrapper.cpp: In member "
+        "function 'void torch::aot_inductor::AOTInductorModel::run_impl(int)':\n"
+        "/tmp/c.wrapper.cpp:894:11: error: 'u0' was not declared in this scope\n"
+        "  894 |     if (!(u0 >= 0L)) {}\n      |           ^~\n"
+    )
+    traces = Traces(raised_at=(("tanh",),))
+    found = explain(traces, raised(Raised("InductorError", said)))
+    assert found.kernel == ""
+    assert found.cause[0] == (
+        "C++ compilation of aten.tanh.default fails: 'u0' was not declared in this "
+        "scope."
+    )
+
+
 def test_lowering_names_operator_and_function() -> None:
     traces = Traces(raised_at=(("tanh",),))
     found = explain(traces, raised(recorded("lowering/alone")))

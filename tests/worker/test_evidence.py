@@ -20,6 +20,7 @@ from shrinkfx.worker.checking.evidence import (
     gathered,
     launch_of,
     raised_at,
+    undeclared,
 )
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.explaining.origins import origins
@@ -57,6 +58,32 @@ def test_node_at_work_is_read_off_the_frames() -> None:
     wrapped = RuntimeError("while lowering")
     wrapped.__cause__ = caught.value
     assert raised_at(wrapped)[0] == ["last"]
+
+
+def test_size_that_is_not_declared_is_of_the_node_that_yields_it() -> None:
+    program = graph()
+    first = next(node for node in program.graph.nodes if node.name == "first")
+    first.meta["unbacked_bindings"] = {"u0": ()}
+
+    class Refuses(fx.Interpreter):
+        said = ""
+
+        def call_function(self, target: object, args: object, kwargs: object) -> object:
+            raise RuntimeError(self.said)
+
+    compiler = Refuses(program)
+
+    for said, names in (
+        ("error: 'u0' was not declared in this scope; 'y0'?", [["first"]]),
+        ("error: \u2018u0\u2019 was not declared in this scope", [["first"]]),
+        ("error: use of undeclared identifier 'u0'", [["first"]]),
+        ("error: 'u1' was not declared in this scope", []),
+        ("error: 'u0' is ambiguous", []),
+    ):
+        compiler.said = said
+        with pytest.raises(RuntimeError) as caught:
+            compiler.run(torch.ones(2))
+        assert undeclared(caught.value) == names
 
 
 def test_evidence_is_on_disk_before_each_stage(tmp_path: Path) -> None:

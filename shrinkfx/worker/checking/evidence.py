@@ -69,7 +69,7 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
                 message=str(error),
                 at_work=str(node.target) if node is not None else "",
                 is_own=node is not None and node in own,
-                raised_at=tuple(map(tuple, raised_at(error))),
+                raised_at=tuple(map(tuple, undeclared(error) or raised_at(error))),
                 kernel=kernel_of(error),
                 launch=launch_of(error),
                 excerpt=generated.excerpt(str(error)),
@@ -127,6 +127,27 @@ def raised_at(error: BaseException) -> list[list[str]]:
         if names and names not in found:
             found.append(names)
     return found
+
+
+def undeclared(error: BaseException) -> list[list[str]]:
+    """Name the nodes that yield the size which generated code does not declare."""
+    symbol = _UNDECLARED.search(str(error))
+    if symbol is None:
+        return []
+    for frame in _frames(error):
+        for held in list(frame.f_locals.values()):
+            if not isinstance(held, fx.GraphModule | fx.Interpreter):
+                continue
+            for node in held.graph.nodes:
+                bound = node.meta.get("unbacked_bindings") or ()
+                if symbol[symbol.lastindex or 1] in map(str, bound):
+                    return [origins(node)]
+    return []
+
+
+_UNDECLARED = re.compile(
+    r"\W(u\d+)\W+was not declared in this scope|use of undeclared identifier '(u\d+)'"
+)
 
 
 def at_work(error: BaseException) -> fx.Node | None:
