@@ -6,7 +6,7 @@ As PyTorch's ``CompilerBisector`` does it; its runs are ours.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from shrinkfx.protocol.requests import LeaveOut
 from shrinkfx.report.explanation.by_number import PARTS, LeftOut
 from shrinkfx.report.explanation.decisions import NotNeeded
 
-_PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
+PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
 
 _FEW = 8
 """Applications before the last one that is needed that are left out one by one."""
@@ -44,11 +44,14 @@ class Bisected:
     unknown: tuple[str, ...]
 
 
-def needed_applications(*ways: Variants) -> Bisected:
+def needed_applications(
+    *ways: Variants, parts: Collection[Subsystem] = tuple(Subsystem)
+) -> Bisected:
     """Find the passes and lowerings without which it passes.
 
     Args:
         ways: to compile it; the first one is asked about in which it fails.
+        parts: of the compiler that are asked about.
     """
     found: list[LeftOut] = []
     not_needed: list[NotNeeded] = []
@@ -56,20 +59,23 @@ def needed_applications(*ways: Variants) -> Bisected:
     with scratch.folder("applications") as folder:
         path = Path(folder) / "applications.jsonl"
         try:
-            for one in _all([_Numbers(w, path, unknown, not_needed) for w in ways]):
+            for one in _all(
+                [_Numbers(w, path, unknown, not_needed) for w in ways], parts
+            ):
                 found.append(one)  # counts, whatever comes then
         except BudgetExhausted as short:
             unknown.append(str(short))
     return Bisected(tuple(found), tuple(not_needed), tuple(unknown))
 
 
-def _all(ways: Sequence[_Numbers]) -> Iterator[LeftOut]:
+def _all(ways: Sequence[_Numbers], parts: Collection[Subsystem]) -> Iterator[LeftOut]:
     fails = (way for way in ways if way.ask(()) is Outcome.REPRODUCED)
     numbers = next(fails, None)
     if numbers is None:
         ways[0].unknown.append("what its repro compiles does not fail each time")
         return
-    applications = numbers.applications()
+    known = numbers.applications()
+    applications = {part: known[part] for part in Subsystem if part in parts}
     for subsystem in numbers.that_may_matter(applications):
         yield from _in(numbers, subsystem, applications[subsystem])
 
@@ -136,8 +142,8 @@ class _Numbers:
         self, applications: dict[Subsystem, list[Application]]
     ) -> list[Subsystem]:
         """Leave out what was not applied, and all passes if it fails without any."""
-        there = [part for part in Subsystem if applications[part]]
-        passes = tuple(part for part in there if part in _PASSES)
+        there = [part for part in Subsystem if applications.get(part)]
+        passes = tuple(part for part in there if part in PASSES)
         if len(passes) > 1 and self.ask(passes) is Outcome.REPRODUCED:
             counts = ((part, len(applications[part])) for part in passes)
             self.not_needed += [NotNeeded(part, count) for part, count in counts]

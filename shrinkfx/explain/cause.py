@@ -15,6 +15,7 @@ from shrinkfx.explain.compiling import compiling
 from shrinkfx.explain.decisions import decisions
 from shrinkfx.explain.given import given
 from shrinkfx.explain.guide import guide
+from shrinkfx.explain.inputs import unfit_inputs
 from shrinkfx.explain.lines import in_files
 from shrinkfx.explain.lying import lying
 from shrinkfx.explain.minimum import Minimum
@@ -89,8 +90,13 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
             what these leave for a reader goes there.
     """
     asking = _Asking()
+    left = operators_left(minimum.candidate)
+    if inputs := asking("its inputs", lambda: unfit_inputs(minimum)):
+        # What operators make of such inputs is no fault of theirs.
+        found = Explanation(cause=(inputs,), operators=left, inputs=inputs)
+        return found if folder is None else _with_more(minimum, found, asking, folder)
     found = Explanation(
-        operators=operators_left(minimum.candidate),
+        operators=left,
         lies=asking("who lies", lambda: lying(minimum, shown.lies)) or (),
         chain=asking("its kernel", lambda: chain(minimum, shown.memory)),
         values=asking("its values", lambda: values(minimum)),
@@ -111,6 +117,8 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
         found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
     if folder is not None:
         found = _with_more(minimum, found, asking, folder)
+    elif found.values is not None and found.values.rewritten:
+        found = _with_passes(minimum, found, asking)
     if own := [text for text in (shown.own, shown.inside) if text]:
         found = replace(found, cause=(*own, *found.cause)[:SENTENCES])
     unknown = [*asking.unknown, *(text for part in parts for text in part.unknown)]
@@ -233,8 +241,22 @@ def _with_more(
         found = in_files(found, sources(guided, folder) if guided else {})
     except KeyboardInterrupt:
         asking.unknown.append("what was asked last: interrupted")
+    return _with_decisions(minimum, found)
+
+
+def _with_passes(minimum: Minimum, found: Explanation, asking: _Asking) -> Explanation:
+    """Ask which pass it was that has changed what the graph computes."""
+    rate = minimum.rate
+    decided = asking("passes", lambda: decisions(minimum, rate=rate, only_passes=True))
+    if decided is not None:
+        decided = beside(decided, found.guilty, found.operators)
+    return _with_decisions(minimum, replace(found, decisions=decided))
+
+
+def _with_decisions(minimum: Minimum, found: Explanation) -> Explanation:
+    """Add to the cause what the failure goes away with."""
     told = avoiding(found.decisions, minimum.target) if found.decisions else []
-    if not told or not minimum.client.options.reference:
+    if not told or found.inputs or not minimum.client.options.reference:
         return found
     first, *others = found.cause or told
     cause = (first, *others[-(SENTENCES - 2) :], *(told[:1] if found.cause else ()))

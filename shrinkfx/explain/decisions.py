@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.explain.bisecting import needed_applications
+from shrinkfx.explain.bisecting import PASSES, needed_applications
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.switching import needed_switches
 from shrinkfx.explain.variants import Variants
-from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.protocol.choices import CandidateForm, Subsystem
 from shrinkfx.report.explanation.decisions import Decisions
 
 _SHORT = "the decisions that it needs: {}"
 
 
-def decisions(minimum: Minimum, *, rate: float = 1.0) -> Decisions:
+def decisions(
+    minimum: Minimum, *, rate: float = 1.0, only_passes: bool = False
+) -> Decisions:
     """Find the decisions of the compiler without which the minimum passes.
 
     Args:
         rate: the part of its runs that fail.
+        only_passes: of these the passes of the graph alone, which takes a fifth of the
+            compilations.
     """
     try:
         variants = Variants(minimum, rate).built_fast()
     except BudgetExhausted as short:
         return Decisions(unknown=(_SHORT.format(short),))
-    found = _by_switches(variants, _by_number(variants, Decisions()))
+    parts = PASSES if only_passes else tuple(Subsystem)
+    found = _by_number(variants, Decisions(), parts)
+    if not only_passes:
+        found = _by_switches(variants, found)
     return replace(found, compilations=len(variants.answers))
 
 
-def _by_number(variants: Variants, found: Decisions) -> Decisions:
+def _by_number(
+    variants: Variants, found: Decisions, parts: Collection[Subsystem]
+) -> Decisions:
     variants.minimum.note("leaving out passes and lowerings by their number")
     # What its repro compiles: there a user's own commands have the same numbers. It
     # holds the program itself where what is printed of it does not fail.
     source = variants.with_options(form=CandidateForm.SOURCE)
-    known = needed_applications(source, variants)
+    known = needed_applications(source, variants, parts=parts)
     told = (f"passes and lowerings by their number: {why}" for why in known.unknown)
     return replace(
         found,

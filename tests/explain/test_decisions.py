@@ -15,6 +15,7 @@ import pytest
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.bisecting import needed_applications
+from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.decisions import decisions
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.switches import SWITCHES, On, Switch
@@ -31,6 +32,7 @@ from shrinkfx.protocol.choices import (
 )
 from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.files import Application
+from shrinkfx.protocol.kernel_values import KernelValues, Wrong
 from shrinkfx.protocol.requests import CheckOptions, LeaveOut, Request
 from shrinkfx.protocol.tasks import ReadSettings
 from shrinkfx.report.explanation.by_number import LeftOut
@@ -424,6 +426,31 @@ def test_pass_in_words() -> None:
         "Goes away when post-grad pass 7 (pass_7) is skipped: what that pass does to "
         "the graph is needed to fail."
     )
+
+
+def test_pass_that_has_changed_the_graph_is_told_without_more() -> None:
+    compiler = Rewrites(does_without=needs(Subsystem.POST_GRAD, 7))
+    found = explain(minimum(compiler), Shown())
+    assert found.cause == (
+        "aten.tanh.default is computed otherwise in the graph that Inductor "
+        "lowers: its dtype is another; no kernel is at fault.",
+        "Goes away when post-grad pass 7 (pass_7) is skipped: what that pass does to "
+        "the graph is needed to fail.",
+    )
+    assert {one.inductor == OF_THE_USER for one in compiler.asked} == {True}
+    left_out = [one.leave_out for one in compiler.asked if one.leave_out]
+    assert Subsystem.LOWERINGS not in {p for one in left_out for p in one.subsystems}
+
+
+class Rewrites(Compiler):
+    """Has a pass that changes what the graph computes."""
+
+    def ask(self, request: Request) -> Ending:
+        wrong = Wrong(metadata="its dtype is another")
+        table = KernelValues(rewritten="tanh", rewritten_wrong=wrong)
+        if request.options.values:
+            Path(request.options.values).write_text(table.to_line())
+        return super().ask(request)
 
 
 @pytest.mark.parametrize(

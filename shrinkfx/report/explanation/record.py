@@ -34,6 +34,7 @@ class Explanation(Message):
         operators: what is left of the program, in its order.
         guilty: those of them that are at fault, as far as is known; several only where
             nothing tells them apart.
+        inputs: that the program was not compiled for its inputs, in a sentence; or ''.
         lies: operators left whose results are not what their fake kernels say.
         unknown: what could not be told, and why.
         chain: of a failure of a kernel: from it back to the inputs.
@@ -54,6 +55,7 @@ class Explanation(Message):
     decisions: Decisions | None = None
     guide: Guide | None = None
     lies: tuple[Lie, ...] = ()
+    inputs: str = ""
 
     @property
     def liar(self) -> Lie | None:
@@ -63,7 +65,7 @@ class Explanation(Message):
     @property
     def is_settled(self) -> bool:
         """Tell whether what is at fault is known, whatever could not be told."""
-        if self.values is not None and self.values.missized:
+        if self.inputs or (self.values is not None and self.values.missized):
             return True
         parts = self.chain, self.values, self.halted
         has_cause = any(part is not None and part.cause for part in parts)
