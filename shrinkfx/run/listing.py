@@ -40,6 +40,7 @@ from shrinkfx.run.context import RunContext
 from shrinkfx.run.judging import confirm_plainly, fails_plainly
 from shrinkfx.run.oracles import asking_ahead, oracle_for
 from shrinkfx.run.reduction import SearchResult, measure_result, stopping
+from shrinkfx.run.same_cause import keep_cause
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
@@ -141,6 +142,7 @@ def _searched(
     context.note(_BEGINS)
     with stopping(context, listed):
         listed.search.find()
+        keep_cause(context, subject, listed)
     return _confirmed(context, subject, listed)
 
 

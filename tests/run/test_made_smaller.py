@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -172,6 +173,42 @@ def test_wrong_values_do_not_become_a_wrong_shape(tmp_path: Path) -> None:
     assert found.kinds["sizes"] == MINIMAL
     caught = [c.text for c in found.by_catch(WRONG)]
     assert caught == ["shape 1"]
+
+
+def test_failure_of_vectorised_code_does_not_become_another_of_small_sizes(
+    tmp_path: Path,
+) -> None:
+    """Below 9 elements it fails by another fault, which needs no vectors."""
+
+    def fails(program: Listing) -> bool:
+        count = math.prod(sizes(program))
+        return count < 9 or (count >= 12 and not is_scalar())
+
+    def is_scalar() -> bool:
+        return worker.options[-1].inductor.get("cpp.simdlen") == 1
+
+    worker = Worker(fails)
+    found, events = reduced(tmp_path, worker)
+    best = found.reducer.best.listing
+    assert best is not None
+    assert math.prod(sizes(best)) == 12
+    assert (
+        "with cpp.simdlen=1 the larger program passes, and the smaller one still"
+        in (notes(events))
+    )
+    assert [c.text for c in found.by_catch(WRONG)] == ["wrong"]
+
+
+def test_failure_that_does_the_same_without_vectors_is_asked_about_twice(
+    tmp_path: Path,
+) -> None:
+    worker = Worker(lambda _: True)
+    found, events = reduced(tmp_path, worker)
+    best = found.reducer.best.listing
+    assert best is not None
+    assert math.prod(sizes(best)) == 1
+    assert len([one for one in worker.options if one.inductor]) == 2
+    assert "another cause" not in notes(events)
 
 
 def test_what_operators_are_wrong_about_stays_the_same(tmp_path: Path) -> None:
