@@ -13,6 +13,7 @@ from itertools import permutations
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.operands import (
+    composed_views,
     given_twice,
     returned_earlier,
     without_operands,
@@ -27,7 +28,8 @@ class RedirectOperands:
 
     Then that an operand goes: from a list, or where an operator can do without. And
     that what a value is computed from is returned, of whatever type. What was proposed
-    of operators is left out: it was answered.
+    of operators is left out: it was answered. Of two views in a row the second may read
+    what the first one reads, which is of another type.
     """
 
     name = "redirect_operands"
@@ -41,6 +43,7 @@ class RedirectOperands:
         given = [each.spelling for each in view.listing.given]
         likes_given = {name: known[name] for name in known if name in given}
         yield from given_twice(main, likes_given, _merged_before(view))
+        yield from composed_views(main, known)
         yield from without_operands(main)
         before = {name: view.operands(name) for name in view.operators}
         yield from returned_earlier(main, known, before)

@@ -160,6 +160,20 @@ def test_what_was_answered_of_operators_is_not_asked_about_again() -> None:
     assert redirects == [Write("Repro", "tanh", 0, "relu")]
 
 
+def test_second_of_two_views_reads_what_the_first_one_reads() -> None:
+    text = """
+        a = aten.view.default(x, [3, 2])
+        b = aten.view.default(a, [6])
+        c = aten.relu.default(b)
+        return (c,)
+    """
+    assert [
+        "b = aten.view.default(x, [6])",
+        "c = aten.relu.default(b)",
+        "return (c,)",
+    ] in made_of(program(text))
+
+
 def test_rank_does_not_count_where_there_is_one_element() -> None:
     text = """
         sum_1 = aten.sum.default(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Container, Iterator, Mapping
 
 from shrinkfx.program.edits import Rewrite
@@ -41,6 +42,30 @@ def returned_earlier(
         for other in dict.fromkeys(operands):
             if other in computed and other in known and other not in tried:
                 yield Rewrite((Write(main.name, RETURN, leaf.number, other),))
+
+
+_RESHAPES = re.compile(r"torch\.ops\.aten\.(view|_unsafe_view|reshape|expand)\.")
+"""Operators that are told the shape of their result, whatever they read."""
+
+_VIEWS = re.compile(
+    r"torch\.ops\.aten\.(view|_unsafe_view|reshape|expand|permute|transpose|t|squeeze"
+    r"|unsqueeze|clone)\."
+)
+
+
+def composed_views(main: Block, known: Likes) -> Iterator[Rewrite]:
+    """Propose to have a view read what the view reads that it is of."""
+    lines = {line.name: line for line in main.statements if line.is_operator}
+    for line in reversed(lines.values()):
+        if not _RESHAPES.match(line.callee):
+            continue
+        operand = line.leaves[0]
+        made = lines.get(operand.text)
+        if made is None or not _VIEWS.match(made.callee):
+            continue
+        source = made.leaves[0].text
+        if source in known and known[source] != known.get(operand.text):
+            yield Rewrite((Write(main.name, line.name, operand.number, source),))
 
 
 def _results(main: Block) -> set[str]:
