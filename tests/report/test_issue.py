@@ -818,6 +818,17 @@ Extension modules: numpy._core._multiarray_umath (total: 40)
 """
 
 
+def test_error_log_has_no_name_of_a_file_that_only_this_run_had() -> None:
+    file = "csxmdr3at2nbnlu3tvmuwqgsopkdevhbey54wa62jfse5gtjrn6g"
+    log = (
+        f'/tmp/a/sx/{file}.kernel.cpp:13:24: error: no\n  File "/tmp/{file}.py", line 3'
+    )
+    assert error_log(log, "repro.py").splitlines() == [
+        "generated.kernel.cpp:13:24: error: no",
+        '  File "generated.py", line 3',
+    ]
+
+
 def test_error_log_of_a_death_is_where_it_was_and_no_warnings() -> None:
     assert error_log(WARNED + DIED, "repro.py", above=3).splitlines() == [
         "Fatal Python error: Segmentation fault",

@@ -16,6 +16,8 @@ _WARNING = re.compile(
 """How a warning begins, of Python's, of PyTorch's C++ or of a C++ compiler."""
 _QUOTED = re.compile(r"^  | *\d* \|")
 """A line of code below a warning, as Python quotes it, or a C++ compiler."""
+_GENERATED = re.compile(r"\bc[a-z2-7]{51}\.(?=\w)")
+"""How Inductor names a file of generated code: a hash, which nobody else has."""
 _LEADS_TO = re.compile(
     r"^In file included from |^ +from \S+:\d+[:,]|^\S+: (?:In|At) .*:$"
     r"|^\S+:\d+:\d+:   required from "
@@ -27,8 +29,8 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
     """Take from what a script printed what its failure says, as anybody would see it.
 
     Frames above the script's own go, those of the interpreter, and warnings, which are
-    not why it fails. Of a death without a traceback it is what faulthandler has said of
-    the thread that died.
+    not why it fails. Generated files are called ``generated``. Of a death without a
+    traceback it is what faulthandler has said of the thread that died.
 
     Args:
         script: its name.
@@ -48,7 +50,8 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
         ]
     elif death:
         rows = [*rows, *_of_the_dead(log[death.start() :].splitlines(), script)]
-    rows = [_counted_from(without_paths(row), script, above) for row in rows]
+    rows = [_GENERATED.sub("generated.", without_paths(row)) for row in rows]
+    rows = [_counted_from(row, script, above) for row in rows]
     if len(rows) > lines:
         half = lines // 2
         rows = [*rows[:half], f"... ({len(rows) - 2 * half} lines)", *rows[-half:]]
