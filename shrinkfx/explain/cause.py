@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.explain.artifacts import sources
+from shrinkfx.explain.bisecting import PASSES
 from shrinkfx.explain.chain import chain
 from shrinkfx.explain.compiling import compiling
 from shrinkfx.explain.decisions import decisions
 from shrinkfx.explain.given import given
 from shrinkfx.explain.guide import guide
-from shrinkfx.explain.inputs import unfit_inputs
+from shrinkfx.explain.inputs import describe_rejected_input
 from shrinkfx.explain.lines import in_files
 from shrinkfx.explain.lying import lying
 from shrinkfx.explain.minimum import Minimum
@@ -23,6 +24,7 @@ from shrinkfx.explain.operators import computed_from, operators_left
 from shrinkfx.explain.original import NOT_ASKED, WHAT, original
 from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import Halted
@@ -90,13 +92,35 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
             what these leave for a reader goes there.
     """
     asking = _Asking()
-    left = operators_left(minimum.candidate)
-    if inputs := asking("its inputs", lambda: unfit_inputs(minimum)):
-        # What operators make of such inputs is no fault of theirs.
-        found = Explanation(cause=(inputs,), operators=left, inputs=inputs)
-        return found if folder is None else _with_more(minimum, found, asking, folder)
-    found = Explanation(
-        operators=left,
+    found = Explanation(operators=operators_left(minimum.candidate))
+    rejected = asking("its inputs", lambda: describe_rejected_input(minimum))
+    if rejected:
+        # What operators make of such an input is no fault of theirs.
+        found = replace(found, cause=(rejected,), inputs=rejected)
+    else:
+        found = _with_findings(minimum, shown, found, asking)
+    if not minimum.client.options.reference:
+        found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
+    if folder is not None:
+        found = _with_more(minimum, found, asking, folder)
+    elif found.values is not None and found.values.rewritten:
+        found = _with_passes(minimum, found, asking)
+    if own := [text for text in (shown.own, shown.inside) if text]:
+        found = replace(found, cause=(*own, *found.cause)[:SENTENCES])
+    parts = (found.chain, found.values, found.halted)
+    unknown = list(asking.unknown)
+    unknown += [text for part in parts if part for text in part.unknown]
+    if found.decisions is not None:
+        unknown += found.decisions.unknown
+    return replace(found, unknown=tuple(dict.fromkeys(unknown)))
+
+
+def _with_findings(
+    minimum: Minimum, shown: Shown, found: Explanation, asking: _Asking
+) -> Explanation:
+    """Ask who lies, which kernel fails, on which values, and who has made these."""
+    found = replace(
+        found,
         lies=asking("who lies", lambda: lying(minimum, shown.lies)) or (),
         chain=asking("its kernel", lambda: chain(minimum, shown.memory)),
         values=asking("its values", lambda: values(minimum)),
@@ -113,18 +137,7 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
         found = _of_a_liar(_of_what_was_given(found, wrong), minimum)
     if not (found.guilty or _dying(found)) and found.lies:
         found = _with_the_lie(found, found.lies[0])  # it is all that is known
-    if not minimum.client.options.reference:
-        found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
-    if folder is not None:
-        found = _with_more(minimum, found, asking, folder)
-    elif found.values is not None and found.values.rewritten:
-        found = _with_passes(minimum, found, asking)
-    if own := [text for text in (shown.own, shown.inside) if text]:
-        found = replace(found, cause=(*own, *found.cause)[:SENTENCES])
-    unknown = [*asking.unknown, *(text for part in parts for text in part.unknown)]
-    if found.decisions is not None:
-        unknown += found.decisions.unknown
-    return replace(found, unknown=tuple(dict.fromkeys(unknown)))
+    return found
 
 
 def _told(found: Explanation, part: Finding | None, shown: Shown) -> Explanation:
@@ -229,11 +242,8 @@ def _with_more(
     parts = found.chain, own, found.halted
     kernels = tuple(part.kernel for part in parts if part is not None and part.kernel)
     try:
-        decided = asking("decisions", lambda: decisions(minimum, rate=minimum.rate))
-        if decided is not None:
-            nobodys = bool(found.values and found.values.missized)
-            decided = beside(decided, found.guilty, found.operators, is_nobodys=nobodys)
-        found = replace(found, decisions=decided)
+        if not found.inputs:  # no decision of the compiler is at fault then
+            found = _with_decisions_about(minimum, found, asking, tuple(Subsystem))
         guilty = found.guilty
         whole = asking(WHAT, lambda: original(minimum, guilty)) or NOT_ASKED
         guided = asking("the guide", lambda: guide(minimum, kernels, folder, whole))
@@ -246,17 +256,31 @@ def _with_more(
 
 def _with_passes(minimum: Minimum, found: Explanation, asking: _Asking) -> Explanation:
     """Ask which pass it was that has changed what the graph computes."""
+    try:
+        found = _with_decisions_about(minimum, found, asking, PASSES)
+    except KeyboardInterrupt:
+        asking.unknown.append("which pass changed the graph: interrupted")
+    return _with_decisions(minimum, found)
+
+
+def _with_decisions_about(
+    minimum: Minimum,
+    found: Explanation,
+    asking: _Asking,
+    parts: Collection[Subsystem],
+) -> Explanation:
     rate = minimum.rate
-    decided = asking("passes", lambda: decisions(minimum, rate=rate, only_passes=True))
+    decided = asking("decisions", lambda: decisions(minimum, rate=rate, parts=parts))
     if decided is not None:
-        decided = beside(decided, found.guilty, found.operators)
-    return _with_decisions(minimum, replace(found, decisions=decided))
+        nobodys = bool(found.values and found.values.missized)
+        decided = beside(decided, found.guilty, found.operators, is_nobodys=nobodys)
+    return replace(found, decisions=decided)
 
 
 def _with_decisions(minimum: Minimum, found: Explanation) -> Explanation:
     """Add to the cause what the failure goes away with."""
     told = avoiding(found.decisions, minimum.target) if found.decisions else []
-    if not told or found.inputs or not minimum.client.options.reference:
+    if not told or not minimum.client.options.reference:
         return found
     first, *others = found.cause or told
     cause = (first, *others[-(SENTENCES - 2) :], *(told[:1] if found.cause else ()))

@@ -205,7 +205,7 @@ def _kernel(complaint: Complaint | None, traces: Traces) -> str:
         names.append(traces.excerpt.function)
     kernels = {launch.kernel for launch in traces.launches}
     known = [name for name in names if name in kernels]
-    # The wrapper, which launches kernels, is a method; they are functions.
+    # A name with '::' is a method of the wrapper; kernels are free functions.
     functions = [name for name in names if name and "::" not in name]
     return next(iter([*known, *functions]), "")
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.explain.bisecting import PASSES, needed_applications
+from shrinkfx.explain.bisecting import needed_applications
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.explain.switching import needed_switches
 from shrinkfx.explain.variants import Variants
@@ -17,22 +17,23 @@ _SHORT = "the decisions that it needs: {}"
 
 
 def decisions(
-    minimum: Minimum, *, rate: float = 1.0, only_passes: bool = False
+    minimum: Minimum,
+    *,
+    rate: float = 1.0,
+    parts: Collection[Subsystem] = tuple(Subsystem),
 ) -> Decisions:
     """Find the decisions of the compiler without which the minimum passes.
 
     Args:
         rate: the part of its runs that fail.
-        only_passes: of these the passes of the graph alone, which takes a fifth of the
-            compilations.
+        parts: of the compiler that are asked about; options only together with all.
     """
     try:
         variants = Variants(minimum, rate).built_fast()
     except BudgetExhausted as short:
         return Decisions(unknown=(_SHORT.format(short),))
-    parts = PASSES if only_passes else tuple(Subsystem)
     found = _by_number(variants, Decisions(), parts)
-    if not only_passes:
+    if set(parts) == set(Subsystem):
         found = _by_switches(variants, found)
     return replace(found, compilations=len(variants.answers))
 

@@ -6,6 +6,7 @@ where ``AOTI_RUNTIME_CHECK_INPUTS`` is set.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from shrinkfx.explain.minimum import Minimum
@@ -15,60 +16,75 @@ from shrinkfx.program.listing.listing import Given, Listing, Run
 from shrinkfx.program.listing.recipes import Recipe
 from shrinkfx.program.listing.strides import row_major
 
+_REJECTED = re.compile(r"input_handles\[(\d+)\]")
 
-def unfit_inputs(minimum: Minimum) -> str:
-    """Say in a sentence that the failure comes of inputs it was not compiled for.
 
-    Runs it once with its inputs checked, and if it refuses them once more, with inputs
-    of the sizes and strides that it was exported with.
+def describe_rejected_input(minimum: Minimum) -> str:
+    """Describe an input that the program was not compiled for, if it is the cause.
+
+    Runs the program once with its inputs checked. If it rejects one, runs it once more
+    with that one as it was exported: its strides, or all of it where its shape differs.
 
     Returns:
-        '' where it takes them, or fails with the others as well.
+        A sentence, or '' if the program accepts its inputs, still fails with the other
+        one, or fails in some of its runs alone.
     """
     listing, target = minimum.candidate.listing, minimum.target
     if listing is None or target.stage not in (Stage.RUN, Stage.COMPARE):
         return ""
-    unlike = [each for each in listing.given if _as_exported(each) != each]
-    if not unlike or target.kind is Kind.CHECK_INPUTS:
+    if minimum.rate < 1.0 or target.kind is Kind.CHECK_INPUTS:
+        return ""
+    if not any(_difference(each) for each in listing.inputs):
         return ""
     checked = minimum.ask(sanity=True)
     seen = observe(checked).signature if checked is not None else None
-    if seen is None or seen.kind is not Kind.CHECK_INPUTS:
+    rejected = _rejected(listing, seen.text) if seen is not None else None
+    if seen is None or seen.kind is not Kind.CHECK_INPUTS or rejected is None:
         return ""
-    fitting = minimum.candidate.listed(_with_fitting(listing))
-    ending = replace(minimum, candidate=fitting).ask()
+    fitting = listing.with_given(_as_exported(rejected))
+    ending = replace(minimum, candidate=minimum.candidate.listed(fitting)).ask()
     if ending is None or not observe(ending).passed:
         return ""
+    what = _difference(rejected)
     return (
-        f"The program was not compiled for its inputs: {_difference(unlike[0])}. "
-        f"AOTI_RUNTIME_CHECK_INPUTS=1 refuses them ({seen.text}); with inputs of the "
-        "exported sizes and strides it passes."
+        f"The program was compiled for other inputs: {rejected.name} has {what}. With "
+        f"AOTI_RUNTIME_CHECK_INPUTS=1 it rejects the input ({seen.text}); with "
+        f"{_exported(rejected)} it passes."
     )
 
 
-def _with_fitting(listing: Listing) -> Listing:
-    return replace(listing, given=tuple(map(_as_exported, listing.given)))
+def _rejected(listing: Listing, text: str) -> Given | None:
+    """Find the input that is named by its number, if it differs from the example."""
+    found = _REJECTED.search(text)
+    number = int(found[1]) if found else len(listing.inputs)
+    named = listing.inputs[number : number + 1]
+    return next((each for each in named if _difference(each)), None)
 
 
 def _as_exported(given: Given) -> Given:
-    """Give an input the layout that it was exported with; its size only if need be."""
+    """Give an input the strides, or else all that it was exported with."""
     example, failing = given.recipe(), given.recipe(Run.FAILING)
-    if failing.shape != example.shape:
-        return given.with_recipe(Run.FAILING, example)
-    if failing.stride == example.stride:
-        return given
-    alike = replace(failing, stride=example.stride).filled(failing.fill)
-    return given.with_recipe(Run.FAILING, alike)
+    if failing.shape == example.shape:
+        example = replace(failing, stride=example.stride).filled(failing.fill)
+    return given.with_recipe(Run.FAILING, example)
 
 
 def _difference(given: Given) -> str:
     """Say how an input differs from that which the program was exported with."""
     example, failing = given.recipe(), given.recipe(Run.FAILING)
     if failing.shape != example.shape:
-        what, here, there = "shape", failing.shape, example.shape
+        told = "shape", failing.shape, example.shape
+    elif _strides(failing) != _strides(example):
+        told = "strides", _strides(failing), _strides(example)
     else:
-        what, here, there = "strides", _strides(failing), _strides(example)
-    return f"{given.name} has {what} {list(here)}, and was exported with {list(there)}"
+        return ""
+    return f"{told[0]} {[*told[1]]}, but was exported with {[*told[2]]}"
+
+
+def _exported(given: Given) -> str:
+    """Say what of an input was as it was exported when the program passed."""
+    is_resized = given.recipe(Run.FAILING).shape != given.recipe().shape
+    return "the exported input" if is_resized else "the exported strides"
 
 
 def _strides(recipe: Recipe) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.listing.redirects import ancestors
 from shrinkfx.program.walks import reached
 from shrinkfx.report.explanation.operators import Operator
 
@@ -32,6 +33,12 @@ def last_among(candidate: Candidate, names: Collection[str]) -> tuple[Operator, 
 
 def computed_from(candidate: Candidate, names: Collection[str]) -> frozenset[str]:
     """Name the operators left that some are computed from: past what was cut, none."""
+    if candidate.listing is not None:
+        main = candidate.listing.main
+        there = {line.name for line in main.statements}.intersection(names)
+        made = (ancestors(main, frozenset({name})) - {name} for name in there)
+        if there == set(names):
+            return candidate.keep.intersection(frozenset[str]().union(*made))
     left = [name for name in names if name in candidate.keep]
     makers = {maker for name in left for maker in candidate.producers(name)}
     return frozenset(reached(makers, candidate.producers))

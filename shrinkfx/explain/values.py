@@ -13,6 +13,7 @@ from shrinkfx.explain.operators import computed_from, operators_among
 from shrinkfx.failure.classify import observe
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten, Wrong
 from shrinkfx.report.explanation.values import WrongValue, place_of
@@ -39,11 +40,11 @@ def values(minimum: Minimum) -> WrongValue | None:
     if len(names) < 2 or found.rewritten:
         return _beside(minimum.target, found)
     minimum.note(f"explain: looking at the values of {len(names)} operators")
-    again, passes = _ask(minimum, taps=_values(minimum, names))
-    if passes and found.kernel:
-        return _beside(minimum.target, replace(found, fused=True))
+    again, ending = _ask(minimum, taps=_values(minimum, names))
+    if found.kernel and _passes(minimum, found, ending):
+        return _beside(minimum.target, replace(found, fused=_RETURNED))
     found = told_apart(found, minimum.candidate, again, names)
-    return _beside(minimum.target, _with_fused(minimum, found, names))
+    return _beside(minimum.target, _tested_without_fusion(minimum, found, names))
 
 
 def _beside(failure: Signature, found: WrongValue) -> WrongValue:
@@ -58,22 +59,34 @@ def _is_right_throughout(told: KernelValues) -> bool:
     return bool(known) and not _is_rewritten(told)
 
 
-def _ask(minimum: Minimum, **changes: Any) -> tuple[KernelValues, bool]:  # noqa: ANN401
+def _ask(
+    minimum: Minimum,
+    **changes: Any,  # noqa: ANN401 - fields of the options
+) -> tuple[KernelValues, Ending | None]:
     """Have the kernels' values, of a run that fails as the minimum does.
 
     Returns:
-        The values, and whether the program passes when it is asked so.
+        The values, and how the run ended.
     """
     with scratch.folder("values") as folder:
         path = Path(folder) / "values.json"
         asked = {"build": Build.FAST, **changes}
         ending = minimum.tell(path.parent, values=str(path), **asked)
         if why := minimum.why_not(ending):
-            passes = ending is not None and observe(ending).passed
-            return KernelValues(unknown=why), passes
+            return KernelValues(unknown=why), ending
         if not path.exists():
-            return KernelValues(unknown="it left nothing that tells"), False
-        return KernelValues.from_line(path.read_text()), False
+            return KernelValues(unknown="it left nothing that tells"), ending
+        return KernelValues.from_line(path.read_text()), ending
+
+
+def _passes(minimum: Minimum, found: WrongValue, ending: Ending | None) -> bool:
+    """Tell whether a run shows that operators fail only together.
+
+    One that passes by chance does not, nor one whose error is below the tolerances.
+    """
+    if ending is None or minimum.rate < 1.0 or found.tiny:
+        return False
+    return observe(ending).passed
 
 
 def _values(minimum: Minimum, operators: Collection[str]) -> tuple[str, ...]:
@@ -209,10 +222,11 @@ def told_apart(
     return found
 
 
+_RETURNED = "when inner values are returned as well"
 _UNFUSED = {"max_fusion_size": 1, "epilogue_fusion": False, "prologue_fusion": False}
 
 
-def _with_fused(
+def _tested_without_fusion(
     minimum: Minimum, found: WrongValue, suspected: Collection[str]
 ) -> WrongValue:
     """Name an operator with those fused into it, unless it is wrong without them.
@@ -221,7 +235,7 @@ def _with_fused(
     load of it from memory would give. So the program is compiled without fusion, all
     inner values in memory.
     """
-    if not found.told_apart or not found.guilty:
+    if not (found.told_apart and found.guilty) or found.tiny or minimum.rate < 1.0:
         return found
     names = {one.name for one in found.guilty}
     before = computed_from(minimum.candidate, names).intersection(suspected) - names
@@ -229,21 +243,15 @@ def _with_fused(
         return found
     minimum.note("explain: looking at the values without fusion")
     own, taps = minimum.client.options.inductor, _values(minimum, suspected)
-    ending = minimum.ask(build=Build.FAST, taps=taps, inductor={**own, **_UNFUSED})
-    seen = observe(ending) if ending is not None else None
-    failure = seen.signature if seen else None
-    if failure is not None and failure.stage is Stage.COMPARE:
+    told, ending = _ask(minimum, taps=taps, inductor={**own, **_UNFUSED})
+    seen = observe(ending).signature if ending is not None else None
+    if seen is not None and seen.stage is Stage.COMPARE:
         return found
-    fused = operators_among(minimum.candidate, names | before)
-    passes = seen is not None and seen.passed
-    unknown = () if passes else ("whether it fails without fusion",)
-    return replace(
-        found,
-        guilty=fused,
-        told_apart=False,
-        fused=passes,
-        unknown=(*found.unknown, *unknown),
-    )
+    found = replace(found, guilty=operators_among(minimum.candidate, names | before))
+    if _passes(minimum, found, ending):
+        return replace(found, fused=f"{_RETURNED} and nothing is fused")
+    why = f"whether the program fails without fusion: {told.unknown}"
+    return replace(found, unknown=(*found.unknown, why))
 
 
 def _unknown(why: str) -> WrongValue:

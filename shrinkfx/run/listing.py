@@ -40,7 +40,7 @@ from shrinkfx.run.context import RunContext
 from shrinkfx.run.judging import confirm_plainly, fails_plainly
 from shrinkfx.run.oracles import asking_ahead, oracle_for
 from shrinkfx.run.reduction import SearchResult, measure_result, stopping
-from shrinkfx.run.same_cause import keep_cause
+from shrinkfx.run.same_cause import restore_cause
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
@@ -140,9 +140,13 @@ def _searched(
         context.note(f"{found.short_of}: its repro keeps sizes and values")
         return found
     context.note(_BEGINS)
+    reserve_s = context.budget.reserve_s
     with stopping(context, listed):
         listed.search.find()
-        keep_cause(context, subject, listed)
+    if not listed.stopped:
+        context.budget.reserve_s = reserve_s
+        with stopping(context, listed):
+            restore_cause(context, subject, listed)
     return _confirmed(context, subject, listed)
 
 

@@ -1,12 +1,8 @@
-"""Whether what has become smaller still fails by the same cause.
+"""Check that a program that was made smaller still fails for the same reason.
 
-Inductor generates other code for small sizes: a 1-D weight of at most 8 elements
-becomes constants in the kernel, and a short loop is not vectorised. So smaller sizes
-can hide one failure and bring another that looks like it.
-
-Each of these is a decision that a setting takes away. A program and a smaller one that
-fail by one cause do the same without it: if one passes and the other fails, there are
-two causes.
+Small sizes are compiled to other code, which may hide one failure and bring another
+(``docs/rooms/run.md``). A setting of Inductor disables each of these decisions. If one
+of two programs passes with the setting and the other fails, there are two reasons.
 """
 
 from __future__ import annotations
@@ -15,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from shrinkfx.check.oracle import make_oracle
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Outcome, Verdict
-from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.recipes import Recipe
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.reduction import SearchResult
@@ -30,136 +27,142 @@ _INLINED = 8
 """Elements up to which Inductor writes a 1-D weight into the kernel
 (``torch/_inductor/graph.py``: ``get_attr``)."""
 
-_VECTOR = 16
-"""Elements of the widest vector, of AVX-512: what has fewer is computed one by one."""
+_VECTORISED = (4, 16)
+"""Elements of float32 from which on a loop is vectorised, and fills a vector of AVX-512
+(``torch/_inductor/codegen/cpp.py``: ``select_tiling``)."""
 
 
-def keep_cause(context: RunContext, subject: Subject, listed: SearchResult) -> None:
-    """Go back to a step that fails by the cause of the first, and on from there.
+def restore_cause(context: RunContext, subject: Subject, listed: SearchResult) -> None:
+    """Go back to a step that fails for the reason of the first, and continue there.
 
-    Asks two questions about the first step and the last, if sizes became so small that
-    other code is generated for them, and more only if the answers differ.
+    Compiles the first step and the last with one setting, or none if the sizes did not
+    cross a limit; further settings only if the answers do not tell.
 
     Raises:
         BudgetExhausted: minutes are short.
     """
     search, target = listed.search, subject.target
-    first, best = search.history[0], search.reducer.best
+    first, best = search.reducer.history[0], search.reducer.best
     compared = target.stage in (Stage.RUN, Stage.COMPARE) and target.is_vague
     if not compared or subject.rate < 1.0 or subject.command:
         return
-    settings = dict(_decided_otherwise(first, best))
-    if subject.client.options.probe is not None:  # no C++ is generated
-        settings.pop("cpp.simdlen", None)
+    settings = dict(_settings_to_test(first, best))
     alone = [{name: value} for name, value in settings.items()]
-    for asked in [settings, *(alone if len(alone) > 1 else [])]:
-        if not asked or not context.budget.has(2 * context.budget.pace_s):
+    for tested in [settings, *(alone if len(alone) > 1 else [])]:
+        if not tested:
             return
-        judge = _judge(context, subject, search.reducer.asker, asked)
+        judge = _Judge(_asker(context, subject, search.reducer.asker, tested), context)
         before, after = (judge.verdict(each).outcome for each in (first, best))
         if before is after is Outcome.REPRODUCED:
             return
         if {before, after} == {Outcome.REPRODUCED, Outcome.PASSED}:
-            said = ", ".join(f"{name}={value}" for name, value in asked.items())
-            context.note(_ANOTHER.format(said, _DOES[before], _DOES[after]))
-            _go_back(listed, judge, before)
+            said = ", ".join(f"{name}={value}" for name, value in tested.items())
+            did = _DOES[before], _DOES[after]
+            context.note(_ANOTHER.format(said, *did, best.digest[:12]))
+            wanted = _SameOutcome(judge, before, search.reducer.asker)
+            reason = "it seems to fail for another reason"
+            if search.confirm(Confirmation(_NAME, Asker(wanted), reason)):
+                search.run_on()
             return
 
 
+_NAME = "same cause"
 _ANOTHER = (
-    "with smaller sizes it fails by another cause: with {} the larger program {}, and "
-    "the smaller one {}; going on from a step that does as the larger one"
+    "the smaller program seems to fail for another reason: with {}, the program {} "
+    "before its sizes became smaller, and {} after (--candidate {}); continuing from a "
+    "step that behaves as before"
 )
-_DOES = {Outcome.REPRODUCED: "still fails", Outcome.PASSED: "passes"}
+_DOES = {Outcome.REPRODUCED: "still failed", Outcome.PASSED: "passed"}
 
 
-def _go_back(listed: SearchResult, judge: _Judge, before: Outcome) -> None:
-    """Take the failure of another cause for by-catch, and go on without it."""
-    reducer = listed.search.reducer
-    other = reducer.best, reducer.asker.known(reducer.best)
-    if listed.search.confirm(judge.confirmation(before)):
-        if other[1] is not None:
-            found = Verdict(Outcome.DIFFERENT, other[1].observation)
-            reducer.asker.by_catch.append((other[0], found))
-        listed.search.run_on()
-
-
-def _decided_otherwise(
+def _settings_to_test(
     first: Candidate, best: Candidate
 ) -> Iterator[tuple[str, bool | int]]:
-    """Find the settings that take decisions away which sizes have changed."""
+    """List the settings that disable decisions which changed with the sizes."""
     if first.listing is None or best.listing is None:
         return
-    before, after = dict(_spans(first.listing)), dict(_spans(best.listing))
-    shared = [(before[name], after[name]) for name in before.keys() & after.keys()]
-    if any(was > _INLINED >= now for (flat, was), (_, now) in shared if flat):
+    before, after = _recipes(first.listing), _recipes(best.listing)
+    pairs = [(before[name], after[name]) for name in before.keys() & after.keys()]
+    weights = {each.name for each in first.listing.weights}
+    inlined = [(before[n], after[n]) for n in weights & after.keys()]
+    if any(
+        len(old.shape) == 1 and old.elements > _INLINED >= new.elements
+        for old, new in inlined
+    ):
         yield "always_keep_tensor_constants", True
-    if any(was >= _VECTOR > now for (_, was), (_, now) in shared):
+    on_cpu = [(old, new) for old, new in pairs if old.device == "cpu"]
+    if any(_crosses(old, new) for old, new in on_cpu):
         yield "cpp.simdlen", 1
 
 
-def _spans(listing: Listing) -> Iterator[tuple[str, tuple[bool, int]]]:
-    """Tell of each input and weight whether it is a 1-D weight, and its elements."""
-    for each in listing.given:
-        recipe = each.recipe(Run.FAILING)
-        flat = not each.is_input and len(recipe.shape) == 1
-        yield each.name, (flat, recipe.elements)
+def _recipes(listing: Listing) -> dict[str, Recipe]:
+    return {each.name: each.recipe(Run.FAILING) for each in listing.given}
+
+
+def _crosses(old: Recipe, new: Recipe) -> bool:
+    """Tell whether a size has come below one of the limits of vectorised code."""
+    sizes = [(old.elements, new.elements)]
+    if len(old.shape) == len(new.shape):
+        sizes += zip(old.shape, new.shape, strict=True)
+    return any(was >= limit > now for was, now in sizes for limit in _VECTORISED)
 
 
 @dataclass(frozen=True)
 class _Judge:
-    """Asks with other settings what a candidate does.
+    """Tests candidates with other settings.
 
     Attributes:
         asker: answers; none twice, in a resumed run either.
     """
 
     asker: Asker
-    journal: Journal
+    context: RunContext
 
     def verdict(self, candidate: Candidate) -> Verdict:
+        """Fetch what a candidate does with these settings.
+
+        Raises:
+            BudgetExhausted: minutes are short.
+        """
+        known = self.asker.known(candidate)
+        budget = self.context.budget
+        if known is None and not budget.has(budget.pace_s):
+            raise BudgetExhausted("minutes are short")
         return self.asker.ask(_NAME, candidate)
-
-    def confirmation(self, wanted: Outcome) -> Confirmation:
-        """Confirm what does as the first step does."""
-        asker = Asker(
-            _Alike(self, wanted),
-            journal=self.journal,
-            form=self.asker.form,
-            build=f"{self.asker.build}, {wanted}",
-            again=True,
-        )
-        return Confirmation(_NAME, asker, "it fails by another cause")
-
-
-_NAME = "same cause"
 
 
 @dataclass(frozen=True)
-class _Alike:
-    """Answers REPRODUCED where a candidate does what is wanted."""
+class _SameOutcome:
+    """Accepts candidates that fail, and whose outcome with the settings is wanted.
+
+    Attributes:
+        fails: answers whether a candidate fails without the settings.
+    """
 
     judge: _Judge
     wanted: Outcome
+    fails: Asker
 
     def check(self, candidate: Candidate) -> Verdict:
+        if not self.fails.has_reproduced(candidate):
+            return Verdict(Outcome.PASSED)
         verdict = self.judge.verdict(candidate)
         alike = verdict.outcome is self.wanted
         outcome = Outcome.REPRODUCED if alike else Outcome.DIFFERENT
         return replace(verdict, outcome=outcome)
 
 
-def _judge(
+def _asker(
     context: RunContext, subject: Subject, like: Asker, settings: InductorOptions
-) -> _Judge:
+) -> Asker:
     """Make what asks about the candidates of an asker, with settings besides."""
-    client = subject.client
+    # The time limit follows the answers of the search, and not these.
+    client = replace(subject.client, patience=None)
     client = client.with_options(inductor={**client.options.inductor, **settings})
-    asker = Asker(
+    return Asker(
         make_oracle(client, subject.target, subject.rate),
         journal=context.journal,
         form=like.form,
         build=f"{like.build}, {dict(settings)}",
         again=True,
     )
-    return _Judge(asker, context.journal)

@@ -14,6 +14,7 @@ from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.given import given
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.listing.calls import cut_before
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
@@ -81,6 +82,32 @@ def test_listing_is_cut_before_what_dies() -> None:
     assert names == ["topk", "topk_0", "topk_1", "cos", "return"]
     assert block["statements"][-1][1] == "(topk_1, cos)"
     assert given(replace(server.minimum(), candidate=program), {"topk"}) is None
+
+
+def test_tensor_of_a_size_that_an_operator_dies_of_is_returned() -> None:
+    program = listing(
+        """
+        relu = torch.ops.aten.relu.default(x)
+        item = torch.ops.aten.item.default(x)
+        size = relu.shape[0]
+        twice = 2 * size
+        dies = torch.ops.aten.full.default([twice, item], 1)
+        return (dies,)
+        """
+    )
+    assert cut_before(program, {"dies"}).main.statements[-1].code == "(relu,)"
+
+
+def test_list_that_an_operator_dies_of_is_returned_by_its_items() -> None:
+    program = listing(
+        """
+        split = torch.ops.aten.split.Tensor(x, 1)
+        first = split[0]
+        cat = torch.ops.aten.cat.default(split)
+        return (cat, first)
+        """
+    )
+    assert cut_before(program, {"cat"}).main.statements[-1].code == "(first,)"
 
 
 def test_last_of_a_kernel_that_dies_is_left_out_and_of_all_where_none_is_known() -> (

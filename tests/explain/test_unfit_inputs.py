@@ -9,7 +9,7 @@ from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.cause import Shown, explain
-from shrinkfx.explain.inputs import unfit_inputs
+from shrinkfx.explain.inputs import describe_rejected_input
 from shrinkfx.explain.minimum import Minimum
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.listing.listing import Listing, Run
@@ -25,14 +25,8 @@ TARGET = Signature(Kind.MISMATCH, Stage.COMPARE)
 
 FAILS = Ending("exit", stage="done", answer=Checked(Difference("values", "w")))
 PASSES = Ending("exit", stage="done", answer=Checked())
-REFUSES = Ending(
-    "exit",
-    stage="run",
-    answer=Raised(
-        "RuntimeError",
-        "input_handles[0]: unmatched stride value at 0, expected: 3, but got: 1",
-    ),
-)
+REFUSED = "input_handles[0]: unmatched stride value at 0, expected: 3, but got: 1"
+REFUSES = Ending("exit", stage="run", answer=Raised("RuntimeError", REFUSED))
 
 
 def called_with(failing: Recipe) -> Listing:
@@ -61,15 +55,18 @@ def compiled(checked: Ending = REFUSES, fitting: Ending = PASSES) -> FakeServer:
 def test_inputs_that_it_was_not_compiled_for_are_at_fault_and_no_operator() -> None:
     found = explain(minimum(compiled()), Shown())
     assert found.cause == (
-        "The program was not compiled for its inputs: x has strides [1, 2], and was "
-        "exported with [3, 1]. AOTI_RUNTIME_CHECK_INPUTS=1 refuses them "
+        "The program was compiled for other inputs: x has strides [1, 2], but was "
+        "exported with [3, 1]. With AOTI_RUNTIME_CHECK_INPUTS=1 it rejects the input "
         "(input_handles[0]: unmatched stride value at 0, expected: 3, but got: 1); "
-        "with inputs of the exported sizes and strides it passes.",
+        "with the exported strides it passes.",
     )
     assert found.guilty == ()
     assert found.is_settled
-    longer = unfit_inputs(minimum(compiled(), LONGER))
-    assert "x has shape [9, 3], and was exported with [2, 3]." in longer
+    longer = describe_rejected_input(minimum(compiled(), LONGER))
+    assert "x has shape [9, 3], but was exported with [2, 3]." in longer
+    assert longer.endswith("; with the exported input it passes.")
+    owned = explain(minimum(compiled()), Shown(own="The lowering is yours."))
+    assert owned.cause == ("The lowering is yours.", *found.cause)
 
 
 @pytest.mark.parametrize(
@@ -85,17 +82,47 @@ def test_inputs_that_it_was_not_compiled_for_are_at_fault_and_no_operator() -> N
 def test_inputs_that_it_takes_or_that_make_no_difference_are_not_blamed(
     server: FakeServer, asked: int
 ) -> None:
-    assert unfit_inputs(minimum(server)) == ""
+    assert describe_rejected_input(minimum(server)) == ""
     assert len(server.asked) == asked
 
 
 def test_nothing_is_asked_where_it_fails_on_what_it_was_exported_with() -> None:
     server = compiled()
-    assert unfit_inputs(minimum(server, EXPORTED)) == ""
+    assert describe_rejected_input(minimum(server, EXPORTED)) == ""
     other = minimum(server)
     refused = replace(other, target=Signature(Kind.CHECK_INPUTS, Stage.RUN))
-    assert unfit_inputs(refused) == ""
+    assert describe_rejected_input(refused) == ""
     assert (
-        unfit_inputs(replace(other, target=Signature(Kind.CRASH, Stage.COMPILE))) == ""
+        describe_rejected_input(
+            replace(other, target=Signature(Kind.CRASH, Stage.COMPILE))
+        )
+        == ""
     )
     assert not server.asked
+
+
+def test_input_that_is_rejected_is_blamed_and_not_another_of_a_legal_size() -> None:
+    text = "y = torch.ops.aten.cat.default([x, w])\nreturn (y,)"
+    made = listing(text, x=EXPORTED, w=EXPORTED)
+    made = made.with_given(made.find("x").with_recipe(Run.FAILING, LONGER))
+    made = made.with_given(made.find("w").with_recipe(Run.FAILING, TURNED))
+    rejects = replace(
+        REFUSES, answer=Raised("RuntimeError", REFUSED.replace("[0]", "[1]"))
+    )
+
+    def answer(asked: Arguments) -> Ending:
+        x, w = asked["candidate"]["listing"]["given"]
+        assert len(x["recipes"]) == 2
+        if len(w["recipes"]) == 1:
+            return FAILS if fails_by_the_size else PASSES
+        return rejects if asked["sanity"] else FAILS
+
+    asked = replace(minimum(FakeServer(answer)), candidate=listed(made))
+    fails_by_the_size = True
+    assert describe_rejected_input(asked) == ""
+    fails_by_the_size = False
+    assert "w has strides [1, 2], but" in describe_rejected_input(asked)
+
+
+def test_nothing_is_concluded_from_a_run_that_passes_now_and_then() -> None:
+    assert describe_rejected_input(replace(minimum(compiled()), rate=0.5)) == ""

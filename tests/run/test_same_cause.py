@@ -55,4 +55,4 @@ def test_result_fails_by_the_first_of_two_faults(tmp_path: Path) -> None:
     program = torch.export.load(out / "minimal.pt2")
     (x,) = program.example_inputs[0]
     assert x.numel() >= 9, said.stdout
-    assert "it fails by another cause: with cpp.simdlen=1" in said.stdout + said.stderr
+    assert "fail for another reason: with cpp.simdlen=1" in said.stdout + said.stderr

@@ -174,6 +174,22 @@ def test_second_of_two_views_reads_what_the_first_one_reads() -> None:
     ] in made_of(program(text))
 
 
+def test_operator_that_is_no_view_or_is_given_no_shape_keeps_its_operand() -> None:
+    for first, second in (
+        ("sum.dim_IntList(x, [0])", "view.default(a, [3])"),
+        ("view.default(x, [3, 2])", "transpose.int(a, 0, 1)"),
+    ):
+        text = f"""
+            a = aten.{first}
+            b = aten.{second}
+            c = aten.relu.default(b)
+            return (c,)
+        """
+        composed = f"b = aten.{second.replace('(a,', '(x,')}"
+        made = [code for codes in made_of(program(text)) for code in codes]
+        assert composed not in made
+
+
 def test_rank_does_not_count_where_there_is_one_element() -> None:
     text = """
         sum_1 = aten.sum.default(x)

@@ -17,10 +17,10 @@ from shrinkfx.protocol.files import Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.evidence import (
     PROVENANCE,
+    find_undeclared_size,
     gathered,
     launch_of,
     raised_at,
-    undeclared,
 )
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.explaining.origins import origins
@@ -83,7 +83,7 @@ def test_size_that_is_not_declared_is_of_the_node_that_yields_it() -> None:
         compiler.said = said
         with pytest.raises(RuntimeError) as caught:
             compiler.run(torch.ones(2))
-        assert undeclared(caught.value) == names
+        assert find_undeclared_size(caught.value) == names
 
 
 def test_evidence_is_on_disk_before_each_stage(tmp_path: Path) -> None:

@@ -91,9 +91,10 @@ def returned(block: Block) -> list[Leaf]:
 
 
 def cut_before(listing: Listing, names: Collection[str]) -> Listing:
-    """Leave out operators of the main block, and return what they read.
+    """Leave out operators of the main block, and return the tensors that they read.
 
-    What is computed from their results is left out, too.
+    Of a size that they read it is the tensor that has this size. What is computed from
+    their results is left out, too.
 
     Raises:
         InvalidEdit: they read no result of another operator.
@@ -108,17 +109,29 @@ def cut_before(listing: Listing, names: Collection[str]) -> Listing:
             continue
         wanted |= line.reads if line.name in names else set()
         out |= {line.name} if line.yields else set()
-    tensors = [
-        line.name
-        for line in kept
-        if line.name in wanted
-        if line.is_operator or _PROJECTION.fullmatch(line.code)
-        if not projections(main, line.name)
-    ]
+    for line in reversed(kept):
+        wanted |= line.reads if line.name in wanted and _is_number(line) else set()
+    tensors: list[str] = []
+    for line in kept:
+        if line.name in wanted and not _is_number(line):
+            results = projections(main, line.name).values()
+            tensors += [each.name for each in results] or [line.name]
+    tensors = list(dict.fromkeys(tensors))
     if not tensors:
         raise InvalidEdit("nothing would be returned")
     end = Statement.parsed(f"return ({', '.join(tensors)},)")
     return listing.with_block(replace(main, statements=(*kept, end))).normalised()
+
+
+_NUMBER = re.compile(r"\.(item|_local_scalar_dense|sym_\w+)\.")
+"""Operators whose result is a number."""
+
+
+def _is_number(line: Statement) -> bool:
+    """Tell whether a statement yields a number, such as a size, and no tensor."""
+    if line.is_operator:
+        return bool(_NUMBER.search(line.callee))
+    return not _PROJECTION.fullmatch(line.code)
 
 
 def require_results(was: Listing, now: Listing) -> None:

@@ -44,24 +44,24 @@ def returned_earlier(
                 yield Rewrite((Write(main.name, RETURN, leaf.number, other),))
 
 
-_RESHAPES = re.compile(r"torch\.ops\.aten\.(view|_unsafe_view|reshape|expand)\.")
-"""Operators that are told the shape of their result, whatever they read."""
-
-_VIEWS = re.compile(
-    r"torch\.ops\.aten\.(view|_unsafe_view|reshape|expand|permute|transpose|t|squeeze"
-    r"|unsqueeze|clone)\."
+_RESHAPES = r"view|_unsafe_view|reshape|expand"
+_SHAPED = re.compile(rf"torch\.ops\.aten\.({_RESHAPES})\.")
+"""Operators that take the shape of the result as an argument."""
+_MOVES = re.compile(
+    rf"torch\.ops\.aten\.({_RESHAPES}|permute|transpose|t|squeeze|unsqueeze|clone)\."
 )
+"""Operators that move elements, and compute none."""
 
 
 def composed_views(main: Block, known: Likes) -> Iterator[Rewrite]:
-    """Propose to have a view read what the view reads that it is of."""
+    """Propose that the second of two consecutive views reads the input of the first."""
     lines = {line.name: line for line in main.statements if line.is_operator}
     for line in reversed(lines.values()):
-        if not _RESHAPES.match(line.callee):
+        if not _SHAPED.match(line.callee):
             continue
         operand = line.leaves[0]
         made = lines.get(operand.text)
-        if made is None or not _VIEWS.match(made.callee):
+        if made is None or not _MOVES.match(made.callee):
             continue
         source = made.leaves[0].text
         if source in known and known[source] != known.get(operand.text):

@@ -44,8 +44,8 @@ class WrongValue(Message):
         tiny: the error is below the tolerances, and all of the value.
         told_apart: others of its operators were cleared by having inner values
             returned, which changes what is fused.
-        fused: the guilty ones fail together: where each value that one gives another
-            goes through memory, the program passes.
+        fused: when the program passes though all its operators are there, so that the
+            guilty ones fail only together; or ''.
         shown_by: later kernels with wrong results that are right for what they were
             given.
         call: of the program, from 1.
@@ -66,7 +66,7 @@ class WrongValue(Message):
     missized: str = ""
     tiny: bool = False
     told_apart: bool = False
-    fused: bool = False
+    fused: str = ""
     shown_by: tuple[str, ...] = ()
     shown_in: tuple[Operator, ...] = ()
     call: int = 1
@@ -83,7 +83,9 @@ class WrongValue(Message):
             return (self._overwrites(self.wrong),)
         if self.missized:
             return (self._missized(self.wrong),)
-        first = self._unfused() or self._first(self.wrong)
+        first = self._first(self.wrong)
+        if self.fused:
+            first = f"The program passes {self.fused}."
         found = self._which(self.wrong), first, self._elsewhere()
         return tuple(filter(None, found))
 
@@ -116,28 +118,17 @@ class WrongValue(Message):
         if self.kernel:
             place = f"in kernel {self.kernel}{self._launch()}"
         called = f" in call {self.call}" if self.call > 1 else ""
-        if self.fused:
-            how = in_words(wrong, "of their result differ from eager's")
-        elif self.agrees:
+        if self.agrees:
             how = in_words(wrong, "of its result do not")
-            how = f"its inputs agree with eager, {how}"
+            how = f"{'their' if self.fused else 'its'} inputs agree with eager, {how}"
         else:
             how = f"{_GIVEN}: {in_words(wrong, 'differ')}"
         seen = ", with inner values returned" if self.told_apart else ""
         if self.without:
             seen += f", seen without {_some([o.operator for o in self.without])}"
         if self.fused:
-            return f"{what}, fused {place}, are wrong together{called}{seen}: {how}."
+            return f"{what}, fused {place}, give a wrong result{called}{seen}: {how}."
         return f"{what} {place} is wrong{called}{seen}: {how}."
-
-    def _unfused(self) -> str:
-        """State what shows that it is no operator alone."""
-        return (
-            "When the values that they give each other go through memory, the program "
-            "passes."
-            if self.fused
-            else ""
-        )
 
     def _launch(self) -> str:
         """Say which launch it was, where there are several."""

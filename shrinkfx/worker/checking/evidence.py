@@ -69,7 +69,9 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
                 message=str(error),
                 at_work=str(node.target) if node is not None else "",
                 is_own=node is not None and node in own,
-                raised_at=tuple(map(tuple, undeclared(error) or raised_at(error))),
+                raised_at=tuple(
+                    map(tuple, find_undeclared_size(error) or raised_at(error))
+                ),
                 kernel=kernel_of(error),
                 launch=launch_of(error),
                 excerpt=generated.excerpt(str(error)),
@@ -129,19 +131,26 @@ def raised_at(error: BaseException) -> list[list[str]]:
     return found
 
 
-def undeclared(error: BaseException) -> list[list[str]]:
-    """Name the nodes that yield the size which generated code does not declare."""
+def find_undeclared_size(error: BaseException) -> list[list[str]]:
+    """Find the nodes of a size that generated code uses but does not declare."""
     symbol = _UNDECLARED.search(str(error))
     if symbol is None:
         return []
     for frame in _frames(error):
         for held in list(frame.f_locals.values()):
-            if not isinstance(held, fx.GraphModule | fx.Interpreter):
-                continue
-            for node in held.graph.nodes:
+            for node in _nodes_of(held):
                 bound = node.meta.get("unbacked_bindings") or ()
-                if symbol[symbol.lastindex or 1] in map(str, bound):
+                if (symbol[1] or symbol[2]) in map(str, bound):
                     return [origins(node)]
+    return []
+
+
+def _nodes_of(held: Any) -> list[fx.Node]:
+    """List the nodes of a graph, where a local variable holds one."""
+    # What an error has left half-made, or a proxy of what is gone, may raise anything.
+    with contextlib.suppress(Exception):
+        if isinstance(held, fx.GraphModule | fx.Interpreter):
+            return list(held.graph.nodes)
     return []
 
 
