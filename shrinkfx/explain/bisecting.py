@@ -59,9 +59,8 @@ def needed_applications(
     with scratch.folder("applications") as folder:
         path = Path(folder) / "applications.jsonl"
         try:
-            for one in _all(
-                [_Numbers(w, path, unknown, not_needed) for w in ways], parts
-            ):
+            numbers = [_Numbers(w, path, unknown, not_needed) for w in ways]
+            for one in _all(numbers, parts):
                 found.append(one)  # counts, whatever comes then
         except BudgetExhausted as short:
             unknown.append(str(short))
@@ -74,10 +73,10 @@ def _all(ways: Sequence[_Numbers], parts: Collection[Subsystem]) -> Iterator[Lef
     if numbers is None:
         ways[0].unknown.append("what its repro compiles does not fail each time")
         return
-    known = numbers.applications()
-    applications = {part: known[part] for part in Subsystem if part in parts}
+    applications = numbers.applications()
     for subsystem in numbers.that_may_matter(applications):
-        yield from _in(numbers, subsystem, applications[subsystem])
+        if subsystem in parts:
+            yield from _in(numbers, subsystem, applications[subsystem])
 
 
 @dataclass
@@ -142,7 +141,7 @@ class _Numbers:
         self, applications: dict[Subsystem, list[Application]]
     ) -> list[Subsystem]:
         """Leave out what was not applied, and all passes if it fails without any."""
-        there = [part for part in Subsystem if applications.get(part)]
+        there = [part for part in Subsystem if applications[part]]
         passes = tuple(part for part in there if part in PASSES)
         if len(passes) > 1 and self.ask(passes) is Outcome.REPRODUCED:
             counts = ((part, len(applications[part])) for part in passes)

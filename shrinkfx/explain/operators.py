@@ -35,9 +35,8 @@ def computed_from(candidate: Candidate, names: Collection[str]) -> frozenset[str
     """Name the operators left that some are computed from: past what was cut, none."""
     if candidate.listing is not None:
         main = candidate.listing.main
-        there = {line.name for line in main.statements}.intersection(names)
-        made = (ancestors(main, frozenset({name})) - {name} for name in there)
-        if there == set(names):
+        if {line.name for line in main.statements}.issuperset(names):
+            made = [ancestors(main, frozenset({name})) - {name} for name in names]
             return candidate.keep.intersection(frozenset[str]().union(*made))
     left = [name for name in names if name in candidate.keep]
     makers = {maker for name in left for maker in candidate.producers(name)}

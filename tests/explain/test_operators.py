@@ -13,7 +13,7 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain import cause
 from shrinkfx.explain.cause import Shown, explain
 from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import operators_left
+from shrinkfx.explain.operators import computed_from, operators_left
 from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.protocol.answers import Ending
@@ -24,6 +24,7 @@ from shrinkfx.report.explanation.lies import NOT_AS_DECLARED, Lie
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.testing import chain, operator, skeleton, whole
+from shrinkfx.testing.listings import listed, listing
 
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
 
@@ -176,3 +177,16 @@ def test_operator_that_lies_is_blamed_for_an_index_made_of_its_result(
         "torch.int32[6] on cpu, its metadata says torch.int64[6] on cpu.",
         *said[:2],
     )
+
+
+def test_operands_are_those_of_the_listing() -> None:
+    """Its operands were redirected since it was a chain."""
+    text = """
+        relu = torch.ops.aten.relu.default(x)
+        tanh = torch.ops.aten.tanh.default(x)
+        add = torch.ops.aten.add.Tensor(tanh, tanh.shape[0])
+        return (relu, add)
+    """
+    program = listed(listing(text))
+    assert computed_from(program, ["add"]) == {"tanh"}
+    assert computed_from(program, ["tanh"]) == set()
