@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from shrinkfx.explain.anatomy import Known
 from shrinkfx.explain.operators import computed_from
 from shrinkfx.failure.readers.generated import COPY
@@ -34,6 +36,12 @@ def guilty(
             f"one is {value}: {so}."
         )
     loads = [step for step in chain.steps if step.reads is not None]
+    if not loads and by and (folded := _folded_into(known, chain, by)):
+        names = ", ".join(str(one) for one in (*folded, by))
+        return (*folded, by), (
+            f"The index is {_formula(chain)}, a constant at these sizes, which the "
+            f"compiler has computed: it comes from one of {names}."
+        )
     if not loads and by:
         return (by, *_readers(known, chain, by)), (
             f"The index is {_formula(chain)}, which depends on no data: it comes from "
@@ -92,6 +100,20 @@ def _readers(known: Known, chain: Chain, by: Operator) -> tuple[Operator, ...]:
         if operator.name not in known.candidate.replace  # what is simple is pointwise
         if not known.skeleton.node(operator.name).pointwise
     )
+
+
+def _folded_into(known: Known, chain: Chain, by: Operator) -> tuple[Operator, ...]:
+    """List the operators before another one whose values its constant index may be.
+
+    An index that counts places is the operator's own.
+    """
+    if not _CONSTANT.fullmatch(_formula(chain)):
+        return ()
+    before = computed_from(known.candidate, [by.name])
+    return tuple(one for one in chain.fused if one.name in before)
+
+
+_CONSTANT = re.compile(r"`[-\d\sL+*()]+`")
 
 
 def _formula(chain: Chain) -> str:

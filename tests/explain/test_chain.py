@@ -155,6 +155,26 @@ def test_index_of_places_alone_is_its_lowerings() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("formula", "named"),
+    [
+        ("9L", ["aten.flip.default", "aten.roll.default"]),
+        ("9L + x1", ["aten.roll.default"]),
+    ],
+)
+def test_constant_index_may_be_of_an_operator_that_was_folded_into_it(
+    formula: str, named: list[str]
+) -> None:
+    """``roll`` reads ``flip``."""
+    known, said = recorded("roll")
+    (kernel,) = known.anatomy.kernels
+    kernel = replace(kernel, text=kernel.text.replace("9L + x1", formula))
+    known = replace(known, anatomy=replace(known.anatomy, kernels=(kernel,)))
+    chain = index_chain(known, said, False)
+    assert guilty(chain) == named
+    assert ("a constant at these sizes" in chain.cause[-1]) == (formula == "9L")
+
+
 def test_size_is_followed_to_the_dim_that_carries_it() -> None:
     known, said = recorded("emb")
     chain = index_chain(known, said, True)

@@ -113,6 +113,14 @@ def test_name_of_a_kernel_is_whole() -> None:
     assert f"in kernel `{kernel}` is wrong." in text
 
 
+def test_issue_of_inputs_that_were_not_compiled_for_says_so_first() -> None:
+    said = "The program was compiled for other inputs: x has strides [1, 2]."
+    found = replace(EXPLAINED, inputs=said, cause=(said,), guilty=())
+    first = text_of(explanation=found).split("\n\n")[1]
+    assert first == f"> **Check your call first: do not file this as it is.** {said}"
+    assert "Check your call first" not in text_of()
+
+
 def test_issue_has_the_parts_of_pytorchs_form() -> None:
     text = text_of()
     heads = [line for line in text.splitlines() if line.startswith("#")]

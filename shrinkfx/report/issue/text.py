@@ -12,6 +12,7 @@ from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.log import error_log
 from shrinkfx.report.issue.plain import (
     with_code,
+    without_origins,
     without_paths,
 )
 from shrinkfx.report.issue.sentences import (
@@ -78,6 +79,11 @@ def _for_pytorch(
 ) -> Iterator[str]:
     if facts.is_of_own:
         yield address_of_own(facts)
+    if explanation.inputs:
+        yield (
+            "> **Check your call first: do not file this as it is.** "
+            f"{without_origins(explanation.inputs, explanation)}"
+        )
     yield "### 🐛 Describe the bug"
     yield from _description(facts, explanation, script)
     yield "### Error logs"
