@@ -51,7 +51,7 @@ def needed_applications(
 
     Args:
         ways: to compile it; the first one is asked about in which it fails.
-        parts: of the compiler that are asked about.
+        parts: the parts of the compiler to test.
     """
     found: list[LeftOut] = []
     not_needed: list[NotNeeded] = []

@@ -95,7 +95,7 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
     found = Explanation(operators=operators_left(minimum.candidate))
     rejected = asking("its inputs", lambda: describe_rejected_input(minimum))
     if rejected:
-        # What operators make of such an input is no fault of theirs.
+        # No operator is at fault for what it computes from such an input.
         found = replace(found, cause=(rejected,), inputs=rejected)
     else:
         found = _with_findings(minimum, shown, found, asking)
@@ -118,7 +118,7 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
 def _with_findings(
     minimum: Minimum, shown: Shown, found: Explanation, asking: _Asking
 ) -> Explanation:
-    """Ask who lies, which kernel fails, on which values, and who has made these."""
+    """Look for the operator at fault: by its kernel, its values, where it stops."""
     found = replace(
         found,
         lies=asking("who lies", lambda: lying(minimum, shown.lies)) or (),
@@ -255,7 +255,7 @@ def _with_more(
 
 
 def _with_passes(minimum: Minimum, found: Explanation, asking: _Asking) -> Explanation:
-    """Ask which pass it was that has changed what the graph computes."""
+    """Find the pass that changed what the graph computes."""
     try:
         found = _with_decisions_about(minimum, found, asking, PASSES)
     except KeyboardInterrupt:
@@ -269,16 +269,17 @@ def _with_decisions_about(
     asking: _Asking,
     parts: Collection[Subsystem],
 ) -> Explanation:
+    """Find the decisions that the failure needs, in some parts of the compiler."""
     rate = minimum.rate
-    decided = asking("decisions", lambda: decisions(minimum, rate=rate, parts=parts))
-    if decided is not None:
-        nobodys = bool(found.values and found.values.missized)
-        decided = beside(decided, found.guilty, found.operators, is_nobodys=nobodys)
-    return replace(found, decisions=decided)
+    needed = asking("decisions", lambda: decisions(minimum, rate=rate, parts=parts))
+    if needed is not None:
+        missized = bool(found.values and found.values.missized)
+        needed = beside(needed, found.guilty, found.operators, is_nobodys=missized)
+    return replace(found, decisions=needed)
 
 
 def _with_decisions(minimum: Minimum, found: Explanation) -> Explanation:
-    """Add to the cause what the failure goes away with."""
+    """Add to the cause a decision without which the program passes."""
     told = avoiding(found.decisions, minimum.target) if found.decisions else []
     if not told or not minimum.client.options.reference:
         return found

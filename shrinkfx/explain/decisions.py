@@ -26,7 +26,7 @@ def decisions(
 
     Args:
         rate: the part of its runs that fail.
-        parts: of the compiler that are asked about; options only together with all.
+        parts: the parts of the compiler to test; options are tested only with all.
     """
     try:
         variants = Variants(minimum, rate).built_fast()

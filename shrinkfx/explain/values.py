@@ -80,9 +80,9 @@ def _ask(
 
 
 def _passes(minimum: Minimum, found: WrongValue, ending: Ending | None) -> bool:
-    """Tell whether a run shows that operators fail only together.
+    """Tell whether a run that passes shows that operators fail only together.
 
-    One that passes by chance does not, nor one whose error is below the tolerances.
+    A flaky program may pass by chance, and an error below the tolerances is not seen.
     """
     if ending is None or minimum.rate < 1.0 or found.tiny:
         return False
@@ -229,17 +229,17 @@ _UNFUSED = {"max_fusion_size": 1, "epilogue_fusion": False, "prologue_fusion": F
 def _tested_without_fusion(
     minimum: Minimum, found: WrongValue, suspected: Collection[str]
 ) -> WrongValue:
-    """Name an operator with those fused into it, unless it is wrong without them.
+    """Name an operator together with those fused into it, unless it fails without them.
 
-    What was computed in the same kernel may still be in a register, and not be what a
-    load of it from memory would give. So the program is compiled without fusion, all
-    inner values in memory.
+    A value that was computed in the same kernel may still be in a register, and differ
+    from what is stored. So the program is compiled without fusion, and all inner values
+    are returned.
     """
     if not (found.told_apart and found.guilty) or found.tiny or minimum.rate < 1.0:
         return found
-    names = {one.name for one in found.guilty}
-    before = computed_from(minimum.candidate, names).intersection(suspected) - names
-    if not before:
+    names = {operator.name for operator in found.guilty}
+    producers = computed_from(minimum.candidate, names).intersection(suspected) - names
+    if not producers:
         return found
     minimum.note("explain: looking at the values without fusion")
     own, taps = minimum.client.options.inductor, _values(minimum, suspected)
@@ -247,7 +247,8 @@ def _tested_without_fusion(
     seen = observe(ending).signature if ending is not None else None
     if seen is not None and seen.stage is Stage.COMPARE:
         return found
-    found = replace(found, guilty=operators_among(minimum.candidate, names | before))
+    together = operators_among(minimum.candidate, names | producers)
+    found = replace(found, guilty=together)
     if _passes(minimum, found, ending):
         return replace(found, fused=f"{_RETURNED} and nothing is fused")
     why = f"whether the program fails without fusion: {told.unknown}"

@@ -15,7 +15,7 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.listing import Run
 from shrinkfx.program.listing.recipes import Recipe
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.run.context import RunContext
@@ -35,8 +35,8 @@ _VECTORISED = (4, 16)
 def restore_cause(context: RunContext, subject: Subject, listed: SearchResult) -> None:
     """Go back to a step that fails for the reason of the first, and continue there.
 
-    Compiles the first step and the last with one setting, or none if the sizes did not
-    cross a limit; further settings only if the answers do not tell.
+    Compiles the first step and the last one with the settings of the limits that a size
+    has crossed. If both pass with two settings, tests each setting alone.
 
     Raises:
         BudgetExhausted: minutes are short.
@@ -47,10 +47,10 @@ def restore_cause(context: RunContext, subject: Subject, listed: SearchResult) -
     if not compared or subject.rate < 1.0 or subject.command:
         return
     settings = dict(_settings_to_test(first, best))
+    if not settings:
+        return
     alone = [{name: value} for name, value in settings.items()]
     for tested in [settings, *(alone if len(alone) > 1 else [])]:
-        if not tested:
-            return
         judge = _Judge(_asker(context, subject, search.reducer.asker, tested), context)
         before, after = (judge.verdict(each).outcome for each in (first, best))
         if before is after is Outcome.REPRODUCED:
@@ -81,26 +81,22 @@ def _settings_to_test(
     """List the settings that disable decisions which changed with the sizes."""
     if first.listing is None or best.listing is None:
         return
-    before, after = _recipes(first.listing), _recipes(best.listing)
-    pairs = [(before[name], after[name]) for name in before.keys() & after.keys()]
-    weights = {each.name for each in first.listing.weights}
-    inlined = [(before[n], after[n]) for n in weights & after.keys()]
+    after = {each.name: each.recipe(Run.FAILING) for each in best.listing.given}
+    both = [each for each in first.listing.given if each.name in after]
+    pairs = [(each, each.recipe(Run.FAILING), after[each.name]) for each in both]
     if any(
-        len(old.shape) == 1 and old.elements > _INLINED >= new.elements
-        for old, new in inlined
+        not each.is_input
+        and len(old.shape) == 1
+        and old.elements > _INLINED >= new.elements
+        for each, old, new in pairs
     ):
         yield "always_keep_tensor_constants", True
-    on_cpu = [(old, new) for old, new in pairs if old.device == "cpu"]
-    if any(_crosses(old, new) for old, new in on_cpu):
+    if any(old.device == "cpu" and _crosses(old, new) for _, old, new in pairs):
         yield "cpp.simdlen", 1
 
 
-def _recipes(listing: Listing) -> dict[str, Recipe]:
-    return {each.name: each.recipe(Run.FAILING) for each in listing.given}
-
-
 def _crosses(old: Recipe, new: Recipe) -> bool:
-    """Tell whether a size has come below one of the limits of vectorised code."""
+    """Tell whether a size fell below one of the limits of vectorised code."""
     sizes = [(old.elements, new.elements)]
     if len(old.shape) == len(new.shape):
         sizes += zip(old.shape, new.shape, strict=True)
@@ -155,7 +151,7 @@ class _SameOutcome:
 def _asker(
     context: RunContext, subject: Subject, like: Asker, settings: InductorOptions
 ) -> Asker:
-    """Make what asks about the candidates of an asker, with settings besides."""
+    """Make an asker that tests the candidates of another one with more settings."""
     # The time limit follows the answers of the search, and not these.
     client = replace(subject.client, patience=None)
     client = client.with_options(inductor={**client.options.inductor, **settings})

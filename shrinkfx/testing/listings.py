@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 from hypothesis import strategies as st
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.listing import MAIN, Block, Given, Listing, Run
 from shrinkfx.program.listing.recipes import Constant, Counted, Fill, Recipe, Seeded
 from shrinkfx.program.listing.statements import Statement
+from shrinkfx.program.listing.strides import row_major
 from shrinkfx.program.listing.types import ListedType, Types
 from shrinkfx.testing.programs import chain, whole
 
@@ -39,7 +38,7 @@ def listed(program: Listing) -> Candidate:
 def types_of(program: Listing) -> Types:
     """Say that each value is of the type of the first input: pointwise all through."""
     first = program.inputs[0].recipe()
-    steps = first.stride or _row_major(first.shape)
+    steps = first.stride or tuple(row_major(first.shape))
     known = ListedType(first.dtype, first.shape, steps, first.device)
     names = [
         (block.name, name)
@@ -47,10 +46,6 @@ def types_of(program: Listing) -> Types:
         for name in (*block.arguments, *(s.name for s in block.statements if s.yields))
     ]
     return dict.fromkeys(names, known)
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
 _FILLS: list[Fill] = [Constant(0.0), Constant(2.5), Counted(), Seeded("randn")]

@@ -91,10 +91,10 @@ def returned(block: Block) -> list[Leaf]:
 
 
 def cut_before(listing: Listing, names: Collection[str]) -> Listing:
-    """Leave out operators of the main block, and return the tensors that they read.
+    """Remove operators of the main block, and return the tensors that they read.
 
-    Of a size that they read it is the tensor that has this size. What is computed from
-    their results is left out, too.
+    If they read a size, the tensor that has this size is returned. What is computed
+    from their results is removed, too.
 
     Raises:
         InvalidEdit: they read no result of another operator.

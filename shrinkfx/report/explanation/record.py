@@ -34,7 +34,7 @@ class Explanation(Message):
         operators: what is left of the program, in its order.
         guilty: those of them that are at fault, as far as is known; several only where
             nothing tells them apart.
-        inputs: that the program was not compiled for its inputs, in a sentence; or ''.
+        inputs: a sentence if the program was compiled for other inputs, or ''.
         lies: operators left whose results are not what their fake kernels say.
         unknown: what could not be told, and why.
         chain: of a failure of a kernel: from it back to the inputs.

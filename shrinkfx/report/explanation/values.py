@@ -44,8 +44,8 @@ class WrongValue(Message):
         tiny: the error is below the tolerances, and all of the value.
         told_apart: others of its operators were cleared by having inner values
             returned, which changes what is fused.
-        fused: when the program passes though all its operators are there, so that the
-            guilty ones fail only together; or ''.
+        fused: how the program was compiled when it passed, which shows that the guilty
+            operators fail only together; or ''.
         shown_by: later kernels with wrong results that are right for what they were
             given.
         call: of the program, from 1.
