@@ -1,27 +1,35 @@
 """Check that a program that was made smaller still fails for the same reason.
 
 Small sizes are compiled to other code, which may hide one failure and bring another
-(``docs/rooms/run.md``). A setting of Inductor disables each of these decisions. If one
-of two programs passes with the setting and the other fails, there are two reasons.
+(``docs/rooms/run.md``). Two tests find this:
+
+- A setting of Inductor disables each decision that depends on sizes. If one of two
+  programs passes with the setting and the other fails, there are two reasons.
+- If a program fails with large sizes and with small ones, and passes with sizes between
+  them, there are two reasons as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from shrinkfx.check.oracle import make_oracle
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Stage
-from shrinkfx.failure.verdict import Outcome, Verdict
+from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.listing import Run
 from shrinkfx.program.listing.recipes import Recipe
+from shrinkfx.program.listing.sizes import Sizes, resized_to, sizes_of
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.reduction import SearchResult
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker, Confirmation
+from shrinkfx.search.fitting import Fitter
 
 _INLINED = 8
 """Elements up to which Inductor writes a 1-D weight into the kernel
@@ -35,17 +43,30 @@ _VECTORISED = (4, 16)
 def restore_cause(context: RunContext, subject: Subject, listed: SearchResult) -> None:
     """Go back to a step that fails for the reason of the first, and continue there.
 
-    Compiles the first step and the last one with the settings of the limits that a size
-    has crossed. If both pass with two settings, tests each setting alone.
-
     Raises:
         BudgetExhausted: minutes are short.
     """
-    search, target = listed.search, subject.target
-    first, best = search.reducer.history[0], search.reducer.best
+    target = subject.target
     compared = target.stage in (Stage.RUN, Stage.COMPARE) and target.is_vague
     if not compared or subject.rate < 1.0 or subject.command:
         return
+    _restore_decisions(context, subject, listed)
+    judge = _Judge(_asker(context, subject, listed.search.reducer.asker, {}), context)
+    for _ in range(_GAPS):
+        if not _restore_sizes(context, judge, listed):
+            return
+
+
+def _restore_decisions(
+    context: RunContext, subject: Subject, listed: SearchResult
+) -> None:
+    """Go back if a setting of Inductor tells the first step and the last one apart.
+
+    Compiles both with the settings of the limits that a size has crossed. If both pass
+    with two settings, tests each setting alone.
+    """
+    search = listed.search
+    first, best = search.reducer.history[0], search.reducer.best
     settings = dict(_settings_to_test(first, best))
     if not settings:
         return
@@ -59,10 +80,7 @@ def restore_cause(context: RunContext, subject: Subject, listed: SearchResult) -
             said = ", ".join(f"{name}={value}" for name, value in tested.items())
             did = _DOES[before], _DOES[after]
             context.note(_ANOTHER.format(said, *did, best.digest[:12]))
-            wanted = _SameOutcome(judge, before, search.reducer.asker)
-            reason = "it seems to fail for another reason"
-            if search.confirm(Confirmation(_NAME, Asker(wanted), reason)):
-                search.run_on()
+            _go_back(listed, _SameOutcome(judge, before, search.reducer.asker))
             return
 
 
@@ -101,6 +119,112 @@ def _crosses(old: Recipe, new: Recipe) -> bool:
     if len(old.shape) == len(new.shape):
         sizes += zip(old.shape, new.shape, strict=True)
     return any(was >= limit > now for was, now in sizes for limit in _VECTORISED)
+
+
+def _restore_sizes(context: RunContext, judge: _Judge, listed: SearchResult) -> bool:
+    """Go back if the program passes with sizes between those of two steps.
+
+    Returns:
+        Whether the search continued from an earlier step.
+    """
+    reducer, fitter = listed.search.reducer, listed.fitter
+    assert fitter is not None
+    for before, after in pairwise(reducer.history):
+        between = list(_between(before, after, fitter))
+        verdicts = (judge.verdict(each.candidate) for each in between)
+        if between and all(each.outcome is Outcome.PASSED for each in verdicts):
+            sizes = [[group.size for group in between[0].sizes]]
+            sizes += [list(each.sizes.values()) for each in between]
+            sizes += [[_size(after, group) for group in between[0].sizes]]
+            said = [" x ".join(map(str, each)) for each in sizes]
+            passing = " and ".join(said[1:-1])
+            digest = reducer.best.digest[:12]
+            context.note(_GAP.format(said[0], passing, said[-1], digest))
+            return _go_back(listed, _Larger(between[-1].sizes, reducer.asker))
+    return False
+
+
+_GAPS = 4
+"""How often a search goes back because of sizes; each time because of others."""
+
+_GAP = (
+    "the smaller program seems to fail for another reason: the program fails with size "
+    "{}, passes with {}, and fails with {} (--candidate {}); continuing with the large "
+    "size"
+)
+
+_WIDEST = 16
+"""Elements of the widest vector; sizes between are a tile and a rest."""
+
+
+@dataclass(frozen=True)
+class _Between:
+    """A program with sizes between those of two steps, by those that they replace."""
+
+    candidate: Candidate
+    sizes: dict[Sizes, int]
+
+
+def _between(before: Candidate, after: Candidate, fitter: Fitter) -> Iterator[_Between]:
+    """Yield programs like two steps, with sizes from 16 to 31.
+
+    Empty unless sizes of at least 32 became smaller than 16. The first program keeps
+    the remainder modulo 16 of the large sizes, and the second one of the small sizes.
+    """
+    assert before.listing is not None
+    types = fitter.types(before)
+    groups = [g for g in sizes_of(before.listing, types) if g.places]
+    goals = {group: _size(after, group) for group in groups}
+    large = [g for g in groups if g.size >= 2 * _WIDEST and goals[g] < _WIDEST]
+    alike_before = {group: _WIDEST + group.size % _WIDEST for group in large}
+    alike_after = {group: _WIDEST + goals[group] % _WIDEST for group in large}
+    for sizes in (alike_before, alike_after) if large else ():
+        rewrites = list(resized_to(before.listing, types, goals | sizes))
+        for fit in fitter.fit(before, rewrites):
+            if fit is not None:
+                yield _Between(apply(before, [fit]), sizes)
+
+
+def _size(candidate: Candidate, group: Sizes) -> int:
+    """Return the size of the first place of a group that a program still has."""
+    assert candidate.listing is not None
+    given = {each.name: each for each in candidate.listing.given}
+    for place in group.places:
+        if place.name in given:
+            shape = given[place.name].recipe(group.run or Run.EXAMPLE).shape
+            return shape[place.dim] if place.dim < len(shape) else max(shape, default=1)
+    return group.size
+
+
+@dataclass(frozen=True)
+class _Larger:
+    """Accepts candidates that fail, with a size above those that pass.
+
+    Attributes:
+        sizes: that pass, by those of an earlier step.
+        fails: answers whether a candidate fails.
+    """
+
+    sizes: dict[Sizes, int]
+    fails: Asker
+
+    def check(self, candidate: Candidate) -> Verdict:
+        large = any(_size(candidate, group) > n for group, n in self.sizes.items())
+        if large and self.fails.has_reproduced(candidate):
+            return Verdict(Outcome.REPRODUCED)
+        return Verdict(Outcome.PASSED)
+
+
+def _go_back(listed: SearchResult, wanted: Oracle) -> bool:
+    """Continue the search from a step that an oracle accepts, and accept no other."""
+    confirmation = Confirmation(_NAME, Asker(wanted), _ANOTHER_REASON)
+    if not listed.search.confirm(confirmation):
+        return False
+    listed.search.run_on()
+    return True
+
+
+_ANOTHER_REASON = "it seems to fail for another reason"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.claims import MINIMAL, PLAINEST
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.listing import Listing, Run
 from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid, Raised
 from shrinkfx.protocol.choices import CandidateForm
@@ -74,8 +74,10 @@ class Worker:
         refuses: type | None = None,
         misfit: str = "",
         failing: Ending = DIFFERS,
+        listed: Listing = LISTED,
     ) -> None:
         self._fails, self._misfit, self._failing = fails, misfit, failing
+        self._listed = listed
         self.refuses = refuses
         self.compiled: list[Listing] = []
         self.options: list[CheckOptions] = []
@@ -88,7 +90,7 @@ class Worker:
         match task:
             case ListCandidate():
                 Path(task.data).write_bytes(b"values")
-                return Ending("exit", answer=Listed(LISTED, DRAWN, task.data))
+                return Ending("exit", answer=Listed(self._listed, DRAWN, task.data))
             case FitRewrites():
                 fitted = _fitted(candidate, task.rewrites)
                 return Ending("exit", answer=replace(fitted, misfit=self._misfit))
@@ -195,6 +197,47 @@ def test_failure_of_vectorised_code_does_not_become_another_of_small_sizes(
     same, _ = reduced(tmp_path, worker, journal)  # resumed
     assert same.reducer.best == found.reducer.best
     assert len(worker.compiled) == asked
+
+
+def test_failure_of_large_sizes_does_not_become_another_of_small_sizes(
+    tmp_path: Path,
+) -> None:
+    """Between 9 and 63 columns it passes, and no setting tells the faults apart."""
+
+    def fails(program: Listing) -> bool:
+        return not 9 <= sizes(program)[-1] < 64
+
+    large = replace(SAVED, shape=(4, 100))
+    worker = Worker(fails, listed=replace_input(LISTED, large))
+    journal = Journal()
+    found, events = reduced(tmp_path, worker, journal)
+    best = found.reducer.best.listing
+    assert best is not None
+    assert sizes(best)[-1] == 64
+    said = "fails with size 100, passes with 20 and 17, and fails with 1 (--candidate "
+    assert said in notes(events)
+    asked = len(worker.compiled)
+    same, _ = reduced(tmp_path, worker, journal)  # resumed
+    assert same.reducer.best == found.reducer.best
+    assert len(worker.compiled) == asked
+
+
+def test_failure_of_every_size_is_tested_once_with_a_size_between(
+    tmp_path: Path,
+) -> None:
+    large = replace(SAVED, shape=(4, 100))
+    worker = Worker(lambda _: True, listed=replace_input(LISTED, large))
+    found, events = reduced(tmp_path, worker)
+    best = found.reducer.best.listing
+    assert best is not None
+    assert math.prod(sizes(best)) == 1
+    assert [sizes(each) for each in worker.compiled].count((1, 20)) == 1
+    assert "another reason" not in notes(events)
+
+
+def replace_input(program: Listing, recipe: Recipe) -> Listing:
+    [given] = program.given
+    return replace(program, given=(given.with_recipe(Run.EXAMPLE, recipe),))
 
 
 @pytest.mark.parametrize("most", [3, 60])

@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-TWO_FAULTS = """
+SMALL_AND_VECTORISED = """
 from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
 from torch._inductor.lowering import lowerings
-from torch._inductor.virtualized import V
 import torch
 
 aten = torch.ops.aten
@@ -34,6 +33,26 @@ CppVecOverrides.erfc = staticmethod(lambda x: f"({x} + {x})")
 """
 """Vectorised code of ``erfc`` is wrong; below 9 elements its lowering is, too."""
 
+SMALL_AND_LARGE = """
+from torch._inductor.lowering import lowerings
+import torch
+
+aten = torch.ops.aten
+right = lowerings[aten.erfc.default]
+
+
+def sometimes_wrong(x):
+    count = 1
+    for size in x.get_size():
+        count *= int(size)
+    wrong = 1.0 if count < 9 else 2.0 if count >= 64 else 0.0
+    return lowerings[aten.add.Tensor](right(x), wrong)
+
+
+lowerings[aten.erfc.default] = sometimes_wrong
+"""
+"""From 64 elements on the lowering of ``erfc`` is wrong, and otherwise below 9."""
+
 
 class Hidden(nn.Module):
     """``erfc`` among others."""
@@ -43,9 +62,18 @@ class Hidden(nn.Module):
 
 
 @pytest.mark.aoti
-def test_result_fails_by_the_first_of_two_faults(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("faults", "elements", "evidence"),
+    [
+        (SMALL_AND_VECTORISED, 9, "fail for another reason: with cpp.simdlen=1"),
+        (SMALL_AND_LARGE, 64, "fails with size 32, passes with 16 and 17"),
+    ],
+)
+def test_result_fails_by_the_first_of_two_faults(
+    faults: str, elements: int, evidence: str, tmp_path: Path
+) -> None:
     plant, model, out = (tmp_path / n for n in ("two_faults.py", "model.pt2", "out"))
-    plant.write_text(TWO_FAULTS)
+    plant.write_text(faults)
     torch.export.save(torch.export.export(Hidden(), (torch.randn(8, 32),)), model)
     asked = [str(model), "--until", "mismatch", "--preload", str(plant)]
     run = [sys.executable, "-m", "shrinkfx", *asked, "--out", str(out)]
@@ -54,5 +82,5 @@ def test_result_fails_by_the_first_of_two_faults(tmp_path: Path) -> None:
     assert summary["operators"]["after"] == 1
     program = torch.export.load(out / "minimal.pt2")
     (x,) = program.example_inputs[0]
-    assert x.numel() >= 9, said.stdout
-    assert "fail for another reason: with cpp.simdlen=1" in said.stdout + said.stderr
+    assert x.numel() >= elements, said.stdout
+    assert evidence in said.stdout + said.stderr
