@@ -13,11 +13,8 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.signature import Kind
-from shrinkfx.worker.aoti.shared_objects import (
-    MOST,
-    nothing_taken,
-    shared_objects,
-)
+from shrinkfx.worker.aoti.object_store import MOST
+from shrinkfx.worker.aoti.shared_objects import nothing_taken, shared_objects
 
 TEXT = "int kernel;\n"
 

@@ -21,7 +21,7 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.aoti import constants
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
 from shrinkfx.worker.aoti.instruction_sets import asked_once
-from shrinkfx.worker.aoti.shared_objects import SharedObjects
+from shrinkfx.worker.aoti.object_store import SharedObjects
 from shrinkfx.worker.disk_space import require_space_for_weights
 from shrinkfx.worker.loading.devices import gpu_of
 from shrinkfx.worker.private_api import inductor_api

@@ -21,6 +21,7 @@ from shrinkfx.protocol.choices import Build, InductorOptions, Step
 from shrinkfx.worker import build_cache
 from shrinkfx.worker.aoti.headers import headers_remembered
 from shrinkfx.worker.aoti.instead import instead
+from shrinkfx.worker.aoti.object_store import NOT_SHARED, SharedObjects
 from shrinkfx.worker.aoti.runtime_object import (
     AS_WRITTEN,
     NO_TEMPLATES,
@@ -30,7 +31,6 @@ from shrinkfx.worker.aoti.runtime_object import (
     runtime_object,
     split_wrapper,
 )
-from shrinkfx.worker.aoti.shared_objects import NOT_SHARED, SharedObjects
 from shrinkfx.worker.forkserver.supervise import BUILT
 from shrinkfx.worker.private_api import build_api, inductor_api
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shrinkfx.worker.aoti.instead import instead
-from shrinkfx.worker.aoti.shared_objects import key, shared_objects
+from shrinkfx.worker.aoti.object_store import key
+from shrinkfx.worker.aoti.shared_objects import shared_objects
 from shrinkfx.worker.private_api import build_api
 
 _LEFT = "-afresh"
