@@ -102,12 +102,14 @@ def _script(
 
     def work(note: Note, folder: Path) -> Answer:
         from shrinkfx.worker.aoti import backend as aoti
+        from shrinkfx.worker.aoti.compile_once import path_with_compiler
         from shrinkfx.worker.aoti.shared_libraries import left_behind
 
         os.chdir(task.cwd)
         note("run")
         temporary = aoti.own_cache_below(folder, left_behind(folder))
         environment = {**bare_script.environment(folder), **temporary}
+        environment |= path_with_compiler(folder, environment)
         environment.pop(HASH_SEED, None)  # a stranger has none, and the script sets it
         environment |= {"PADDING": "x" * task.padding} if task.padding else {}
         side = request.options.guard_pages
