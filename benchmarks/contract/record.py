@@ -90,7 +90,10 @@ def recorded(program: Program) -> dict[str, Any]:
         record["result"] = {key: summary.get(key) for key in RESULT}
         record["sweep"] = read(out / "sweep.json").get("findings")
         documents = sorted(out.glob("*.json"))
-        record["keys"] = {path.name: sorted(keys(read(path))) for path in documents}
+        record["keys"] = {
+            path.name: sorted(anywhere(key, folder) for key in keys(read(path)))
+            for path in documents
+        }
         record["files"] = sorted(path.name for path in out.glob("*"))
         texts = {n: (out / n).read_text() for n in TEXTS if (out / n).exists()}
         record["texts"] = {n: anywhere(text, folder) for n, text in texts.items()}
