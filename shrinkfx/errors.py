@@ -9,7 +9,7 @@ import time
 
 from shrinkfx.wording import Flag, Said, Words
 
-SEE_DOCTOR = "shrinkfx doctor shows which parts of this environment work"
+SEE_DOCTOR = "run shrinkfx doctor to see which parts of this environment work"
 """Last line of the advice of errors that a broken environment may cause."""
 
 REPORT_BUG = "please report this with the output of shrinkfx doctor"
@@ -89,9 +89,9 @@ class NotReproducible(ShrinkfxError):
         asked = "" if wanted == "any" else (" with '", wanted, "'")
         texts = "\n".join(f"  {text}" for text in seen)
         made = f"{runs} runs" if runs != 1 else "1 run"
-        did = f"what {made} did"
+        did = f"outcome of {made}"
         if seconds is not None:
-            did = f"what {made} in {seconds:.0f} s did"
+            did = f"outcome of {made} in {seconds:.0f} s"
         whole = "the program does not fail", *asked, f"; {did}:\n{texts}\n", advice
         super().__init__(*whole)
 
@@ -122,9 +122,9 @@ class NotCuttable(NotReproducible):
         )
         ShrinkfxError.__init__(
             self,
-            f"{known}, but in no form that can be cut (its inputs flat, without "
-            f"in-place operators and with them); what those did:\n"
-            f"{texts}\n{REPORT_BUG} and the .pt2",
+            f"{known}, but no form of the program that shrinkfx can reduce fails "
+            "(flat inputs, without and with in-place operators); outcome of the other "
+            f"forms:\n{texts}\n{REPORT_BUG} and the .pt2",
         )
 
 
@@ -142,7 +142,7 @@ class FailsOtherwise(NotReproducible):
         self.runs = 1
         self.seen = [seen]
         self.advice = advice
-        told = "the program fails, but not as in the script"
+        told = "the program fails, but differently than in the script"
         here = f"in the script: {in_script}\n  here: {seen}"
         ShrinkfxError.__init__(self, f"{told}:\n  {here}\n", advice)
 
@@ -248,8 +248,8 @@ class Finished(ShrinkfxError):
         self.exit_code = exit_code
         self.more = more
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
-        left = f"; what it left out: shrinkfx --resume {folder} {more}" if more else ""
-        super().__init__(f"{folder}: this run has finished, on {when}: {said}{left}")
+        left = f"; skipped steps: shrinkfx --resume {folder} {more}" if more else ""
+        super().__init__(f"{folder}: this run finished on {when}: {said}{left}")
 
 
 class BudgetExhausted(ShrinkfxError):

@@ -30,7 +30,7 @@ class Phase(StrEnum):
     SWEEP = "sweep"
     BASELINE = "baseline"
     SEARCH = "search"
-    PLAINER = "making it plain"
+    PLAINER = "simplifying"
     VERIFICATION = "verifying"
     EXPLANATION = "explaining"
 

@@ -124,7 +124,9 @@ def require_values(record: object) -> None:
 def one_of(choices: Sequence[str]) -> Check:
     def check(flag: str, value: str) -> None:
         if value not in choices:
-            raise UsageError(Flag(flag, value), f": one of {', '.join(choices)}")
+            raise UsageError(
+                Flag(flag, value), f": expected one of {', '.join(choices)}"
+            )
 
     return check
 
@@ -133,13 +135,13 @@ def above_zero(flag: str, value: float) -> None:
     if not value > 0:  # nan is not
         raise UsageError(Flag(flag), f" must be above 0, not {value}")
     if math.isinf(value):
-        said = f" must be a number, not {value}: leave it out"
+        said = f" must be a number, not {value}: omit it"
         raise UsageError(Flag(flag), said)
 
 
 def from_zero_on(flag: str, value: float) -> None:
     if not 0 <= value < math.inf:
-        raise UsageError(Flag(flag), f" must be a number from 0 on, not {value}")
+        raise UsageError(Flag(flag), f" must be a number >= 0, not {value}")
 
 
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")

@@ -79,8 +79,8 @@ def _locked(path: Path, other: Said, *, waits: bool) -> Iterator[None]:
                 _lock(file, waits=waits)
             except BlockingIOError:
                 raise UsageError(
-                    f"another shrinkfx is at work in {path.parent}: wait for its end, "
-                    "or name another ",
+                    f"another shrinkfx is running in {path.parent}: wait until it "
+                    "ends, or name another ",
                     other,
                 ) from None
             if _is_named(file, path):
@@ -109,7 +109,7 @@ def _opened(path: Path, other: Said) -> IO[str]:
         return _opened(path, other)
     except PermissionError as error:
         reason = f"{path.parent} cannot be written to: {error.strerror}"
-        anew = f"{reason}: run anew with another "
+        anew = f"{reason}: start a new run with another "
         raise UsageError(anew, other) from error
 
 

@@ -36,13 +36,14 @@ def require_surroundings() -> None:
         os.getcwd()
     except OSError as error:
         raise UsageError(
-            f"the current folder is gone ({error.strerror}): cd to one that is there"
+            f"the current folder no longer exists ({error.strerror}): cd to another "
+            "folder"
         ) from error
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= allowed < _DESCRIPTORS:
         raise UsageError(
-            f"{allowed} files may be open at once here, and a run needs "
-            f"{_DESCRIPTORS}: ulimit -n {_DESCRIPTORS}, or more"
+            f"this process may open {allowed} files at once, but a run needs "
+            f"{_DESCRIPTORS}: run ulimit -n {_DESCRIPTORS} or higher"
         )
 
 
@@ -57,13 +58,13 @@ def require_sense(options: Options) -> None:
         _check_command(Command.parse(options.check), options)
     if options.probe is not None and options.all_probes:
         both = Flag("--all-probes"), ", or ", Flag("--probe", options.probe)
-        raise UsageError(*both, ": not both")
+        raise UsageError(*both, ": use only one of them")
     if options.explain and options.no_explain:
         both = Flag("--explain"), ", or ", Flag("--no-explain")
-        raise UsageError(*both, ": not both")
+        raise UsageError(*both, ": use only one of them")
     if options.until == Kind.HANG and options.timeout_s is None:
         asked = Flag("--until", "hang"), " needs ", Flag("--timeout")
-        raise UsageError(*asked, ": how long is a hang?")
+        raise UsageError(*asked, ", which defines how long a hang is")
     if options.gpus:
         _require_gpus_of_use(options)
     choose(options.strategies)
@@ -71,17 +72,17 @@ def require_sense(options: Options) -> None:
 
 def _require_gpus_of_use(options: Options) -> None:
     if options.device == "cpu" or options.backend == Backend.INTERPRETER:
-        raise UsageError(Flag("--gpus"), " is for checks on CUDA devices: leave it out")
+        raise UsageError(Flag("--gpus"), " only applies to CUDA devices: omit it")
     if options.device not in (None, "cuda", "cuda:0"):
         raise UsageError(
             Flag("--gpus"),
             ", or ",
             Flag("--device", options.device),
-            ": a check sees one GPU alone, as cuda:0; say ",
+            ": a check sees only its own GPU, as cuda:0; use ",
             Flag("--device", "cuda"),
         )
     if options.check is not None:
-        command = ": a command of yours (", Flag("--check"), ") chooses its own GPU"
+        command = ": a command (", Flag("--check"), ") chooses its own GPU"
         raise UsageError(Flag("--gpus"), *command)
 
 
@@ -92,8 +93,8 @@ def require_sense_of_sweep(options: Options) -> None:
         UsageError: which, and what there is.
     """
     if options.check is not None:
-        runs = Flag("--dynamic-sweep"), " runs AOTInductor: leave "
-        raise UsageError(*runs, Flag("--check"), " out")
+        runs = Flag("--dynamic-sweep"), " runs AOTInductor: omit "
+        raise UsageError(*runs, Flag("--check"))
     require_values(options.sweeping or Sweeping())
 
 
@@ -108,7 +109,7 @@ def require_files(options: Options) -> None:
     if options.check is not None and is_source_archive(options.model):
         raise UsageError(
             Flag("--check"),
-            " needs a .pt2, and torch.export.save refuses this program",
+            " needs a .pt2, but torch.export.save rejects this program",
         )
     require_files_beside(options)
 
@@ -131,13 +132,13 @@ def _check_command(command: Command, options: Options) -> None:
     asked = Flag("--check")
     if options.until or options.match:
         others = Flag("--until"), " and ", Flag("--match")
-        raise UsageError(asked, " takes the place of ", *others, ": not both")
+        raise UsageError(asked, " replaces ", *others, ": use only one of them")
     if options.strict_kind:
         raise UsageError(Flag("--strict-kind"), *_not_for(asked))
     if options.closeness:
         named = [Flag(f"--{name}") for name in options.closeness]
         _, *flags = (part for flag in named for part in (", ", flag))
-        raise UsageError(asked, " compares as it likes: leave ", *flags, " out")
+        raise UsageError(asked, " does its own comparison: omit ", *flags)
     if options.guard_pages == "on":
         raise UsageError(Flag("--guard-pages", "on"), *_not_for(asked))
     if options.sanitizer:
@@ -148,4 +149,4 @@ def _check_command(command: Command, options: Options) -> None:
 
 
 def _not_for(asked: Flag) -> Words:
-    return Words(": not for a command of yours (", asked, ")")
+    return Words(" does not apply to a command (", asked, ")")

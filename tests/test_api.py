@@ -107,7 +107,7 @@ def test_interrupt_goes_up_with_the_way_on_and_not_with_what_it_met(
     with pytest.raises(KeyboardInterrupt) as caught:
         shrinkfx.minify(model, out=tmp_path / "out")
     told = "".join(traceback.format_exception(caught.value)).splitlines()
-    assert told[-1] == f"to go on from here: shrinkfx --resume {tmp_path / 'out'}"
+    assert told[-1] == f"to resume: shrinkfx --resume {tmp_path / 'out'}"
     frames = [line for line in told if line.startswith("  File ")]
     assert ["in called" in frame for frame in frames] == [False, True, False], told
     assert "in minify" in frames[2]

@@ -53,30 +53,36 @@ LONG = "a" * 300
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--until", "ism"], "no kind 'ism'"),
+        (["--until", "ism"], "unknown kind 'ism'"),
         (["--until", "asert"], "did you mean assert"),
         (["--until", "hang"], "--timeout"),
-        (["--env", "NOVALUE"], "--env takes KEY=VALUE"),
-        (["--inductor-config", "=1"], "--inductor-config takes KEY=VALUE"),
+        (["--env", "NOVALUE"], "--env expects KEY=VALUE, not 'NOVALUE'"),
+        (["--inductor-config", "=1"], "--inductor-config expects KEY=VALUE, not '=1'"),
         (["--device", "gpu"], "cpu, cuda, or a GPU by its number: cuda:1"),
-        (["--gpus", "0,one"], "--gpus one: numbers as in cuda:0"),
-        (["--gpus", "0,1,0"], "--gpus 0,1,0: 0 is there twice"),
-        (["--gpus", "0,1", "--device", "cuda:1"], "a check sees one GPU alone"),
-        (["--gpus", "0", "--device", "cpu"], "for checks on CUDA devices"),
-        (["--gpus", "0", "--backend", "interpreter"], "for checks on CUDA devices"),
+        (["--gpus", "0,one"], "--gpus one: expected GPU numbers as in cuda:0"),
+        (["--gpus", "0,1,0"], "--gpus 0,1,0: 0 occurs twice"),
+        (
+            ["--gpus", "0,1", "--device", "cuda:1"],
+            (": a check sees only its own GPU, as cuda:0; use"),
+        ),
+        (["--gpus", "0", "--device", "cpu"], "only applies to CUDA devices: omit it"),
+        (
+            ["--gpus", "0", "--backend", "interpreter"],
+            ("only applies to CUDA devices: omit it"),
+        ),
         (["--match", "(unclosed"], "--match"),
-        (["--check", "./fails.sh"], "no {} where"),
-        (["--check", "x {}", "--until", "crash"], "not both"),
+        (["--check", "./fails.sh"], "the command lacks {} for the candidate's path"),
+        (["--check", "x {}", "--until", "crash"], "only one of them"),
         (["--check", "x {} {inputs}"], "needs --inputs"),
         (["--check", "x {}", "--guard-pages", "on"], "--guard-pages on"),
-        (["--check", "x {}", "--rtol", "0", "--strict"], "leave --rtol, --strict out"),
-        (["--rtol", "nan"], "--rtol must be a number from 0 on, not nan"),
-        (["--atol", "-1"], "--atol must be a number from 0 on, not -1.0"),
+        (["--check", "x {}", "--rtol", "0", "--strict"], "omit --rtol, --strict"),
+        (["--rtol", "nan"], "--rtol must be a number >= 0, not nan"),
+        (["--atol", "-1"], "--atol must be a number >= 0, not -1.0"),
         (["--guard-pages", "maybe"], "--guard-pages"),
         (["--build", "faster"], "--build"),
         (["--candidate", "1a2b"], "shrinkfx --candidate 1a2b --out DIR"),
-        (["--candidate", "1a2b", "--out", "nowhere"], "there is no such folder"),
-        (["--candidate", "1a", "--out", "x", "--jobs", "2"], "leave --jobs out"),
+        (["--candidate", "1a2b", "--out", "nowhere"], "no such folder"),
+        (["--candidate", "1a", "--out", "x", "--jobs", "2"], "omit --jobs"),
         (["--max-checks", "0"], "--max-checks must be above 0"),
         (["--max-minutes", "-1"], "--max-minutes must be above 0"),
         (["--max-disk", "0"], "--max-disk must be above 0"),
@@ -84,24 +90,24 @@ LONG = "a" * 300
         (["--jobs", "0"], "--jobs must be above 0"),
         (["--jobs", "1.5"], "--jobs"),
         (["--max-minutes", "nan"], "--max-minutes must be above 0, not nan"),
-        (["--max-minutes", "inf"], "--max-minutes must be a number, not inf: leave"),
+        (["--max-minutes", "inf"], "--max-minutes must be a number, not inf: omit it"),
         (["--timeout", "nan"], "--timeout must be above 0, not nan"),
-        (["--timeout", "inf"], "--timeout must be a number, not inf: leave"),
-        (["--candidate", ""], "--candidate is given nothing"),
-        (["--candidate", "", "--out", "x"], "--candidate is given nothing"),
-        (["--resume", ""], "--resume is given nothing"),
-        (["--inputs", ""], "--inputs is given nothing"),
-        (["--preload", "x.py", "--preload", ""], "--preload is given nothing"),
-        (["--out", ""], "--out is given nothing"),
-        (["--device", ""], "--device is given nothing"),
+        (["--timeout", "inf"], "--timeout must be a number, not inf: omit it"),
+        (["--candidate", ""], "--candidate has an empty value"),
+        (["--candidate", "", "--out", "x"], "--candidate has an empty value"),
+        (["--resume", ""], "--resume has an empty value"),
+        (["--inputs", ""], "--inputs has an empty value"),
+        (["--preload", "x.py", "--preload", ""], "--preload has an empty value"),
+        (["--out", ""], "--out has an empty value"),
+        (["--device", ""], "--device has an empty value"),
         (["--out", LONG], "File name too long: name a folder"),
-        (["--resume", LONG], "File name too long: name a folder"),
+        (["--resume", LONG], "File name too long: choose a writable folder"),
         (["--inputs", LONG], "File name too long\ncheck the path given to --inputs"),
         (
             ["--preload", f"{LONG}.py"],
             "File name too long\ncheck the path",
         ),
-        (["--candidate", LONG, "--out", "nowhere"], "there is no such folder"),
+        (["--candidate", LONG, "--out", "nowhere"], "no such folder"),
         (["--strategies", "drop_node"], "did you mean drop_nodes"),
         (["--strategies", ""], "--list-strategies"),
         (["--strategies", ","], "--list-strategies"),
@@ -110,14 +116,14 @@ LONG = "a" * 300
         (["--max-minutes", "two"], "all options: shrinkfx --help"),
         (["-v", "-q"], "not allowed with"),
         (["--examples", "5"], "add --dynamic-sweep"),
-        (["--seed", "0"], "--seed is for a sweep: add --dynamic-sweep"),
-        (["--beyond-ranges"], "--beyond-ranges is for a sweep"),
-        (["--resume", "nowhere"], "--resume nowhere: there is no such folder"),
-        (["--resume", "nowhere", "--seed", "1"], "leave --seed out"),
+        (["--seed", "0"], "--seed only applies to a sweep: add --dynamic-sweep"),
+        (["--beyond-ranges"], "--beyond-ranges only applies to a sweep"),
+        (["--resume", "nowhere"], "--resume nowhere: no such folder"),
+        (["--resume", "nowhere", "--seed", "1"], "omit --seed"),
         (["--resume", "nowhere", "--max-checks", "0"], "--max-checks must be above 0"),
         (["--dynamic-sweep", "--examples", "0"], "--examples must be above 0"),
         (["--dynamic-sweep", "--max-elements", "0"], "--max-elements must be above"),
-        (["--dynamic-sweep", "--check", "x {}"], "leave --check out"),
+        (["--dynamic-sweep", "--check", "x {}"], "omit --check"),
         (["--inputs", "own.py"], "is for --dynamic-sweep"),
     ],
 )
@@ -133,7 +139,7 @@ def test_bad_usage_is_refused_before_anything_starts(
 def test_missing_model_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     code, said = answer(capsys)
     assert code == 2
-    assert "which program?" in said
+    assert "the path of the program is missing: shrinkfx MODEL.pt2 (see --help)" in said
 
 
 @pytest.mark.parametrize("name", ["", f"{LONG}.pt2"])
@@ -142,7 +148,10 @@ def test_model_that_no_file_can_be_called_is_told(
 ) -> None:
     code, said = answer(capsys, name)
     assert code == 2
-    assert "is empty: is a variable not set?" in said or "File name too long" in said
+    assert (
+        "the path of the program is empty: check for an unset variable" in said
+        or "File name too long" in said
+    )
 
 
 def test_folder_of_a_program_with_a_long_name_has_a_shorter_one(
@@ -194,35 +203,43 @@ def never(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("line", "words", "advice"),
     [
-        ("nowhere.pt2", "no such file", "give the path of a .pt2"),
+        ("nowhere.pt2", "no such file", "pass the path of a .pt2"),
         ("modle.pt2", "no such file", "did you mean model.pt2"),
-        ("folder", "is a folder", "give the path"),
-        ("pipe.pt2", "no regular file", "give the path"),
-        ("text.pt2", "is no .pt2", "torch.export.save"),
+        ("folder", "is a folder", "pass the path of a .pt2"),
+        ("pipe.pt2", "is not a regular file", "pass the path of a .pt2"),
+        ("text.pt2", "is not a .pt2", "torch.export.save"),
         ("empty.pt2", "is empty", "torch.export.save"),
         ("cut.pt2", "is truncated", "copy or save it again"),
-        ("compiled.pt2", "is a compiled AOTInductor package", "it was made from"),
-        ("tensors.pt2", "holds what torch.save wrote", "export the module"),
+        ("compiled.pt2", "is a compiled AOTInductor package", "was compiled from"),
+        ("tensors.pt2", "contains the output of torch.save", "export the module"),
         ("pickle.pt2", "is a pickle", "export the module"),
-        ("script.pt2", "holds TorchScript", "export the module"),
+        ("script.pt2", "contains TorchScript", "export the module"),
         ("old.pt2", "the format of torch 2.7", "torch.export.load"),
         ("empty_handed.pt2", "without an exported program", "torch.export.save"),
-        ("other_name.pt2", "none that is called 'model'", "torch.export.save"),
+        (
+            "other_name.pt2",
+            "contains programs, but no program with the name 'model'",
+            "torch.export.save",
+        ),
         ("model.pt2 --inputs nowhere.pt", "nowhere.pt: no such file", "--inputs"),
         ("model.pt2 --inputs inputz.pt", "no such file", "did you mean inputs.pt"),
         ("model.pt2 --inputs folder", "folder: is a folder", "--inputs"),
-        ("model.pt2 --inputs text.pt2", "not what torch.save writes", "torch.save("),
+        ("model.pt2 --inputs text.pt2", "is not a file from torch.save", "torch.save("),
         ("model.pt2 --inputs cut.pt2", "is truncated", "copy or save it again"),
         ("model.pt2 --inputs model.pt2", "is a program, not inputs", "torch.save("),
         ("model.pt2 --preload nowhere.py", "nowhere.py: no such file", "--preload"),
         ("model.pt2 --preload nowhere.so", "nowhere.so: no such file", "--preload"),
-        ("model.pt2 --env CXX=nowhere", "nowhere: no such C++ compiler", "set CXX"),
-        ("model.pt2 --env PATH=/nowhere", "no such C++ compiler", "install g++"),
-        ("model.pt2 --check=./script.py{}", "such command", "chmod +x"),
-        ("model.pt2 --check=nowhere{}", "no such command", "in the PATH"),
+        ("model.pt2 --env CXX=nowhere", "nowhere: C++ compiler not found", "set CXX"),
+        ("model.pt2 --env PATH=/nowhere", "C++ compiler not found", "install g++"),
+        (
+            "model.pt2 --check=./script.py{}",
+            "command not found: ./script.py",
+            "chmod +x",
+        ),
+        ("model.pt2 --check=nowhere{}", "command not found: nowhere", "in the PATH"),
         ("nowhere.py --verify", "nowhere.py: no such file", "a repro.py"),
         ("folder --verify", "folder: is a folder", "a repro.py"),
-        ("model.pt2 --verify", "no Python file", "--verify takes a repro.py"),
+        ("model.pt2 --verify", "is not a Python file", "--verify expects a repro.py"),
         ("script.py --verify", "states no failure", "python script.py"),
         ("model.pt2 --dynamic-sweep --inputs nowhere.py", "no such file", "--inputs"),
     ],
@@ -265,7 +282,7 @@ def test_folder_that_may_not_be_looked_into_is_told(
     code, said = answer(capsys, str(tmp_path / "nowhere.pt2"))
     assert code == 2
     assert f"nowhere.pt2: {words}" in said
-    assert "give the path of a .pt2" in said
+    assert "pass the path of a .pt2" in said
 
 
 def test_verbose_run_shows_where_an_error_comes_from(
@@ -282,7 +299,7 @@ def test_folder_of_another_run_is_not_written_to(
     (tmp_path / "summary.json").write_text("{}")
     code, said = answer(capsys, str(model), "--out", str(tmp_path))
     assert code == 2
-    assert "holds another run" in said
+    assert "contains another run" in said
     assert (tmp_path / "summary.json").read_text() == "{}"
 
 
@@ -362,8 +379,8 @@ def test_long_by_catch_is_cut(
     came = replace(came, summary={**came.summary, "by_catch": caught})
     monkeypatch.setattr(reducing, "run", lambda *_: came)
     main([str(model), "--out", str(tmp_path / "out"), "-v"])
-    shown = [s for s in capsys.readouterr().out.splitlines() if "by-catch" in s]
-    assert [line.split()[4] for line in shown] == ["x" * 77 + "...", "y" * 80]
+    shown = [s for s in capsys.readouterr().out.splitlines() if "other failures" in s]
+    assert [line.split()[5] for line in shown] == ["x" * 77 + "...", "y" * 80]
 
 
 FOUND = SweepFinding(

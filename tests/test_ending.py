@@ -14,7 +14,7 @@ from shrinkfx.options.reduction import lines
 from shrinkfx.testing import PLANTED, chain, whole
 
 SEEN = Signature(Kind.NAN, Stage.COMPARE, text="output 0: 2 of 4 elements differ")
-TOLD = ("cause:    It overflows.", "code:     line 3: x", "where:    aten.exp.default")
+TOLD = ("cause:    It overflows.", "code:     line 3: x", "location: aten.exp.default")
 CAUGHT = {"kind": "nan", "stage": "run", "text": "x", "operators": 2, "candidate": "1a"}
 DONE = Reduction(
     "reduced",
@@ -39,7 +39,7 @@ def said(reduction: Reduction, *, everything: bool = False) -> list[str]:
 
 def test_five_lines_say_what_came_of_it_and_the_cause_stands_between() -> None:
     assert said(DONE) == [
-        "reduced: 87 -> 2 operators, 1-minimal; 21 checks, 90 s",
+        "result:   reduced from 87 to 2 operators, 1-minimal; 21 checks, 90 s",
         "failure:  nan in compare: output 0: 2 of 4 elements differ",
         TOLD[0],
         TOLD[2],
@@ -56,22 +56,23 @@ def test_what_was_not_asked_of_a_minimal_result_is_told_with_the_reason() -> Non
     claims = {"operators": "1-minimal", "sizes": why, "values": "kept", "dtypes": why}
     known = replace(DONE, summary={**DONE.summary, "minimal_by_kind": claims})
     assert said(known)[:3] == [
-        "reduced: 87 -> 2 operators, 1-minimal; 21 checks, 90 s",
-        "unasked:  sizes, dtypes: InvalidEdit: not so much is saved",
+        "result:   reduced from 87 to 2 operators, 1-minimal; 21 checks, 90 s",
+        "skipped:  sizes, dtypes (InvalidEdit: not so much is saved)",
         "failure:  nan in compare: output 0: 2 of 4 elements differ",
     ]
-    assert not [s for s in said(replace(known, minimal=False)) if "unasked" in s]
+    assert not [s for s in said(replace(known, minimal=False)) if "skipped" in s]
 
 
 def test_kind_that_is_not_what_was_asked_for_is_explained_in_a_sentence() -> None:
     crash = Signature(Kind.CRASH, Stage.RUN, "memory fault", "SIGSEGV")
     died = replace(DONE, signature=crash, seen=crash)
-    assert "kind:" not in "".join(said(died))
+    assert "note:" not in "".join(said(died))
     told = [*lines(died, everything=False, until="ima")]
     assert told[1] == "failure:  crash in run: SIGSEGV"
-    assert told[2].startswith("kind:     an illegal memory access on a CPU shows as a")
+    note = "note:     on a CPU, an illegal memory access shows as a segmentation fault "
+    assert told[2].startswith(note)
     became = replace(died, seen=replace(crash, kind=Kind.IMA))
-    assert any(line.startswith("kind:     ") for line in said(became))
+    assert any(line.startswith("note:     ") for line in said(became))
 
 
 def test_wrong_result_that_has_become_wrong_in_another_way_says_so() -> None:
@@ -85,7 +86,7 @@ def test_wrong_result_that_has_become_wrong_in_another_way_says_so() -> None:
 
 def test_warning_that_the_inputs_may_be_at_fault_is_at_the_end() -> None:
     inputs = "with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs"
-    warnings = {"warnings": ["lying operator: my.op", inputs]}
+    warnings = {"warnings": ["fake-kernel mismatch: my.op", inputs]}
     told = said(replace(DONE, summary={**DONE.summary, **warnings}))
     assert [row for row in told if row.startswith("warning:")] == [
         f"warning:  {inputs}"
@@ -95,18 +96,23 @@ def test_warning_that_the_inputs_may_be_at_fault_is_at_the_end() -> None:
 def test_by_catch_is_counted_and_told_in_full_where_everything_is() -> None:
     caught = replace(DONE, summary={**DONE.summary, "by_catch": [CAUGHT] * 5})
     short, full = said(caught), said(caught, everything=True)
-    assert [s for s in short if "by-catch" in s] == [
-        "by-catch: nan in run: x (2 operators: shrinkfx --candidate 1a --out report)",
-        "by-catch: 4 more: summary.json",
+    assert [s for s in short if "other failures" in s] == [
+        (
+            "other failures: nan in run: x (2 operators: shrinkfx --candidate "
+            "1a --out report)"
+        ),
+        "other failures: 4 more in summary.json",
     ]
-    assert sum("by-catch" in s for s in full) == 4
-    assert full[-4] == "by-catch: 2 more: summary.json"
+    assert sum("other failures" in s for s in full) == 4
+    assert full[-4] == "other failures: 2 more in summary.json"
 
 
 def test_failure_that_some_runs_show_says_so() -> None:
     rates = {"rate": {"before": 0.25, "after": 0.5}}
     flaky = replace(DONE, summary={**DONE.summary, **rates})
-    assert "flaky:    25% of runs fail, 50% now" in said(flaky)
+    assert (
+        "flaky:    25% of runs of the input program fail, 50% of the reduced program"
+    ) in said(flaky)
 
 
 CHECKED = replace(PLANTED, kind=Kind.CHECK)
@@ -123,11 +129,11 @@ CHECKED = replace(PLANTED, kind=Kind.CHECK)
         ({"cause": ()}, "shrinkfx --explain report"),
         (
             {"signature": CHECKED},
-            "python report/repro.py (makes repro.pt2, for your command)",
+            "python report/repro.py (writes repro.pt2 for your command)",
         ),
         (
             {"signature": CHECKED, "repro": Path("report/minimal.pt2")},
-            "your command, with report/minimal.pt2 in the place of {}",
+            "your command, with report/minimal.pt2 in place of {}",
         ),
     ],
 )

@@ -52,10 +52,10 @@ def test_what_is_another_failure_is_refused(failed: Failed, seen: Signature) -> 
         ScriptFailure(failed, "it failed").require(seen)
     assert isinstance(caught.value, NotReproducible)  # it ends with the same code
     assert str(caught.value) == (
-        "the program fails, but not as in the script:\n"
+        "the program fails, but differently than in the script:\n"
         "  in the script: it failed\n"
         f"  here: {seen}\n"
-        f"to reduce what it does here: --until {seen.kind}"
+        f"to reduce the failure seen here: --until {seen.kind}"
     )
 
 

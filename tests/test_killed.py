@@ -208,7 +208,11 @@ def kill_and_resume(
     assert not marked(), "the server outlived its parent"
 
     resumed = run.call("--resume", str(out))
-    nothing = "no such folder", "holds no run", "before it began"
+    nothing = (
+        "no such folder",
+        "the folder contains no run",
+        ": the run was killed before it started",
+    )
     if any(words in resumed.stderr for words in nothing):
         return "not begun"
     assert resumed.returncode == 0, resumed.stderr
@@ -231,8 +235,8 @@ def test_finished_run_says_so_and_changes_nothing(
         torchless.call(*torchless.options, "--out", str(whole)),
     ):
         assert again.returncode == 0, again.stderr
-        assert "has finished, on" in again.stderr
-        assert "reduced: " in again.stderr
+        assert ": this run finished on" in again.stderr
+        assert ": reduced: 30 -> 3 operators" in again.stderr
     other = torchless.call(*torchless.options, "--timeout=99", "--out", str(whole))
     assert other.returncode == 2
     assert "another run" in other.stderr
@@ -328,8 +332,8 @@ def check_resumed(run: Run, out: Path) -> None:
     """Go on after the baseline, which is not repeated."""
     resumed = run.call("--resume", str(out))
     assert resumed.returncode == 0, resumed.stderr
-    assert "as the journal says" in resumed.stderr
-    assert "running --check on the program as it is" not in resumed.stderr
+    assert "(from the journal)" in resumed.stderr
+    assert "baseline: running --check on the input program" not in resumed.stderr
     assert answers(out) == answers(run.whole)
     assert outcome(out) == outcome(run.whole)
 
@@ -342,8 +346,10 @@ def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
     read_until(process, " -> ")
     os.killpg(process.pid, signal.SIGINT)
     told = read_until(process, "interrupted: writing and verifying")
-    assert "Ctrl-C again ends it at once and loses nothing" in told
-    assert f"shrinkfx --resume {out} goes on" in told
+    assert (
+        "s; press Ctrl-C again to stop now without losing anything; to "
+        f"continue later: shrinkfx --resume {out}\n"
+    ) in told
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=600)
     assert process.returncode == 4
@@ -359,7 +365,10 @@ def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
 def test_spent_budget_is_told_with_the_way_on_and_in_the_repro(
     torchless: Run, tmp_path: Path
 ) -> None:
-    out, early = tmp_path / "out", "# The search was stopped early (3 checks are spent)"
+    out, early = (
+        tmp_path / "out",
+        "# The search stopped early (limit of 3 checks reached)",
+    )
     stopped = [*torchless.options, "--out", str(out), "--max-checks", "3"]
     done = torchless.call(*stopped)
     assert done.returncode == 4, done.stderr
@@ -385,7 +394,7 @@ def test_interrupt_while_verifying_sums_up_and_ends(
     summary = json.loads((out / "summary.json").read_text())
     assert summary["operators"]["after"] == 1  # of the listing
     assert (out / "minimal.pt2").is_file()
-    assert ("written, and not verified" in said) == (out / "repro.py").exists()
+    assert ("written but not verified:" in said) == (out / "repro.py").exists()
     check_resumed(torchless, out)
 
 
@@ -400,8 +409,8 @@ def test_worker_that_is_killed_while_it_loads_is_no_fault_of_the_files(
     starter.write_text("#!/bin/sh\nkill -9 $$\n")
     done = run.call(*run.options, "--out", str(out))
     assert done.returncode == 1, done.stderr
-    assert "died with SIGKILL while loading, twice: something ends it" in done.stderr
-    assert f"to go on from here: shrinkfx --resume {out}" in done.stderr
+    assert "died with SIGKILL while loading, twice: something outside " in done.stderr
+    assert f"to resume: shrinkfx --resume {out}" in done.stderr
     starter.write_text(text)
     done = run.call("--resume", str(out))
     assert done.returncode == 0, done.stderr
@@ -419,7 +428,7 @@ def test_folder_for_temporary_files_that_is_removed_ends_a_run_that_goes_on(
         shutil.rmtree(temporary, ignore_errors=True)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 2, said
-    assert "removed in the middle of the work" in said
+    assert "the folder was removed during the run" in said
     assert f"shrinkfx --resume {out}" in said
     assert "Traceback" not in said
     check_resumed(either, out)

@@ -146,7 +146,7 @@ def test_flag_of_a_sweep_reaches_it_and_is_refused_without(option: Option) -> No
     words = [option.flag] if option.const else [option.flag, "0"]
     about: dict[str, Any] = {option.name: option.const or 0}
     assert said("--dynamic-sweep", *words).sweeping == Sweeping(**about)
-    with pytest.raises(UsageError, match=f"{option.flag} is for a sweep"):
+    with pytest.raises(UsageError, match=f"{option.flag} only applies to a sweep"):
         said(*words)
 
 

@@ -85,7 +85,7 @@ def test_case_says_why_it_fails(case: Path) -> None:
     assert (cause.chain is not None) == index
     assert cause.operators or expected["kind"] == "check-inputs"
     planted = expected["preload"] and expected["device"] == "cpu"
-    lying = "lying operator" in expected["notes"] or expected["kind"] == "ima"
+    lying = "fake-kernel mismatch" in expected["notes"] or expected["kind"] == "ima"
     assert not planted or lying or "none" not in cause.decisions
     if cause.source and importlib.util.find_spec(expected["needs"]) is None:
         pytest.skip(f"its line is of {expected['needs']}: pip install -e '.[models]'")

@@ -71,7 +71,7 @@ def test_result_that_cannot_be_printed_is_in_the_folder(
 ) -> None:
     done = run("RUN >/dev/full")
     assert done.returncode == STOPPED
-    assert "stdout cannot be written to: No space left on device" in done.stderr
+    assert "cannot write to stdout: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "out" / "repro.py").is_file()
 
@@ -81,8 +81,8 @@ def test_run_whose_events_nobody_could_read_is_not_begun(
 ) -> None:
     done = run("RUN --json >/dev/full")
     assert done.returncode == 2
-    said = "shrinkfx: --json: stdout cannot be written to: No space left on device. "
-    assert done.stderr == f"{said}Nothing was begun\n"
+    said = "shrinkfx: --json: cannot write to stdout: No space left on device. "
+    assert done.stderr == f"{said}The run was not started\n"
     assert not (tmp_path / "out").exists()
 
 
@@ -97,7 +97,7 @@ def test_list_may_be_cut_by_its_reader(run: Run) -> None:
 def test_list_that_is_lost_is_told(run: Run, option: str, code: int) -> None:
     done = run(f"TOOL {option} >/dev/full")
     assert done.returncode == code
-    assert "stdout cannot be written to: No space left on device" in done.stderr
+    assert "cannot write to stdout: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -106,8 +106,8 @@ def test_folder_that_is_gone_is_told(run: Run, line: str) -> None:
     done = run(f"mkdir gone; cd gone; rmdir ../gone; {line}")
     assert done.returncode == 2
     (said,) = done.stderr.splitlines()
-    assert said.startswith("shrinkfx: the current folder is gone (")
-    assert said.endswith("): cd to one that is there")
+    assert said.startswith("shrinkfx: the current folder no longer exists (")
+    assert said.endswith("): cd to another folder")
 
 
 def test_run_whose_folder_of_then_is_gone_does_not_go_on(
@@ -116,7 +116,7 @@ def test_run_whose_folder_of_then_is_gone_does_not_go_on(
     assert run("mkdir then; cd then; RUN --out ../out").returncode == STOPPED
     done = run("rmdir then; TOOL --resume out --max-checks 3")
     assert done.returncode == 2
-    assert f"mkdir -p {tmp_path}/then, or run anew" in done.stderr
+    assert f"mkdir -p {tmp_path}/then, or start a new run" in done.stderr
     assert run("mkdir then; TOOL --resume out --max-checks 3").returncode == STOPPED
 
 
@@ -124,6 +124,8 @@ def test_too_few_files_are_told_with_how_many_are_needed(run: Run) -> None:
     done = run("ulimit -n 12; RUN")
     assert done.returncode == 2
     (said,) = done.stderr.splitlines()
-    assert said.startswith("shrinkfx: 12 files may be open at once here, and a run ")
-    assert "needs 64: ulimit -n 64" in said
+    assert said.startswith(
+        "shrinkfx: this process may open 12 files at once, but a run "
+    )
+    assert "needs 64: run ulimit -n 64 or higher" in said
     assert run("ulimit -n 64; RUN").returncode == STOPPED

@@ -105,10 +105,10 @@ def test_killed_sweep_is_resumed_without_running_anything_twice(
 
     finished = run([*again, str(out)])
     assert finished.returncode == resumed.returncode
-    assert "finished: " in finished.stderr
+    assert "contains this run, unfinished; to resume it:" in finished.stderr
     other = run([*again, str(out), "--seed", "6"])
     assert other.returncode == 2
-    assert "leave --seed out" in other.stderr
+    assert "omit --seed" in other.stderr
 
 
 def test_sweep_that_is_killed_in_its_reduction_is_resumed_there(

@@ -32,7 +32,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
             unknown = [name for name in kwargs if name not in takes.parameters]
             if unknown:
                 near = _meant(unknown[0], takes.parameters)
-                name = f"{function.__name__}() takes no {unknown[0]}"
+                name = f"{function.__name__}() has no argument {unknown[0]}"
                 raise UsageError(f"{name}{near}")
             try:
                 takes.bind(*args, **kwargs)
@@ -50,7 +50,7 @@ def _meant(name: str, known: Iterable[str]) -> str:
     near = [typed] if typed in names else get_close_matches(name, names, n=3)
     if near:
         return f"; did you mean {', '.join(near)}?"
-    return f": it takes {', '.join(names)}"
+    return f"; it accepts {', '.join(names)}"
 
 
 @contextmanager

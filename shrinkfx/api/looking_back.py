@@ -91,7 +91,7 @@ def retrieve(
     """
     require_surroundings()
     if not digest:
-        names = " names none: summary.json lists the by-catch"
+        names = " contains no digest; summary.json lists the other failures"
         raise UsageError(Flag("--candidate"), names)
     met = find(Path(folder), digest, Path(model) if model else None)
     options = with_what_shows_it(replace(met.options, command=command))

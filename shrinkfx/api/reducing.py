@@ -150,7 +150,7 @@ def reduce_found(
         WorkerError: the process that holds torch died; ``resume`` goes on from there.
     """
     if swept.target is None:
-        raise UsageError("the sweep has found nothing to reduce")
+        raise UsageError("the sweep found no failure to reduce")
     options = replace(options, inputs=swept.target.failing, sweeping=None)
     if swept.target.found.missing_guard:  # where the program was told to look at them
         environment = {**options.environment, **SHOWN_BY[Kind.CHECK_INPUTS]}

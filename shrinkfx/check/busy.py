@@ -30,7 +30,8 @@ class Busyness:
             return
         self._was_said = True
         self._note(
-            f"the machine is busy: {ending.runnable} runnable on {self._cores} cores; "
-            f"a check of {ending.seconds:.0f} s waited {ending.waited_s:.0f} s for it, "
-            "which no --timeout counts"
+            f"the machine is busy: {ending.runnable} runnable processes on "
+            f"{self._cores} cores; a check of {ending.seconds:.0f} s waited "
+            f"{ending.waited_s:.0f} s for a core; this wait does not count for "
+            "--timeout"
         )

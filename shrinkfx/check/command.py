@@ -57,7 +57,7 @@ class Command:
             raise UsageError(asked, f": {error}") from error
         if not any(PROGRAM in word for word in words):
             example = Flag("--check", "'./still_fails.sh {}'")
-            reason = f": no {PROGRAM} where the candidate's path goes, as in "
+            reason = f": the command lacks {PROGRAM} for the candidate's path, as in "
             raise UsageError(asked, reason, example)
         return cls(text, str(cwd or ""))
 
@@ -122,7 +122,7 @@ class CommandOracle:
             )
             if saved.invalid or saved.unresolved or not inputs.exists():
                 if not saved.unresolved:
-                    why = saved.invalid or "it cannot be saved"
+                    why = saved.invalid or "cannot be saved"
                     saved = replace(saved, invalid=why, signature=None)
                 return Verdict(judge(saved, self.command.target), saved)
             seen = self.command.run(client, program, inputs)
@@ -192,7 +192,7 @@ def see_it_fail(
     if not all(command.target.admits(s.signature) for s in seen):
         said = [_describe(command, s) for s in seen]
         by_hand = command.text.replace(PROGRAM, str(program))
-        advice = f"try it by hand: {by_hand.replace(INPUTS, str(inputs))}"
+        advice = f"to run the command by hand: {by_hand.replace(INPUTS, str(inputs))}"
         asked = Flag("--check", command.text)
         raise NotReproducible(asked, len(seen), said, advice)
     return max(s.own_seconds for s in seen)
@@ -200,7 +200,7 @@ def see_it_fail(
 
 def _describe(command: Command, seen: Observation) -> str:
     if command.target.admits(seen.signature):
-        return "exits with status 0: fails as asked"
+        return "exits with status 0: fails as expected"
     why = seen.invalid or seen.unresolved or "exits with another status: does not fail"
     last = cut(seen.log.strip().rpartition("\n")[2])
-    return f"{why}; it last said: {last}" if last else why
+    return f"{why}; last line of its output: {last}" if last else why

@@ -185,7 +185,7 @@ class Question:
         self._lock, self._cancelled = threading.Lock(), False
         self._ended = fork is None
         self._endings: list[Ending] = []
-        self._answer: Verdict | Exception = Undecided("there was no process for it")
+        self._answer: Verdict | Exception = Undecided("no process was available")
         self._builds = LaterBuilds(lanes.oracle.client.builds)
         self._oracle = self._asking_here(lanes.oracle)
 

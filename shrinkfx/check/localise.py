@@ -49,7 +49,7 @@ def interrogate(
     if has_names or target.stage is not Stage.RUN or client.options.probe:
         return known
     printing = {**client.options.inductor, **_PRINTER}
-    said = "running it once more, with each launch of a kernel printed"
+    said = "running it once more, with each kernel launch printed"
     ending = again.run(said, client.with_options(inductor=printing))
     shows = ending is not None and target.admits(observe(ending).signature)
     return replace(known, printed=ending.log) if ending and shows else known
@@ -68,9 +68,9 @@ class _Again:
         """Run it; a flaky one until it fails, or as often as a child may."""
         share = self.budget.share()
         if self.seconds > share:
-            self.note(f"blame: minutes are short: not {what}")
+            self.note(f"localizing: not enough time left, skipped {what}")
             return None
-        self.note(f"blame: {what}")
+        self.note(f"localizing: {what}")
         often = client.with_options(runs=RUNS_PER_CHILD)
         whole = CheckCandidate(self.whole.to_json())
         with contextlib.suppress(BudgetExhausted):
@@ -91,7 +91,7 @@ def _with_values(
         size = sum(skeleton.node(value).nbytes for value in taps)
         if size * _COPIES > client.limits.max_rss_bytes:
             continue
-        said = f"comparing {len(taps)} values that it computes with eager's"
+        said = f"comparing {len(taps)} intermediate values with eager"
         ending = again.run(said, client.with_options(taps=tuple(taps)))
         if ending is None:
             break

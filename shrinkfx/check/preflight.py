@@ -23,14 +23,17 @@ from shrinkfx.protocol.source import SOURCE
 from shrinkfx.wording import Flag, Said, Words
 
 _SAVE = "save the program with torch.export.save(program, 'model.pt2')"
-_SAVE_INPUTS = "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs'"
+_SAVE_INPUTS = (
+    "create it with torch.save((arg, ...), file), or save a dict with 'args' and "
+    "'kwargs'"
+)
 _EXPORT = f"export the module, torch.export.export(module, args), and {_SAVE}"
 _AGAIN = "copy or save it again"
 _PICKLE = b"\x80"
 """How a pickle begins, and so what ``torch.save`` wrote before it wrote archives."""
 
 _ARCHIVE = b"PK\x03\x04"
-_TRUNCATED = "is truncated: the list at the end of the archive is missing"
+_TRUNCATED = "is truncated: the directory at the end of the archive is missing"
 
 _BOMB_BYTES = 1 << 30
 _BOMB_RATIO = 50
@@ -47,20 +50,26 @@ def require_program(path: Path, *, run_code: bool = False) -> None:
         LoadError: with what it is instead.
         UsageError: the file is a source archive, and ``run_code`` is False.
     """
-    names = _names(path, "give the path of a .pt2", _SAVE)
+    names = _names(path, "pass the path of a .pt2", _SAVE)
     if names is None:
         with path.open("rb") as file:
             is_pickle = file.read(1) == _PICKLE
-        what = "a pickle, as torch.save once wrote, and no" if is_pickle else "no"
+        what = (
+            "a pickle, as older versions of torch.save wrote, and not a"
+            if is_pickle
+            else "not a"
+        )
         advice = _EXPORT if is_pickle else _SAVE
         raise LoadError(str(path), f"is {what} .pt2, which is a zip archive", advice)
     if "serialized_exported_program.json" in names:
-        reason = "has the format of torch 2.7 and before"
-        raise LoadError(str(path), reason, f"torch.export.load it, and {_SAVE}")
+        reason = "has the format of torch 2.7 or earlier"
+        raise LoadError(
+            str(path), reason, f"load it with torch.export.load, and {_SAVE}"
+        )
     if SOURCE in names and not run_code:
         raise UsageError(
-            f"{path} holds a program as Python code, which has to be run to export the "
-            "program. If you trust whoever made the file, add ",
+            f"{path} contains a program as Python code, and exporting the program "
+            "runs that code. If you trust the author of the file, add ",
             Flag("--run-code", True),
         )
     if wrong := _not_a_program(names):
@@ -71,16 +80,19 @@ def _not_a_program(names: Sequence[str]) -> tuple[str, str] | None:
     """Say what an archive is instead, and what to do."""
     inner = {name.partition("/")[2] for name in names}
     if any(name.startswith("data/aotinductor/") for name in inner):
-        made_from = "give the program that it was made from, as torch.export.save wrote"
+        made_from = (
+            "pass the .pt2 that the package was compiled from, as torch.export.save "
+            "wrote it"
+        )
         return "is a compiled AOTInductor package, not an exported program", made_from
     if "models/model.json" in inner or SOURCE in names:
         return None
     if "data.pkl" in inner:
-        saved = "what torch.save wrote (tensors, or a module)"
+        saved = "the output of torch.save (tensors, or a module)"
         what = "TorchScript" if "constants.pkl" in inner else saved
-        return f"holds {what}, not an exported program", _EXPORT
+        return f"contains {what}, not an exported program", _EXPORT
     if any(name.startswith("models/") for name in inner):
-        return "holds programs, but none that is called 'model'", _SAVE
+        return "contains programs, but no program with the name 'model'", _SAVE
     return "is an archive without an exported program", _SAVE
 
 
@@ -97,7 +109,7 @@ def require_inputs(path: Path) -> None:
         with path.open("rb") as file:
             begins = file.read(1)
         if begins != _PICKLE:
-            raise LoadError(str(path), "is not what torch.save writes", _SAVE_INPUTS)
+            raise LoadError(str(path), "is not a file from torch.save", _SAVE_INPUTS)
     elif not any(name.endswith("/data.pkl") for name in names):
         programs = any("/models/" in name for name in names)
         what = "a program" if programs else "an archive without tensors"
@@ -136,7 +148,7 @@ def require_compiler(settings: Mapping[str, str]) -> None:
     name, path = find_compiler(settings)
     if path is None:
         advice = f"install g++, or set CXX to the path of a compiler. {SEE_DOCTOR}"
-        raise LoadError(name, "no such C++ compiler", advice)
+        raise LoadError(name, "C++ compiler not found", advice)
 
 
 def find_compiler(settings: Mapping[str, str]) -> tuple[str, str | None]:
@@ -161,9 +173,9 @@ def require_command(text: str, settings: Mapping[str, str]) -> None:
     name = shlex.split(text)[0]
     path = {**os.environ, **settings}.get("PATH")
     if "{" not in name and shutil.which(name, path=path) is None:
-        advice = "is it in the PATH, and executable (chmod +x)?"
+        advice = "check that the command is in the PATH and executable (chmod +x)"
         asked = Flag("--check", text)
-        raise LoadError(asked, f"no such command as {name}", advice)
+        raise LoadError(asked, f"command not found: {name}", advice)
 
 
 def _names(path: Path, where: Said, how: str) -> list[str] | None:
@@ -192,7 +204,7 @@ def _names(path: Path, where: Said, how: str) -> list[str] | None:
     unpacked = sum(entry.file_size for entry in entries)
     if unpacked > max(_BOMB_BYTES, _BOMB_RATIO * path.stat().st_size):
         reason = f"would unpack to {unpacked >> 20} MiB, {_BOMB_RATIO} times its size"
-        raise LoadError(subject, reason, f"torch does not compress: {how}")
+        raise LoadError(subject, reason, f"torch does not compress archives: {how}")
     return [entry.filename for entry in entries]
 
 
@@ -213,7 +225,7 @@ _DAMAGED = (
 
 _WHICH_INPUTS = Words("check the path given to ", Flag("--inputs"))
 _WHICH_PRELOAD = Words("check the path given to ", Flag("--preload"))
-_WHICH_SCRIPT = Words(Flag("--verify"), " takes a repro.py that shrinkfx has written")
+_WHICH_SCRIPT = Words(Flag("--verify"), " expects a repro.py that shrinkfx wrote")
 
 
 def _require_file(path: Path, where: Said) -> None:
@@ -225,7 +237,7 @@ def _require_file(path: Path, where: Said) -> None:
     if path.is_dir():
         raise LoadError(str(path), "is a folder", where)
     if path.exists():
-        raise LoadError(str(path), "is no regular file", where)
+        raise LoadError(str(path), "is not a regular file", where)
     meant = ""
     with contextlib.suppress(OSError):  # it may not be listed
         beside = (p.name for p in path.parent.iterdir() if p.suffix == path.suffix)

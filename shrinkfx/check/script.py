@@ -159,13 +159,15 @@ class ScriptRunner:
         failed: list[bool | None] = []
         for fresh in self._repeats(files[0]):
             if not budget.has(max(self.times, default=0.0)):
-                self.note("minutes are short: running the repro no more")
+                self.note("not enough time left: skipping further runs of the repro")
                 break
             with contextlib.suppress(BudgetExhausted):
                 seen = self._answered(files, target, budget, fresh=fresh)
                 failed.append(_failed(seen, target))
                 if failed[-1] is False:
-                    self.note(f"a run of the repro did otherwise: {seen.in_words}")
+                    self.note(
+                        f"a run of the repro had a different outcome: {seen.in_words}"
+                    )
                     if self.independent and not self.measures_rate:
                         break
         return failed
@@ -199,7 +201,7 @@ class ScriptRunner:
                 continue
             if seen.tells:
                 break
-            self.note(f"a run of the repro had no answer: {seen.unresolved}")
+            self.note(f"a run of the repro was inconclusive: {seen.unresolved}")
             # What a server has died of it has been asked twice.
             if seen.unresolved == SERVER_DIED or not budget.has(max(self.times)):
                 break
@@ -213,7 +215,7 @@ _SCRIPT_S = 60.0
 """Seconds that a script may need to start and to compile a program that is reduced."""
 
 _LONGER = (
-    "in {:g} s, which a check may take, repro.py did not come to where it should fail: "
+    "repro.py did not reach the failing step within {:g} s, the limit of a check: "
     "running it with {:g} s"
 )
 
@@ -244,8 +246,8 @@ def _is_in_doubt(
 
 
 _TIED = (
-    "repro.py uses files of this machine (its header says which), so it may fail here "
-    "alone: runs of it do not count. Have preloads build their paths from __file__"
+    "repro.py uses files of this machine (see its header), so it may fail only here, "
+    "and its runs are not counted. Build paths in preloaded modules from __file__"
 )
 
 

@@ -29,11 +29,11 @@ def refuse_beside_capture(arguments: argparse.Namespace) -> None:
         return
     for name in ("resume", "candidate", "verify", "across"):
         if getattr(arguments, name):
-            raise UsageError(f"--capture runs a script: leave --{name} out")
+            raise UsageError(f"--capture runs a script: omit --{name}")
     if arguments.model is not None:
         raise UsageError(
-            f"--capture finds the program in the command that follows it: leave "
-            f"{arguments.model} out"
+            "--capture finds the program in the command that follows it: omit "
+            f"{arguments.model}"
         )
 
 
@@ -47,8 +47,8 @@ def is_capture(arguments: argparse.Namespace) -> bool:
         return True
     if arguments.program is not None:
         raise UsageError(
-            f"--program is for what --capture has found, and {arguments.model} is no "
-            "folder of such a run"
+            f"--program needs the folder of a --capture run, and {arguments.model} is "
+            "not such a folder"
         )
     return False
 
@@ -105,7 +105,7 @@ def captured(
                 )
             )
         except (KeyboardInterrupt, StorageError) as error:
-            error.add_note(f"to run it again: {arguments.typed}")
+            error.add_note(f"to repeat this run: {arguments.typed}")
             raise
         except NothingToReduce as error:
             for said in _meant_for_us(arguments.command):
@@ -121,6 +121,6 @@ def _meant_for_us(command: Sequence[str]) -> list[str]:
     if not there:
         return []
     return [
-        f"the script was given {', '.join(there)}: options of shrinkfx go between "
+        f"the script received {', '.join(there)}: options of shrinkfx belong between "
         "--capture and the command"
     ]

@@ -21,12 +21,16 @@ def refuse_empty(arguments: argparse.Namespace) -> None:
         UsageError: something was; taken for left out, it would start another task.
     """
     if arguments.model == "":
-        raise UsageError("the path of the program is empty: is a variable not set?")
+        raise UsageError(
+            "the path of the program is empty: check for an unset variable"
+        )
     for option in options():
         value = getattr(arguments, option.name)
         is_empty = value == "" or (isinstance(value, list) and "" in value)
         if option.never_empty and is_empty:
-            raise UsageError(f"{option.flag} is given nothing: is a variable not set?")
+            raise UsageError(
+                f"{option.flag} has an empty value: check for an unset variable"
+            )
 
 
 def refuse_beside_resume(arguments: argparse.Namespace, folder: str) -> None:
@@ -40,13 +44,15 @@ def refuse_beside_resume(arguments: argparse.Namespace, folder: str) -> None:
             continue
         if arguments.resume:
             raise UsageError(
-                f"--resume goes on as the run was told: leave {option.flag} out"
+                "--resume continues a run with its original options: omit "
+                f"{option.flag}"
             )
         capture = Path(folder, "capture")
         program = shlex.quote(str(capture)) if capture.is_dir() else "MODEL.pt2"
         raise UsageError(
-            f"{folder} is the folder of a run, which is as it was told: leave "
-            f"{option.flag} out, or begin another run: shrinkfx {program} {option.flag}"
+            f"{folder} is the folder of a run, which continues with its original "
+            f"options: omit {option.flag}, or start a new run: shrinkfx {program} "
+            f"{option.flag}"
         )
 
 
@@ -56,7 +62,7 @@ def refuse_beside_explain(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: it is.
     """
-    _refuse_beside("explain", arguments, "asks as the run was told", "title")
+    _refuse_beside("explain", arguments, "uses the options of that run", "title")
 
 
 def refuse_beside_report(arguments: argparse.Namespace) -> None:
@@ -66,8 +72,8 @@ def refuse_beside_report(arguments: argparse.Namespace) -> None:
         UsageError: something is.
     """
     if arguments.model is not None:
-        raise UsageError("--report DIR reads the run's folder: leave MODEL.pt2 out")
-    _refuse_beside("report", arguments, "shows what the run has left")
+        raise UsageError("--report DIR reads the folder of a run: omit MODEL.pt2")
+    _refuse_beside("report", arguments, "reads only the folder of a run")
 
 
 def refuse_beside_candidate(arguments: argparse.Namespace) -> None:
@@ -76,7 +82,7 @@ def refuse_beside_candidate(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: it is not.
     """
-    _refuse_beside("candidate", arguments, "runs it as its run was told", "out")
+    _refuse_beside("candidate", arguments, "uses the options of that run", "out")
 
 
 def refuse_beside_list(arguments: argparse.Namespace) -> None:
@@ -85,11 +91,11 @@ def refuse_beside_list(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: something is.
     """
-    does = "tabulates the runs in a folder, and leaves"
+    does = "lists the runs in a folder and exits"
     if arguments.model is not None:
-        raise UsageError(f"--list {does}: leave {arguments.model} out")
+        raise UsageError(f"--list {does}: omit {arguments.model}")
     if arguments.command:
-        raise UsageError(f"--list {does}: leave the command out")
+        raise UsageError(f"--list {does}: omit the command")
     _refuse_beside("list_runs", arguments, does)
 
 
@@ -100,7 +106,7 @@ def _refuse_beside(
     (flag,) = (option.flag for option in options() if option.name == task)
     for option in _said(arguments):
         if option.name not in usable:
-            raise UsageError(f"{flag} {does}: leave {option.flag} out")
+            raise UsageError(f"{flag} {does}: omit {option.flag}")
 
 
 def _said(arguments: argparse.Namespace) -> list[Option]:
@@ -145,5 +151,7 @@ def _sweeping(arguments: argparse.Namespace) -> Sweeping | None:
         return read(Sweeping, arguments)
     for option in options_in(Sweeping):
         if getattr(arguments, option.name) != option.default:
-            raise UsageError(f"{option.flag} is for a sweep: add --dynamic-sweep")
+            raise UsageError(
+                f"{option.flag} only applies to a sweep: add --dynamic-sweep"
+            )
     return None

@@ -62,7 +62,7 @@ class Json:
             silence(self._stream)
         except OSError as error:
             silence(self._stream)
-            lost = f"--json: stdout cannot be written to: {error.strerror}"
+            lost = f"--json: cannot write to stdout: {error.strerror}"
             if isinstance(event, Begun):
-                raise UsageError(f"{lost}. Nothing was begun") from error
-            print(f"{lost}; no more events, the run goes on", file=sys.stderr)
+                raise UsageError(f"{lost}. The run was not started") from error
+            print(f"{lost}; the run continues without events", file=sys.stderr)

@@ -51,8 +51,10 @@ def _main(given: list[str], stdout: TextIO) -> int | None:
     tasks = options.model, *folders
     if not options.capture and all(task is None for task in tasks):
         if options.verify:
-            parser.error("which repro? give its path: shrinkfx verify repro.py")
-        parser.error("which program? give the path of a .pt2 (or --help)")
+            parser.error("the path of the repro is missing: shrinkfx verify repro.py")
+        parser.error(
+            "the path of the program is missing: shrinkfx MODEL.pt2 (see --help)"
+        )
     # All that a run needs takes half a second to import: not before --help is answered.
     from shrinkfx.cli import task
 
@@ -65,8 +67,8 @@ def _doctor(words: list[str]) -> int:
     try:
         from shrinkfx.cli import doctor
     except ImportError as error:
-        again = f"install shrinkfx again for {sys.executable}"
-        lacks = "a package that shrinkfx needs cannot be imported"
+        again = f"reinstall shrinkfx for {sys.executable}"
+        lacks = "cannot import a package that shrinkfx needs"
         print(f"shrinkfx doctor: {lacks}: {error}\n{again}", file=sys.stderr)
         return 2
     return doctor.main(words)

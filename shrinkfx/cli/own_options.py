@@ -11,7 +11,7 @@ from shrinkfx.flags import above_zero, option
 class ListOptions:
     """What to list."""
 
-    list_strategies: bool = option(False, help="list the strategies and leave")
+    list_strategies: bool = option(False, help="list the strategies and exit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +20,9 @@ class SweepOptions:
 
     dynamic_sweep: bool = option(
         False,
-        help="run the program, compiled once, at many sizes of its dynamic dims; tell "
-        "at which it fails, and where it passes next to these; with `--until`, reduce "
-        "that failure there",
+        help="compile the program once and run it at many sizes of its dynamic "
+        "dims; report the failing sizes and the nearest passing sizes; with "
+        "`--until`, reduce that failure at the failing sizes",
         common=True,
         brief="find the sizes at which the program fails",
     )
@@ -34,19 +34,20 @@ class CaptureOptions:
 
     capture: bool = option(
         False,
-        help="what follows is a command that fails, run as it is: the program that "
-        "fails in it is found, and reduced",
-        more="The command begins with the first word that is no option; `--` may stand "
-        "before it. [What is captured](capture.md)",
+        help="run the failing command that follows, find the program that fails in "
+        "it, and reduce that program",
+        more="The command begins with the first word that is not an option; `--` "
+        "may precede it. [What is captured](capture.md)",
         common=True,
-        brief="run the command that follows, and reduce the program that fails in it",
+        brief="run the failing command that follows, and reduce the program that "
+        "fails in it",
     )
     program: int | None = option(
         None,
         metavar="N",
-        help="of several captured programs this one, failed or not (default: the one "
-        "that failed); also with the folder of an earlier `--capture` in the place of "
-        "`MODEL.pt2`",
+        help="reduce the captured program with this number, whether it failed or "
+        "not (default: the program that failed); also with the folder of an "
+        "earlier `--capture` in place of `MODEL.pt2`",
         check=above_zero,
     )
 
@@ -58,40 +59,42 @@ class TaskOptions:
     resume: str | None = option(
         None,
         metavar="DIR",
-        help="go on with the run in that folder, which was killed or stopped: nothing "
-        "is asked again, and all is as it was told then but `--max-checks`, "
-        "`--max-minutes`, `--max-disk` and `--jobs`; `MODEL.pt2` only if it has been "
-        "moved",
+        help="continue an interrupted run with its original options; completed "
+        "checks are not repeated; only `--max-checks`, `--max-minutes`, "
+        "`--max-disk` and `--jobs` may change; add `MODEL.pt2` only if that "
+        "file has moved",
         more="[In full](#going-on)",
         never_empty=True,
         beside_resume=True,
         common=True,
-        brief="go on with a run that was killed or stopped",
+        brief="continue an interrupted run",
     )
     candidate: str | None = option(
         None,
         metavar="DIGEST",
-        help="write a candidate that the run in `--out DIR` has met, its by-catch say",
-        more="A few digits of it will do. All is as that run was told; `MODEL.pt2` "
-        "only if it has been moved",
+        help="write a candidate from the run in `--out DIR`, for example one that "
+        "shows a different failure",
+        more="The first few digits suffice. The options are those of that run; add "
+        "`MODEL.pt2` only if that file has moved",
         never_empty=True,
     )
     report: str | None = option(
         None,
         metavar="DIR",
-        help="write `report.html` of the run in that folder anew: the failure, the "
+        help="regenerate `report.html` for an existing run: the failure, the "
         "program before and after, the search, each check",
         more="[In full](#the-report)",
         never_empty=True,
         common=True,
-        brief="write `report.html` of a run anew",
+        brief="regenerate `report.html` for an existing run",
     )
     verify: bool = option(
         False,
-        help="`MODEL.pt2` is a `repro.py` instead: run it in an empty folder and say "
-        "how it fails; exit 0 if as its header states, else 3",
-        more="`shrinkfx verify repro.py` is the same. It runs [as a stranger would run "
-        "it](#verification). The folder of a run stands for the one in it",
+        help="`MODEL.pt2` is a `repro.py`: run it in an empty folder and report "
+        "how it fails; exit code 0 if it fails as its header states, else 3",
+        more="Same as `shrinkfx verify repro.py`. The repro runs in a [clean "
+        "environment](#verification). A run's folder stands for the repro in "
+        "it",
         common=True,
         brief="run a `repro.py` in an empty folder: does it fail?",
     )
@@ -99,18 +102,19 @@ class TaskOptions:
         (),
         repeated=True,
         metavar="PYTHON",
-        help="with `--verify`: run it with this interpreter as well, that of an "
-        "environment with another PyTorch; may be repeated",
-        more="Nothing but PyTorch need be installed there. What it did with each is "
-        "told; the exit code is that of the first run",
+        help="with `--verify`: also run the repro with this Python interpreter, "
+        "from an environment with another PyTorch; may be repeated",
+        more="That environment only needs PyTorch. shrinkfx reports the outcome "
+        "for each interpreter; the exit code is that of the first run",
         never_empty=True,
     )
     torch: str | None = option(
         None,
         metavar="LIST",
-        help="with `--verify`: also run the repro on these versions of PyTorch, such "
-        "as `2.13.0,2.14.1`; `bisect`: find the first version on which it fails. Each "
-        "missing version is installed in an environment of its own",
+        help="with `--verify`: also run the repro on these versions of PyTorch, "
+        "such as `2.13.0,2.14.1`; `bisect`: find the first version on which "
+        "it fails. Each missing version is installed in an environment of its "
+        "own",
         more="[How to use it](explain.md#other-versions-of-pytorch)",
         never_empty=True,
     )
@@ -126,16 +130,16 @@ class PrintOptions:
 
     json: bool = option(
         False,
-        help="one JSON object per line on stdout for start, baseline, check, step, "
-        "by-catch and end ([docs/reference.md](#events)); what is for people goes to "
-        "stderr",
+        help="print one JSON object per line on stdout for start, baseline, check, "
+        "step, `by-catch` (other failures) and end "
+        "([docs/reference.md](#events)); human-readable output goes to stderr",
         beside_resume=True,
     )
     verbose: bool = option(
         False,
         flags=("-v", "--verbose"),
-        help="a line per check",
-        more="With an error, where it comes from",
+        help="print one line per check",
+        more="An error also prints its traceback",
         apart="loudness",
         beside_resume=True,
         common=True,
@@ -143,15 +147,15 @@ class PrintOptions:
     quiet: bool = option(
         False,
         flags=("-q", "--quiet"),
-        help="only the result",
+        help="print only the result",
         apart="loudness",
         beside_resume=True,
         common=True,
     )
     no_progress: bool = option(
         False,
-        help="plain lines instead of a live line",
-        more="Where nothing is said for a minute, a line with what is being done",
+        help="print plain lines instead of a live status line",
+        more="After a minute without output, a line states the current step",
         beside_resume=True,
     )
 
@@ -165,16 +169,16 @@ class TellOptions:
         flags=("--list",),
         metavar="FOLDER",
         const="shrinkfx-out",
-        help="tabulate the runs in a folder (default: `shrinkfx-out`) and leave: their "
-        "failures, what they came to, and which of them may go on",
-        more="[What is told](#runs-in-a-folder)",
+        help="list the runs in a folder (default: `shrinkfx-out`) with their "
+        "failures, their results, and whether they can be resumed; then exit",
+        more="[What is listed](#runs-in-a-folder)",
         never_empty=True,
         common=True,
-        brief="tabulate the runs there (default: `shrinkfx-out`)",
+        brief="list the runs in a folder (default: `shrinkfx-out`)",
     )
     print_completion: str | None = option(
         None,
         choices=("bash", "zsh"),
-        help="print a script that has this shell complete options, and leave",
+        help="print a completion script for this shell, and exit",
         more="[How to use it](#completion)",
     )

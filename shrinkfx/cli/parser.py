@@ -47,32 +47,33 @@ EXIT_CODES = {
     0: "reduced and verified",
     1: "internal error",
     2: "bad usage or input, or a broken environment (see shrinkfx doctor)",
-    3: "the program does not fail as asked; says what it does instead",
-    4: "stopped early by budget or Ctrl-C; the best so far is written, and verified if "
-    "there was time",
+    3: "the program does not fail as requested; the message states what it does "
+    "instead",
+    4: "stopped early by budget or Ctrl-C; the smallest failing program so far "
+    "is written, and verified if there was time",
     5: "reduced, but the repro could not be verified",
-    6: "a sweep without --until has found sizes that fail (0: it found none)",
+    6: "a sweep without --until found failing sizes (0: it found none)",
 }
 
 _EXAMPLES = """\
 examples:
   shrinkfx model.pt2
-      reduce whatever failure the program shows
+      reduce the failure that the program shows
   shrinkfx model.pt2 --until assert --inputs failing.pt --preload my_ops.py
-      reduce an assertion that only these inputs trigger, with custom operators
+      reduce an assertion that only these inputs trigger; load custom operators
   shrinkfx model.pt2 --until mismatch --inductor-config max_autotune=True \\
       --max-minutes 30 --out report
-      reduce a wrong result under the run's own settings, for half an hour
+      reduce a wrong result with this Inductor option, in at most 30 minutes
   shrinkfx model.pt2 --dynamic-sweep
       find the sizes of dynamic dims at which the program fails
   shrinkfx --capture python serve.py --batch 4
-      run a script that fails, and reduce the program that fails in it
+      run a failing script, and reduce the program that fails in it
   shrinkfx verify report/repro.py --torch 2.13.0,2.14.1
-      run a repro here and on other versions of PyTorch: is it a regression?
+      run a repro here and on other versions of PyTorch, to find a regression
   shrinkfx --resume report
-      go on with a run that was killed or stopped
+      continue an interrupted run
   shrinkfx --explain report
-      find out more about the cause of the failure that a run has reduced
+      run the full root-cause analysis on a finished run
 """
 
 
@@ -151,7 +152,7 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
         "       shrinkfx --list\n"
         "       shrinkfx doctor  (tests this environment)",
         description="Reduce an exported program that fails under AOTInductor to the "
-        "smallest\nprogram that fails in the same way, as one repro.py.",
+        "smallest\nprogram that fails in the same way, as a single repro.py.",
         epilog=_EXAMPLES + "\n" + _tables() if everything else _common_epilog(),
         formatter_class=_Formatter,
     )
@@ -161,15 +162,20 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
             group.add_argument("model", nargs="?", metavar="MODEL.pt2", help=_MODEL)
         _add_options(group, records, everything=everything)
     add = partial(group.add_argument, nargs=0, default=argparse.SUPPRESS)
-    add("-h", "--help", action=_Help, help="say what is common")
-    add("--help-all", action=_Help, const="everything", help="say all there is")
+    add("-h", "--help", action=_Help, help="show the common options")
+    add(
+        "--help-all",
+        action=_Help,
+        const="everything",
+        help="show all options, examples, kinds and exit codes",
+    )
     version = f"shrinkfx {__version__}"
     group.add_argument("--version", action="version", version=version, help=_VERSION)
     return parser
 
 
-_MODEL = "what torch.export.save has written, or a dump of PyTorch's"
-_VERSION = "say which version this is"
+_MODEL = "file from torch.export.save, or a debug dump from PyTorch"
+_VERSION = "show the version"
 
 
 def options() -> Iterator[Option]:
@@ -236,7 +242,7 @@ def _common_epilog() -> str:
 def _tables() -> str:
     kinds = {
         **{kind.value: text for kind, text in MEANING.items()},
-        ANY: "the first seen",
+        ANY: "the first failure that shows",
     }
     lines = ["kinds of failure:"]
     lines += [f"  {kind:14} {text}" for kind, text in kinds.items()]

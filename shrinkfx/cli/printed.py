@@ -39,7 +39,7 @@ def candidate(retrieved: api.Retrieved) -> Ended:
     print(f"repro:     {repro}")
     print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
     program = shlex.quote(str(retrieved.program))
-    print("papers:   no ISSUE.md, report.html or cause: these are of a run of its own:")
+    print("note:     only a full run writes ISSUE.md, report.html and the cause:")
     print(f"next:     shrinkfx {program}  (with the --preload of its run, if any)")
     counts = {"runs": verified.runs, "failed": verified.failed}
     result |= {"repro": str(repro), "verified": counts}
@@ -55,10 +55,12 @@ def finished(error: Finished) -> Ended:
     if past.came is not None:
         told = replace(result(past.came, everything=False), status=told.status)
     again = shlex.quote(str(past.again))
-    print(f"anew:     its page: shrinkfx --report {folder}")
+    print(f"report:   to regenerate the report: shrinkfx --report {folder}")
     if past.came is not None:
-        print(f"          its cause, in full: shrinkfx --explain {folder}")
-    print(f"another:  a new run of the same program: shrinkfx {again}")
+        print(
+            f"explain:  for the full root-cause analysis: shrinkfx --explain {folder}"
+        )
+    print(f"new run:  to reduce the same program again: shrinkfx {again}")
     return replace(told, result={**(told.result or {}), "folder": error.folder})
 
 
@@ -69,7 +71,7 @@ def report(path: Path) -> Ended:
 
 def explained(explained: api.Explained) -> Ended:
     print("\n".join(explained.lines))
-    print(f"in full:  {explained.path}")
+    print(f"details:  {explained.path}")
     result = {"cause": explained.cause, "folder": str(explained.folder)}
     return Ended("explained", 0, result=result)
 
@@ -111,9 +113,9 @@ def swept(swept: api.Swept) -> Ended:
     counts = swept.report["examples"]["inside"]
     print(
         f"{counts['run']} sizes run: {counts['passes']} pass, {counts['fails']} fail, "
-        f"{counts['invalid']} are invalid, {counts['unresolved']} gave no answer"
+        f"{counts['invalid']} are invalid, {counts['unresolved']} are unresolved"
     )
-    print(swept.table or "no size was found at which the program fails")
+    print(swept.table or "the program fails at none of these sizes")
     if swept.target:
         print(f"inputs:   {swept.target.failing}")
     print(f"folder:   {swept.folder}")

@@ -18,9 +18,9 @@ _TABLE = re.compile(
 
 _ARGPARSE = {
     "output": (
-        ("`--version`", "say which version this is"),
-        ("`-h`, `--help`", "say what is common"),
-        ("`--help-all`", "say all this"),
+        ("`--version`", "show the version"),
+        ("`-h`, `--help`", "show the common options"),
+        ("`--help-all`", "show all options, examples, kinds and exit codes"),
     )
 }
 """Options that the parser has by itself."""

@@ -24,13 +24,16 @@ _LEAST = 8
 def lines(runs: Sequence[Run], folder: Path, width: int) -> Iterator[str]:
     """Tabulate runs, and say which commands go on with them."""
     if not runs:
-        yield f"{folder} holds no runs: begin one with shrinkfx MODEL.pt2"
+        yield f"{folder} contains no runs: start one with shrinkfx MODEL.pt2"
         return
     yield from _table([_HEAD, *map(_row, runs)], width)
     if on := next((run for run in reversed(runs) if run.may_go_on), None):
-        yield f"to go on with one that is not over: shrinkfx --resume {on.folder}"
+        yield f"to resume an unfinished run: shrinkfx --resume {on.folder}"
         if on.status == State.CAPTURED:
-            yield f"another program of that script: shrinkfx {on.folder} --program N"
+            yield (
+                f"to reduce another program of that script: shrinkfx {on.folder} "
+                "--program N"
+            )
     for run in runs:
         if run.problem:
             yield f"{run.folder}: {run.problem}"

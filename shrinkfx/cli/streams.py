@@ -83,6 +83,6 @@ def lenient() -> Iterator[Lenient]:
             stdout.flush()
             if stdout.error and not isinstance(stdout.error, BrokenPipeError):
                 why = stdout.error.strerror
-                said = f"stdout cannot be written to: {why}; what a run finds"
-                print(f"shrinkfx: {said} is in its folder", file=sys.stderr)
+                said = f"cannot write to stdout: {why}; the results of a run"
+                print(f"shrinkfx: {said} are in its folder", file=sys.stderr)
             stderr.flush()

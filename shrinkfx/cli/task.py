@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
     except BaseException as error:
         told(Ended("error", 1, repr(error)))
         if isinstance(error, Exception):
-            error.add_note(f"internal error of shrinkfx: {REPORT_BUG}")
+            error.add_note(f"internal error in shrinkfx: {REPORT_BUG}")
         raise
 
 
@@ -98,7 +98,7 @@ def _print_error(said: str, error: BaseException) -> None:
     for note in getattr(error, "__notes__", ()):  # how to go on, for one
         print(note, file=sys.stderr)
     if isinstance(error, WorkerError) and not error.killed:
-        print(f"if this happens again: {REPORT_BUG}", file=sys.stderr)
+        print(f"if this error happens again: {REPORT_BUG}", file=sys.stderr)
 
 
 def _do(
@@ -192,8 +192,8 @@ def _retrieve(
         folder, model = model, None
     if folder is None:
         raise UsageError(
-            f"--candidate {digest} needs the folder of the run that has met it: "
-            f"shrinkfx --candidate {digest} --out DIR"
+            f"--candidate {digest} needs the folder of the run that tested this "
+            f"candidate: shrinkfx --candidate {digest} --out DIR"
         )
     return partial(
         printed.candidate,

@@ -50,7 +50,7 @@ WORKER = Part("worker", "No program can be read.", f"{_INSTALL_TORCH} {_REPORT}"
 AOTI = Part("AOTInductor", "No CPU program can be reduced.", _REPORT)
 FAST_BUILD = Part(
     "fast build",
-    "AOTInductor's own build is used for each check, which takes longer.",
+    "Each check uses a normal AOTInductor build, which takes longer.",
     _INSTALL_TORCH,
 )
 VERIFICATION = Part(
@@ -58,7 +58,7 @@ VERIFICATION = Part(
 )
 GUARD_PAGES = Part(
     "guard pages",
-    "With --until ima, an access just outside of a tensor may go unnoticed on the CPU.",
+    "With --until ima, an access just outside a tensor may go unnoticed on the CPU.",
     "Run shrinkfx on Linux with a working g++.",
 )
 INTERPRETER = Part(

@@ -67,7 +67,11 @@ def versions() -> list[Row]:
 def torch() -> list[Row]:
     """Have a worker import torch, and nothing else."""
     if find_spec("torch") is None:
-        return [parts.TORCH.missing(f"{sys.executable} has no module torch")]
+        return [
+            parts.TORCH.missing(
+                f"the module torch is not installed for {sys.executable}"
+            )
+        ]
     with Server(command=(*WORKER, "--versions"), start_timeout_s=_START_S) as server:
         version = server.ready.versions["torch"]
     return [parts.TORCH.works(f"{version}, {how_tested(version)}")]
@@ -79,7 +83,7 @@ def compiler() -> list[Row]:
     if path is None:
         program = next(iter(command.split()), command)
         found = "does not exist" if os.sep in program else "is not on the PATH"
-        source = "; the variable CXX names it" if os.environ.get("CXX") else ""
+        source = ", as set in the variable CXX" if os.environ.get("CXX") else ""
         return [parts.COMPILER.missing(f"{program} {found}{source}")]
     words = [path, *shlex.split(command)[1:], "--version"]
     version = _output_of(words).partition("\n")[0]
@@ -136,7 +140,10 @@ def aotinductor(program: Path) -> list[Row]:
         fell_back = f"not used: {cut(', '.join(reasons), _REASON)}"
         return [works, parts.FAST_BUILD.broken(fell_back)]
     if seen is not stock:
-        return [works, parts.FAST_BUILD.broken(f"fails only with it: {_message(seen)}")]
+        return [
+            works,
+            parts.FAST_BUILD.broken(f"fails only in the fast build: {_message(seen)}"),
+        ]
     return [works, parts.FAST_BUILD.works("the AOTInductor check used it")]
 
 
@@ -204,7 +211,7 @@ def tlparse() -> list[Row]:
     path = find_tlparse()
     if path is None:
         return [
-            parts.TLPARSE.missing("it is neither in Python's folder nor on the PATH")
+            parts.TLPARSE.missing("not in the folder of Python and not on the PATH")
         ]
     return [parts.TLPARSE.works(f"{_output_of([path, '--version'])}, {path}")]
 

@@ -15,7 +15,7 @@ from shrinkfx.protocol.anatomy import KernelText, StrayAccess
 from shrinkfx.report.explanation.chain import Access, Chain, Layout
 from shrinkfx.report.explanation.operators import Operator
 
-_TIMED = "While AOTInductor times kernels, on arguments that it makes up, "
+_TIMED = "When AOTInductor benchmarks kernels with generated arguments, "
 
 
 def access_chain(known: Known, memory: MemoryReport | None, eager_fails: bool) -> Chain:
@@ -42,7 +42,7 @@ def assertion_chain(known: Known, said: str, eager_fails: bool) -> Chain:
     chain = _with_liar(known, chain)
     if chain.guilty:
         return chain
-    return replace(chain, unknown=("the kernel: the assertion is in none",))
+    return replace(chain, unknown=("which kernel: no kernel contains the assertion",))
 
 
 def _of_finding(known: Known, stray: StrayAccess) -> Chain:
@@ -123,20 +123,18 @@ def _said_of(
     stray: StrayAccess, by: tuple[Operator, ...], argument: Layout | None
 ) -> str:
     names = ", ".join(map(str, by[:3])) or "an operator"
-    whose = "the kernel of" if stray.user else "the kernel for"
+    whose = f"kernel {stray.kernel} {'of' if stray.user else 'for'} {names}"
     if stray.fault == "misaligned":
         given = f"{stray.argument} of kernel {stray.kernel}"
         made = argument or stray.role
-        return f"What {given} points at is {stray.message}: {made}."
+        return f"The memory of {given} is {stray.message}: {made}."
     if stray.fault == "assert":
-        return (
-            f"In {whose} {names}, {stray.kernel}, an assertion fails: {stray.message}."
-        )
-    stands = "made up for " if stray.made_up and argument else ""
+        return f"An assertion fails in {whose}: {stray.message}."
+    stands = "generated for " if stray.made_up and argument else ""
     where = f"{stray.argument} ({stands}{argument or stray.role})"
     return (
-        f"In {whose} {names}, {stray.kernel}, a {stray.fault} through {where} goes "
-        f"to element {stray.offset}, {_beyond(stray)}, in {stray.lanes} "
+        f"A {stray.fault} through {where} in {whose} accesses "
+        f"element {stray.offset}, {_beyond(stray)}, in {stray.lanes} "
         f"{'lane' if stray.lanes == 1 else 'lanes'} of program {stray.program} of grid "
         f"{stray.grid}."
     )
@@ -163,7 +161,7 @@ def _with_liar(known: Known, chain: Chain) -> Chain:
         return chain
     if said := declared_too_large(known.anatomy, argument):
         by = ", ".join(map(str, argument.made_by))
-        cause = (f"{said} {by} declares that.", *chain.cause)[:3]
+        cause = (f"{said} {by} declares this result.", *chain.cause)[:3]
         return replace(chain, guilty=argument.made_by, cause=cause)
     return chain
 

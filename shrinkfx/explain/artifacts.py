@@ -22,13 +22,13 @@ _MARK = ".shrinkfx"
 
 _TLPARSE, _TLPARSE_S, _LEAST_S = "tlparse", 120.0, 1.0
 _WHAT = {
-    Left.SOURCES: "generated code of the minimum",
-    Left.LOG: "its compilation's log under TORCH_LOGS=+inductor,output_code",
-    Left.TRACE: "its compilation's TORCH_TRACE",
-    Left.INPUTS: "what a kernel was given before it was launched",
-    Left.ORIGINAL: "the original's kernel of the same failure",
-    Left.KERNEL: "the kernel alone, as it was launched or compiled",
-    Left.KERNEL_DATA: "what that reads",
+    Left.SOURCES: "generated code of the reduced program",
+    Left.LOG: "compilation log under TORCH_LOGS=+inductor,output_code",
+    Left.TRACE: "TORCH_TRACE of the compilation",
+    Left.INPUTS: "inputs of a kernel, saved before its launch",
+    Left.ORIGINAL: "the kernel with the same failure in the input program",
+    Left.KERNEL: "the failing kernel alone, as launched or compiled",
+    Left.KERNEL_DATA: "the data of that kernel",
     _TLPARSE: "tlparse's report of the trace: open index.html",
 }
 _BY_HAND = f"tlparse explain/{Left.TRACE}/*.log"
@@ -104,7 +104,7 @@ def _inputs(values: Iterable[Value], saved: Path, left: Path) -> Iterator[str]:
             found.remove(path)
             moved += 1
     if not moved and not (left / Left.KERNEL).exists():
-        yield "the guilty kernel's inputs: no run has come to saving any"
+        yield "the failing kernel's inputs: no run saved them"
 
 
 def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
     if command is None:
         yield _NO_TLPARSE
     elif within_s < _LEAST_S:
-        yield f"tlparse's report: minutes are short: {_BY_HAND}"
+        yield f"tlparse's report: not enough time left: {_BY_HAND}"
     elif failed := _run_tlparse(command, traces[0], left / _TLPARSE, within_s):
         shutil.rmtree(left / _TLPARSE, ignore_errors=True)
         yield f"tlparse's report: {failed}"

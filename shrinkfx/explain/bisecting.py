@@ -71,7 +71,7 @@ def _all(ways: Sequence[_Numbers], parts: Collection[Subsystem]) -> Iterator[Lef
     fails = (way for way in ways if way.ask(()) is Outcome.REPRODUCED)
     numbers = next(fails, None)
     if numbers is None:
-        ways[0].unknown.append("what its repro compiles does not fail each time")
+        ways[0].unknown.append("the source form does not fail in every run")
         return
     applications = numbers.applications()
     for subsystem in numbers.that_may_matter(applications):

@@ -80,7 +80,7 @@ class _Asking:
             self.unknown.append(f"{what}: {reason}")
         except Exception as error:
             logger.exception("%s", what)
-            self.unknown.append(f"{what}: the asking failed: {error!r}")
+            self.unknown.append(f"{what}: internal error: {error!r}")
         return None
 
 
@@ -93,7 +93,9 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
     """
     asking = _Asking()
     found = Explanation(operators=operators_left(minimum.candidate))
-    rejected = asking("its inputs", lambda: describe_rejected_input(minimum))
+    rejected = asking(
+        "whether the inputs fit", lambda: describe_rejected_input(minimum)
+    )
     if rejected:
         # No operator is at fault for what it computes from such an input.
         found = replace(found, cause=(rejected,), inputs=rejected)
@@ -121,19 +123,20 @@ def _with_findings(
     """Look for the operator at fault: by its kernel, its values, where it stops."""
     found = replace(
         found,
-        lies=asking("who lies", lambda: lying(minimum, shown.lies)) or (),
-        chain=asking("its kernel", lambda: chain(minimum, shown.memory)),
-        values=asking("its values", lambda: values(minimum)),
+        lies=asking("which fake kernels are wrong", lambda: lying(minimum, shown.lies))
+        or (),
+        chain=asking("which kernel fails", lambda: chain(minimum, shown.memory)),
+        values=asking("which kernel is wrong", lambda: values(minimum)),
     )
     if found.chain is None or not found.chain.cause:
-        halted = asking("where it stops", lambda: compiling(minimum))
+        halted = asking("where the program stops", lambda: compiling(minimum))
         found = replace(found, halted=halted)
     parts = [p for p in (found.chain, found.values, found.halted) if p is not None]
     part = next((part for part in parts if part.cause), None)
     found = _of_a_liar(_told(found, part, shown), minimum)
     if not _is_settled(found):
         dying = _dying(found)
-        wrong = asking("what it was given", lambda: given(minimum, dying))
+        wrong = asking("who computed the failing input", lambda: given(minimum, dying))
         found = _of_a_liar(_of_what_was_given(found, wrong), minimum)
     if not (found.guilty or _dying(found)) and found.lies:
         found = _with_the_lie(found, found.lies[0])  # it is all that is known
@@ -175,11 +178,11 @@ def _of_what_was_given(found: Explanation, wrong: WrongValue | None) -> Explanat
     cause = (*wrong.cause[: SENTENCES - 1], *found.cause[:1])
     if not found.cause:
         names = ", ".join(map(str, wrong.without))
-        cause = (*cause, f"What fails is computed from that: {names}.")
+        cause = (*cause, f"The failing operator computes from this result: {names}.")
     return replace(found, values=wrong, guilty=wrong.guilty, cause=cause)
 
 
-_EAGER_FAILS = "Eager fails on the original, too."
+_EAGER_FAILS = "Eager fails on the input program too."
 
 
 def _of_a_liar(found: Explanation, minimum: Minimum) -> Explanation:
@@ -210,15 +213,17 @@ def _beside_the_lie(found: Explanation, lie: Lie) -> tuple[str, ...]:
         return found.cause if found.guilty else ()
     told = [part for part in (found.chain, found.values, found.halted) if part]
     if not any(part.cause for part in told):
-        return (f"{_READ}.",)
+        return (f"{_reads(lie)}.",)
     others = [one for one in found.guilty if one != lie.operator]
     if found.values is None or not others:
         return found.cause
     named = ", ".join(map(str, found.guilty))
-    return (f"{_READ}; the first wrong values are those of {named}.",)
+    return (f"{_reads(lie)}; the first wrong values are in the result of {named}.",)
 
 
-_READ = "Compiled code reads that result as it is declared, not as it is"
+def _reads(lie: Lie) -> str:
+    name = lie.operator.operator
+    return f"Compiled code uses the result of {name} as its fake kernel declares it"
 
 
 def _without_knowing(
@@ -246,11 +251,14 @@ def _with_more(
             found = _with_decisions_about(minimum, found, asking, tuple(Subsystem))
         guilty = found.guilty
         whole = asking(WHAT, lambda: original(minimum, guilty)) or NOT_ASKED
-        guided = asking("the guide", lambda: guide(minimum, kernels, folder, whole))
+        guided = asking(
+            "the debugging guide's flags",
+            lambda: guide(minimum, kernels, folder, whole),
+        )
         found = replace(found, guide=guided)
         found = in_files(found, sources(guided, folder) if guided else {})
     except KeyboardInterrupt:
-        asking.unknown.append("what was asked last: interrupted")
+        asking.unknown.append("the last analysis step: interrupted")
     return _with_decisions(minimum, found)
 
 
@@ -271,7 +279,9 @@ def _with_decisions_about(
 ) -> Explanation:
     """Find the decisions that the failure needs, in some parts of the compiler."""
     rate = minimum.rate
-    needed = asking("decisions", lambda: decisions(minimum, rate=rate, parts=parts))
+    needed = asking(
+        "compiler decisions", lambda: decisions(minimum, rate=rate, parts=parts)
+    )
     if needed is not None:
         missized = bool(found.values and found.values.missized)
         needed = beside(needed, found.guilty, found.operators, is_nobodys=missized)

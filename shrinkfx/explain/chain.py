@@ -37,13 +37,13 @@ def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
             return _unknown(minimum.why_not(ending))
         untold, known = Path(folder) / UNTOLD, known_of(minimum, Path(folder))
         if known is None:
-            nothing = "it left nothing that tells"
+            nothing = "the instrumented run recorded nothing"
             return _unknown(untold.read_text() if untold.exists() else nothing)
     return _followed(minimum, known, ending, memory)
 
 
 def _unknown(why: str) -> Chain:
-    return Chain(unknown=(f"what it is made of: {why}",))
+    return Chain(unknown=(f"the structure of the compiled program: {why}",))
 
 
 def _asked(minimum: Minimum, folder: Path) -> Ending | None:
@@ -96,4 +96,4 @@ def _followed(
         return assertion_chain(known, target.text, eager_fails)
     if target.kind is Kind.ASSERT or target.detail == MEMORY or known.anatomy.stray:
         return access_chain(known, memory, eager_fails)
-    return Chain(eager_fails=eager_fails, unknown=("which kernel it was: no trace",))
+    return Chain(eager_fails=eager_fails, unknown=("which kernel: no trace",))

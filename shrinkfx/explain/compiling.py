@@ -58,7 +58,7 @@ PHASES = (
     Phase(
         r".*:generate_and_run_autotune_block"
         r"|shrinkfx/worker/interpreter/codegen/cuda_source\.py:_compile_kernels",
-        "timing",
+        "benchmarking",
     ),
     Phase(r"torch/_inductor/codegen/cpp(?!_wrapper).*", "C++ code generation"),
     Phase(r"torch/_inductor/codegen/(triton|simd).*", "Triton code generation"),
@@ -85,10 +85,10 @@ def compiling(minimum: Minimum) -> Halted | None:
     target = minimum.target
     if target.stage is Stage.COMPARE or target.kind in _ELSEWHERE:
         return None
-    minimum.note("explain: looking where it fails")
+    minimum.note("explain: locating the failure")
     ending, traces = _ask(minimum)
     if ending is None or not minimum.fails(ending):
-        why = f"where it stops: {minimum.why_not(ending)}"
+        why = f"where the program stops: {minimum.why_not(ending)}"
         return Halted((), "", unknown=(why,))
     if target.stage is Stage.COMPILE:
         told = _of_compiler(minimum, ending, traces)
@@ -264,7 +264,7 @@ def _around(lines: Iterable[CodeLine], at: int, by: int = 3) -> Iterable[CodeLin
 
 _DOING = {
     Kind.HANG: "the run",
-    Kind.OOM: "asking for memory in the run",
+    Kind.OOM: "memory allocation in the run",
     Kind.LOAD_ERROR: "loading",
 }
 
@@ -294,7 +294,7 @@ def _computed_by(candidate: Candidate, launch: Launch) -> tuple[Operator, ...]:
 
 def _ended(minimum: Minimum, ending: Ending) -> str:
     if minimum.target.kind is Kind.HANG:
-        return f"it did not end within {minimum.client.limits.timeout_s:.0f} s"
+        return f"it did not finish within {minimum.client.limits.timeout_s:.0f} s"
     raised = ending.raised
     said = _said(raised.type, raised.message) if raised else ""
     return minimum.target.text or said or f"{ending.how} {ending.code}"

@@ -24,7 +24,9 @@ _BYTES = {"bool": 1, "int16": 2, "int32": 4, "int64": 8, "bfloat16": 2}
 def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
     """Say what the kernel was given that was running when the process died."""
     if known.told.cut:
-        return Chain(unknown=("which kernel: it has too many launches to tell",))
+        return Chain(
+            unknown=("which kernel: the program has too many launches to trace",)
+        )
     running = known.told.running
     if running is None:
         return _outside(known, memory)
@@ -32,7 +34,7 @@ def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
     kernel = known.anatomy.kernel(name)
     place, launch = known.launch_of(name) or (-1, None)
     if kernel is None or launch is None:
-        return Chain(kernel=name, unknown=("the kernel's text: it was not kept",))
+        return Chain(kernel=name, unknown=("the kernel's source: it was not kept",))
     code = Code(kernel.text)
     passed = known.passed(launch, code)
     at = known.told.at
@@ -49,7 +51,7 @@ def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
     line = at[1] if at and is_told else _line(kernel, code, access, memory)
     is_exact = False
     if line is None:
-        why = "which line it was: AddressSanitizer tells, where it is asked"
+        why = "which line: AddressSanitizer can report it"
         chain = replace(chain, guilty=chain.fused, unknown=(why,))
     else:
         by = written_for(known, kernel, code, line)
@@ -86,7 +88,7 @@ def assertion_in(known: Known, said: str) -> Chain:
         guilty=by or fused,
     )
     where = _where(chain, is_exact=bool(by))
-    return replace(chain, cause=(f"{where}, an assertion fails: {said}.",))
+    return replace(chain, cause=(f"{where} fails an assertion: {said}.",))
 
 
 def _outside(known: Known, memory: MemoryReport | None) -> Chain:
@@ -95,7 +97,7 @@ def _outside(known: Known, memory: MemoryReport | None) -> Chain:
     last = known.told.given[-1][0] if done else ""
     how_far = f"after {last}" if last else "before the first kernel"
     where = f"; AddressSanitizer: {memory}" if memory else ""
-    why = f"the line: it died in no generated kernel, {how_far}{where}"
+    why = f"the line: the crash is outside the generated kernels, {how_far}{where}"
     return Chain(launches=len(known.anatomy.launches), unknown=(why,))
 
 
@@ -173,23 +175,24 @@ def _line(
 
 
 def _where(chain: Chain, *, is_exact: bool) -> str:
-    names = ", ".join(map(str, chain.guilty[:3])) or "no operator that is known"
-    how = "at a line for" if is_exact else "which computes"
-    return f"In kernel {chain.kernel}, {how} {names}"
+    names = ", ".join(map(str, chain.guilty[:3])) or "unknown operators"
+    if is_exact:
+        return f"Code for {names} in kernel {chain.kernel}"
+    return f"Kernel {chain.kernel}, which computes {names},"
 
 
 def _said(chain: Chain, address: str, is_exact: bool) -> str:
     where, access = _where(chain, is_exact=is_exact), chain.access
     if access is None or not address:
-        return f"{where}, the process dies."
+        return f"{where} crashes the process."
     if access.argument is None:
-        return f"{where}, address {address} is accessed, near none of its arguments."
+        return f"{where} accesses address {address}, which is near no argument."
     has = ""
     if access.elements is not None:
         declared = "" if access.argument.real_shape else "is declared to have "
         number = "1 element" if access.elements == 1 else f"{access.elements} elements"
         has = f", which {declared or 'has '}{number}"
     return (
-        f"{where}, the process dies at element {access.offset} of {access.parameter}"
-        f"{has}: {access.argument}."
+        f"{where} crashes at element {access.offset} of {access.parameter}{has}: "
+        f"{access.argument}."
     )

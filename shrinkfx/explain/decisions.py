@@ -13,7 +13,7 @@ from shrinkfx.explain.variants import Variants
 from shrinkfx.protocol.choices import CandidateForm, Subsystem
 from shrinkfx.report.explanation.decisions import Decisions
 
-_SHORT = "the decisions that it needs: {}"
+_SHORT = "the compiler decisions that the failure needs: {}"
 
 
 def decisions(
@@ -41,12 +41,12 @@ def decisions(
 def _by_number(
     variants: Variants, found: Decisions, parts: Collection[Subsystem]
 ) -> Decisions:
-    variants.minimum.note("leaving out passes and lowerings by their number")
+    variants.minimum.note("explain: skipping passes and lowerings by number")
     # What its repro compiles: there a user's own commands have the same numbers. It
     # holds the program itself where what is printed of it does not fail.
     source = variants.with_options(form=CandidateForm.SOURCE)
     known = needed_applications(source, variants, parts=parts)
-    told = (f"passes and lowerings by their number: {why}" for why in known.unknown)
+    told = (f"passes and lowerings by number: {why}" for why in known.unknown)
     return replace(
         found,
         left_out=known.left_out,
@@ -57,12 +57,12 @@ def _by_number(
 
 
 def _by_switches(variants: Variants, found: Decisions) -> Decisions:
-    variants.minimum.note("setting options of Inductor to careful values")
+    variants.minimum.note("explain: setting Inductor options to conservative values")
     why = ""
     try:
         switching = needed_switches(variants)
         found, why = replace(found, switching=switching), switching.unknown
     except BudgetExhausted as short:
         why = str(short)
-    told = [f"options of Inductor: {why}"] if why else []
+    told = [f"Inductor options: {why}"] if why else []
     return replace(found, unknown=(*found.unknown, *told))

@@ -40,20 +40,20 @@ _FILTERED = "aot_inductor.filtered_kernel_names"
 _NO_MEANING = "has no meaning on the interpreter: {}"
 _ON_INTERPRETER: Mapping[str, str] = {
     STACK_TRACES: "no C++ code of the program runs",
-    NO_CACHING: "each tensor lies in memory of its own, which ends where it does",
+    NO_CACHING: "each tensor has its own memory, which ends with the tensor",
     BLOCKING: "a launch is over before the next line runs",
     f"{PRINTER}=3": "Python code prints no names; each finding names its kernel",
 }
 _ON_CPU: Mapping[str, str] = {
-    NO_CACHING: "it is about CUDA's allocator, and the program is for the CPU",
-    BLOCKING: "it is about CUDA's launches, and the program is for the CPU",
+    NO_CACHING: "the flag is for CUDA's allocator, and the program runs on the CPU",
+    BLOCKING: "the flag is for CUDA launches, and the program runs on the CPU",
 }
 _FRAME = re.compile(r"^frame #\d+: (?!c10::|torch::|AOTI|<unknown|_)(\S+) \+")
 _RAISED = re.compile(r"^Exception raised from .*? at \S*?([^/\s]+:\d+)")
 _ASSERTED = re.compile(r"^\s*(assert not .*)$")
 _INPUTS = re.compile(r"\w*put_handles\[\d+\]: .*|At least one (?:NaN|INF) in.*")
 _SHOWN = 4
-_NO_KERNEL = f"{Left.KERNEL}: it is made on the interpreter: --backend interpreter"
+_NO_KERNEL = f"{Left.KERNEL}: available on the interpreter only: --backend interpreter"
 _BEFORE_IT_RUNS = (Stage.START, Stage.REBUILD, Stage.EAGER, Stage.COMPILE)
 
 
@@ -124,7 +124,7 @@ class _Asking:
         return None if self._on_interpreter else str(self.home / "model.pt2")
 
     def guide(self) -> Guide:
-        self.minimum.note("explain: the minimum under each flag of the debugging guide")
+        self.minimum.note("explain: running the debugging guide's flags")
         plain = self._ask(
             "",
             self._client.with_options(
@@ -135,7 +135,7 @@ class _Asking:
             ),
         )
         stops = plain is not None and Stage(plain.stage) in _BEFORE_IT_RUNS
-        why = "it does not get as far as running" if stops else ""
+        why = "the program fails before it runs" if stops else ""
         for flag in (CHECK_INPUTS, STACK_TRACES, NO_CACHING, BLOCKING):
             self._at_run_time(flag, why)
         self._compiled(f"{NAN_ASSERTS}=1", {"nan_asserts": True}, why)
@@ -190,7 +190,7 @@ class _Asking:
         if kernels:
             flag += f' {FILTER}="{",".join(kernels)}"'
         else:
-            why = why or "no kernel is known to be guilty"
+            why = why or "the failing kernel is not known"
         client = self._with_inductor({_NAMES: "2", _FILTERED: ",".join(kernels)})
         left = str(self.home / "printed")
         return self._ask(flag, client.with_options(leave=left, kernels=kernels), why)
@@ -222,7 +222,7 @@ class _Asking:
 
     def _row(self, row: Row, ending: Ending | None) -> Row:
         if ending is None:
-            return replace(row, why="minutes are short")
+            return replace(row, why="not enough time left")
         seen = observe(ending)
         if why := seen.unresolved or seen.invalid:
             return replace(row, outcome=Outcome.OPEN, why=why)

@@ -30,10 +30,11 @@ def guilty(
     if wrong is not None:
         operator, value, (least, most) = wrong
         before = _left_before(known, operator)
-        so = "it, or what it is computed from, is wrong" if before else "it is wrong"
+        so = f"{operator.operator} is wrong"
+        so = f"{operator.operator} or one of its inputs is wrong" if before else so
         return (*before, operator), (
-            f"In eager all values of {operator} lie within {least}..{most}, and here "
-            f"one is {value}: {so}."
+            f"In eager, all values of {operator} are within {least}..{most}; compiled "
+            f"code computes {value}: {so}."
         )
     loads = [step for step in chain.steps if step.reads is not None]
     if not loads and by and (folded := _folded_into(known, chain, by)):
@@ -44,13 +45,13 @@ def guilty(
         )
     if not loads and by:
         return (by, *_readers(known, chain, by)), (
-            f"The index is {_formula(chain)}, which depends on no data: it comes from "
-            f"the lowering of {by.operator}."
+            f"The index is {_formula(chain)}, which depends on no tensor: it comes "
+            f"from the lowering of {by.operator}."
         )
     if loads and by and _all_as_in_eager(known, chain, by):
         return checked_by, (
-            "All values that the index is computed from lie where eager's do: it is "
-            f"{by.operator}'s own arithmetic or bound that is wrong."
+            "All values that the index is computed from are in eager's ranges: the "
+            f"index arithmetic or the bound of {by.operator} is wrong."
         )
     read = [step.reads for step in loads if step.reads is not None]
     makers = [o for r in read for o in (*known.computed(r.name), *r.made_by)]
@@ -71,9 +72,9 @@ def _wrong_state(known: Known, chain: Chain) -> tuple[tuple[Operator, ...], str]
         writers = known.operators([state.written])
         before = [o for writer in writers for o in _left_before(known, writer)]
         return (*before, *writers), (
-            f"In eager {given.role} {given.target} holds {state.least}..{state.most} "
-            f"before call {state.call}, and here {step.value}: what has been written "
-            "there in a call before is wrong."
+            f"In eager, {given.role} {given.target} holds {state.least}..{state.most} "
+            f"before call {state.call}; in compiled code it holds {step.value}: an "
+            "earlier call wrote a wrong value."
         )
     return None
 
@@ -127,8 +128,8 @@ def _given(chain: Chain) -> str:
     loads = [step for step in chain.steps if step.reads is not None]
     if len(loads) == 1 and loads[0].reads and loads[0].reads.role == "input":
         value = "" if loads[0].value is None else f" {loads[0].value}"
-        made = f"made of value{value} of input {loads[0].reads.name}"
-        return f"The index is {made}."
+        made = f"value{value} of input {loads[0].reads.name}"
+        return f"The index comes from {made}."
     return ""
 
 

@@ -42,7 +42,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     """
     refused = _refused(known, text)
     if refused is None:
-        why = ("which line refused it: the run did not tell",)
+        why = ("which line rejected the index: the run did not report it",)
         return Chain(eager_fails=eager_fails, unknown=why)
     place, launch = known.launch_of(refused.kernel.name) or (-1, None)
     passed = known.passed(launch, refused.code) if launch else {}
@@ -74,7 +74,11 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     of = [layout for layout in (indexed, *(step.reads for step in steps)) if layout]
     if liar := known.liar({maker.name for layout in of for maker in layout.made_by}):
         by, evidence, said = (liar[0],), "", (liar[1], *said)
-    unknown = () if chain.value is not None else ("the index: the run did not tell",)
+    unknown = (
+        ()
+        if chain.value is not None
+        else ("the index value: the run did not report it",)
+    )
     return replace(
         chain,
         guilty=by,
@@ -177,7 +181,7 @@ def _held(known: Known, read: Layout, value: int | None) -> str:
     """Say what was found in a tensor, or where it ends if code goes on behind that."""
     if beyond := read_beyond(known.anatomy, read.name):
         found = "" if value is None else f", where {value} was found"
-        return f", {beyond}{found}: what lies behind its end differs by run"
+        return f", {beyond}{found}: the memory after its end varies between runs"
     return "" if value is None else f", which holds {value}"
 
 

@@ -47,9 +47,9 @@ def describe_rejected_input(minimum: Minimum) -> str:
         return ""
     what = _difference(rejected)
     return (
-        f"The program was compiled for other inputs: {rejected.name} has {what}. With "
-        f"AOTI_RUNTIME_CHECK_INPUTS=1 it rejects the input ({seen.text}); with "
-        f"{_exported(rejected)} it passes."
+        f"Input {rejected.name} has {what}. With AOTI_RUNTIME_CHECK_INPUTS=1, the "
+        f"compiled program rejects the input ({seen.text}); with "
+        f"{_exported(rejected)}, it passes."
     )
 
 

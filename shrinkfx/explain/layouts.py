@@ -26,7 +26,7 @@ def read_beyond(anatomy: Anatomy, name: str) -> str:
     real = real_layout(anatomy, buffer) if buffer else None
     if real is None or real.nbytes >= real.declared:
         return ""
-    return f"which has {real.nbytes:,} bytes and is read as {real.declared:,}"
+    return f"which has {real.nbytes:,} bytes but is read as {real.declared:,}"
 
 
 def declared_too_large(anatomy: Anatomy, argument: Layout) -> str:
@@ -43,11 +43,12 @@ def declared_too_large(anatomy: Anatomy, argument: Layout) -> str:
     shorter = bool(stride) and _extent(real, strides) < _extent(shape, stride or ())
     if not fewer and not shorter:
         return ""
-    who = f"{argument.role} {argument.name}"
+    who = f"{argument.role.capitalize()} {argument.name}"
     if [*real] == shape:
         declared = ", ".join(argument.stride)
-        return f"{who} is declared with strides [{declared}] and has {[*strides]}."
-    return f"{who} is declared [{', '.join(argument.shape)}] and is {[*real]}."
+        return f"{who} is declared with strides [{declared}] but has {[*strides]}."
+    declared = ", ".join(argument.shape)
+    return f"{who} is declared with shape [{declared}] but has {[*real]}."
 
 
 def _numbers(texts: Sequence[str], sizes: Mapping[str, int]) -> list[int] | None:

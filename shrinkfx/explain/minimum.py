@@ -97,19 +97,19 @@ class Minimum:
     def why_not(self, ending: Ending | None) -> str:
         """Say why an answer tells nothing of how the program fails, or ''."""
         if ending is None:
-            return "minutes were short"
+            return "no time was left"
         if self.fails(ending):
             return ""
         seen = observe(ending)
         if why := seen.unresolved or seen.invalid:
-            return f"it had no answer: {why}"
+            return f"the run had no result: {why}"
         if seen.signature is not None:
-            return f"it failed otherwise when it was to tell: {seen.signature}"
+            return f"the instrumented run failed differently: {seen.signature}"
         if self.rate < 1.0:
-            return "it did not fail so then, as in some of its runs"
+            return "the instrumented run did not fail, as some runs do not"
         if self.client.options.form is CandidateForm.SOURCE:
-            return "it did not fail so, either as a program or as its printed source"
-        return "it did not fail so when it was to tell"
+            return "neither the program nor its printed source failed when instrumented"
+        return "the instrumented run did not fail"
 
     def with_client(self, client: CheckClient) -> Minimum:
         """Ask by another client."""

@@ -21,8 +21,8 @@ from shrinkfx.protocol.anatomy import UNTOLD
 from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.explanation.operators import Operator
 
-WHAT = "the original's kernel"
-_NOTHING = "it left nothing that tells"
+WHAT = "the input program's kernel"
+_NOTHING = "the instrumented run recorded nothing"
 _TRITON = "@triton.jit"
 
 
@@ -39,7 +39,7 @@ class Original:
     why_not: str = ""
 
 
-NOT_ASKED = Original(why_not=f"{WHAT}: it was not asked for")
+NOT_ASKED = Original(why_not=f"{WHAT}: not requested")
 
 
 def original(minimum: Minimum, guilty: Collection[Operator]) -> Original:
@@ -52,8 +52,8 @@ def original(minimum: Minimum, guilty: Collection[Operator]) -> Original:
     """
     whole = Candidate.whole(minimum.candidate.skeleton)
     if minimum.candidate == whole:
-        return Original(why_not=f"{WHAT}: the minimum is the original")
-    minimum.note("explain: looking at the kernel of the original")
+        return Original(why_not=f"{WHAT}: the reduced program is the input program")
+    minimum.note("explain: finding the kernel in the input program")
     asked = replace(minimum, candidate=whole)
     form = CandidateForm.PROGRAM
     with scratch.folder("original") as folder:
@@ -68,7 +68,9 @@ def original(minimum: Minimum, guilty: Collection[Operator]) -> Original:
     files = _failing(asked, known)
     files = files or _computing(known, guilty) or _computing(known, left)
     if not files:
-        return Original(why_not=f"{WHAT}: none was generated for what is left of it")
+        return Original(
+            why_not=f"{WHAT}: no kernel was generated for the remaining operators"
+        )
     return Original(files)
 
 

@@ -23,7 +23,10 @@ def refusal_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     """
     found = _REFUSED.search(text)
     if found is None:
-        return Chain(eager_fails=eager_fails, unknown=("which input: it is not said",))
+        return Chain(
+            eager_fails=eager_fails,
+            unknown=("which input: the error does not name it",),
+        )
     given = [i for i in known.anatomy.inputs if i.role == "input"]
     place = int(found["input"])
     layout = known.layout_of(given[place]) if place < len(given) else None
@@ -47,13 +50,13 @@ def refusal_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     )
 
 
-_LINE = "the line of the model that asks for it"
-_NO_LINE = f"{_LINE}: torch.export writes guards into a program without their lines"
+_LINE = "the model line that requires it"
+_NO_LINE = f"{_LINE}: torch.export records guards without their lines"
 _FIXED = (
-    f"{_LINE}: torch.export writes a size that is fixed as a number, and not whether "
-    "the model has fixed it"
+    f"{_LINE}: torch.export records a fixed size as a number, and not whether the "
+    "model fixed it"
 )
-_NO_GUARD = "The program holds no guard of the model's about it."
+_NO_GUARD = "The program has no guard of the model on this size."
 _SHOWN = 2
 
 
@@ -68,16 +71,18 @@ def _asked_for(
     if not refusal.symbols:
         return (), (_FIXED,)
     if guards_unknown:
-        return (), (f"{_LINE}, and whether one does: {guards_unknown}",)
+        return (), (f"{_LINE}, and whether a line does: {guards_unknown}",)
     guards = list(dict.fromkeys(g for s in refusal.symbols for g in s.guards))
     if not guards:
         return (_NO_GUARD,), ()
     sizes = {s.name: s.value for s in refusal.symbols if s.value is not None}
     whole = [guard for guard in guards if names_in(guard) <= sizes.keys()]
     broken = [guard for guard in whole if not holds(guard, sizes)]
-    said = "The model asks for {}" if broken else "Guards of the model about it are {}"
+    said = (
+        "The model requires {}" if broken else "The model's guards on this size are {}"
+    )
     shown = ", ".join((broken or guards)[:_SHOWN])
-    return (f"{said.format(shown)}: export found that as it ran it.",), (_NO_LINE,)
+    return (f"{said.format(shown)}: torch.export recorded this.",), (_NO_LINE,)
 
 
 def _is_size(found: re.Match[str]) -> bool:
@@ -90,10 +95,13 @@ def _said(refusal: Refusal, layout: Layout | None) -> tuple[str, ...]:
     what = f"{role} {name}".strip()
     where = "" if refusal.dim is None else f", dim {refusal.dim}"
     first = (
-        f"The compiled program refuses {what}{where}: {refusal.what}, expected "
-        f"{refusal.expected}, given {refusal.given}."
+        f"The compiled program rejects {what}{where}: {refusal.what}, expected "
+        f"{refusal.expected}, got {refusal.given}."
     )
     declared = [str(symbol) for symbol in refusal.symbols]
     if declared:
-        return (first, f"The exported program declares it so: {'; '.join(declared)}.")
-    return (first, "The program was exported for that alone.")
+        return (
+            first,
+            f"The exported program declares this size: {'; '.join(declared)}.",
+        )
+    return (first, f"The program was exported for {refusal.expected} only.")

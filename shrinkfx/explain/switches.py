@@ -45,8 +45,8 @@ SWITCHES = (
     Switch("cpp.enable_unsafe_math_opt_flag", False, "unsafe math of g++", On.CPU),
     Switch("cpp.enable_floating_point_contract_flag", "off", "fused a*b+c", On.CPU),
     Switch("cpp.use_decompose_tanh", False, "a decomposed tanh", On.CPU),
-    Switch("cpp.fallback_scatter_reduce_sum", True, "a scatter of its own", On.CPU),
-    Switch("cpp.weight_prepack", False, "weights packed ahead", On.CPU),
+    Switch("cpp.fallback_scatter_reduce_sum", True, "Inductor's own scatter", On.CPU),
+    Switch("cpp.weight_prepack", False, "prepacked weights", On.CPU),
     # Which operators share a kernel.
     Switch("max_fusion_size", 1, "fusion of kernels"),
     Switch("epilogue_fusion", False, "fused epilogues"),
@@ -82,16 +82,16 @@ SWITCHES = (
     Switch("optimize_scatter_upon_const_tensor", False, "scatter into constants"),
     Switch("efficient_conv_bn_eval_fx_passes", False, "folded batch normalisation"),
     Switch("permute_fusion", False, "fused permutations"),
-    Switch("b2b_gemm_pass", False, "back-to-back products of matrices"),
-    Switch("decompose_mem_bound_mm", False, "decomposed products of matrices"),
-    Switch("conv_1x1_as_mm", False, "convolutions as products of matrices"),
+    Switch("b2b_gemm_pass", False, "back-to-back matrix products"),
+    Switch("decompose_mem_bound_mm", False, "decomposed matrix products"),
+    Switch("conv_1x1_as_mm", False, "convolutions as matrix products"),
     Switch("joint_graph_constant_folding", False, "folded constants"),
     Switch("use_dce", False, "removal of dead code"),
     Switch("reorder_for_locality", False, "reordering for locality"),
     Switch("reorder_for_peak_memory", False, "reordering for memory"),
     Switch("freezing", False, "freezing"),
     Switch(
-        "aot_inductor.use_runtime_constant_folding", False, "folding as it is loaded"
+        "aot_inductor.use_runtime_constant_folding", False, "load-time constant folding"
     ),
     # How tensors lie.
     Switch("layout_optimization", False, "layout optimisation"),
@@ -101,11 +101,16 @@ SWITCHES = (
     Switch("pad_channels_last", False, "padded channels"),
     Switch("pad_outputs", False, "padded outputs"),
     Switch("comprehensive_padding", False, "padded strides"),
-    Switch("keep_output_stride", True, "strides of its own for outputs"),
-    Switch("triton.divisible_by_16", False, "arguments known to divide by 16", On.CUDA),
+    Switch("keep_output_stride", True, "Inductor's own output strides"),
+    Switch(
+        "triton.divisible_by_16",
+        False,
+        "arguments known to be divisible by 16",
+        On.CUDA,
+    ),
     Switch("assume_aligned_inputs", False, "inputs taken for aligned"),
     Switch("assume_unaligned_fallback_output", True, "results taken for aligned"),
-    Switch("assume_32bit_indexing", False, "indices of 32 bits"),
+    Switch("assume_32bit_indexing", False, "32-bit indices"),
     # Reductions.
     Switch("unroll_reductions_threshold", 1, "unrolled reductions"),
     Switch("split_reductions", False, "split reductions"),
@@ -125,35 +130,35 @@ SWITCHES = (
     Switch(
         "triton.mix_order_reduction",
         False,
-        "reductions of mixed order",
+        "mixed-order reductions",
         On.CUDA,
     ),
     Switch("triton.nested_reduction", False, "nested reductions", On.CUDA),
     Switch("triton.tile_reductions", False, "tiled reductions", On.CUDA),
     Switch("triton.scalar_accumulators", False, "accumulators by row", On.CUDA),
     # Triton.
-    Switch("triton.emit_pointer_range_32", False, "pointers of 32 bits", On.CUDA),
+    Switch("triton.emit_pointer_range_32", False, "32-bit pointers", On.CUDA),
     Switch("triton.coalesce_tiling_analysis", False, "tiling that coalesces", On.CUDA),
     Switch("triton.prefer_nd_tiling", False, "tiling in several dimensions", On.CUDA),
     Switch("triton.max_tiles", 1, "tiling", On.CUDA),
     Switch("triton.use_block_ptr", False, "block pointers", On.CUDA),
     Switch("triton.use_tensor_descriptor", False, "tensor descriptors", On.CUDA),
-    Switch("triton.multi_kernel", 0, "a choice of kernels as it runs", On.CUDA),
+    Switch("triton.multi_kernel", 0, "a run-time choice of kernels", On.CUDA),
     # What is chosen by timing it.
     Switch("max_autotune", False, "autotuning"),
-    Switch("max_autotune_gemm", False, "autotuned products of matrices"),
+    Switch("max_autotune_gemm", False, "autotuned matrix products"),
     Switch("max_autotune_pointwise", False, "autotuned pointwise kernels"),
     Switch("coordinate_descent_tuning", False, "tuning by coordinate descent"),
     # Numbers.
     Switch("emulate_precision_casts", True, "roundings left out between operators"),
     Switch("eager_numerics.division_rounding", True, "approximate division", On.CUDA),
     Switch("use_fast_math", False, "fast math", On.CUDA),
-    Switch("fallback_random", True, "random numbers of its own"),
+    Switch("fallback_random", True, "Inductor's own random numbers"),
     # The library.
     Switch(
         "aot_inductor.compile_wrapper_opt_level", "O0", "an optimised wrapper", On.CPU
     ),
-    Switch("aot_inductor.enable_lto", False, "optimisation as it is linked", On.CPU),
+    Switch("aot_inductor.enable_lto", False, "link-time optimisation", On.CPU),
     Switch(
         "aot_inductor.weight_use_caching_allocator", False, "cached weights", On.CUDA
     ),

@@ -40,7 +40,7 @@ def needed_switches(variants: Variants) -> Switching:
     """
     known = variants.settings({s.option: s.careful for s in SWITCHES})
     if known is None:
-        return Switching(unknown="the worker did not say what Inductor is set to")
+        return Switching(unknown="the worker did not report the settings of Inductor")
     device = On.CUDA if known.for_cuda else On.CPU
     table = [s for s in SWITCHES if s.on in (device, On.BOTH)]
     return _search(variants, _that_decide(table, known), _without(table, known))
@@ -82,7 +82,7 @@ def _search(variants: Variants, switches: list[Switch], found: Switching) -> Swi
         if variants.built_stock().with_settings(_careful(kept)) is Outcome.PASSED:
             found = replace(found, passes_with=_settings(kept), minimal=minimal)
         else:
-            why = "the switches with which it passed do not make it pass each time"
+            why = "the program does not pass with the found options in every run"
     return replace(found, unknown=why, compilations=len(variants.answers) - before)
 
 
@@ -134,6 +134,6 @@ def _part_that_passes(
             half = len(part) // 2
             parts += [part[:half], part[half:]]
     return [], (
-        "with all of them it fails otherwise, and with no part of them that was tried "
-        "it passes"
+        "with all of them the program fails differently, and with no tested subset it "
+        "passes"
     )

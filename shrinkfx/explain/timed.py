@@ -43,7 +43,7 @@ def _said(kernel: str, wrong: Sequence[tuple[str, TimedSize]]) -> str:
     first = named[0][1]
     looked_up = ", ".join(dict.fromkeys(_found(timed) for _, timed in named))
     return (
-        f"AOTInductor times kernel {kernel} with {', '.join(sizes)}: "
+        f"AOTInductor benchmarks kernel {kernel} with {', '.join(sizes)}: "
         "generate_example_arg_value looks up the precomputed sizes of "
         f"{_graph(first.graph)} in the table of {_graph(first.asked)}, where "
         f"{looked_up}."
@@ -60,7 +60,7 @@ def _found(timed: TimedSize) -> str:
     if timed.there:
         return f"{timed.name} is {timed.there}"
     if timed.is_fallback:
-        return f"{timed.name} is unknown and taken for unbacked_symint_fallback"
+        return f"{timed.name} is unknown and replaced by unbacked_symint_fallback"
     return f"not all of {timed.name} is known"
 
 

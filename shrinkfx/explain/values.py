@@ -31,7 +31,7 @@ def values(minimum: Minimum) -> WrongValue | None:
     """
     if minimum.target.stage is not Stage.COMPARE:
         return None
-    minimum.note("explain: holding what each kernel makes against eager")
+    minimum.note("explain: comparing the result of each kernel with eager")
     told, _ = _ask(minimum)
     found = explained(minimum.candidate, told)
     names = [operator.name for operator in found.guilty]
@@ -39,7 +39,7 @@ def values(minimum: Minimum) -> WrongValue | None:
         names = list(minimum.candidate.operators)
     if len(names) < 2 or found.rewritten:
         return _beside(minimum.target, found)
-    minimum.note(f"explain: looking at the values of {len(names)} operators")
+    minimum.note(f"explain: comparing the values of {len(names)} operators")
     again, ending = _ask(minimum, taps=_values(minimum, names))
     if found.kernel and _passes(minimum, found, ending):
         return _beside(minimum.target, replace(found, fused=_RETURNED))
@@ -75,7 +75,7 @@ def _ask(
         if why := minimum.why_not(ending):
             return KernelValues(unknown=why), ending
         if not path.exists():
-            return KernelValues(unknown="it left nothing that tells"), ending
+            return KernelValues(unknown="the instrumented run recorded nothing"), ending
         return KernelValues.from_line(path.read_text()), ending
 
 
@@ -189,13 +189,13 @@ def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
         return _unknown("; ".join(dict.fromkeys(untold)))
     if told.graph_agrees is None:
         return _unknown(
-            f"{_ALL_RIGHT}; whether the graph that Inductor lowers gives eager's "
-            "results, in this call, could not be compared"
+            f"{_ALL_RIGHT}; the graph that Inductor lowers could not be compared with "
+            "eager in this call"
         )
-    return _unknown(f"{_ALL_RIGHT}: rounding that adds up may be why, or strides")
+    return _unknown(f"{_ALL_RIGHT}: accumulated rounding or strides may be the reason")
 
 
-_ALL_RIGHT = "each value in memory is what eager computes from the same inputs"
+_ALL_RIGHT = "each value in memory agrees with eager for the same inputs"
 
 
 def told_apart(
@@ -206,7 +206,9 @@ def told_apart(
 ) -> WrongValue:
     """Clear operators whose own value is right once it is seen."""
     if told.unknown:
-        why = f"which of its operators: {told.unknown}, inner ones returned besides"
+        why = (
+            f"which operator of the kernel: {told.unknown}, with inner values returned"
+        )
         return replace(found, unknown=(*found.unknown, why))
     if told.tiny and found.guilty and any(value.unknown for value in told.computed):
         return found
@@ -222,7 +224,7 @@ def told_apart(
     return found
 
 
-_RETURNED = "when inner values are returned as well"
+_RETURNED = "when it also returns inner values"
 _UNFUSED = {"max_fusion_size": 1, "epilogue_fusion": False, "prologue_fusion": False}
 
 
@@ -241,7 +243,7 @@ def _tested_without_fusion(
     producers = computed_from(minimum.candidate, names).intersection(suspected) - names
     if not producers:
         return found
-    minimum.note("explain: looking at the values without fusion")
+    minimum.note("explain: comparing the values without fusion")
     own, taps = minimum.client.options.inductor, _values(minimum, suspected)
     told, ending = _ask(minimum, taps=taps, inductor={**own, **_UNFUSED})
     seen = observe(ending).signature if ending is not None else None

@@ -44,7 +44,7 @@ class Variants:
         """
         minimum, share = self.minimum, self.minimum.budget.share()
         if minimum.seconds > share:
-            raise BudgetExhausted("minutes are short")
+            raise BudgetExhausted("not enough time left")
         client = minimum.client.with_options(**changes).within(share)
         oracle = make_oracle(client, minimum.target, self.rate)
         verdict = oracle.check(minimum.candidate)

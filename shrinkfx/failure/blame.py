@@ -92,7 +92,7 @@ class Tie:
             return f"suspect: {first}"
         why = f", each of which {first.why}"
         if {member.why for member in others} != {first.why}:
-            why = ", none surer than another"
+            why = ", all equally likely"
         elif first.why.startswith(_IN_KERNEL):
             why = f" of kernel {first.why.removeprefix(_IN_KERNEL)}"
         # A higher-order operator has no overload: ``cond``.
@@ -138,7 +138,11 @@ def _accusations(
     evidence: Evidence, skeleton: Skeleton, failure: Signature
 ) -> Iterator[Accusation]:
     for name in evidence.mismatched:
-        yield name, _weight_of_mismatch(failure), "lies about its result"
+        yield (
+            name,
+            _weight_of_mismatch(failure),
+            "has a fake kernel that disagrees with its real one",
+        )
     if evidence.stopped:
         # What the compiler cannot build has nothing to do with data.
         sure = 0.3 if failure.stage is Stage.COMPILE else 1.0
@@ -169,7 +173,7 @@ def _weight_of_mismatch(failure: Signature) -> float:
 _FAULTED = 0.8
 """For what a kernel computes in which the process has died."""
 
-_AT_WORK = "is what the compiler was at work on"
+_AT_WORK = "was being compiled"
 _REWRITTEN = "was rewritten by code other than PyTorch's"
 _RESULT_OF = re.compile(
     r"\(result of ([^()]+)\)|^Error in op: (?:torch\.ops\.)?(\S+)", re.MULTILINE
@@ -181,13 +185,13 @@ _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[Accusation]:
     """Accuse all operators that a message calls by their kind."""
     text = evidence.text
-    called = dict.fromkeys(_ATEN_FRAME.findall(text), "is what raises")
+    called = dict.fromkeys(_ATEN_FRAME.findall(text), "raises")
     for word in _TARGET.findall(text):
         called[word] = _AT_WORK
     for role, layout in _RESULT_OF.findall(text):
         words = (role or layout).split(", ")
         if layout or not words[0].startswith("aten."):  # else a kernel's, that ran well
-            called |= dict.fromkeys(words, "made what the kernel was given")
+            called |= dict.fromkeys(words, "produced the inputs of the kernel")
     for name in skeleton.operators:
         target = skeleton.node(name).target
         namespace, _, rest = target.partition(".")

@@ -56,12 +56,12 @@ _KEPT_CHARACTERS, _FIRST_CHARACTERS = 16_000, 4_000
 _SAID = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE)
 # Where a Python operator that compiled code called has raised.
 _RAISED_AT = re.compile(r"^At:\n[^\n]*\(\d+\): (\w+)", re.MULTILINE)
-_LATE = "the machine is too busy: {:.0f} of {:.0f} s went into waiting for it, in {}"
-_GPU_FAILED = "the GPU has failed, whatever the program is: {}"
-SERVER_DIED = "the server died of it, each time that it was asked"
+_LATE = "the machine is too busy: the check waited {:.0f} of {:.0f} s for a CPU, in {}"
+_GPU_FAILED = "the GPU has failed, with any program: {}"
+SERVER_DIED = "the worker died in each attempt at this check"
 _EAGER_STAGES = frozenset({Stage.START, Stage.REBUILD, Stage.EAGER})
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
-UNSAID = "SIGABRT: threads threw at once, and what they threw was not said"
+UNSAID = "SIGABRT: several threads threw at once, and none printed its exception"
 """Detail of a death of which no more can be said; no other abort is the same."""
 
 
@@ -81,7 +81,7 @@ def observe(ending: Ending) -> Observation:
     elif ending.how == "server":
         unresolved = SERVER_DIED
     elif ending.how == "lost":
-        unresolved = "its exit status was taken: does a preload wait for all processes?"
+        unresolved = "its exit status is gone: does a preload wait for all processes?"
     elif not unresolved and (refusal := compute_sanitizer.refusal(ending.log)):
         unresolved, signature = refusal, None
     elif ending.how == "signal" and ending.code == signal.SIGKILL:

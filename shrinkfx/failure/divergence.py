@@ -10,9 +10,9 @@ from shrinkfx.program.skeleton import Role, Skeleton
 Accusation = tuple[str, float, str]
 """A node's name, how sure that is, and why."""
 
-_FIRST = "is the first whose result is not eager's"
-_WRITES = "writes into the first value that is not eager's"
-_BETWEEN = "is between values that agree with eager and one that doesn't"
+_FIRST = "is the first operator with a wrong result"
+_WRITES = "writes into the first wrong value"
+_BETWEEN = "is between correct values and a wrong one"
 
 
 def divergence(

@@ -37,15 +37,15 @@ UNTIL = (*(kind.value for kind in Kind if kind is not Kind.CHECK), ANY)
 MEANING = {
     Kind.IMA: "illegal memory access, heap corruption",
     Kind.ASSERT: "index-bounds or other run-time assertion",
-    Kind.CRASH: "death by a signal with nothing more specific",
-    Kind.NAN: "not finite where eager is finite",
+    Kind.CRASH: "killed by a signal, without a more specific message",
+    Kind.NAN: "non-finite values where eager's values are finite",
     Kind.MISMATCH: "dtype, shape or values differ from eager",
-    Kind.CHECK_INPUTS: "the compiled program, told to check its inputs, refuses them",
+    Kind.CHECK_INPUTS: "the compiled program checks its inputs and refuses them",
     Kind.COMPILE_ERROR: "AOTInductor or the C++ compiler raises",
     Kind.LOAD_ERROR: "the compiled package does not load",
     Kind.EXCEPTION: "any other exception at run time",
     Kind.HANG: "does not end within --timeout",
-    Kind.OOM: "asks for more memory than there is",
+    Kind.OOM: "requests more memory than is available",
 }
 
 
@@ -227,16 +227,15 @@ def why_another_word(asked: str, seen: Kind) -> str:
 
 _ANOTHER_WORD: Mapping[tuple[str, Kind], str] = {
     (Kind.IMA, Kind.CRASH): (
-        "an illegal memory access on a CPU shows as a segmentation fault (or another "
-        "death by a signal), which is called crash; it is the failure that --until ima "
-        "asks for"
+        "on a CPU, an illegal memory access shows as a segmentation fault (or death by "
+        "another signal); shrinkfx calls this kind crash, and --until ima accepts it"
     ),
     (Kind.CRASH, Kind.IMA): (
-        "what died has said that it was an illegal memory access, which is called ima; "
-        "it is a crash all the same"
+        "the process reported an illegal memory access before it died; shrinkfx calls "
+        "this kind ima, and --until crash accepts it"
     ),
     (Kind.MISMATCH, Kind.NAN): (
-        "a result that is not finite where eager's is has wrong values, too; that is "
-        "called nan"
+        "the result is not finite where eager's is; shrinkfx calls this kind nan, and "
+        "--until mismatch accepts it"
     ),
 }

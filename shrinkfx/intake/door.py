@@ -78,7 +78,7 @@ def _found(script: Script, options: Options, out: Path) -> Found:
     if holds_run(out):
         raise UsageError(
             Flag("--out", str(out)),
-            f" holds a run: shrinkfx --resume {out} goes on with it, or name an empty "
+            f" contains a run: shrinkfx --resume {out} resumes it; or choose an empty "
             "folder",
         )
     folder = out / INTAKE
@@ -103,7 +103,7 @@ def _require_own(folder: Path) -> None:
     if foreign:
         raise UsageError(
             Flag("--out", str(folder.parent)),
-            f": {folder} holds other files ({min(foreign)}): name an empty folder",
+            f": {folder} contains other files ({min(foreign)}): choose an empty folder",
         )
 
 
@@ -129,7 +129,8 @@ def with_torch_compile(error: NotReproducible, options: Options) -> NotReproduci
     how = runnable.as_torch_compile_does(code, script.save_dir, options)
     so = "" if error.wanted == "any" else f" with '{error.wanted}'"
     said = (
-        f"it does not fail{so} under AOTInductor; run as torch.compile runs it, {how}"
+        f"the program does not fail{so} under AOTInductor; run as torch.compile runs "
+        f"it, {how}"
     )
     advice = Words.lines([said, error.advice])
     return NotReproducible(error.wanted, error.runs, error.seen, advice, error.seconds)

@@ -62,10 +62,14 @@ class Given:
         assert isinstance(self.program, (str, os.PathLike))
         if self.args is not None or self.kwargs is not None:
             raise UsageError(
-                "args= and kwargs= are for objects: inputs=FILE for a path"
+                "args= and kwargs= only apply to a module or a program; for a path, "
+                "use inputs=FILE"
             )
         if self.dynamic_shapes is not None:
-            raise UsageError("dynamic_shapes= is for a module: a .pt2 has its own")
+            raise UsageError(
+                "dynamic_shapes= only applies to a module: a .pt2 has "
+                "its own dynamic shapes"
+            )
         return Path(self.program)
 
 
@@ -184,9 +188,9 @@ def _require_same(saved: Path, place: Path) -> None:
         out = place.parent.parent
         raise UsageError(
             Flag("--out", str(out)),
-            " holds a run of another program: ",
+            " contains a run of another program: ",
             Flag("--resume", str(out)),
-            " goes on with that, or name an empty folder",
+            " resumes it; or choose an empty folder",
         )
 
 
@@ -207,7 +211,9 @@ def _preloads(program: Any, options: Options) -> list[Preload]:  # noqa: ANN401 
     loaded = libraries() if native else []
     if native and not loaded:
         names = ", ".join(each.operator for each in native)
-        raise UsageError(f"{names}: it is not known what registers this: {_SAY}")
+        raise UsageError(
+            f"{names}: the module that registers these operators is unknown: {_SAY}"
+        )
     found = dict.fromkeys(filter(None, map(_of_python, known)))
     modules = [(name, _file_of(name)) for name in found if not name.endswith(".py")]
     imported = iter(preloads_for(modules, options.cwd or Path.cwd()))
@@ -244,7 +250,7 @@ def _is_own(origin: Any) -> bool:  # noqa: ANN401 - an origin, of the worker
     return origin.module == "__main__" or (origin.is_local and not origin.library)
 
 
-_SAY = "give preload=['module or file']"
+_SAY = "pass preload=['module or file']"
 
 
 def _of_python(each: Registration) -> str:
@@ -261,7 +267,7 @@ def _typed(some: Sequence[Registration]) -> str:
     file = next((each.file for each in some if each.file.endswith(".py")), "")
     where = f"{Path(file).name}, which runs as __main__" if file else "a notebook cell"
     return (
-        f"{names}: registered in {where}, and no other process can import that: move "
-        "it into a module (in a notebook, a cell that begins with %%writefile "
-        f"my_ops.py, then `import my_ops`), or {_SAY}"
+        f"{names}: registered in {where}, and no other process can import it: move it "
+        "into a module (in a notebook, a cell that begins with %%writefile my_ops.py, "
+        f"then `import my_ops`), or {_SAY}"
     )

@@ -63,10 +63,19 @@ def from_session(
     # Where the names of settings are known, they say more than whose code it is.
     lost += [s.why for s in typed if s.why.startswith("torch.") and not lost]
     taken = [] if preload else own
-    said = [f"{each.module} is preloaded: {each.why}" for each in taken]
-    said += [f"Inductor's {k} is set by a preload: {v.said}" for k, v in ours.items()]
+    said = [f"preloading {each.module}: {each.why}" for each in taken]
+    said += [
+        f"a generated preload sets Inductor's {k}: {v.said}" for k, v in ours.items()
+    ]
     names = ", ".join(dict.fromkeys(lost))
-    lacking = [f"live in this session and not carried: {names}: {_HOW}"] if lost else []
+    lacking = (
+        [
+            "this session has settings that cannot be copied to other processes: "
+            f"{names}: {_HOW}"
+        ]
+        if lost
+        else []
+    )
     return FromSession(
         modules=tuple((s.module, s.file) for s in taken),
         said=(*said, *lacking),
@@ -76,8 +85,8 @@ def from_session(
 
 
 _HOW = (
-    "no other process has it; put what sets it at the top of a module, passes.py say, "
-    "and give preload='passes'"
+    "move the code that sets them to the top level of a module, such as passes.py, "
+    "and pass preload='passes'"
 )
 
 

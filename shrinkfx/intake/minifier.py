@@ -27,8 +27,9 @@ def take_program(script: Script, options: Options, folder: Path) -> Found:
     if there is None:
         raise LoadError(
             str(script.path),
-            f"loads {script.program}, which is not there, nor beside the script",
-            f"put {Path(script.program).name} beside {script.path.name}",
+            f"loads {script.program}, which does not exist, not even next to the "
+            "script",
+            f"put {Path(script.program).name} next to {script.path.name}",
         )
     require_program(there)
     program = folder / PROGRAM

@@ -55,13 +55,13 @@ def _preload(module: str, file: str, found: str | None) -> Preload:
         return Preload(module)
     if not file:
         advice = "add its folder to PYTHONPATH before Python starts"
-        raise LoadError(module, "no other process finds this module", advice)
+        raise LoadError(module, "other processes cannot import this module", advice)
     path = Path(file).resolve()
     if path.suffix == ".py" and path.stem == module:
         return Preload(str(path))
     root = str(path.parents[module.count(".") + (path.stem == "__init__")])
     text = f"import sys\n\nsys.path.insert(0, {root!r})\nimport {module}\n"
-    text = as_ours(text, f"imports {module} from where it lies")
+    text = as_ours(text, f"imports {module} from its own folder")
     return Preload(f"preload_{module.replace('.', '_')}", text)
 
 

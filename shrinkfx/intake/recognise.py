@@ -53,16 +53,17 @@ def is_dump(path: Path) -> bool:
 def _in_folder(folder: Path) -> Script:
     if holds_run(folder):
         raise UsageError(
-            f"{folder} is the folder of a run: shrinkfx --resume {folder} goes on with "
-            f"it, shrinkfx --explain {folder} finds out more of the cause"
+            f"{folder} is the folder of a run: shrinkfx --resume {folder} resumes it, "
+            f"shrinkfx --explain {folder} runs the full root-cause analysis"
         )
     found = _scripts(folder)
     if not found:
         raise LoadError(
             str(folder),
-            f"is a folder without a dump of PyTorch's ({_LAUNCHER}, repro.py, or a log "
-            "of TORCH_TRACE)",
-            "give the path of a .pt2, or of a dump: torch_compile_debug/run_*/minifier",
+            f"is a folder without a dump from PyTorch ({_LAUNCHER}, repro.py, or a "
+            "log of TORCH_TRACE)",
+            "pass the path of a .pt2 or of a dump, such as "
+            "torch_compile_debug/run_*/minifier",
         )
     if len(found) > 1:
         names = [f"  {path}" for path in found[:_SHOWN]]
@@ -70,7 +71,9 @@ def _in_folder(folder: Path) -> Script:
             names.append(f"  and {len(found) - _SHOWN} more")
         listed = "\n".join(names)
         what = "logs of TORCH_TRACE" if found[0].suffix == ".log" else "dumps"
-        raise UsageError(f"{folder} holds {len(found)} {what}: name one:\n{listed}")
+        raise UsageError(
+            f"{folder} contains {len(found)} {what}: pass one of them:\n{listed}"
+        )
     return _in_file(found[0])
 
 
@@ -110,8 +113,8 @@ def _scripts(folder: Path) -> list[Path]:
 def _read(path: Path) -> str:
     try:
         if path.stat().st_size > _MOST_BYTES:
-            reason = f"has more than {_MOST_BYTES >> 20} MiB"
-            raise LoadError(str(path), reason, "is it what PyTorch wrote?")
+            reason = f"is larger than {_MOST_BYTES >> 20} MiB"
+            raise LoadError(str(path), reason, "check that PyTorch wrote this file")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LoadError(str(path), f"cannot be read: {error}") from error
@@ -134,9 +137,9 @@ def _in_log(path: Path, text: str) -> str:
     graphs = [*dict.fromkeys(_payloads(text))]
     if len(graphs) != 1:
         raise UsageError(
-            f"{path} is a log of TORCH_TRACE with {len(graphs)} graphs that can be run "
-            f"({_NAME}), and one is asked about: tlparse {path} writes each into a "
-            "file: name one"
+            f"{path} is a log of TORCH_TRACE with {len(graphs)} runnable graphs "
+            f"({_NAME}), and shrinkfx reduces one: tlparse {path} writes each graph "
+            "to a file: pass one of these"
         )
     return graphs[0]
 

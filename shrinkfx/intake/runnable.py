@@ -35,10 +35,10 @@ def require_word(script: Script, options: Options) -> None:
         return
     lines = len(script.text.splitlines())
     raise UsageError(
-        f"{script.path} holds a graph that torch.compile has left as code: to export "
-        f"it, its {lines} lines of Python must be run, which may do whatever Python "
-        "can; they get a process of their own, under the limits of a check. If you "
-        "trust whoever made them, add ",
+        f"{script.path} contains a graph that torch.compile dumped as code: exporting "
+        f"it runs these {lines} lines of Python, which can do anything Python can; "
+        "they run in their own process, under the limits of a check. If you trust the "
+        "author of the file, add ",
         Flag("--run-code", True),
     )
 
@@ -73,24 +73,24 @@ def export(script: Script, options: Options, folder: Path) -> Found:
 
 
 _ADVICE = Words(
-    "does it run by itself? Operators of your own: ",
+    "check that the script runs by itself. If it uses custom operators: ",
     Flag("--preload", stands="MODULE"),
-    ". What torch.export does not take, AOTInductor cannot compile",
+    ". AOTInductor cannot compile a program that torch.export rejects",
 )
 
 
 def _said(made: Exported, script: Script, there: Path | None) -> Iterator[str]:
     if made.made_up:
-        why = "the script names no folder of the failing run's"
+        why = "the script names no folder with the inputs of the failing run"
         if script.save_dir:
-            where = there or f"{script.save_dir}, nor beside the script"
-            why = f"the failing run's are not in {where}"
+            where = there or f"{script.save_dir}, nor next to the script"
+            why = f"the inputs of the failing run are not in {where}"
         number = f"{made.made_up} of {made.inputs}"
-        yield f"{number} inputs have values of a generator: {why}"
+        yield f"{number} inputs have generated values: {why}"
     if made.fixed:
-        yield f"numbers that are kept as they were: {', '.join(made.fixed)}"
+        yield f"numbers kept as constants: {', '.join(made.fixed)}"
     if made.left_out:
-        yield f"{made.left_out} of its results are no tensors: left out"
+        yield f"omitted {made.left_out} of its results, because they are not tensors"
 
 
 def as_torch_compile_does(code: Path, save_dir: str, options: Options) -> str:
@@ -99,12 +99,12 @@ def as_torch_compile_does(code: Path, save_dir: str, options: Options) -> str:
         with bare_worker(options, {}, options.preload) as ask:
             ending = ask(RunRunnable(str(code.resolve()), save_dir))
     except (LoadError, WorkerError) as error:
-        return f"nobody can tell: {error}"
+        return f"the outcome is unknown: {error}"
     if isinstance(ending.answer, Unresolved):
-        return f"nobody can tell: {ending.answer.why}"
+        return f"the outcome is unknown: {ending.answer.why}"
     if (ending.how, ending.code, ending.raised) == _PASSES:
         return "it does not fail either"
-    return f"it does: {_how(ending)}"
+    return f"it fails: {_how(ending)}"
 
 
 _PASSES = ("exit", 0, None)
@@ -116,9 +116,9 @@ def _how(ending: Ending) -> str:
         text = " ".join(raised.message.split())
         return f"{raised.type}: {text:.{_WORDS}}"
     if ending.how == "signal":
-        return f"it dies of {signal.Signals(ending.code).name}"
+        return f"it died of {signal.Signals(ending.code).name}"
     if ending.how == "timeout":
-        return f"it has not ended after {ending.seconds:.0f} s (--timeout)"
+        return f"it did not end within {ending.seconds:.0f} s (--timeout)"
     if ending.how == "memory":
-        return "it wants more memory than is free"
-    return f"it ends with {ending.how} {ending.code}"
+        return "it needs more memory than is free"
+    return f"it ended with {ending.how} {ending.code}"

@@ -70,12 +70,12 @@ def read_script(path: Path, text: str) -> Script:
         LoadError: it is none, or a repro of shrinkfx's own.
     """
     if is_repro(text):
-        found = "is a repro that shrinkfx has written"
+        found = "is a repro that shrinkfx wrote"
         raise LoadError(str(path), found, f"to run it: shrinkfx {path.name} --verify")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        reason = f"is no Python that can be read: {error}"
+        reason = f"is not valid Python: {error}"
         raise LoadError(str(path), reason, _KNOWN) from error
     settings = _Settings.of(tree)
     kind, program = _kind(tree), _program(tree)
@@ -95,19 +95,19 @@ def read_script(path: Path, text: str) -> Script:
     )
 
 
-_NEITHER = "is a Python file, and none that PyTorch writes of a failure"
+_NEITHER = "is a Python file, but not a dump from PyTorch"
 
 
 def _to_run(path: Path) -> str:
     """Say what to type for a script of the user's own."""
     by = "pytest" if path.name.startswith("test_") else "python"
     command = f"shrinkfx --capture {by} {shlex.quote(str(path))}"
-    return f"to run it, and reduce the program that fails in it: {command}\n{_KNOWN}"
+    return f"to run it and reduce the program that fails in it: {command}\n{_KNOWN}"
 
 
 _KNOWN = (
-    "what can be reduced: a .pt2 that torch.export.save wrote; minifier_launcher.py, "
-    "repro.py and fx_graph_runnable files as PyTorch wrote them"
+    "shrinkfx reduces a .pt2 from torch.export.save, and minifier_launcher.py, "
+    "repro.py and fx_graph_runnable files from PyTorch"
 )
 
 
@@ -207,10 +207,13 @@ class _Settings:
         if variables:
             yield f"with the variables: {', '.join(variables)}"
         if self.unread:
-            yield f"no literals, so left out: {', '.join(self.unread)}"
+            yield (
+                "omitted, because their values are not literals: "
+                f"{', '.join(self.unread)}"
+            )
         if self.refused:
             names = ", ".join(self.refused)
-            yield f"they name programs to be run, so left out: {names}"
+            yield f"omitted, because they name programs to run: {names}"
 
 
 _INDUCTOR = "torch._inductor.config."
@@ -237,9 +240,12 @@ def _versions(text: str) -> Iterator[str]:
 def _asked(call: Mapping[str, object]) -> Iterator[str]:
     """Say what the script's own main would look for."""
     if call.get("accuracy"):
-        yield "it was written for wrong values: --until mismatch looks for these alone"
+        yield (
+            "the script was written for wrong values: --until mismatch looks only for "
+            "these"
+        )
     if isinstance(text := call.get("check_str"), str):
-        yield f"it looks for {text!r}: --match does so"
+        yield f"the script looks for {text!r}: --match does the same"
 
 
 _NO_LITERAL = object()

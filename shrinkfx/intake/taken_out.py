@@ -82,8 +82,6 @@ def _text(entries: Sequence[Entry]) -> str:
     return as_ours(text, "leaves out what was taken out where it was called")
 
 
-_THERE = (
-    "{0} has no {1} in this session, and modules that are preloaded put one there: "
-)
-_SAID = f"{_THERE}a preload takes it out"
-_LOST = f"{_THERE}the run has it, unless preload=['passes'] names others"
+_THERE = "{0} has no {1} in this session, but the preloaded modules register one: "
+_SAID = f"{_THERE}a generated preload removes it"
+_LOST = f"{_THERE}the run keeps it, unless preload=['passes'] names other modules"

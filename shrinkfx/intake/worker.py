@@ -68,13 +68,16 @@ def settings_that_differ(
     gone = sorted(wanted.keys() - values.keys())
     said = (
         ("with the settings", _listed(inductor)),
-        ("settings of other than Inductor, left out", _listed(others)),
-        ("settings that this version of PyTorch has not, left out", ", ".join(gone)),
+        ("omitted settings that are not of Inductor", _listed(others)),
+        (
+            "omitted settings that this version of PyTorch lacks",
+            ", ".join(gone),
+        ),
     )
     return inductor, tuple(f"{what}: {names}" for what, names in said if names)
 
 
-_UNTOLD = "with all of its settings: a worker could not tell which are the defaults"
+_UNTOLD = "with all of its settings: the worker could not read the defaults"
 
 
 def _listed(settings: InductorOptions) -> str:

@@ -65,7 +65,7 @@ class Ahead:
         )
         for outcome, text, log in rows:
             if outcome is None:
-                seen = Observation(unresolved="was asked ahead and did not end")
+                seen = Observation(unresolved="a speculative check did not end")
                 return Verdict(Outcome.UNRESOLVED, seen)
             with self._journal.db.trusted():
                 seen = Observation.from_line(text)

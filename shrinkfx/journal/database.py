@@ -103,12 +103,14 @@ class Database:
         (count,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if count and version != _VERSION:
             reason = f"its tables are of version {version}, not {_VERSION}"
-            wrote = "another version of shrinkfx wrote it: use that, or another "
+            wrote = (
+                "another version of shrinkfx wrote it: use that version, or another "
+            )
             advice = Words(wrote, Flag("--out"))
             raise ForeignJournal(self._path, reason, advice)
         if only_read:
             if not count:
-                raise JournalError(self._path, "it is empty", _DAMAGED)
+                raise JournalError(self._path, "the journal is empty", _DAMAGED)
             return
         self._db.execute("PRAGMA journal_mode=WAL")
         if not count:
@@ -128,7 +130,7 @@ class Database:
         try:
             yield
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            reason = f"what it holds makes no sense ({type(error).__name__}: {error})"
+            reason = f"its content is invalid ({type(error).__name__}: {error})"
             raise JournalError(self._path, reason, _DAMAGED) from error
 
     def write(self, statement: str, row: Row = ()) -> int:
@@ -171,15 +173,15 @@ def _cause(error: sqlite3.Error) -> str:
     return "_".join(name.split("_")[:2])
 
 
-_OTHER = Words("is the folder writable, and the disk sound?")
+_OTHER = Words("check that the folder is writable and the disk works")
 
 _DAMAGED = Words(
-    "the journal is damaged, so that nothing can go on from here: run anew with "
+    "the journal is damaged, so the run cannot be resumed: start a new run with "
     "another ",
     Flag("--out"),
 )
 
-_HELD = Words("another process holds the file: end it")
+_HELD = Words("another process uses the file: end that process")
 
 _ADVICE = {
     "SQLITE_FULL": Words("the disk is full: free some space"),
@@ -205,4 +207,8 @@ def why_not_again(boots: list[str], now: str) -> str:
     """Say why a question that did not end at these boots is not asked again."""
     if len(boots) >= _TRIES:
         return f"did not end {len(boots)} times"
-    return "the machine went down while it ran" if any(b != now for b in boots) else ""
+    return (
+        "the machine shut down during this check"
+        if any(b != now for b in boots)
+        else ""
+    )

@@ -41,67 +41,69 @@ class FailureOptions:
     until: str | None = option(
         None,
         metavar="KIND",
-        help="the kind of failure ([below](#kinds-of-failure)); default: what the "
-        "baseline shows",
+        help="kind of failure to reduce ([below](#kinds-of-failure)); default: the "
+        "failure that the baseline shows",
         check=kind_of_failure,
         common=True,
-        brief="the kind of failure; default: what the program shows",
+        brief="kind of failure; default: what the program shows",
     )
     strict_kind: bool = option(
         False,
-        help="refuse a program that fails with another kind of error than `--until` "
-        "says, instead of reducing that error",
+        help="refuse a program that fails with a different kind of error than "
+        "`--until`, instead of reducing that error",
     )
     match: str = option(
         "",
         metavar="REGEX",
-        help="only a failure whose text holds this",
+        help="accept only failures whose message matches this regular expression",
         check=regular_expression,
     )
     check: str | None = option(
         None,
         metavar="CMD",
-        help="a command of yours instead: run with `{}` replaced by the path of a "
-        "`.pt2`, it exits with 0 if that still fails, with 125 if it cannot tell; "
-        "`{inputs}` is replaced by the path of the failing inputs, a `torch.save`d "
-        "tuple",
-        more="The program takes that as `program(*inputs)`",
+        help="test candidates with this command instead of AOTInductor: `{}` is "
+        "the path of the candidate `.pt2`, `{inputs}` the path of the failing "
+        "inputs (a `torch.save`d tuple); exit code 0: still fails, 125: "
+        "cannot tell, other: does not fail",
+        more="The program accepts the tuple as `program(*inputs)`",
         common=True,
-        brief="a command that exits with 0 if the `.pt2` at `{}` fails",
+        brief="test command: exit code 0 if the `.pt2` at `{}` fails",
     )
     baseline_runs: int | None = option(
         None,
         metavar="N",
-        help="runs of the original before it is said not to fail (default: up to 100, "
-        "for as long as compiling it took, 6 s at least and a minute at most)",
-        more="What it says then tells how many there were. On the interpreter each "
-        "probe is asked once, until one shows it",
+        help="how often to run the input program before concluding that it does "
+        "not fail (default: up to 100 runs, for as long as its compilation "
+        "took, at least 6 s and at most 1 minute)",
+        more="The message then states how many runs there were. On the "
+        "interpreter, each probe runs once, until one shows the failure",
         check=above_zero,
     )
     guard_pages: str = option(
         "auto",
         choices=GUARD_PAGES,
-        help="have each tensor lie against an inaccessible page, so "
-        "that touching what is beyond it faults in every run; `auto` (the default): "
-        "for `--until ima` and `crash`; on a GPU between zones of poison as well",
+        help="place an inaccessible page next to each tensor, so that every "
+        "out-of-bounds access faults; `auto` (the default): for `--until ima` "
+        "and `crash`; on a GPU, also surround tensors with poisoned memory",
         check=known_guard_pages,
     )
     sanitizer: str | None = option(
         None,
         metavar="TOOL",
         const=Guard.MEMCHECK,
-        help="have compute-sanitizer look on in every check on a GPU: "
-        f"{', '.join(f'`{tool}`' for tool in SANITIZERS)} (`{Guard.MEMCHECK}` without "
-        "a word); without the option it looks at the result of an illegal access",
-        more="It takes the place of guard pages. [What it tells](failures.md"
-        "#crash-illegal-memory-access)",
+        help="run every check on a GPU under this tool of compute-sanitizer: "
+        f"{', '.join(f'`{tool}`' for tool in SANITIZERS)} (default: "
+        f"`{Guard.MEMCHECK}`); without the option, only the reduced program of an "
+        "illegal memory access runs under it",
+        more="Replaces guard pages. [What the tools "
+        "detect](failures.md#crash-illegal-memory-access)",
         check=one_of(SANITIZERS),
     )
     cuda_coredump: bool = option(
         False,
-        help="have CUDA leave a core dump of the result's fault in `cuda-core/` of the "
-        "output folder, which cuda-gdb reads",
-        more="It has registers and call stacks, and no memory",
+        help="write a CUDA core dump of the reduced program's fault to "
+        "`cuda-core/` in the output folder, for cuda-gdb",
+        more="The core dump contains registers and call stacks, but no memory",
     )
 
 
@@ -112,15 +114,16 @@ class TimeoutOptions:
     timeout_s: float | None = option(
         None,
         metavar="S",
-        help="seconds per check, without those in which it waits for a busy machine; "
-        "default: ten times the original, 1 to 10 minutes",
-        more="As programs shrink it gets less: ten times the longest of the last ten "
-        "checks, 1 minute at least; a candidate larger than the last that failed has "
-        "the first limit. Of a sweep: 1 minute; of `--verify`: 10. "
-        "[What counts](#time-limits)",
+        help="time limit per check in seconds, excluding time spent waiting for a "
+        "busy machine; default: ten times the input program's time, 1 to 10 "
+        "minutes",
+        more="The limit decreases as programs shrink: ten times the longest of the "
+        "last ten checks, at least 1 minute; a candidate larger than the last "
+        "failing one gets the initial limit. In a sweep: 1 minute; with "
+        "`--verify`: 10 minutes. [What counts](#time-limits)",
         check=above_zero,
         common=True,
-        brief="seconds per check, for a failure that hangs",
+        brief="time limit per check in seconds (for hangs)",
     )
 
 
@@ -132,9 +135,9 @@ class ProgramOptions:
     inputs: Path | None = option(
         None,
         metavar="FILE",
-        help="failing inputs, where they differ from those in the `.pt2`: a "
-        "`torch.save`d tuple, or a dict with `args` and `kwargs`; for a sweep also a "
-        "`.py` with a function `inputs(**sizes)`",
+        help="failing inputs, if they differ from those in the `.pt2`: a "
+        "`torch.save`d tuple, or a dict with `args` and `kwargs`; for a sweep "
+        "also a `.py` with a function `inputs(**sizes)`",
         never_empty=True,
         read=Path,
         common=True,
@@ -148,21 +151,23 @@ class ProgramOptions:
         never_empty=True,
         read=tuple,
         common=True,
-        brief="what registers custom operators; may be repeated",
+        brief="module with custom operators; may be repeated",
     )
     run_code: bool = option(
         False,
-        help="run the code of a program that a file holds as Python, to export it",
-        more="A graph that torch.compile has left, or a "
-        "[source archive](rooms/worker.md#source-archives). In a process of its own, "
-        "under the limits of a check. [What is run](trust.md)",
+        help="run the Python code in a file that stores the program as code, to "
+        "export the program",
+        more="For a graph module that torch.compile dumped as Python, or a [source "
+        "archive](rooms/worker.md#source-archives). The code runs in its own "
+        "process, under the limits of a check. [What is run](trust.md)",
     )
     device: str | None = option(
         None,
         metavar="cpu|cuda",
-        help="move the program there; `cuda:1`: to the second GPU",
-        more="Of those that `CUDA_VISIBLE_DEVICES` leaves visible. A program that lies "
-        "on a GPU is moved to that one, and what it has on the CPU stays there",
+        help="move the program to this device; `cuda:1`: the second GPU",
+        more="The number counts the GPUs visible through `CUDA_VISIBLE_DEVICES`. A "
+        "program on a GPU is moved to that GPU; its CPU tensors stay on the "
+        "CPU",
         never_empty=True,
         check=known_device,
         common=True,
@@ -171,10 +176,10 @@ class ProgramOptions:
     gpus: tuple[str, ...] = option(
         (),
         metavar="N,...",
-        help="spread the checks over these GPUs, each check on one: `0,1`",
-        more="The numbers are those of `cuda:0` and `cuda:1`. A check sees its GPU "
-        "alone, as `cuda:0`. All else, the repro included, runs on the first. With "
-        "`--jobs` there may be several checks on each",
+        help="distribute the checks over these GPUs, one GPU per check: `0,1`",
+        more="The numbers are those of `cuda:0` and `cuda:1`. A check sees only "
+        "its own GPU, as `cuda:0`. Everything else, including the repro, runs "
+        "on the first GPU. With `--jobs`, each GPU may run several checks",
         never_empty=True,
         read=numbers_of_gpus,
         check=known_gpus,
@@ -182,49 +187,50 @@ class ProgramOptions:
     backend: str = option(
         Backend.AUTO,
         choices=Backend,
-        help="`interpreter`: check the CUDA kernels without a GPU; `auto`: do that for "
-        "a CUDA program where there is no GPU (default)",
+        help="`interpreter`: check the CUDA kernels without a GPU; `auto` (the "
+        "default): do so for a CUDA program if there is no GPU",
     )
     arch: str = option(
         ARCHS[0],
         choices=ARCHS,
-        help=f"the GPU that the interpreter's kernels are made for (`{ARCHS[0]}`)",
+        help=f"GPU architecture for the interpreter's kernels (default: `{ARCHS[0]}`)",
     )
     probe: str | None = option(
         None,
         choices=Probe,
-        help="what the interpreter looks at; default: whatever shows the failure",
-        more="`compile` is asked first for `--until compile-error` and `hang`, else "
-        "they are in this order",
+        help="what the interpreter checks; default: the first probe that shows the "
+        "failure",
+        more="`compile` runs first for `--until compile-error` and `hang`; "
+        "otherwise the probes run in this order",
     )
     all_probes: bool = option(
         False,
-        help="have it look at all of these, though one has shown the failure",
-        more="That tells what the others find",
+        help="run all probes, even after one has shown the failure",
+        more="shrinkfx then reports what each probe finds",
     )
     inductor: InductorOptions = option(
         dict,
         flags=("--inductor-config",),
         metavar="KEY=VALUE",
-        help="an Inductor option of the failing run; may be repeated",
+        help="Inductor option of the failing run; may be repeated",
         repeated=True,
         read=inductor_settings,
         common=True,
-        brief="an Inductor option of that run; may be repeated",
+        brief="Inductor option of the failing run; may be repeated",
     )
     environment: Mapping[str, str] = option(
         dict,
         flags=("--env",),
         metavar="KEY=VALUE",
-        help="an environment variable of the failing run; may be repeated; `KEY=` "
-        "takes it away",
-        more="The repro sets it if it does not fail without; `PYTHONHASHSEED`, which "
-        "is read when Python starts, in any case: the repro begins anew with it. "
-        "For CUDA "
-        "`PYTORCH_NO_CUDA_MEMORY_CACHING` and `CUDA_LAUNCH_BLOCKING` are set to 1 "
-        "unless you say otherwise; the former counts by being set, to whatever",
+        help="environment variable of the failing run; may be repeated; `KEY=` "
+        "unsets it",
+        more="The repro sets the variable only if the failure needs it; it always "
+        "sets `PYTHONHASHSEED`, and restarts Python for it, because Python "
+        "reads it at startup. For CUDA, `PYTORCH_NO_CUDA_MEMORY_CACHING` and "
+        "`CUDA_LAUNCH_BLOCKING` are set to 1 unless you set them; PyTorch "
+        "only tests whether the former is set, not its value",
         repeated=True,
         read=variables,
         common=True,
-        brief="a variable of the failing run; may be repeated",
+        brief="environment variable of that run; may be repeated",
     )

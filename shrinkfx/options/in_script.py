@@ -36,7 +36,8 @@ _ELSEWHERE: Mapping[Failed, tuple[Stage, ...]] = {
 """Stages in which a program fails otherwise than in its script."""
 
 _SILENT = Words(
-    "what a process died of may be silent in another: to have each access checked, ",
+    "a memory error that kills one process may go unnoticed in another; to check each "
+    "access: ",
     Flag("--until", "ima"),
 )
 
@@ -66,6 +67,8 @@ class ScriptFailure(Message):
         if seen.stage not in _ELSEWHERE[self.failed]:
             return
         silent = [_SILENT] if self.died and self.failed is Failed.CALL else []
-        so = Words("to reduce what it does here: ", Flag("--until", seen.kind.value))
+        so = Words(
+            "to reduce the failure seen here: ", Flag("--until", seen.kind.value)
+        )
         advice = Words.lines([*lacking, *silent, so])
         raise FailsOtherwise(self.said, str(seen), advice)

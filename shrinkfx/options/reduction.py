@@ -82,12 +82,12 @@ class Reduction:
         before, after = self.operators
         script = self.repro.read_text(encoding="utf-8") if self.repro.is_file() else ""
         if len(script) > _IN_NOTEBOOK:
-            script = f"{script[:_IN_NOTEBOOK]}\n# ... all of it: {self.repro}\n"
+            script = f"{script[:_IN_NOTEBOOK]}\n# ... full script: {self.repro}\n"
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", script)), default=0))
         said = " ".join(str(self.seen).split()).replace("`", "'")
         return (
             f"**{self.status}**: {before} → {after} operators; {failed} of {runs} runs "
-            f"of the repro fail so: `{said}`\n\n"
+            f"of the repro fail with `{said}`\n\n"
             f"{fence}python\n{script}{fence}\n\n`{self.repro}`"
         )
 
@@ -103,10 +103,17 @@ _SHOWN = 3
 _WIDTH = 80
 """Characters of its text."""
 
-_ABOUT_OPERATORS = ("lying operator: ", "custom operator: ")
+_ABOUT_OPERATORS = ("fake-kernel mismatch: ", "custom operator: ")
 """How warnings begin that the cause repeats."""
 
-_IN_SHORT = ("cause:", "where:")
+_STATUS = {
+    "reduced": "reduced",
+    "stopped": "stopped early, reduced",
+    "unverified": "not verified, reduced",
+}
+"""How a status is told in the first line."""
+
+_IN_SHORT = ("cause:", "location:")
 """Lines of the cause that are always printed."""
 
 
@@ -121,16 +128,17 @@ def lines(
     """
     runs, failed = reduction.verified
     before, after = reduction.operators
-    minimal = "1-minimal" if reduction.minimal else "not shown to be minimal"
+    minimal = "1-minimal" if reduction.minimal else "not shown to be 1-minimal"
     spent = f"{reduction.checks} checks, {reduction.seconds:.0f} s"
-    yield f"{reduction.status}: {before} -> {after} operators, {minimal}; {spent}"
+    came = f"{_STATUS[reduction.status]} from {before} to {after} {_noun(after)}"
+    yield f"result:   {came}, {minimal}; {spent}"
     if reduction.minimal:
         for why, kinds in unasked(reduction.summary.get("minimal_by_kind", {})).items():
-            yield f"unasked:  {', '.join(kinds)}: {_cut(why)}"
+            yield f"skipped:  {', '.join(kinds)} ({_cut(why)})"
     yield f"failure:  {short_kernels(str(reduction.seen))}"
     asked = until or reduction.signature.kind
     if why := why_another_word(asked, reduction.seen.kind):
-        yield f"kind:     {why}"
+        yield f"note:     {why}"
     if change := change_of_form(reduction.signature, reduction.seen):
         yield f"changed:  {change}"
     for text in reduction.summary.get("warnings", []):
@@ -138,7 +146,10 @@ def lines(
             yield f"warning:  {text}"
     rate = reduction.summary["rate"]
     if min(rate.values()) < 1.0:
-        yield f"flaky:    {rate['before']:.0%} of runs fail, {rate['after']:.0%} now"
+        yield (
+            f"flaky:    {rate['before']:.0%} of runs of the input program fail, "
+            f"{rate['after']:.0%} of the reduced program"
+        )
     yield from (s for s in reduction.told if everything or s.startswith(_IN_SHORT))
     folder = shlex.quote(str(reduction.repro.parent))
     caught = reduction.summary["by_catch"]
@@ -146,9 +157,9 @@ def lines(
     yield f"verified: {failed} of {runs} runs of the repro fail in the same way"
     yield f"repro:    {reduction.repro}"
     if beside := [p.name for p in (reduction.issue, reduction.report) if p]:
-        yield f"beside:   {', '.join(beside)}"
+        yield f"see also: {', '.join(beside)}"
     if left := reduction.left_of_model:
-        yield f"careful:  these are of your model: {left}"
+        yield f"privacy:  the repro still contains from your model: {left}"
     yield _next(reduction)
 
 
@@ -157,11 +168,15 @@ def _by_catch(caught: Sequence[Any], folder: str, shown: int) -> Iterator[str]:
         text = each["text"].partition("\n")[0]
         get = f"shrinkfx --candidate {each['candidate']} --out {folder}"
         yield (
-            f"by-catch: {each['kind']} {Stage(each['stage']).place}: {_cut(text)} "
-            f"({each['operators']} operators: {get})"
+            f"other failures: {each['kind']} {Stage(each['stage']).place}: "
+            f"{_cut(text)} ({each['operators']} {_noun(each['operators'])}: {get})"
         )
     if len(caught) > shown:
-        yield f"by-catch: {len(caught) - shown} more: summary.json"
+        yield f"other failures: {len(caught) - shown} more in summary.json"
+
+
+def _noun(operators: int) -> str:
+    return "operator" if operators == 1 else "operators"
 
 
 def _cut(text: str) -> str:
@@ -176,8 +191,8 @@ def _next(reduction: Reduction) -> str:
         return f"next:     {reduction.to_go_on}"
     if reduction.signature.kind is Kind.CHECK:
         if reduction.repro.suffix == ".py":
-            return f"next:     python {repro} (makes repro.pt2, for your command)"
-        return f"next:     your command, with {repro} in the place of {{}}"
+            return f"next:     python {repro} (writes repro.pt2 for your command)"
+        return f"next:     your command, with {repro} in place of {{}}"
     if failed < runs or not reduction.shows_alone:
         return f"next:     shrinkfx --verify {repro}"
     if not reduction.cause:

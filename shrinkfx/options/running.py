@@ -32,43 +32,45 @@ class BudgetOptions:
         None,
         metavar="N",
         help="stop after N checks",
-        more="What comes out is the best so far",
+        more="shrinkfx then writes the smallest failing program so far",
         beside_resume=True,
         check=above_zero,
     )
     max_minutes: float | None = option(
         None,
         metavar="M",
-        help="end after M minutes, baseline and verification included: "
-        "[what can be done without](#few-minutes) is left out, and time for a verified "
-        "repro is kept; to see that fail once may take longer",
+        help="total time limit in minutes, including baseline and verification: "
+        "[optional steps](#few-minutes) are skipped so that a verified repro "
+        "is written in time; the first verification run may exceed the limit",
         beside_resume=True,
         check=above_zero,
         common=True,
-        brief="end after M minutes, with a verified repro",
+        brief="stop after M minutes, with a verified repro",
     )
     max_disk: float | None = option(
         None,
         metavar="GB",
-        help="gigabytes that it may take of `$TMPDIR` (default: what is free there)",
-        more="They are for the values of eager runs and for packages. If one of these "
-        "would take more, it is not begun, and you are told what is needed",
+        help="disk space in GB that shrinkfx may use in `$TMPDIR` (default: the "
+        "free space)",
+        more="The space is used for the values of eager runs and for packages. A "
+        "step that would need more is not started, and shrinkfx reports how "
+        "much it needs",
         beside_resume=True,
         check=above_zero,
     )
     jobs: int | None = option(
         None,
         metavar="N",
-        help="ask about N candidates at once, which finds the same result sooner; "
-        "default: half the cores, at most 4, fewer where memory is short",
-        more="What is asked ahead may turn out not to be wanted, so it takes more "
-        "CPU-seconds. With `--check`, and for CUDA on a GPU, it is 1 unless you say "
-        "more, or one for each of `--gpus`; always for a failure that only some runs "
-        "show. [In full](#several-at-once)",
+        help="check N candidates in parallel, which finds the same result sooner; "
+        "default: half the cores, at most 4, fewer if memory is short",
+        more="Some speculative checks turn out not to be needed, so the total CPU "
+        "time increases. With `--check`, and for CUDA on a GPU, the default "
+        "is 1, or one job for each of `--gpus`; a failure that shows only in "
+        "some runs always uses 1. [In full](#several-at-once)",
         beside_resume=True,
         check=above_zero,
         common=True,
-        brief="ask about N candidates at once",
+        brief="check N candidates in parallel",
     )
 
 
@@ -79,23 +81,24 @@ class SearchOptions:
     build: str = option(
         Build.FAST,
         choices=Build,
-        help="how candidates for the CPU are built; `fast` (the default): what all "
-        "models share is compiled once, and the result is confirmed with "
-        "AOTInductor's own build, `stock`",
+        help="how candidates for the CPU are built; `fast` (the default): reuse a "
+        "precompiled runtime for all candidates, and confirm the result with "
+        "a normal AOTInductor build; `stock`: always use the normal build",
     )
     strategies: tuple[str, ...] | None = option(
         None,
         metavar="NAME,...",
-        help="only these, in order",
+        help="use only these strategies, in this order",
         read=names,
         check=some_names,
     )
     keep: tuple[str, ...] = option(
         (),
         metavar="KIND,...",
-        help="once no operator can go, leave these as they are in what is left: "
-        f"{', '.join(f'`{kind}`' for kind in Kind)}; `all`: leave all of it",
-        more="[What is made plainer](rooms/run.md#what-a-reader-sees)",
+        help="do not simplify these parts of the reduced program: "
+        f"{', '.join(f'`{kind}`' for kind in Kind)}; `all`: simplify nothing",
+        more="`operands`: which values the operators read; `insides`: the branches and "
+        "bodies of control flow. [What is simplified](rooms/run.md#what-a-reader-sees)",
         read=kinds_to_keep,
         check=known_kinds,
     )
@@ -107,17 +110,17 @@ class ExplainOptions:
 
     explain: bool = option(
         False,
-        help="ask the result which decisions of the compiler its failure needs and "
-        "what each flag of PyTorch's debugging guide says of it, too; "
-        "`shrinkfx --explain DIR` asks that of a run that is over",
-        more="[What is told](explain.md)",
+        help="run the full root-cause analysis: which compiler decisions the "
+        "failure needs, and what each flag of PyTorch's debugging guide "
+        "reports; `shrinkfx --explain DIR` does so for a finished run",
+        more="[What is reported](explain.md)",
         apart="explain",
         common=True,
-        brief="tell more of the cause (DIR: of a run that is over)",
+        brief="find the root cause (DIR: of a finished run)",
     )
     no_explain: bool = option(
         False,
-        help="do not ask the result anything about its failure's cause",
+        help="skip the root-cause analysis",
         apart="explain",
     )
 
@@ -129,27 +132,26 @@ class OutputOptions:
     out: Path | None = option(
         None,
         metavar="DIR",
-        help="default: `shrinkfx-out/<model>-<number>`",
+        help="folder for the results (default: `shrinkfx-out/<model>-<number>`)",
         more="A folder that holds another run is refused",
         never_empty=True,
         read=Path,
         common=True,
-        brief="where results go (default: below `shrinkfx-out`)",
+        brief="folder for the results (default: below `shrinkfx-out`)",
     )
     title: str | None = option(
         None,
         metavar="TEXT",
-        help="the title of `ISSUE.md`; default: made of the operators and the failure",
-        more="With `--explain DIR` it gets another one",
+        help="title of `ISSUE.md`; default: made of the operators and the failure",
+        more="With `--explain DIR`, the file gets this new title",
         never_empty=True,
     )
     anonymous: bool = option(
         False,
-        help="leave names of the model out of `repro.py`, `ISSUE.md` and "
-        "`report.html`: inputs, weights and sizes have others, and nothing says where "
-        "an operator stands",
-        more="The repro is verified with these names. Custom operators, preloads and "
-        "values [stay](rooms/report.md#what-is-left-of-a-model)",
+        help="replace the model's names of inputs, weights and sizes in "
+        "`repro.py`, `ISSUE.md` and `report.html`, and omit source locations",
+        more="The repro is verified with the replaced names. Custom operators, "
+        "preloads and values [stay](rooms/report.md#what-is-left-of-a-model)",
     )
 
 
@@ -158,23 +160,28 @@ class Sweeping:
     """How to sweep over sizes; None takes the default."""
 
     examples: int | None = option(
-        None, metavar="N", help="sizes to draw (default 200)", check=above_zero
+        None,
+        metavar="N",
+        help="number of size combinations to draw (default 200)",
+        check=above_zero,
     )
     seed: int | None = option(
-        None, metavar="S", help="another one draws others (default 0)"
+        None, metavar="S", help="random seed for drawing the sizes (default 0)"
     )
     max_elements: int | None = option(
         None,
         metavar="E",
-        help="of the largest tensor (default 4194304, or less if memory is short)",
+        help="upper limit for the number of elements of any tensor (default "
+        "4194304, or less if memory is short)",
         check=above_zero,
     )
     ranges: str = option(
         "declared",
         flags=("--beyond-ranges",),
         const="beyond",
-        help="also try sizes just outside of the declared ones, which the program must "
-        "refuse (`AOTI_RUNTIME_CHECK_INPUTS=1`) or run as eager does",
+        help="also try sizes just outside the declared ranges; the program must "
+        "refuse them (`AOTI_RUNTIME_CHECK_INPUTS=1`) or return the same "
+        "result as eager",
         check=known_ranges,
     )
 

@@ -30,7 +30,7 @@ def kind_of_failure(_: str, value: str) -> None:
     if value not in UNTIL:
         near = get_close_matches(value, UNTIL, n=3)
         meant = f"did you mean {', '.join(near)}? all: " if near else "one of "
-        raise UsageError(f"no kind '{value}': {meant}{', '.join(UNTIL)}")
+        raise UsageError(f"unknown kind '{value}': {meant}{', '.join(UNTIL)}")
 
 
 def regular_expression(flag: str, value: str) -> None:
@@ -42,17 +42,17 @@ def regular_expression(flag: str, value: str) -> None:
 
 def known_device(flag: str, value: str) -> None:
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", value):
-        there = "cpu, cuda, or a GPU by its number: cuda:1"
+        there = "expected cpu, cuda, or a GPU by its number: cuda:1"
         raise UsageError(Flag(flag, value), f": {there}")
 
 
 def known_gpus(flag: str, value: Sequence[str]) -> None:
     for each in value:
         if not re.fullmatch(r"\d{1,3}", each):
-            as_in = ": numbers as in cuda:0, such as 0,1"
+            as_in = ": expected GPU numbers as in cuda:0, such as 0,1"
             raise UsageError(Flag(flag, each), as_in)
         if value.count(each) > 1:
-            twice = f": {each} is there twice"
+            twice = f": {each} occurs twice"
             raise UsageError(Flag(flag, ",".join(value)), twice)
 
 
@@ -63,8 +63,8 @@ def numbers_of_gpus(said: str | Sequence[str]) -> tuple[str, ...]:
 
 def known_guard_pages(flag: str, value: str) -> None:
     if value not in GUARD_PAGES:
-        there = f" '{value}': one of {', '.join(GUARD_PAGES)}"
-        raise UsageError("no ", Flag(flag), there)
+        there = f" '{value}': expected one of {', '.join(GUARD_PAGES)}"
+        raise UsageError("unknown ", Flag(flag), there)
 
 
 def known_ranges(_: str, value: str) -> None:
@@ -73,7 +73,9 @@ def known_ranges(_: str, value: str) -> None:
 
 def some_names(flag: str, value: Sequence[str]) -> None:
     if not value:
-        all_of_them = " names none; all: shrinkfx --list-strategies"
+        all_of_them = (
+            " contains no name; to list the strategies: shrinkfx --list-strategies"
+        )
         raise UsageError(Flag(flag), all_of_them)
 
 
@@ -83,7 +85,7 @@ def known_kinds(flag: str, value: Sequence[str]) -> None:
             near = get_close_matches(kind, (*Kind, ALL), n=3)
             meant = f"did you mean {', '.join(near)}? " if near else ""
             there = ", ".join((*Kind, ALL))
-            said = f": no such kind; {meant}all kinds: {there}"
+            said = f": unknown kind; {meant}all kinds: {there}"
             raise UsageError(Flag(flag, kind), said)
 
 
@@ -123,5 +125,5 @@ def _literal(text: str) -> object:
 def _pair(flag: str, text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise UsageError(Flag(flag), f" takes KEY=VALUE, not '{text}'")
+        raise UsageError(Flag(flag), f" expects KEY=VALUE, not '{text}'")
     return name, value

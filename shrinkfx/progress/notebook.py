@@ -53,7 +53,8 @@ class Bar:
                 self._make.write(text)
             case Stepped():
                 self._make.write(
-                    f"{event.before} -> {event.after} operators, {event.seconds:.0f} s"
+                    f"reduced from {event.before} to {event.after} operators, "
+                    f"{event.seconds:.0f} s"
                 )
 
     def _describe(self, operators: int) -> None:

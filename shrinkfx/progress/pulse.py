@@ -33,7 +33,7 @@ class Pulse:
         """Learn from an event what goes on now."""
         match event:
             case Begun("report"):
-                self._doing = "reading what the run has left"
+                self._doing = "reading the folder of the run"
             case Begun(_, model):
                 self._doing = f"starting PyTorch for {model}"
             case Doing(text):
@@ -66,4 +66,4 @@ class Pulse:
             if now - self._spoke >= self._every_s:
                 self._spoke = now
                 minutes = (now - self._began) / 60
-                self._say(f"{minutes:.0f} min: {self._doing}{self._so_far}")
+                self._say(f"[{minutes:.0f} min] {self._doing}{self._so_far}")

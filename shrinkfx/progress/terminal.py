@@ -137,6 +137,9 @@ def line(event: Event) -> str:
 def _step(event: Stepped) -> str:
     """Say what has become less: operators, else bytes, else what there is to read."""
     if event.given is None or event.before != event.after:
-        return f"{event.before} -> {event.after} operators"
+        noun = "operator" if event.after == 1 else "operators"
+        return f"{event.before} -> {event.after} {noun}"
     before, after = event.given
-    return f"{before:,} -> {after:,} bytes given" if before != after else "plainer"
+    if before == after:
+        return "simplified"
+    return f"{before:,} -> {after:,} bytes of inputs"

@@ -18,15 +18,18 @@ class ComparisonOptions:
     rtol: float | None = option(
         None,
         metavar="R",
-        help="how far a value may be from eager's, relative to that (default: that of "
-        "`torch.testing` for its dtype)",
-        more="What differs is also beyond what rounding does to eager's own. "
-        "`repro.py` compares likewise",
+        help="relative tolerance for comparing values with eager (default: that of "
+        "`torch.testing` for the dtype)",
+        more="A difference counts only if it also exceeds eager's own rounding "
+        "error. `repro.py` uses the same comparison",
         check=from_zero_on,
     )
     atol: float | None = option(
-        None, metavar="A", help="the same, absolutely", check=from_zero_on
+        None,
+        metavar="A",
+        help="absolute tolerance for comparing values with eager",
+        check=from_zero_on,
     )
     strict: bool = option(
-        False, help="strides must be eager's as well, of dims larger than 1"
+        False, help="also require the same strides as in eager, for dims larger than 1"
     )

@@ -156,12 +156,12 @@ class What(StrEnum):
 
 
 OF_VALUES = {
-    What.STRAYS: "gives other values where other bytes lie around its arguments: it "
-    "reads outside of them",
-    What.UNFILLED: "returns values made of memory that it has not filled",
-    What.UNSTEADY: "gives other values each time for the same arguments",
-    What.LAYOUT: "gives other values for the same arguments with other strides, though "
-    "its tag flexible_layout lets compilers change these",
+    What.STRAYS: "returns different values if the memory around its arguments differs: "
+    "it reads out of bounds",
+    What.UNFILLED: "returns values computed from uninitialized memory",
+    What.UNSTEADY: "returns different values in each call with the same arguments",
+    What.LAYOUT: "returns different values if the strides of its arguments differ, "
+    "although its tag flexible_layout allows compilers to change strides",
 }
 """What an operator's values depend on, besides those of its arguments."""
 
@@ -211,7 +211,7 @@ class OperatorFinding(Reported):
                 return f"returns results that share memory, {_UNDECLARED}"
             case What.DIES:
                 where = "in eager at sizes that the program declares"
-                told = f"dies of {self.error} {where}"
+                told = f"crashes with {self.error} {where}"
                 return ", ".join(filter(None, (told, self.call)))
             case what if what in OF_VALUES:
                 return ", ".join(filter(None, (OF_VALUES[what], self.call)))

@@ -118,8 +118,8 @@ class Carried:
         """Say in a header what there is besides the program."""
         rows = {
             "Within:  the modules": self.modules,
-            "Beside:  in the folder of this script:": self.files,
-            f"{ONLY_ON} the machine where it reads files that are not beside it:": [
+            "Beside:  files in the folder of this script:": self.files,
+            f"{ONLY_ON} the original machine, where the script reads these files:": [
                 Path(file).name for file in self.tied
             ],
         }

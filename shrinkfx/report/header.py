@@ -11,14 +11,15 @@ from shrinkfx.failure.readers.script import CANNOT_TELL
 from shrinkfx.failure.signature import Kind, Signature, Stage, change_of_form
 from shrinkfx.program.words import short_kernels
 from shrinkfx.protocol.choices import Guard
+from shrinkfx.report.explanation.by_number import counted
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.warned import tells_the_lie, without_advice
 
 _INTERPRETED = (
     "Verified on Triton's interpreter only, with kernels for {} and no GPU:\n"
-    "the failure above is what that observed; a GPU has yet to confirm it."
+    "the interpreter observed the failure above; no GPU has confirmed it."
 )
-_COMPILED = "Verified by compiling for {} with no GPU: no kernel was run."
+_COMPILED = "Verified by compiling for {} with no GPU; no kernel ran."
 
 
 def is_of_interpreter(script: str) -> bool:
@@ -44,7 +45,7 @@ def header(record: RunRecord, *remarks: str) -> str:
     name = "Program" if by_command else f"{signature.kind} {_place(record)}"
     stage = "--check" if by_command else signature.stage
     lines = [
-        f"{name} ({stage}): reduced from {before} operators to {after}.",
+        f"{name} ({stage}): reduced from {counted(before, 'operator')} to {after}.",
         *_stopped(record),
         "",
         *textwrap.wrap(_without_folders(signature.text or signature.detail), 84),
@@ -62,7 +63,7 @@ def header(record: RunRecord, *remarks: str) -> str:
         *(
             []
             if record.conditions.reference
-            else ["Eager fails on the original too; results are not compared."]
+            else ["Eager fails on the input program too; results are not compared."]
         ),
     ]
     rows = "\n".join(lines).splitlines()
@@ -74,7 +75,7 @@ def _stopped(record: RunRecord) -> list[str]:
     if not record.search.stopped:
         return []
     why = record.search.stopped.partition("\n")[0]
-    said = f"The search was stopped early ({why}): fewer operators may fail, too."
+    said = f"The search stopped early ({why}): a smaller program may fail too."
     return textwrap.wrap(_without_folders(said), 84)
 
 
@@ -115,14 +116,14 @@ def with_cause(script: str, cause: Sequence[str], liar: str = "") -> str:
             break_long_words=False,  # a file is to be found by its name
         )
         if rows and len(rows) + len(more) > room:
-            rows.append(f"{indent}More is in explain.json.")
+            rows.append(f"{indent}explain.json has more.")
             break
         rows += more
     told = "".join(f"# {row}\n" for row in rows)
     return re.sub(r"^# Seen on:", lambda m: told + m[0], script, count=1, flags=re.M)
 
 
-_PLAINLY = "Plainly: "
+_PLAINLY = "Without guard pages"
 _RATE = re.compile(rf"^# {_PLAINLY}.*\n(?:# {{9,}}.*\n)*", re.MULTILINE)
 
 
@@ -147,8 +148,8 @@ def _without_the_lie(script: str, liar: str) -> str:
     return re.sub(rf"^(?:{_WARNED})+#\n", less, script, count=1, flags=re.MULTILINE)
 
 
-_BEFORE = "Careful, of the original: "
-_WARNED = r"# Careful.*\n(?:# {10,}.*\n)*"
+_BEFORE = "Warning (input program): "
+_WARNED = r"# Warning.*\n(?:# {10,}.*\n)*"
 _WARNING = re.compile(_WARNED)
 
 
@@ -210,7 +211,7 @@ def read_needs(script: str) -> str:
     return " ".join(found[1].replace("\n#", "").split()) if found else ""
 
 
-_UNDER_SANITIZER = r"""under AddressSanitizer, in a folder that may be written to:
+_UNDER_SANITIZER = r"""under AddressSanitizer, in a writable folder:
   printf '#!/bin/sh\nLD_PRELOAD= exec g++ "$@" -fsanitize=address\n' > asan-g++
   chmod +x asan-g++; export CXX=$PWD/asan-g++ TORCHINDUCTOR_CACHE_DIR=$PWD/cache
   TORCHINDUCTOR_VEC_ISA_OK=1 ASAN_OPTIONS=detect_leaks=0:redzone=512:handle_segv=2 \
@@ -235,14 +236,16 @@ def _careful(record: RunRecord) -> list[str]:
     lines = []
     own = any(name.startswith(_OWN) for name in record.signature.operators)
     eager = (
-        ("eager launches this kernel, too: the fault may be its own",) if own else ()
+        ("eager launches this kernel too, so the kernel itself may be wrong",)
+        if own
+        else ()
     )
     # What is made smaller has other sizes than these tell of.
     told = [without_advice(text) for text in record.warnings]
     warnings = [f"{_BEFORE}{text}" for text in told]
     changed = change_of_form(record.failure.target, record.failure.seen)
     own_warnings = (*eager, changed) if changed else eager
-    for warning in (*warnings, *(f"Careful: {text}" for text in own_warnings)):
+    for warning in (*warnings, *(f"Warning: {text}" for text in own_warnings)):
         text = _without_folders(warning)
         lines += textwrap.wrap(text, 84, subsequent_indent=" " * 9)
     return [*lines, ""] if lines else []
@@ -255,7 +258,7 @@ def _how_to_run(record: RunRecord) -> str:
         return "python repro.py"
     if record.signature.kind is Kind.IMA:
         return "compute-sanitizer python repro.py, or shrinkfx --verify repro.py"
-    return "shrinkfx --verify repro.py (AOTInductor does not look at layouts)"
+    return "shrinkfx --verify repro.py (AOTInductor does not check layouts)"
 
 
 def _memory(record: RunRecord) -> list[str]:
@@ -271,11 +274,11 @@ def _plainly(record: RunRecord) -> list[str]:
     plain = record.memory.plain
     if not plain:
         return []
-    seen = f"{_PLAINLY}without inaccessible pages beside each tensor: {plain}."
+    seen = f"{_PLAINLY} (inaccessible memory next to each tensor): {plain}."
     if record.guarded:
         seen += (
-            " Verified with such pages; an access beyond one need not show without, or "
-            f"without {record.memory.sanitizer}."
+            " Verified with guard pages. Without them or "
+            f"{record.memory.sanitizer}, the failure is not guaranteed."
         )
     return textwrap.wrap(_without_folders(seen), 84, subsequent_indent=" " * 9)
 
@@ -290,16 +293,18 @@ def _expectation(record: RunRecord) -> list[str]:
     if record.signature.kind is Kind.CHECK:
         inputs = conditions.inputs
         beside = [f"{{inputs}} is {inputs}."] if inputs else []
-        said = "it writes repro.pt2, for which the command above exits with 0."
+        said = "the script writes repro.pt2; the command above exits with 0 for it."
         return [said, *beside]
-    flaky = f", in about {failure.rate_after:.2g} of its {conditions.runs} runs"
+    flaky = f", in about {failure.rate_after:.0%} of the {conditions.runs} runs"
     often = flaky if conditions.runs > 1 else ""
     when = f", in call {failure.calls}" if failure.calls > 1 else ""
     where = []
     if conditions.passes:
-        where = ["it passes at the sizes of `passing`, and at those of `failing`:"]
+        where = [
+            "the script passes at the sizes of `passing`; at the sizes of `failing`:"
+        ]
     if conditions.at_passing:
-        where = ["at the sizes that must pass (the original does there), alone:"]
+        where = ["only at the sizes that must pass (the input program passes there):"]
     said = f"{_failure(record.signature)}{when}{often};"
     return [*where, said, *_otherwise(record)]
 
@@ -308,13 +313,15 @@ def _otherwise(record: RunRecord) -> list[str]:
     """Say what a script does that does not fail."""
     fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
     if not record.conditions.reference:
-        fixed = "eager refuses such inputs, too, so they may be what is wrong."
+        fixed = "eager rejects these inputs too, so the inputs may be at fault."
     if record.by_chance and not record.need_not_show:
-        chance = f"it may before that, too: it fails by {record.by_chance}."
+        chance = f"this can also happen before: it depends on {record.by_chance}."
         return [f"{fixed[:-1]};", *textwrap.wrap(chance, 75)]
     if not record.need_not_show:
         return [fixed]
-    plainly = f"run without that, it may come to its end: it exits with {CANNOT_TELL}."
+    plainly = (
+        f"a plain run may finish without the failure; it exits with {CANNOT_TELL}."
+    )
     sure = record.is_unsure or not record.conditions.reference
     return [f"{fixed[:-1]};", plainly] if sure else [plainly]
 
@@ -322,13 +329,13 @@ def _otherwise(record: RunRecord) -> list[str]:
 def _failure(signature: Signature) -> str:
     match signature.kind:
         case Kind.CRASH | Kind.IMA:
-            return "the process dies, or raises, with the failure above"
+            return "the process crashes or raises with the failure above"
         case Kind.HANG:
-            return "it does not end"
+            return "the script does not finish"
         case Kind.OOM:
-            return "memory runs out"
+            return "the script runs out of memory"
         case Kind.MISMATCH | Kind.NAN:
-            return "an AssertionError: the compiled result differs from eager's"
+            return "an AssertionError: the compiled result differs from eager"
         case Kind.ASSERT:
             return "the assertion above, as an exception or an abort"
     return "the error above"

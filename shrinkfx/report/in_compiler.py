@@ -12,9 +12,9 @@ from shrinkfx.report.carried import InCompiler
 _NAMED = 2
 """Files and places that a sentence names, at most."""
 
-_CODE_OF = "code of"
+_CODE_OF = "code from"
 
-_NOT_NAMED = "a preload"
+_NOT_NAMED = "a preload module"
 """What has put it there, where no file did, or where that is left out."""
 
 
@@ -33,6 +33,7 @@ def told(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
         return f"{_CODE_OF} {subject} is in {places}"
     are_several = len(found.sources) > 1 and not anonymous
     does = " and ".join(_parts(found, mark, _DO if are_several else _DOES))
+    does = re.sub(r"\b(registers? .*?) and registers? ", r"\1 and ", does)
     return f"{subject} {does}"
 
 
@@ -44,7 +45,18 @@ def whose(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
 
 def sentence(found: InCompiler, *, anonymous: bool = False) -> str:
     """Say what a repro has shown that does not fail without it."""
-    return f"{begun(told(found, anonymous=anonymous))}; without that it does not fail."
+    does = begun(told(found, anonymous=anonymous))
+    return f"{does}; the failure disappears without that code."
+
+
+def titled(found: InCompiler, operators: str, *, anonymous: bool = False) -> str:
+    """Name the code in a title: ``a custom lowering from planted.py``.
+
+    Args:
+        operators: named in the title already.
+    """
+    what = " and ".join(_parts(found, "", _TITLED)).replace(f" of {operators}", "")
+    return f"{what} from {whose(found, anonymous=anonymous)}"
 
 
 def inside(failure: Signature, log: str) -> str:
@@ -57,20 +69,20 @@ def inside(failure: Signature, log: str) -> str:
     return own_frame(log) if is_cut_off else ""
 
 
-ENDS = {Kind.HANG: "hangs", Kind.CRASH: "dies"}
-"""What a compiler does that raises nothing."""
+ENDS = {Kind.HANG: "hangs", Kind.CRASH: "crashes"}
+"""Verbs for failures of the compiler that raise no exception."""
 
 
 def sentence_inside(
     kind: Kind, function: str, *, anonymous: bool = False, mark: str = ""
 ) -> str:
-    """Say in which function of the user's own it hangs or dies.
+    """Say in which function of the user's own the compiler hangs or crashes.
 
     Args:
         function: as ``inside`` names it.
     """
-    where = "code of a preload" if anonymous else f"{mark}{function}{mark}"
-    return f"It {ENDS[kind]} in {where}, which is not PyTorch's."
+    where = "code of a preload module" if anonymous else f"{mark}{function}{mark}"
+    return f"The compiler {ENDS[kind]} in {where}, which is not part of PyTorch."
 
 
 def begun(text: str) -> str:
@@ -105,6 +117,12 @@ _DOES = (
 )
 _DO = tuple(words.replace("s ", " ", 1) for words in _DOES)
 _WHERE = ("{}", "the decomposition of {}", "the lowering of {}", "{}")
+_TITLED = (
+    "a custom {}",
+    "a custom decomposition of {}",
+    "a custom lowering of {}",
+    "custom code in {}",
+)
 
 
 def _joined(names: list[str], mark: str) -> str:

@@ -89,7 +89,7 @@ class _Joiner:
         self.begun.add(name)
         text, package = self.texts[name]
         if _OF_A_MODULE.search(_HASHED.sub("", text)) or REFLECTION.search(text):
-            raise CannotJoin(f"{name} looks for what is beside it")
+            raise CannotJoin(f"{name} looks for files in its own folder")
         plain: list[Statement] = []
         for each in self._statements[name]:
             if modules := self._modules_of(each, name, package):

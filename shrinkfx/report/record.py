@@ -284,7 +284,7 @@ class RunRecord:
         """What memory decides whether the repro fails, or ''."""
         left = set(self.programs.targets).intersection(self.conditions.behind)
         results = f"results of {', '.join(sorted(left))}"
-        return f"what lies behind {results}, which end too soon" if left else ""
+        return f"the memory after the end of the too small {results}" if left else ""
 
     @property
     def guarded(self) -> bool:

@@ -88,11 +88,11 @@ def write_embedded(
         load = [f'exported = torch.export.load("{program}")']
     load += [
         "model = exported.module(check_guards=False)",
-        "model._forward_pre_hooks.clear()  # refusing sizes is the compiler's part",
+        "model._forward_pre_hooks.clear()  # only the compiler checks sizes",
         *(f"{run} = {inputs}" for run, inputs in runs.items()),
     ]
     parts = [
-        header(record, *remarks, f"{why}: this is the program itself."),
+        header(record, *remarks, f"{why}: this script embeds the program."),
         _imports(record, definitions, "base64", "io"),
         unpacking,
         *_registrations(definitions),

@@ -42,7 +42,7 @@ def run_program(record: RunRecord, export: str, called_with: str) -> str:
     ]
     run = [*seed, f"actual = compiled({inputs})"]
     if record.memory.loop > 1:
-        often = f"for _ in range({record.memory.loop}):  # one call need not show it"
+        often = f"for _ in range({record.memory.loop}):  # one call may not fail"
         run = [often, textwrap.indent("\n".join(run), "    ")]
     # What changes its buffers must be compiled before eager has done so; and on the
     # interpreter eager of a user's kernel excludes generating code afterwards.
@@ -133,8 +133,9 @@ def _claim(record: RunRecord) -> str:
     failure = record.signature
     at_run_time = failure.detail == MEMORY and failure.stage is Stage.RUN
     shown = (
-        "torch.testing.assert_close(actual, actual, equal_nan=True)  # reads them\n"
-        "del actual, compiled  # what is freed shows a corrupt heap\n"
+        "torch.testing.assert_close(actual, actual, equal_nan=True)"
+        "  # touch the outputs\n"
+        "del actual, compiled  # freeing detects heap corruption\n"
     )
     return shown * at_run_time + _end(record)
 
@@ -142,7 +143,7 @@ def _claim(record: RunRecord) -> str:
 def _end(record: RunRecord) -> str:
     claim = 'print("no longer fails")'
     if record.by_chance and not record.need_not_show:
-        why = f"it fails by {record.by_chance}"
+        why = f"the failure depends on {record.by_chance}"
         return f'print(\n    "no longer fails, or not in this run: "\n    "{why}"\n)'
     if not record.need_not_show:
         return claim
@@ -154,7 +155,7 @@ def _end(record: RunRecord) -> str:
     elif record.signature.kind is not Kind.IMA:
         checks = "run it under `shrinkfx --verify`"
     untold = (
-        f'print(\n    "{AT_ITS_END}{record.need_not_show} need not show: "\n'
+        f'print(\n    "{AT_ITS_END}{record.need_not_show} may go unnoticed: "\n'
         f'    "{checks}"\n)\nraise SystemExit({CANNOT_TELL})'
     )
     if not with_asan:

@@ -10,7 +10,7 @@ import pathlib
 import sys
 import tempfile
 
-# What the operators import and load lies where they look for it.
+# Recreate the files that the operators import and load in a temporary folder.
 HOME = tempfile.TemporaryDirectory()
 """
 

@@ -79,7 +79,8 @@ def tells_the_lie(warning: str, operator: str) -> bool:
     if re.search(rf"torch\.ops\.{named}(?![\w.]*\w)", warning):
         return True
     told = (
-        warning.startswith("lying operator: ") or " has a fake kernel that " in warning
+        warning.startswith("fake-kernel mismatch: ")
+        or " has a fake kernel that " in warning
     )
     return told and f"({operator})" in warning
 
@@ -102,7 +103,9 @@ def in_one(lies: Iterable[FakeMismatch]) -> list[str]:
     alike: dict[tuple[object, ...], list[FakeMismatch]] = {}
     for lie in lies:
         alike.setdefault(_without_sizes(lie), []).append(lie)
-    return [f"lying operator: {some[0].text}{_calls(some)}" for some in alike.values()]
+    return [
+        f"fake-kernel mismatch: {some[0].text}{_calls(some)}" for some in alike.values()
+    ]
 
 
 def _without_sizes(lie: FakeMismatch) -> tuple[object, ...]:
@@ -114,5 +117,5 @@ def _without_sizes(lie: FakeMismatch) -> tuple[object, ...]:
 def _calls(some: Sequence[FakeMismatch]) -> str:
     if len(some) == 1:
         return ""
-    others = ", at other sizes in some" if len({lie.said for lie in some}) > 1 else ""
+    others = ", some at other sizes" if len({lie.said for lie in some}) > 1 else ""
     return f" ({len(some)} calls{others})"

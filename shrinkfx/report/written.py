@@ -16,9 +16,9 @@ EMBEDDED = "the program itself"
 class NoSource(StrEnum):
     """Why a repro holds the program itself, as its header says it."""
 
-    PASSES = "Printed as source it was not seen to fail"
-    UNPRINTED = "It could not be printed as source"
-    NO_TIME = "Minutes were short to see it fail as source"
+    PASSES = "The printed source was not seen to fail"
+    UNPRINTED = "The program could not be printed as source"
+    NO_TIME = "No time was left to verify the printed source"
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def judge(
         return seen.in_words, fails or None
     if AT_ITS_END in seen.log and not checked:
         return (
-            f"{AT_ITS_END}nothing checked it here, so it need not show that it fails",
+            f"{AT_ITS_END}no check was active here, so the failure may go unnoticed",
             None,
         )
     return PASSES, False
@@ -135,8 +135,8 @@ def interpreters(named: Sequence[str]) -> list[str]:
         if path is None:
             raise UsageError(
                 Flag("--across", name),
-                ": there is no such interpreter; name the python of an environment "
-                "with another PyTorch, as in ",
+                ": no such interpreter; name the Python of an environment with "
+                "another PyTorch, as in ",
                 Flag("--across", "/envs/2.11/bin/python"),
             )
         # Not resolved: a link is what makes a Python that of its environment.
@@ -167,7 +167,7 @@ class Others:
             asked = self._ask(python, "-c", _ASK_VERSION)
             version = asked.log.strip().rpartition("\n")[2]
             if asked.how != "exit" or asked.code or asked.raised:
-                why = cut(version) or f"it ended by {asked.how} {asked.code}"
+                why = cut(version) or f"the process ended with {asked.how} {asked.code}"
                 one = Elsewhere(python, "", f"does not import torch: {why}", None)
             else:
                 one = self._seen(python, version)

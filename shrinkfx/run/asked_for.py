@@ -72,22 +72,22 @@ def require_unchanged(asked: Said, run: dict[str, Any], options: Options) -> Non
     if options.cwd and not options.cwd.is_dir():
         raise UsageError(
             asked,
-            ": the folder that it was started in is gone, and with it "
-            f"what it imports from there: mkdir -p {options.cwd}, or run anew",
+            ": the run's working folder no longer exists, and the run imports modules "
+            f"from it: mkdir -p {options.cwd}, or start a new run",
         )
     for path in options.files:
         if not path.is_file():
-            anew = "put it back there, or run anew with another "
+            anew = "restore the file, or start a new run with another "
             advice = Words(anew, Flag("--out"))
             if path == options.model and str(asked).startswith(_TAKES_THE_PROGRAM):
-                advice = Words(f"if it has moved: shrinkfx NEW.pt2 {asked}")
-            raise LoadError(str(path), "no such file any more", advice)
+                advice = Words(f"if the file has moved: shrinkfx NEW.pt2 {asked}")
+            raise LoadError(str(path), "the file no longer exists", advice)
     if content_of(options) != run["content"]:
         names = ", ".join(str(path) for path in options.files)
         raise UsageError(
             asked,
-            f": since that run a file has changed, one of {names}: run anew with "
-            "another ",
+            f": one of these files changed since that run: {names}. Start a new run "
+            "with another ",
             Flag("--out"),
         )
     now, then = inherited(), inherited(run["tuning"])
@@ -95,4 +95,8 @@ def require_unchanged(asked: Said, run: dict[str, Any], options: Options) -> Non
         was = then.get(name)
         if now.get(name) != was:
             how = f"unset {name}" if was is None else f"export {name}={was}"
-            raise UsageError(asked, f": {name} was another then: {how}")
+            raise UsageError(
+                asked,
+                f": the environment variable {name} had another "
+                f"value in that run: {how}",
+            )

@@ -32,7 +32,10 @@ def whatever_is_behind(context: RunContext, subject: Subject) -> Subject:
         return subject
     named = ", ".join(short)
     if context.budget.check_s > context.budget.share():
-        context.note(f"minutes are short: not asking what is behind results of {named}")
+        context.note(
+            "not enough time left: not testing whether the failure depends "
+            f"on the memory after the results of {named}"
+        )
         return subject
     asked = subject.with_options(tails=short)
     try:
@@ -57,10 +60,10 @@ def _may_matter(subject: Subject) -> bool:
 
 
 _WHATEVER = (
-    "results of {} end before they are declared to: it fails whatever lies behind "
-    "them, and so must what is left of it"
+    "{}: the result's storage is smaller than declared. The failure does not depend "
+    "on the adjacent memory, so candidates must fail with any content of that memory"
 )
 _BY_CHANCE = (
-    "results of {} end before they are declared to, and it fails by what memory holds "
-    "behind them: where that is known, {}"
+    "{}: the result's storage is smaller than declared. The failure depends on the "
+    "adjacent memory; with known content of that memory: {}"
 )

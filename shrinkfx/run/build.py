@@ -61,7 +61,9 @@ def choose_build(
     second = oracle_for(stock.with_options(evidence=evidence)).check(stock.whole)
     if not second.reproduced:
         return Attempt(form, None, (first, second))
-    context.note("in the fast build it does not fail: going on with --build stock")
+    context.note(
+        "the program does not fail in the fast build: continuing with --build stock"
+    )
     return Attempt(form, stock, (first, second))
 
 

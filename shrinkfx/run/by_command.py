@@ -76,7 +76,7 @@ def verify_by_command(
     A repro for whose program the command says otherwise is not left behind.
     """
     assert subject.command is not None
-    context.note("writing repro.py and running --check on what it makes")
+    context.note("writing repro.py and running --check on the program that it saves")
     limits = subject.client.limits
     takes_inputs = subject.command.takes_inputs
     with scratch.folder("inputs") as folder:

@@ -224,15 +224,15 @@ class Verification:
         if candidate is self._first and not self._asked:
             kept = self._made_in_place(candidate)
         elif not budget.has(self._maker.check_s(budget, candidate)):
-            raise BudgetExhausted("the minutes are spent")
+            raise BudgetExhausted("time limit reached")
         else:
             kept = self._made_elsewhere(candidate)
         if kept is None:
-            unresolved = "it could not be written"
+            unresolved = "the repro could not be written"
             return Verdict(Outcome.UNRESOLVED, Observation(unresolved=unresolved))
         verified = kept.verified
         if not verified.runs:
-            unresolved = "no run of its repro had an answer"
+            unresolved = "all runs of the repro were inconclusive"
             return Verdict(Outcome.UNRESOLVED, Observation(unresolved=unresolved))
         if not verified.always_fails:
             return Verdict(Outcome.PASSED, Observation(runs=verified.runs))
@@ -267,11 +267,15 @@ class Verification:
         return None
 
 
-_APART = "its repro does not show it: asking as source and in the stock build"
-_REFUSAL = "its repro does not fail in every run"
-_STEP = "verifying an earlier step, of {} operators"
-_CANDIDATE = "verifying a candidate of {} operators"
-_ON = (
-    "the repro of the result does not fail in every run: going on from a step that does"
+_APART = (
+    "repro.py does not reproduce the failure: testing candidates from source and in "
+    "the stock build"
 )
-_PAGES = "no repro fails in every run without guard pages: verifying with them"
+_REFUSAL = "its repro does not fail in every run"
+_STEP = "verifying an earlier step ({} operators)"
+_CANDIDATE = "verifying a candidate ({} operators)"
+_ON = (
+    "the repro of the reduced program does not fail in every run: backtracking to a "
+    "step whose repro does"
+)
+_PAGES = "no repro fails in every run without guard pages: verifying with guard pages"

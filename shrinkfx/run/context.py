@@ -118,7 +118,7 @@ class RunContext:
         Raises:
             LoadError: it cannot be loaded, or kills the process that loads it.
         """
-        self._doing(f"starting PyTorch and reading {self.options.called}")
+        self._doing(f"starting PyTorch and loading {self.options.called}")
         settings = _settings(self.options)
         settings["environment"] = {**(variables or {}), **self.options.environment}
         with _blaming_files(self.options):
@@ -189,11 +189,11 @@ def _blaming_files(options: Options) -> Iterator[None]:
             raise WorkerError(f"{error.reason}, twice{_KILLED}", error.log) from error
         files = [options.model, options.inputs, *options.preload]
         subject = ", ".join(str(name) for name in files if name)
-        advice = f"do they load in Python? {SEE_DOCTOR}"
+        advice = f"check that these files load in Python; {SEE_DOCTOR}"
         raise LoadError(subject, error.reason, advice) from error
 
 
-_KILLED = ": something ends it from outside, for want of memory perhaps"
+_KILLED = ": something outside shrinkfx killed it, possibly because memory ran out"
 
 
 class _Settings(TypedDict):

@@ -54,7 +54,7 @@ def leave_core_dump(
         environment={**options.environment, **settings(folder)},
     )
     client = client.with_limits(client.limits, context.meters["verify"])
-    context.note("running the result for a CUDA core dump")
+    context.note("running the reduced program for a CUDA core dump")
     try:
         seen = observe(client.ask(CheckCandidate(best.to_json()))).in_words
     except (WorkerError, BudgetExhausted) as error:
@@ -62,7 +62,9 @@ def leave_core_dump(
     dumps = sorted(folder.iterdir())
     if not dumps:
         folder.rmdir()
-        context.note(f"CUDA has left no core dump; the result: {seen}")
+        context.note(f"CUDA wrote no core dump; the reduced program: {seen}")
         return None
-    context.note(f"CUDA core dump: cuda-gdb -ex 'target cudacore {dumps[0]}'")
+    context.note(
+        f"CUDA core dump; to open it: cuda-gdb -ex 'target cudacore {dumps[0]}'"
+    )
     return dumps[0]

@@ -40,7 +40,7 @@ class Described:
         return OtherCauses(self.said.mismatches, warnings=warnings)
 
 
-_EAGER_FAILS = "eager fails on the original too: "
+_EAGER_FAILS = "eager also fails on the input program: "
 
 
 def is_of_eager(warning: str) -> bool:
@@ -70,7 +70,7 @@ def describe_program(
     for line in in_one(each for each in said.mismatches if each not in told):
         context.note(line)
     if line := described.eager_error:
-        context.note(f"eager fails too ({line}): going on without comparing")
+        context.note(f"eager also fails ({line}): continuing without comparing results")
         client = client.with_options(reference=False)
     return client, described
 
@@ -82,7 +82,7 @@ def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, Said]:
         return error.message.partition(": ")[2], ""
     if error:
         reason = f"eager could not be run ({first_line(error.message)})"
-        return reason, "do the inputs fit the program's signature and ranges?"
+        return reason, "check that the inputs fit the program's signature and ranges"
     place = f" in {ending.operator}" if ending.operator else ""
     if ending.how not in ("signal", "timeout"):
         reason = f"eager ended with {ending.how} {ending.code}{place}"
@@ -93,16 +93,16 @@ def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, Said]:
         did = f"eager did not end in {timeout_s:.0f} s"
         does = "hangs"
         longer = Flag("--timeout", stands="SECONDS")
-        else_ = Words("if it only takes long: ", longer)
+        else_ = Words("if it is only slow: ", longer)
     else:
         did = f"eager died of {signal.Signals(ending.code).name}"
-        does, else_ = "dies", Words("does the script run without AOTInductor?")
+        does, else_ = "dies", Words("check that the script runs without AOTInductor")
     told = _NOT_COMPILED.format(does=does, what=ending.operator or "the program")
     advice = Words(f"{where}{told}; ", else_)
     return f"{did}{place}, before anything was compiled", advice
 
 
 _NOT_COMPILED = (
-    "it {does} without AOTInductor, too: there is nothing to reduce, and what is to be "
-    "mended is {what}, or what that is given"
+    "the program {does} without AOTInductor, too, so there is nothing to reduce: fix "
+    "{what} or its inputs"
 )

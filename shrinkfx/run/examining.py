@@ -41,7 +41,7 @@ def examine_operators(
     if not described.said.custom or described.said.stopped:
         return ()
     if context.budget.share() < SECONDS:
-        context.note("minutes are short: custom operators are not examined")
+        context.note("not enough time left: skipping the tests of custom operators")
         return ()
     limits = Limits(SECONDS * _HANG_FACTOR, client.limits.max_rss_bytes)
     most_s = min(context.budget.share(), _CLOCK * SECONDS)
@@ -54,7 +54,7 @@ def examine_operators(
     for each in found:
         context.note(of_examined(each))
     if why := _cut_short(ending):
-        context.note(f"custom operators: examined in part only, {why}")
+        context.note(f"custom operators: only partly tested, {why}")
     return tuple(found)
 
 

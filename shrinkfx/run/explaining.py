@@ -85,10 +85,10 @@ def explain_result(context: RunContext, kept: Kept) -> Explained:
         anonymous = context.options.anonymous
         return _written(context.out, found, failure, new, anonymous=anonymous)
     except KeyboardInterrupt:
-        context.note("interrupted before its cause could be told")
+        context.note("interrupted before the cause was known")
     except Exception as error:
         logger.exception("the explanation failed")
-        context.note(f"its cause could not be told: {error}")
+        context.note(f"the cause analysis failed: {error}")
     return nothing
 
 
@@ -181,7 +181,7 @@ def _found(
     """Ask what can be asked of it."""
     if subject.target.kind is Kind.CHECK:
         return Explanation(unknown=(_OF_A_COMMAND,))
-    context.note("asking the result what its failure comes from")
+    context.note("analyzing the cause of the failure")
     client = subject.client.with_options(form=CandidateForm(result.form))
     client = client.with_limits(client.limits, context.meters["explain"])
     minimum = Minimum(
@@ -197,7 +197,7 @@ def _found(
     return explain(minimum, shown, folder)
 
 
-_OF_A_COMMAND = "a command of yours judges, so that nobody knows what fails"
+_OF_A_COMMAND = "with --check, only your command knows how the program fails"
 
 
 def _written(

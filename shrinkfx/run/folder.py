@@ -116,7 +116,7 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
     if not _holds_journal(out, "--out"):
         if (out / "summary.json").exists():
             asked = Flag("--out", str(out))
-            raise UsageError(asked, " holds another run: name an empty folder")
+            raise UsageError(asked, " contains another run: choose an empty folder")
         return
     with closing(Journal(out / JOURNAL)) as journal:
         run, finished = journal.fact("run"), _finished(out, journal)
@@ -126,14 +126,14 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
     if identity(run) != identity(described(options)):
         raise UsageError(
             Flag("--out", str(out)),
-            " holds another run: ",
+            " contains another run: ",
             Flag("--resume", str(out)),
-            " goes on with that, or name an empty folder",
+            " resumes it; or choose an empty folder",
         )
     if finished:
         raise finished
     asked, again = Flag("--out", str(out)), Flag("--resume", str(out))
-    raise UsageError(asked, " holds this run, unfinished: ", again)
+    raise UsageError(asked, " contains this run, unfinished; to resume it: ", again)
 
 
 def _finished(out: Path, journal: Journal) -> Finished | None:
@@ -161,9 +161,9 @@ def resumed(out: Path, given: Options) -> Options:
     with _told(out), taken(out), closing(Journal(out / JOURNAL)) as journal:
         run = journal.fact("run")
         if run is None:
-            again = "run the same command again"
+            again = "repeat the original command"
             asked = Flag("--resume", str(out))
-            raise UsageError(asked, f": it was killed before it began: {again}")
+            raise UsageError(asked, f": the run was killed before it started: {again}")
         with journal.db.trusted():
             before = Options.from_json(run["options"]).with_files(own_file(out))
         finished = _finished(out, journal)
@@ -207,10 +207,17 @@ def over(out: Path) -> Options:
         ended = journal.fact("finished") or journal.fact("stopped")
         if run is None or not ended:
             again = Flag("--resume", str(out))
-            raise UsageError(asked, ": no result is there: ", again)
+            raise UsageError(
+                asked, ": the run has no result yet; to resume it: ", again
+            )
         if result is None:
-            why = "no result was noted there (a sweep, or an earlier version)"
-            raise UsageError(asked, f": {why}: run anew with another ", Flag("--out"))
+            why = (
+                "the run has no recorded result (it is a sweep, or of an earlier "
+                "version)"
+            )
+            raise UsageError(
+                asked, f": {why}: start a new run with another ", Flag("--out")
+            )
         return unchanged(out, journal, asked)
 
 
@@ -229,7 +236,7 @@ def looked_back_at(out: Path) -> Iterator[Journal]:
     ):
         if journal.fact("run") is None:
             asked = Flag("--report", str(out))
-            raise UsageError(asked, ": it was killed before it began")
+            raise UsageError(asked, ": the run was killed before it started")
         yield journal
 
 
@@ -267,9 +274,13 @@ def require_journal(out: Path, option: str) -> None:
         UsageError: it is not.
     """
     if not _holds_journal(out, option):
-        what = "this folder holds no run" if out.exists() else "there is no such folder"
+        what = "the folder contains no run" if out.exists() else "no such folder"
         asked = Flag(option, str(out))
-        where = "a run's is its ", Flag("--out"), ", or shrinkfx-out/<model>-<number>"
+        where = (
+            "the folder of a run is its ",
+            Flag("--out"),
+            ", or shrinkfx-out/<model>-<number>",
+        )
         raise UsageError(asked, f": {what}; ", *where)
 
 
@@ -277,12 +288,15 @@ def _holds_journal(out: Path, option: str) -> bool:
     try:
         return (out / JOURNAL).is_file()
     except OSError as error:  # it may not be looked into, or no folder can be named so
-        asked, advice = Flag(option, str(out)), "name a folder that can be written to"
+        asked, advice = Flag(option, str(out)), "choose a writable folder"
         raise UsageError(asked, f": {error.strerror}: {advice}") from error
 
 
 def _more(out: Path) -> str:
-    return f"with more: shrinkfx --resume {out} --max-checks N --max-minutes M"
+    return (
+        f"to continue with a larger budget: shrinkfx --resume {out} --max-checks N "
+        "--max-minutes M"
+    )
 
 
 @contextlib.contextmanager
@@ -298,7 +312,7 @@ def _told(out: Path, again: str = "--resume") -> Iterator[None]:
         raise
     except (ShrinkfxError, KeyboardInterrupt) as error:
         if _holds_journal(out, "--out"):
-            error.add_note(f"to go on from here: shrinkfx {again} {out}")
+            error.add_note(f"to resume: shrinkfx {again} {out}")
         raise
 
 

@@ -56,7 +56,7 @@ def _attempts(
     """Try one form after the other, the one that is best to cut first."""
     yield from _without_conds(context, subject, described)
     yield attempt(context, subject, described, in_one)
-    context.note("without in-place operators it does not fail so: keeping those")
+    context.note("the program does not fail without in-place operators: keeping them")
     yield attempt(context, *_in_form(context, subject, GraphForm.IN_PLACE))
 
 
@@ -80,7 +80,8 @@ def _without_conds(
     tried = attempt(context, subject, inlined)
     if tried.subject is not None:
         context.note(
-            "it fails without cond too: going on with the branches that it takes"
+            "the program also fails without cond: continuing with the branches that "
+            "it takes"
         )
     yield tried
 

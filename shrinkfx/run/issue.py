@@ -49,7 +49,9 @@ def with_explanation(out: Path, record: RunRecord, cause: Sequence[str]) -> RunR
     try:
         left = from_model((out / "repro.py").read_text(encoding="utf-8"), carried)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - there is none
-        logger.info("what is left of the model is not known: %r", error)
+        logger.info(
+            "cannot determine what the repro contains from the model: %r", error
+        )
     return replace(record, cause=tuple(cause), left=left)
 
 
@@ -75,7 +77,7 @@ def collect_versions(
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - it is told
         logger.info("no versions: %r", error)
     if known is None:
-        context.note(f"versions could not be collected: {_BY_HAND}")
+        context.note(f"could not collect the versions: {_BY_HAND}")
         return ""
     return str(known)
 
@@ -91,7 +93,7 @@ def _collected(context: RunContext, client: CheckClient) -> str | None:
     return text
 
 
-_BY_HAND = "put what python -m torch.utils.collect_env says into ISSUE.md"
+_BY_HAND = "add the output of python -m torch.utils.collect_env to ISSUE.md"
 
 
 def write_issue(
@@ -172,7 +174,7 @@ def _recorded_facts(context: RunContext) -> IssueFacts | None:
             return read_older(IssueFacts, known)
     except (TypeError, ValueError):
         pass
-    context.note(f"{ISSUE} is as it was: an earlier version has run this")
+    context.note(f"{ISSUE} is unchanged: an earlier version of shrinkfx made this run")
     return None
 
 

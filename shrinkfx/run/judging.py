@@ -40,7 +40,9 @@ def confirm_plainly(
     best = search.reducer.best
     judge = without_guard_pages(context, subject, search.reducer.asker)
     if not search.confirm(judge):
-        context.note("without guard pages not even the original fails so for sure")
+        context.note(
+            "without guard pages, not even the input program fails in every run"
+        )
         return False
     if search.reducer.best is not best:
         context.note(_SILENT)
@@ -49,8 +51,8 @@ def confirm_plainly(
 
 
 _SILENT = (
-    "without guard pages the result does not fail so in every run: going on from a "
-    "step that does"
+    "the reduced program fails in every run only with guard pages: backtracking to a "
+    "step that fails without them"
 )
 
 
@@ -68,7 +70,7 @@ def without_guard_pages(
     oracle = _PlainRuns(context.journal, client, subject.target, form)
     build = f"{asker.build}, no guard pages"
     plain = Asker(oracle, journal=context.journal, form=form, build=build, again=True)
-    refusal = "without guard pages it does not fail so in every run"
+    refusal = "it does not fail in every run without guard pages"
     return Confirmation("plain runs", plain, refusal)
 
 

@@ -88,7 +88,7 @@ def reduce_listing(
     return listed
 
 
-_NO_TIME = "minutes are short"
+_NO_TIME = "not enough time left"
 
 
 def rewriters(context: RunContext) -> list[Rewriter]:
@@ -106,9 +106,9 @@ def _why_not(
     if found.stopped:
         return found.stopped
     if not strategies:
-        return "no strategy for it was chosen"
+        return "no strategy for this was selected"
     if not found.printable:
-        return "its printed source does not fail"
+        return "the printed program does not fail"
     if not context.budget.has(_LEAST * context.budget.pace_s):
         return _NO_TIME
     return ""
@@ -127,7 +127,7 @@ def _searched(
     data = context.out / VALUES
     told, why = list_candidate(subject.client, found.reducer.best, data.resolve())
     if told is None:
-        found.short_of = f"it cannot be written as a listing: {why}"
+        found.short_of = f"the reduced program cannot be printed as source: {why}"
         context.note(found.short_of)
         return found
     subject = subject.with_options(data=told.data or None)
@@ -136,8 +136,8 @@ def _searched(
     # What it asks was asked, whatever becomes of it.
     found.beside = [*found.beside, listed]
     if not _begins_where_it_fails(listed.reducer, starts):
-        found.short_of = "its listing does not fail"
-        context.note(f"{found.short_of}: its repro keeps sizes and values")
+        found.short_of = "the printed program does not fail"
+        context.note(f"{found.short_of}: the repro keeps sizes and values")
         return found
     context.note(_BEGINS)
     reserve_s = context.budget.reserve_s
@@ -150,7 +150,7 @@ def _searched(
     return _confirmed(context, subject, listed)
 
 
-_BEGINS = "making what is left smaller: sizes, values, arguments"
+_BEGINS = "simplifying the reduced program: sizes, values, arguments"
 
 
 def _failing_by_the_same(subject: Subject, found: SearchResult) -> Subject:
@@ -250,7 +250,9 @@ def _confirmed(
         asked = context, subject, listed.search
         refused = listed.without_guard_pages and not fails_plainly(*asked)
         if refused and not confirm_plainly(*asked):
-            return without_listing(listed, "no listing fails without guard pages")
+            return without_listing(
+                listed, "no printed program fails without guard pages"
+            )
         measure_result(context, subject, listed)
     return listed
 
@@ -271,7 +273,7 @@ def _tell(context: RunContext, listed: SearchResult) -> None:
     first, last = (c.listing for c in (listed.search.history[0], listed.reducer.best))
     assert first is not None
     assert last is not None
-    context.note(f"given {_given(first)}; now {_given(last)}")
+    context.note(f"{_given(first)}; now {_given(last)}")
 
 
 def _given(listing: Listing) -> str:
@@ -280,7 +282,7 @@ def _given(listing: Listing) -> str:
         sum(recipe.nbytes for each in some for _, recipe in each.recipes)
         for some in (listing.inputs, listing.weights)
     )
-    return f"{inputs:,} bytes of inputs and {weights:,} of weights"
+    return f"inputs {inputs:,} bytes, weights {weights:,} bytes"
 
 
 def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
@@ -298,19 +300,21 @@ def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
     if found.fitter is not None:
         refused = refused or found.fitter.refused
         unseen = found.fitter.unseen
-    why = found.short_of or found.stopped or refused or "some had no answer"
+    why = found.short_of or found.stopped or refused or "some checks were inconclusive"
     said = {OPERATORS: MINIMAL if found.minimal else not_asked(why)}
     for kind in Kind:
         if kind in context.options.keep:
             said[kind] = KEPT
         elif unseen and kind is not Kind.VALUES and known.get(kind):
-            said[kind] = not_asked(f"fake tensors do not run it: {unseen}")
+            said[kind] = not_asked(
+                f"the program does not run with fake tensors: {unseen}"
+            )
         elif kind is Kind.OPERANDS and context.options.strategies and known.get(kind):
             said[kind] = not_asked(_NOT_BYPASSED)
         elif known.get(kind) and not refused:
             said[kind] = PLAINEST if kind in _OF_NUMBERS else MINIMAL
         elif found.made_of is not None and known and kind not in known:
-            said[kind] = not_asked("no strategy for it was chosen")
+            said[kind] = not_asked("no strategy for this was selected")
         else:
             said[kind] = not_asked(why)
     found.kinds = said
@@ -318,5 +322,5 @@ def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
 
 _OF_NUMBERS = (Kind.VALUES, Kind.WEIGHTS)
 
-_NOT_BYPASSED = "what the strategies for operators ask about, of which some were chosen"
+_NOT_BYPASSED = "only some strategies for operators were selected"
 """``redirect_operands`` leaves out what drops, bypasses and merges were answered."""

@@ -70,7 +70,10 @@ class Maker:
         result = replace(result, memory=memory)
         printed = write(context, subject.client, result)
         if not result.no_source and not self.has_time_for_source(budget, candidate):
-            context.note("minutes are short: repro.py will hold the program itself")
+            context.note(
+                "not enough time left: repro.py will embed the program "
+                "instead of its source"
+            )
             result = replace(result, no_source=NoSource.NO_TIME)
         try:
             return self._run(context, subject, result, printed)

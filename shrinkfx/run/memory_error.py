@@ -33,7 +33,7 @@ _SANITIZE_TIMEOUT_S = 600.0
 _CHECKS = 4
 """Checks' worth of time that there must be left for one that nothing hangs on."""
 
-_SHORT = "not run: minutes were short"
+_SHORT = "not run: not enough time was left"
 
 
 def wants_guard_pages(options: Options) -> bool:
@@ -56,11 +56,11 @@ def settings_of(context: RunContext, ready: Ready) -> Sequence[Guarding]:
     if options.sanitizer and ready.for_cuda:
         return under(Guard(options.sanitizer))
     if options.sanitizer:
-        context.note("--sanitizer looks at what runs on a GPU: going on without")
+        context.note("--sanitizer only works on a GPU: continuing without it")
     if not wants_guard_pages(options):
         return ()
     if ready.no_guard_pages:
-        context.note(f"no guard pages: {ready.no_guard_pages}")
+        context.note(f"guard pages are not available: {ready.no_guard_pages}")
         return ()
     return ON_GPU if ready.for_cuda else ON_CPU
 
@@ -88,7 +88,7 @@ def examine(
     if not context.budget.has(_CHECKS * context.budget.pace_s):
         return replace(memory, no_report=_SHORT)
     client = _for_verifying(context, client, form)
-    context.note(f"running the result under {memory.sanitizer}")
+    context.note(f"running the reduced program under {memory.sanitizer}")
     report, why = _sanitized(client, best, on_gpu=on_gpu)
     context.note(f"{memory.sanitizer}: {report or why}")
     return replace(memory, report=report, no_report=why)
@@ -115,8 +115,8 @@ def _without_guard_pages(
     plain = in_words(seen)
     if target.admits(seen[-1].signature):
         return Memory(Guard.OFF, plain)
-    silent = "is silent" if seen[-1].tells else "has no answer"
-    context.note(f"without guard pages the result {silent}: {plain}")
+    silent = "does not fail" if seen[-1].tells else "is inconclusive"
+    context.note(f"without guard pages the reduced program {silent}: {plain}")
     return Memory(pages, plain)
 
 
@@ -153,5 +153,5 @@ def _sanitized(
         return None, ending.answer.why
     report = (compute_sanitizer.parse if on_gpu else asan.parse)(ending.log)
     seen = observe(ending)
-    nothing = seen.unresolved or f"no report; under it: {seen.in_words}"
+    nothing = seen.unresolved or f"no report; outcome of the run: {seen.in_words}"
     return report, "" if report else nothing

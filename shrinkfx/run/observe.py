@@ -42,7 +42,7 @@ def find_subject(context: RunContext, server: Server) -> Subject:
     if server.ready.backend != Backend.INTERPRETER:
         _refuse_probes(context.options)
     if server.ready.gpu:
-        context.note(f"it runs on {server.ready.gpu}")
+        context.note(f"running on {server.ready.gpu}")
     with _telling_that_nothing_was_seen():
         original, causes = _describe_original(context, server)
         unchanged = find_unchanged(original)
@@ -134,9 +134,10 @@ _FAST = 0.5
 """What the fast build takes of a first check's time, at the least."""
 
 _OTHER_COUNT = (
-    "of the file's {} operators, the form that is cut makes {}: the steps begin there"
+    "the file has {} operators; after conversion the program has {}, and the search "
+    "starts there"
 )
-_NO_SEARCH = "{:.1f} minutes went into seeing the failure, and left none for a search"
+_NO_SEARCH = "the baseline took {:.1f} minutes and left no time for a search"
 
 
 @contextlib.contextmanager
@@ -146,8 +147,7 @@ def _telling_that_nothing_was_seen() -> Iterator[None]:
         yield
     except BudgetExhausted as spent:
         raise BudgetExhausted(
-            f"{spent}\nthe program had not shown its failure by then, so that there is "
-            "nothing to write"
+            f"{spent}\nthe program had not failed by then, so there is no result"
         ) from spent
 
 
@@ -160,10 +160,10 @@ def _refuse_probes(options: Options) -> None:
     asked = {"--probe": options.probe, "--all-probes": options.all_probes}
     for name in filter(asked.get, asked):
         where = Flag("--device", "cuda")
-        raise UsageError(Flag(name), " is for CUDA without a GPU: add ", where)
+        raise UsageError(Flag(name), " only works for CUDA without a GPU: add ", where)
 
 
 _IGNORED = (
-    "the interpreter has settings of its own for {}: a failure that needs the chosen "
-    "ones does not show"
+    "the interpreter overrides the settings {}: a failure that needs your values does "
+    "not show"
 )

@@ -64,11 +64,11 @@ def jobs_for(context: RunContext, subject: Subject, ready: Ready) -> int:
 
 
 _ONE_BY_ONE = (
-    "only some runs fail, and how many is learned from each answer: candidates are "
-    "asked about one by one, whatever --jobs says"
+    "the failure shows only in some runs: candidates are checked one at a time, "
+    "regardless of --jobs"
 )
 _NO_MEMORY = (
-    "--jobs {}: there is memory for {} at once, where a check takes up to {:.1f} GB"
+    "--jobs {}: memory suffices for {} at a time; a check needs up to {:.1f} GB"
 )
 
 

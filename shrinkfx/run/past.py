@@ -48,7 +48,7 @@ def past_run(folder: Path) -> Past:
     with closing(Journal(folder / JOURNAL, only_read=True)) as journal:
         run = journal.fact("run")
         if run is None:
-            raise UsageError(f"{folder}: the run there was killed before it began")
+            raise UsageError(f"{folder}: the run was killed before it started")
         with journal.db.trusted():
             options = Options.from_json(run["options"]).with_files(own_file(folder))
         try:

@@ -122,7 +122,9 @@ def _is_short(options: Options, found: SearchResult, kept: Kept) -> bool:
 _RUNS = 3
 """Of a repro, where there is time for them."""
 
-_LEFT_OUT = "minutes or checks were short; what that left out is done by: {again}"
+_LEFT_OUT = (
+    "some steps were skipped for lack of time or checks; to continue with them: {again}"
+)
 
 
 def verified(
@@ -157,8 +159,8 @@ _VERIFYING = 4
 43 s were seen where a check took 10.5 s."""
 
 _AGAIN = (
-    ", which takes some {takes_s} s; Ctrl-C again ends it at once and loses nothing: "
-    "shrinkfx --resume {out} goes on"
+    ", which takes about {takes_s} s; press Ctrl-C again to stop now without losing "
+    "anything; to continue later: shrinkfx --resume {out}"
 )
 """Said at the first Ctrl-C."""
 
@@ -176,13 +178,15 @@ def _listed_or_not(
     if found.made_of is None or kept.verified.always_fails:
         return found, kept
     context.note(_NOT_LISTED)
-    found = without_listing(found, "no repro of a listing fails in every run")
+    found = without_listing(
+        found, "no repro of the simplified program fails in every run"
+    )
     return found, Verification(context, server, subject, found, reserve_s).run()
 
 
 _NOT_LISTED = (
-    "no repro of what was made smaller fails in every run: verifying what it was made "
-    "of"
+    "no repro of the simplified program fails in every run: verifying the program "
+    "before simplification"
 )
 
 
@@ -197,7 +201,7 @@ def _sum_up_unverified(
     found.stopped = found.stopped or str(reason) or INTERRUPTED
     drop_issue(context.out)
     if (repro := context.out / "repro.py").exists():
-        reason.add_note(f"written, and not verified: {repro}")
+        reason.add_note(f"written but not verified: {repro}")
     subject = subject.with_options(calls=found.calls)
     result = result_of(subject, found, found.reducer.best, found.rate)
     record = with_result(with_baseline(context, server, subject), result)
@@ -205,4 +209,4 @@ def _sum_up_unverified(
     try:
         write_summary(context.out, summarise(record))
     except OSError as error:  # a full disk: what ended the run has been told
-        reason.add_note(f"summary.json could not be written: {error.strerror}")
+        reason.add_note(f"could not write summary.json: {error.strerror}")

@@ -116,7 +116,7 @@ class PreloadOracle:
             None if it came to no end, or if the time is up.
         """
         if not self.questions:
-            self.note("looking for what of the preloads the operators need")
+            self.note("collecting the needed parts of the preloaded modules")
         self.questions += 1
         text = write_registrations(self.record, carried.definitions, carried.unpacking)
         with scratch.folder("preload") as folder:

@@ -298,7 +298,7 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
         return
     if context.budget.check_s > context.budget.share():
         context.note(
-            "minutes are short: not asking what the program does without these"
+            "not enough time left: not testing the program without these operators"
         )
         return
     try:
@@ -310,7 +310,7 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
         found.second = [(rest, verdict)]
         more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
         context.note(
-            f"careful: without these operators{more} the program fails alike, by "
-            "the same bug or by another: "
-            f"--candidate {rest.digest[:DIGITS]} --out {context.out} writes the rest"
+            f"note: the program also fails without these operators{more}, because "
+            "of the same bug or a different one; to write the rest of the program: "
+            f"--candidate {rest.digest[:DIGITS]} --out {context.out}"
         )

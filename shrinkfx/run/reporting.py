@@ -62,7 +62,7 @@ def report_run(context: RunContext) -> Path | None:
     return None
 
 
-_FAILED = "report.html could not be written: {}"
+_FAILED = "could not write report.html: {}"
 
 
 def report_explained(out: Path, listener: Listener) -> None:
@@ -90,8 +90,8 @@ def report_folder(out: Path, listener: Listener) -> Path:
         try:
             run = gather(out, journal, why)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            reason = f"what the run has left makes no sense ({error!r})"
-            advice = "has a file there been changed by hand?"
+            reason = f"cannot read the files of the run ({error!r})"
+            advice = "check whether a file in the folder was edited by hand"
             asked = Flag("--report", str(out))
             raise UsageError(asked, f": {reason}: {advice}") from error
         return write_page(out, run)
@@ -183,17 +183,25 @@ def _note_program(out: Path, journal: Journal, listener: Listener) -> str:
     try:
         options = unchanged(out, journal, Flag("--report", str(out)))
         context = RunContext(options, out, listener)
-        context.note("the run has not noted the program's graph: reading it anew")
+        context.note(
+            "the run did not record the program's graph: reading the program again"
+        )
         known = CheckOptions.from_json(journal.fact("baseline")["options"])
         with server_for(options, WORKER) as server:
             client = CheckClient(server, context.limits(BASELINE_TIMEOUT_S), known)
             _, described = describe_program(context, client)
     except (ShrinkfxError, OSError, ValueError, TypeError, LookupError) as error:
         why = re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", "", first_line(str(error)))
-        return f"The program's graph was not noted, and cannot be read: {why}"
+        return (
+            "The run did not record the program's graph, and the program cannot be "
+            f"read: {why}"
+        )
     names = {name for each in history(journal) for name in each.keep}
     if not names <= set(described.skeleton.operators):
-        return "The program's graph was not noted, and the run has cut another form."
+        return (
+            "The run did not record the program's graph, and it reduced a different "
+            "form."
+        )
     journal.note(PROGRAM, described.skeleton.to_json())
     return ""
 
@@ -212,7 +220,10 @@ def _explanation(out: Path) -> tuple[Explanation | None, str]:
             return read_older(Explanation, told), ""
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         return None, f"{EXPLAIN} cannot be read: {error}"
-    return None, f"Nobody has asked: shrinkfx --explain {_named(out)} does."
+    return None, (
+        f"The root-cause analysis has not been run: shrinkfx --explain {_named(out)} "
+        "runs it."
+    )
 
 
 def _read(path: Path) -> dict[str, Any] | None:

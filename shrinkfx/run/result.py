@@ -125,7 +125,8 @@ def verify(
         return record
     # Whether an overrun heap is noticed depends on how all else in it lies.
     context.note(
-        "it does not fail in every run: writing and running it for guard pages"
+        "the repro does not fail in every run: writing and running a repro with guard "
+        "pages"
     )
     known = filter(None, [result.memory.plain, _said_of(plainly)])
     memory = replace(result.memory, guard=pages, plain="; ".join(known))
@@ -172,8 +173,8 @@ def _surer(result: Result, *, may_be_unsure: bool) -> list[Memory]:
 _CALLS = 100
 
 _MAKING_SURER = (
-    "the repro of this memory error does not fail in every process ({}): writing one "
-    "that is more likely to fail"
+    "the repro of this memory error does not fail in every process ({}): writing a "
+    "repro that is more likely to fail"
 )
 
 INDEPENDENT_RUNS = 10
@@ -210,7 +211,7 @@ def _is_of_layout(record: RunRecord, server: Server) -> bool:
 
 def _said_of(verified: Verified) -> str:
     counts = f"{verified.failed} of {verified.runs}"
-    return f"run as a script it fails so in {counts} runs"
+    return f"run as a script it fails in {counts} runs"
 
 
 def verify_as_is(
@@ -302,7 +303,7 @@ def counted(
     answered = [each for each in failed if each is not None]
     if silent := len(failed) - len(answered):
         context.note(
-            f"{silent} of {len(failed)} runs of {what} had no answer, which counts "
-            "neither way"
+            f"{silent} of {len(failed)} runs of {what} were inconclusive and are not "
+            "counted"
         )
     return len(answered), sum(answered)

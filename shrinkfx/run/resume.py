@@ -47,7 +47,7 @@ def recall_subject(context: RunContext, server: Server) -> Subject:
             context.journal.note(_FACT, _to_json(context, server, subject))
     else:
         require_same_versions(context, server, known)
-        context.note(f"baseline: {known['target']['text']} (as the journal says)")
+        context.note(f"baseline: {known['target']['text']} (from the journal)")
         context.budget.keep(known["check_s"])
         subject = _from_json(context, server, known)
     # The last form that was found is cut, where a session could not ask about all.

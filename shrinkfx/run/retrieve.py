@@ -120,8 +120,8 @@ def _whole_or_gone(folder: Path, out: Path) -> Iterator[None]:
             again = shlex.join(
                 ["shrinkfx", "--candidate", digest, "--out", str(folder)]
             )
-            kept = "" if was_there else "nothing is kept of it; "
-            error.add_note(f"{kept}to begin anew: {again}")
+            kept = "" if was_there else "nothing was kept; "
+            error.add_note(f"{kept}to try again: {again}")
         raise
 
 
@@ -148,8 +148,8 @@ def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
     ):
         raise UsageError(
             Flag("--candidate", asked.digest[:DIGITS]),
-            f": the program of {folder} is read as another one than it was then; is "
-            "PyTorch, or a module of its preloads, another one now?",
+            f": the program of {folder} now loads differently than in that run; check "
+            "whether PyTorch or a preloaded module has changed",
         )
     return candidate
 
@@ -226,18 +226,23 @@ def find(folder: Path, digest: str, moved: Path | None = None) -> Met:
         digests = {asked.digest for asked in found}
         if not digests:
             there = _by_catch(journal, baseline)
-            raise UsageError(asked_for, f": none begins so in {path}; {there}")
+            raise UsageError(
+                asked_for, f": no candidate in {path} has this digest; {there}"
+            )
         if baseline is None:
-            why = "the minutes of that run were spent before its search"
-            raise UsageError(asked_for, f": {why}: ", again)
+            why = "that run spent its time before the search"
+            raise UsageError(asked_for, f": {why}; to resume it: ", again)
         if len(digests) > 1:
-            what = f"{len(digests)} candidates begin so in {path}: give more digits"
+            what = (
+                f"{len(digests)} candidates in {path} have this prefix: give more "
+                "digits"
+            )
             raise UsageError(asked_for, f": {what}")
         asked = Words(asked_for, " ", Flag("--out", str(folder)))
         options = unchanged(folder, journal, asked, moved)
         if options.sweeping:
-            why = "what the sweep has found is not reduced to its end"
-            raise UsageError(asked, f": {why}: ", again)
+            why = "the failures of that sweep are not fully reduced yet"
+            raise UsageError(asked, f": {why}; to resume it: ", again)
     # AOTInductor judges here, also where a command of the user's did.
     free = dataclasses.replace(options, check=None, max_checks=None, max_minutes=None)
     return Met(found[-1], free, baseline)
@@ -254,8 +259,8 @@ def _by_catch(journal: Journal, baseline: Mapping[str, Any] | None) -> str:
             if asked.failure and not target.admits(asked.failure.alone)
         }
     if not others:
-        return "that run has met no other failure; report.html has all that was asked"
-    return f"other failures that it met: {', '.join([*others.values()][-_SHOWN:])}"
+        return "that run found no other failure; report.html lists all checks"
+    return f"other failures of that run: {', '.join([*others.values()][-_SHOWN:])}"
 
 
 _SHOWN = 5

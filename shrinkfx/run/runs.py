@@ -129,13 +129,15 @@ def _of_capture(capture: Capture) -> Run:
     return Run(capture.folder, state, capture.script, at=capture.at, problem=why)
 
 
-_KILLED_IN_CAPTURE = "killed while the script ran; capture it again"
+_KILLED_IN_CAPTURE = "killed while the script ran; run the capture again"
 
 
 _WHERE = Words(
-    "runs are in shrinkfx-out, where they began, or in their ",
+    "runs are stored in shrinkfx-out, in the folder where you started them, or in "
+    "their ",
     Flag("--out"),
-    ": name what holds them, shrinkfx --list FOLDER. To begin one: shrinkfx MODEL.pt2",
+    "; list another folder with shrinkfx --list FOLDER. To start a run: shrinkfx "
+    "MODEL.pt2",
 )
 
 

@@ -247,7 +247,7 @@ class _Judge:
         known = self.asker.known(candidate)
         budget = self.context.budget
         if known is None and not budget.has(budget.pace_s):
-            raise BudgetExhausted("minutes are short")
+            raise BudgetExhausted("not enough time left")
         return self.asker.ask(_NAME, candidate)
 
 

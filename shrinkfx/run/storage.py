@@ -35,4 +35,6 @@ def storage_told(out: Path) -> Iterator[None]:
         if error.errno not in _STORAGE:
             raise
         where = str(error.filename or out)
-        raise StorageError(where, error.strerror or "", "free some space") from error
+        raise StorageError(
+            where, error.strerror or "", "free some disk space"
+        ) from error

@@ -111,7 +111,7 @@ def find_unchanged(original: Original) -> Unchanged:
         _require_same_as_script(original, found.base.target)
         asked, seen = context.options.until or "", found.base.target.kind
         if why := why_another_word(asked, seen):
-            context.note(f"kind: {why}")
+            context.note(f"note: {why}")
         versions = dict(server.ready.versions)
         stated = {
             **asdict(found),
@@ -126,7 +126,7 @@ def find_unchanged(original: Original) -> Unchanged:
         found = Unchanged.from_json(known)
         meter = context.meters["baseline"]
         meter.peak_rss_bytes = known.get("peak_rss_bytes", 0)
-        context.note(f"baseline: {found.base.target} (as the journal says)")
+        context.note(f"baseline: {found.base.target} (from the journal)")
     context.budget.keep(known["check_s"] if known else found.base.seconds)
     return found
 
@@ -157,7 +157,7 @@ def require_schema(asked: Flag, known: Mapping[str, Any]) -> None:
     if known.get("schema") != SCHEMA:
         raise UsageError(
             asked,
-            ": another version of shrinkfx has written the journal: run anew with "
+            ": another version of shrinkfx wrote the journal: start a new run with "
             "another ",
             Flag("--out"),
         )
@@ -178,8 +178,8 @@ def require_same_versions(
     then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
     raise UsageError(
         asked,
-        f": that run was with {then}, whose answers say nothing of what is installed "
-        "here now: run anew with another ",
+        f": that run used {then}, and its checks do not apply to the versions "
+        "installed now: start a new run with another ",
         Flag("--out"),
     )
 
@@ -246,13 +246,16 @@ def _require_failure(original: Original) -> None:
     if original.in_one is not None:
         client = replace(client, whole=original.in_one.whole)
         client = client.with_options(build=Build.FAST)
-    original.context.note("baseline: running it once, as something is lacking")
+    original.context.note(
+        "baseline: running the program once, because something from "
+        "the script is missing"
+    )
     require_failure(client, options.until or ANY)
 
 
 _INTERPRETED = (
-    "no CUDA here: Inductor's kernels for {} run on Triton's interpreter, and each of "
-    "their accesses is checked"
+    "no CUDA here: Inductor's kernels for {} run on Triton's interpreter, which "
+    "checks each access"
 )
 
 
@@ -280,7 +283,7 @@ def _run_unchanged(original: Original, packages: Packages | None = None) -> Base
         )
     if command is None:
         return _run_compiled(original, packages)
-    context.note(f"baseline: running --check on the program as it is, {RUNS} times")
+    context.note(f"baseline: running --check on the input program {RUNS} times")
     if command.takes_inputs:
         seconds = _see_it_fail_flat(original, command)
     else:
@@ -328,7 +331,7 @@ def _see_it_fail_flat(original: Original, command: Command) -> float:
         client.ask(SaveCandidate(whole.to_json(), str(program), str(inputs)))
     )
     if not inputs.exists():
-        known = "the program may fail (--check has not been run)"
+        known = "the program may fail (--check has not run)"
         raise NotCuttable(command.target.kind, known, [saved.in_words])
     seconds = see_it_fail(command, client, program, inputs, context.budget)
     program.unlink()

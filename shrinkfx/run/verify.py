@@ -122,7 +122,7 @@ def confirm(
         runner = ScriptRunner(bare, limits, Meter(), probe, guard)
         interpreted = bare.ready.backend == Backend.INTERPRETER
         if interpreted:
-            listener(Noted(f"on Triton's interpreter, for {options.arch}"))
+            listener(Noted(f"running on Triton's interpreter, for {options.arch}"))
         seen = runner.run(files, fresh=True, target=expected)
         guarded = guard is not Guard.OFF and not bare.ready.no_guard_pages
         said, fails = judge(seen, expected, checked=interpreted or guarded)
@@ -165,14 +165,14 @@ def _require_runs_alone(script: str, guard: Guard, option: Flag) -> None:
 
 
 _NOT_WITH_PAGES = (
-    " runs a repro by itself, and this one is sure to fail beside guard pages "
-    "only: install shrinkfx beside the other PyTorch, and run "
+    " runs a repro without shrinkfx, but this repro fails reliably only with guard "
+    "pages: install shrinkfx in the environment with the other PyTorch, and run "
     "PYTHON -m shrinkfx repro.py --verify"
 )
 
 _NOT_ACROSS = (
-    " runs a repro by itself, and this one was verified on the interpreter, "
-    "which comes with shrinkfx: install that beside the other PyTorch, and run "
+    " runs a repro without shrinkfx, but this repro was verified on the interpreter "
+    "of shrinkfx: install shrinkfx in the environment with the other PyTorch, and run "
     "PYTHON -m shrinkfx repro.py --verify"
 )
 
@@ -234,9 +234,9 @@ def _named(file: Path, text: str) -> bool:
 
 
 def _read(script: Path) -> str:
-    advice = Words(Flag("--verify"), " takes a repro.py")
+    advice = Words(Flag("--verify"), " expects a repro.py")
     if script.suffix != ".py":
-        raise UsageError(f"{script} is no Python file: ", advice)
+        raise UsageError(f"{script} is not a Python file: ", advice)
     try:
         text = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

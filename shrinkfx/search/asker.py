@@ -98,7 +98,7 @@ class Asker:
             self.cached += 1
             return self._judged(candidate, verdict) if judged else verdict
         if self._most is not None and self.asked_about >= self._most:
-            raise ShareSpent(f"{self._most} checks are spent on it")
+            raise ShareSpent(f"limit of {self._most} checks reached")
         verdict = self._recalled(candidate) or self._asked(strategy, candidate, shown)
         # Half a megabyte of a log, thousands of times, is more than the journal's.
         verdict = replace(verdict, observation=replace(verdict.observation, log=""))

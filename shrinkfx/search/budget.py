@@ -119,9 +119,11 @@ class Budget:
             BudgetExhausted: there is none left.
         """
         if self.max_checks is not None and self.checks >= self.max_checks:
-            raise BudgetExhausted(f"{self.max_checks} checks are spent")
+            raise BudgetExhausted(f"limit of {self.max_checks} checks reached")
         if self.seconds_left == 0.0:
-            raise BudgetExhausted(f"{self.seconds / 60:.1f} minutes are spent")
+            raise BudgetExhausted(
+                f"time limit of {self.seconds / 60:.1f} minutes reached"
+            )
         self.count()
 
     def count(self) -> None:

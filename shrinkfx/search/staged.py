@@ -293,7 +293,8 @@ def in_each_build(
     confirmation = Stage(
         "confirmation",
         stock,
-        going_on="the result does not fail in the stock build: going on with that",
-        giving_up="careful: it fails in the fast build only",
+        going_on="the result does not fail in the stock build: continuing the search "
+        "with stock builds",
+        giving_up="warning: the program fails in the fast build only",
     )
     return StagedSearch(fast, confirmation, note=note)

@@ -179,15 +179,16 @@ def choose(names: Sequence[str] | None) -> list[Strategy]:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3) or list(known)
             raise StrategyError(
-                f"no strategy '{name}'; did you mean {', '.join(near)}? "
+                f"unknown strategy '{name}'; did you mean {', '.join(near)}? "
                 "(shrinkfx --list-strategies)"
             )
         strategy = known[name]()
         if not isinstance(strategy, Strategy):
-            raise StrategyError(f"'{name}' has no name, combines and propose(view)")
+            raise StrategyError(f"'{name}' lacks a name, combines or propose(view)")
         if isinstance(strategy, Rewriter) and strategy.kind not in {*Kind}:
             raise StrategyError(
-                f"'{name}' is of kind '{strategy.kind}': one of {', '.join(Kind)}"
+                f"'{name}' has kind '{strategy.kind}': expected one of "
+                f"{', '.join(Kind)}"
             )
         chosen.append(strategy)
     return chosen

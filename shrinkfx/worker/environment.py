@@ -60,7 +60,11 @@ def _private_names() -> list[Row]:
         Row(part, Status.MISSING, each.missing, _sentence(each.without), remedy)
         for each in FEATURES
         if each.missing
-    ] or [Row(part, Status.WORKS, "this PyTorch has all that shrinkfx uses")]
+    ] or [
+        Row(
+            part, Status.WORKS, "this PyTorch has every private name that shrinkfx uses"
+        )
+    ]
 
 
 def _tool(

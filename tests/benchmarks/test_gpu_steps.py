@@ -94,8 +94,8 @@ time.sleep(600)
     [
         ("import sys; sys.exit('x: unrecognized arguments: --sanitizer')", "no such"),
         (
-            "import sys\nprint('what 1 run did:\\n  passes: the same result as eager',"
-            " file=sys.stderr)\nsys.exit(3)",
+            "import sys\nprint('outcome of 1 run:\\n  passes: the same result as "
+            "eager', file=sys.stderr)\nsys.exit(3)",
             "not seen (exit 3): passes: the same result as eager",
         ),
         ("import os\nos.kill(os.getpid(), 9)", "no answer"),

@@ -104,7 +104,7 @@ def test_what_passes_with_each_seed_says_how_often_it_was_compiled() -> None:
     server = FakeServer(PASSES)
     with pytest.raises(NotReproducible) as raised:
         run(server, max_runs=12)
-    assert "it was compiled 4 times here" in str(raised.value)
+    assert "the program was compiled 4 times here" in str(raised.value)
     assert "--env PYTHONHASHSEED=N" in str(raised.value)
     assert len({r.options.package for r in server.asked}) == 4
     assert raised.value.runs == 12
@@ -112,14 +112,14 @@ def test_what_passes_with_each_seed_says_how_often_it_was_compiled() -> None:
 
 def test_no_more_is_compiled_than_may_be_run() -> None:
     server = FakeServer(PASSES)
-    with pytest.raises(NotReproducible, match="it was compiled 2 times here"):
+    with pytest.raises(NotReproducible, match="the program was compiled 2 times here"):
         run(server, max_runs=2)
     assert len(server.asked) == 2
 
 
 def test_without_seeds_it_is_compiled_with_whatever_the_process_draws() -> None:
     server = FakeServer(PASSES)
-    with pytest.raises(NotReproducible, match="it was compiled 2 times here"):
+    with pytest.raises(NotReproducible, match="the program was compiled 2 times here"):
         run(server, seeds=())
     assert not any(HASH_SEED in r.options.environment for r in server.asked)
 

@@ -189,7 +189,7 @@ def test_what_a_new_process_needs_ends_with_the_minutes(
     server.ask(describe(PLAIN))
     world.left_s, world.deaths[CANDIDATE] = 20.0, 1
     world.takes_s = {slow: 1000.0}
-    with pytest.raises(BudgetExhausted, match="minutes are spent"):
+    with pytest.raises(BudgetExhausted, match="time limit reached"):
         server.ask(candidate(PLAIN))
     assert world.left_s == 0.0
     assert world.done[-1][0] == slow
@@ -247,7 +247,8 @@ def test_program_that_cannot_be_described_any_more_ends_the_run(
     world.deaths[CANDIDATE] = 1
     world.said = [Ending("memory")]
     with pytest.raises(
-        WorkerError, match="could not be described again: that ended with memory"
+        WorkerError,
+        match=("could not be described again: the worker ended with memory"),
     ):
         server.ask(candidate(PLAIN))
     assert [task for task, _ in world.done].count(START) == LIVES - 1

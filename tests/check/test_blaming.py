@@ -67,7 +67,7 @@ def asked_within(left: float, target: Signature, seconds: float) -> list[str]:
     compiler = CheckClient(server, Limits(600.0, 1 << 30))
     asked = compiler, PROGRAM, target, Evidence(), notes.append
     interrogate(*asked, seconds, Minutes(left))
-    assert bool(server.asked) is not any("minutes are short" in n for n in notes)
+    assert bool(server.asked) is not any("not enough time left" in n for n in notes)
     return notes
 
 
@@ -75,7 +75,7 @@ def test_nobody_is_blamed_where_that_takes_more_than_a_quarter_of_the_minutes() 
     for target in (FAULT, WRONG):
         assert len(asked_within(79.0, target, 20.0)) == 1
         (short,) = asked_within(79.0, target, 20.0)
-        assert short.startswith("blame: minutes are short: not ")
+        assert short.startswith("localizing: not enough time left, skipped ")
         assert not any("short" in note for note in asked_within(81.0, target, 20.0))
 
 
@@ -83,7 +83,7 @@ def test_interrogation_ends_with_its_share_of_the_minutes() -> None:
     class Watching(FakeServer):
         def ask(self, request: Request) -> Ending:
             limits.append(request.most_s)
-            raise BudgetExhausted("the minutes are spent")
+            raise BudgetExhausted("time limit reached")
 
     limits: list[float] = []
     compiler = CheckClient(Watching(lambda _: PRINTED), Limits(600.0, 1 << 30))

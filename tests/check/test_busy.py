@@ -23,7 +23,9 @@ def said(*endings: Ending) -> list[str]:
 
 def test_busy_machine_is_told_once() -> None:
     (line,) = said(STARVED, STARVED)
-    assert line.startswith("the machine is busy: 12 runnable on 2 cores; a check of 60")
+    assert line.startswith(
+        "the machine is busy: 12 runnable processes on 2 cores; a check"
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_what_a_busy_machine_does_not_answer_is_no_hang() -> None:
     seen = observe(late)
     assert seen.signature is None
     assert seen.unresolved == (
-        "the machine is too busy: 580 of 600 s went into waiting for it, in run"
+        "the machine is too busy: the check waited 580 of 600 s for a CPU, in run"
     )
     assert seen.own_seconds == pytest.approx(20)
 

@@ -54,13 +54,16 @@ def test_what_fails_without_the_allocator_is_searched_without() -> None:
     assert (found.target, found.environment) == (ILLEGAL, {})
     assert program.seen == [{}]
     assert said[-1].endswith(
-        "as searched on; with it: passes: the same result as eager"
+        "without it; with the allocator: passes: the same result as eager"
     )
 
 
 def test_what_it_does_with_the_allocator_is_told() -> None:
     _, said = asked(Program(ILLEGAL, ILLEGAL), DIES)
-    assert "with it: exception in run: RuntimeError: CUDA error: oh no" in said[-1]
+    assert (
+        "with the allocator: exception in run: RuntimeError: CUDA error: oh no"
+        in said[-1]
+    )
 
 
 def test_what_needs_the_allocator_is_searched_with_it() -> None:
@@ -68,7 +71,10 @@ def test_what_needs_the_allocator_is_searched_with_it() -> None:
     found, said = asked(program)
     assert found.environment == {NO_CACHING: ""}
     assert program.seen == [{}, {NO_CACHING: ""}]
-    assert "it fails with the caching allocator only" in said[-1]
+    assert (
+        "the program fails only with the caching allocator: the search and "
+        "the repro use the allocator ("
+    ) in said[-1]
 
 
 def test_no_kernel_runs_where_it_does_not_compile() -> None:
@@ -82,7 +88,10 @@ def test_what_fails_with_neither_is_said_of_both() -> None:
     error = caught.value
     assert error.runs == 6
     assert error.seconds == 3.0
-    assert error.seen == ["passes (without the caching allocator)", "passes (with it)"]
+    assert error.seen == [
+        "passes (without the caching allocator)",
+        "passes (with the caching allocator)",
+    ]
     assert "--backend interpreter" in str(error.advice)
 
 

@@ -76,7 +76,7 @@ def test_code_is_compiled_once_with_each_setting_of_reuse() -> None:
     guarding, notes = found(server)
     assert guarding == Guarding(plain=guarding.plain)
     assert guarding.plain.startswith("passes")
-    assert "going on without" in notes[-1]
+    assert "do not show the failure: continuing without guard pages" in notes[-1]
     packages = {("inductor" in asked): asked["package"] for asked in server.arguments}
     assert len(set(packages.values())) == 2
     assert all(a["package"] == packages["inductor" in a] for a in server.arguments)
@@ -92,7 +92,7 @@ def test_program_that_fails_without_them_keeps_its_code() -> None:
     guarding, notes = found(plainly)
     assert guarding == Guarding(plain=guarding.plain)
     assert not any("inductor" in asked for asked in plainly.arguments)
-    assert "going on without" in notes[-1]
+    assert "do not show the failure: continuing without guard pages" in notes[-1]
 
 
 def test_failure_of_some_runs_is_not_steady() -> None:
@@ -116,7 +116,7 @@ SPOILED = Ending(
         "red zones: illegal memory access: write 4 bytes past the end of a tensor of "
         "64 bytes, in triton_poi_fused_0",
     ),
-    log="red zones: tensors lie between zones alone: this driver cannot map pages\n",
+    log="red zones: tensors lie between zones only: this driver cannot map pages\n",
 )
 
 
@@ -132,7 +132,7 @@ def test_on_a_gpu_it_is_said_what_tensors_lie_between() -> None:
     guarding = find_guarding(client, "ima", "", notes.append, settings=ON_GPU)
     assert guarding.name == "after each tensor, buffers not reused"
     kinds = [note for note in notes if "tensors lie between" in note]
-    zones = "tensors lie between zones alone: this driver cannot map pages"
+    zones = "tensors lie between zones only: this driver cannot map pages"
     assert kinds == [f"guard pages: {zones}"]
     assert (
         "write 4 bytes past the end of a tensor of 64 bytes, in triton_poi_fused_0"
@@ -230,12 +230,16 @@ def test_setting_that_runs_past_its_share_of_the_minutes_is_not_the_end() -> Non
     given = [r.clock_s for r in server.asked if r.options.guard_pages is not Guard.OFF]
     assert given == [556 / 4, 417 / 4, 312.75 / 4, 234.5625 / 4]
     assert minutes.left == pytest.approx(556 * 0.75**4)
-    cut_short = [note for note in notes if "not tried to the end" in note]
+    cut_short = [
+        note
+        for note in notes
+        if ("not enough time left: stopped trying guard pages") in note
+    ]
     assert len(cut_short) == 4
     assert cut_short[0] == (
-        "minutes are short: guard pages after each tensor not tried to the end"
+        "not enough time left: stopped trying guard pages after each tensor"
     )
-    assert notes[-1].startswith("the guard pages that were tried to the end show no")
+    assert notes[-1].startswith("the guard pages tried so far do not show the failure")
 
 
 def test_failure_that_shows_within_a_share_is_found() -> None:
@@ -249,7 +253,7 @@ def test_minutes_that_end_while_guard_pages_are_tried_leave_what_was_seen() -> N
     class Spent(FakeServer):
         def ask(self, request: Request) -> Ending:
             if request.options.guard_pages is not Guard.OFF:
-                raise BudgetExhausted("the minutes are spent")
+                raise BudgetExhausted("time limit reached")
             return super().ask(request)
 
     guarding, _ = found(Spent(lambda _: WRONG))

@@ -117,7 +117,7 @@ def test_result_says_what_of_it_was_not_seen() -> None:
     error = replace(ABROAD.raised, notes=("k: 40 of 99999",))
     sampled = replace(ABROAD, answer=error)
     base = run(ByProbe({"real": [sampled], "contract": [UNSEEN]}))
-    assert base.warning == "not seen: k: 40 of 99999"
+    assert base.warning == "not checked: k: 40 of 99999"
     assert run(ByProbe({"real": [ABROAD], "contract": [UNSEEN]})).warning == ""
 
 
@@ -141,10 +141,10 @@ def test_what_passes_is_said_as_narrowly_as_it_was_looked_at() -> None:
     with pytest.raises(NotReproducible) as caught:
         run(ByProbe({"real": [UNSEEN]}), "ima")
     assert any("k: 40 of 99999" in line for line in said)
-    assert "real: finds nothing; not seen: k: 40 of 99999" in str(caught.value)
+    assert "real: finds nothing; not checked: k: 40 of 99999" in str(caught.value)
     assert str(caught.value).count("finds nothing") == 3
     assert "the same result as eager" not in str(caught.value)
-    assert "needs a GPU" in str(caught.value)
+    assert "reduce it on a GPU" in str(caught.value)
 
 
 def test_what_was_seen_whole_is_compared_with_eager() -> None:
@@ -163,14 +163,14 @@ def test_slowness_of_the_interpreter_is_no_hang_of_the_program() -> None:
 
 def test_code_for_python_that_cannot_be_generated_is_no_failure() -> None:
     raised = raises("AssertionError: expected sympy.Symbol", "compile")
-    with pytest.raises(NotReproducible, match="cannot tell: Inductor for Python"):
+    with pytest.raises(NotReproducible, match="inconclusive: Inductor for Python"):
         run(ByProbe({"real": [raised], "contract": [raised]}))
     base = run(ByProbe({"real": [raised], "hints": [raised]}))
     assert (base.probe, base.target.stage) == (Probe.HINTS, Stage.COMPILE)
 
 
 def test_what_cannot_be_run_is_no_pass() -> None:
-    with pytest.raises(NotReproducible, match="needs a GPU"):
+    with pytest.raises(NotReproducible, match="reduce it on a GPU"):
         run(ByProbe({"real": [UNSUPPORTED]}))
 
 
@@ -210,7 +210,7 @@ class Slow(ByProbe):
         needed = self.seconds[str(request.options.probe)]
         took = min(needed, request.most_s)
         if took > self.minutes.left:
-            raise BudgetExhausted("the minutes are spent")
+            raise BudgetExhausted("time limit reached")
         self.minutes.left -= took
         if took < needed:
             return Ending("late", stage="run", seconds=took)
@@ -234,7 +234,9 @@ def test_probe_that_was_cut_short_has_shown_no_hang() -> None:
         run(server, minutes=minutes)
     minutes = Minutes(60.0)
     quick = {"real": 500.0, "hints": 1.0, "contract": 1.0, "compile": 1.0}
-    with pytest.raises(BudgetExhausted, match="real: cannot tell: it takes more than"):
+    with pytest.raises(
+        BudgetExhausted, match="real: inconclusive: this probe takes more than"
+    ):
         run(Slow({}, quick, minutes), minutes=minutes)
     minutes = Minutes(60.0)
     with pytest.raises(BudgetExhausted):
@@ -245,7 +247,10 @@ def test_finding_is_not_confirmed_where_minutes_are_short() -> None:
     minutes = Minutes(180.0)
     server = Slow({"real": [ABROAD]}, dict.fromkeys(Probe, 70.0), minutes)
     base = run(server, minutes=minutes)
-    assert "shown it once" in base.warning
+    assert (
+        "not enough time was left: the probe showed the failure once and "
+        "was not repeated"
+    ) in base.warning
     assert len(server.asked) == 1
     minutes = Minutes(180.0)
     server = Slow({"real": [ABROAD]}, dict.fromkeys(Probe, 70.0), minutes)
@@ -263,5 +268,8 @@ def test_minutes_that_end_while_a_finding_is_confirmed_leave_it() -> None:
     server = Slower({"real": [ABROAD] * 3}, {}, minutes)
     base = run(server, minutes=minutes)
     assert base.target.kind == "ima"
-    assert "shown it once" in base.warning
+    assert (
+        "not enough time was left: the probe showed the failure once and "
+        "was not repeated"
+    ) in base.warning
     assert len(server.asked) == 3

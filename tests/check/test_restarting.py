@@ -89,7 +89,7 @@ def test_what_it_dies_of_twice_has_no_answer_and_the_next_question_has_one(
     ending = server.ask(request("kill_server", deaths=str(deaths(2))))
     assert ending.how == "server"
     seen = observe(ending)
-    assert "the server died of it" in seen.unresolved
+    assert "the worker died in each attempt" in seen.unresolved
     assert (seen.signature, seen.invalid) == (None, "")
     assert server.ask(request("echo", word="next")).answer == Unresolved("next")
     server.close()
@@ -144,7 +144,7 @@ def test_server_that_dies_near_the_end_of_the_minutes_does_not_load_past_them(
     ) as server:
         slow.touch()
         ends = time.monotonic() + 3.0
-        with pytest.raises(BudgetExhausted, match="minutes are spent"):
+        with pytest.raises(BudgetExhausted, match="time limit reached"):
             server.ask(request("kill_server", deaths=str(deaths(1))))
         assert time.monotonic() < ends + 60.0
     assert survivors() == []
@@ -223,7 +223,7 @@ def test_no_check_outlasts_the_run(start: Start) -> None:
     left = 600.0
     server = start(seconds_left=lambda: left)
     left = 0.5
-    with pytest.raises(BudgetExhausted, match="minutes are spent"):
+    with pytest.raises(BudgetExhausted, match="time limit reached"):
         server.ask(request("hang"))
     left = 60.0
     assert server.ask(request("hang", timeout_s=0.2)).how == "timeout"
@@ -245,13 +245,13 @@ def test_server_without_a_place_to_begin_anew_says_what_was_removed(
     monkeypatch.setattr(scratch, "root", lambda: tmp_path)
     server = start()
     shutil.rmtree(tmp_path)
-    with pytest.raises(StorageError, match=r"(?s)removed in the middle.*\$TMPDIR"):
+    with pytest.raises(StorageError, match=r"(?s)removed during the run.*\$TMPDIR"):
         server.ask(request("echo", word=""))
 
 
 def test_server_whose_folder_is_removed_while_it_loads_says_so() -> None:
     remove = 'rm -r "$(dirname "$(readlink /proc/$$/fd/2)")"; exit 1'
-    with pytest.raises(StorageError, match="removed in the middle"):
+    with pytest.raises(StorageError, match="the folder was removed during the run"):
         RestartingServer(command=["sh", "-c", remove])
 
 
@@ -293,7 +293,7 @@ def test_full_disk_of_temporary_files_may_be_done_without(start: Start) -> None:
     with pytest.raises(StorageError) as full:
         server.ask(request("fill_the_disk", place=place))
     assert full.value.subject == place
-    assert "set TMPDIR to a folder on a disk that has more" in str(full.value.advice)
+    assert "set TMPDIR to a folder on a disk with more space" in str(full.value.advice)
 
 
 def test_nothing_goes_on_when_the_folder_of_the_run_is_gone(
@@ -304,12 +304,14 @@ def test_nothing_goes_on_when_the_folder_of_the_run_is_gone(
     server = start(folders=(out,))
     assert server.ask(request("echo", word="there")).answer == Unresolved("there")
     out.rmdir()
-    with pytest.raises(StorageError, match=r"out: it was removed in the middle"):
+    with pytest.raises(
+        StorageError, match=r"out: the folder was removed during the run"
+    ):
         server.ask(request("echo", word="gone"))
 
 
 def test_nothing_more_is_asked_where_there_is_no_gpu_any_more(start: Start) -> None:
-    with pytest.raises(WorkerError, match="the GPU is gone"):
+    with pytest.raises(WorkerError, match=r"the GPU is no longer available \("):
         start().ask(request("lose_gpu"))
 
 

@@ -47,15 +47,15 @@ def test_healthy_program_runs_as_long_as_it_was_compiled_from_six_seconds_to_a_m
     assert told.runs == runs
     is_bounded = runs < 100
     seconds = (runs - 2) * run_s
-    said = f"what {runs} runs in {seconds:.0f} s did" if is_bounded else "what 100 runs"
+    said = f"{runs} runs in {seconds:.0f} s:" if is_bounded else "outcome of 100 runs"
     assert said in str(told)
-    assert ("for more, --baseline-runs N" in str(told)) is is_bounded
+    assert ("to allow more: --baseline-runs N" in str(told)) is is_bounded
 
 
 def test_runs_are_not_bounded_by_time_where_the_user_says_how_many() -> None:
     told = healthy(TimedServer(PASSES, compile_s=1.0, run_s=7.0), max_runs=30)
     assert told.runs == 30
-    assert "what 30 runs did" in str(told)
+    assert "outcome of 30 runs:" in str(told)
 
 
 def test_failure_is_run_until_its_rate_is_known_however_long_that_takes() -> None:
@@ -76,7 +76,7 @@ def test_minutes_end_the_runs_of_a_program_that_passes() -> None:
     server = TimedServer(PASSES, compile_s=20.0, run_s=7.0, minutes=Minutes(75.0))
     told = healthy(server, max_runs=100)
     assert told.runs == 7
-    assert "the minutes allowed no more runs" in str(told)
+    assert "the time limit allowed no more runs; to allow more:" in str(told)
 
 
 def test_minutes_that_are_short_leave_out_what_need_not_be_known() -> None:
@@ -89,8 +89,8 @@ def test_minutes_that_are_short_leave_out_what_need_not_be_known() -> None:
     assert server.seconds <= 60.0 + minutes.left / 3
     assert minutes.left >= 2 * 60.0 - 10.0
     assert not any(request.options.sanity for request in server.asked)
-    assert "it was seen to fail in 1 of 1 runs" in base.warning
-    assert any("minutes are short" in note for note in notes)
+    assert "the program failed in 1 of 1 runs" in base.warning
+    assert any("not enough time left" in note for note in notes)
 
 
 def test_minutes_that_are_not_short_change_nothing() -> None:

@@ -326,7 +326,7 @@ def test_run_of_a_repro_without_an_answer_is_made_once_more(
     failed, asked, notes = answered(tmp_path, silent, FAILS)
     assert (failed, asked) == ([True, True], 3)
     assert len(notes) == 1
-    assert notes[0].startswith("a run of the repro had no answer: ")
+    assert notes[0].startswith("a run of the repro was inconclusive: ")
     failed, asked, notes = answered(tmp_path, silent, silent, FAILS)
     assert (failed, asked, len(notes)) == ([None, True], 3, 2)
 
@@ -336,7 +336,9 @@ def test_answers_are_not_asked_for_again(tmp_path: Path) -> None:
     for ending in (PASSES, Ending("timeout", stage="run"), Ending("memory")):
         failed, asked, notes = answered(tmp_path, ending)
         assert (failed, asked) == ([False, False], 2)
-        assert all("did otherwise" in note for note in notes)
+        assert all(
+            "a run of the repro had a different outcome:" in note for note in notes
+        )
 
 
 def test_what_the_server_has_died_of_twice_is_not_asked_again(tmp_path: Path) -> None:

@@ -385,9 +385,9 @@ def test_server_raises_load_error_when_the_worker_cannot_load(
         ("--dies", "died with status 1 while loading\n.*\nno torch here"),
         (
             "--spins",
-            "died with SIGXCPU while loading: reading took more than 300 CPU-seconds",
+            "died with SIGXCPU while loading: loading took more than 300 CPU-seconds",
         ),
-        ("--babbles", "said 'welcome to this machine' while loading"),
+        ("--babbles", r"invalid message \('welcome to this machine'\) while loading"),
     ],
 )
 def test_server_raises_worker_error_when_it_does_not_start(

@@ -59,8 +59,8 @@ def test_options_behind_the_command_are_told_where_they_go(
     assert main(words) == 3
     said = capfd.readouterr().err.splitlines()
     assert said[-1] == (
-        "the script was given --max-minutes, --out=x: options of shrinkfx go between "
-        "--capture and the command"
+        "the script received --max-minutes, --out=x: options of shrinkfx "
+        "belong between --capture and the command"
     )
 
 
@@ -88,7 +88,7 @@ def test_capture_that_is_interrupted_says_how_to_run_again(
     assert main(["--capture", "--until", "ima", "--", "python", "a b/serve.py"]) == 4
     said = capsys.readouterr().err.splitlines()
     again = "shrinkfx --capture --until ima -- python 'a b/serve.py'"
-    assert said[-1] == f"to run it again: {again}"
+    assert said[-1] == f"to repeat this run: {again}"
 
 
 def test_full_disk_is_told_as_one_with_how_to_run_again(
@@ -103,9 +103,9 @@ def test_full_disk_is_told_as_one_with_how_to_run_again(
     assert main(["--capture", "--out", "out", "true"]) == 2
     said = capsys.readouterr().err
     assert "No space left on device" in said
-    assert "free some space" in said
+    assert "free some disk space" in said
     assert said.splitlines()[-1] == (
-        "to run it again: shrinkfx --capture --out out true"
+        "to repeat this run: shrinkfx --capture --out out true"
     )
     assert "Traceback" not in said
     assert not (tmp_path / "out").exists()
@@ -145,22 +145,22 @@ def test_what_a_script_was_told_is_not_shown() -> None:
     [
         (
             "--capture",
-            "--capture takes a command: shrinkfx --capture python serve.py",
+            "--capture needs a command: shrinkfx --capture python serve.py",
         ),
-        ("x.pt2 --capture -- true", "leave x.pt2 out"),
+        ("x.pt2 --capture -- true", "omit x.pt2"),
         ("--capture x.pt2 -- true", "--capture x.pt2: No such file or directory"),
-        ("--capture --verify -- true", "--capture runs a script: leave --verify out"),
-        ("--capture --resume out -- true", "leave --resume out"),
+        ("--capture --verify -- true", "--capture runs a script: omit --verify"),
+        ("--capture --resume out -- true", "omit --resume"),
         ("--capture --program 0 -- true", "--program must be above 0, not 0"),
         ("--capture --until hang -- true", "--until hang needs --timeout"),
         ("--capture -- ./not-there.py", "No such file or directory"),
         ("--capture python b.py", "--capture: b.py: no such file: did you mean a.py?"),
         ("--capture python3.11 zzz.py --x", "--capture: zzz.py: no such file\n"),
         ("--capture pythn a.py", "--capture pythn: No such file or directory"),
-        ("--capture a.py", "type it: shrinkfx --capture python a.py"),
-        ("--explain nowhere", "--explain nowhere: there is no such folder"),
-        ("--candidate 3f nowhere", "--out nowhere: there is no such folder"),
-        ("x.pt2 --program 2", "x.pt2 is no folder of such a run"),
+        ("--capture a.py", "for example python a.py"),
+        ("--explain nowhere", "--explain nowhere: no such folder"),
+        ("--candidate 3f nowhere", "--out nowhere: no such folder"),
+        ("x.pt2 --program 2", "x.pt2 is not such a folder"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -192,7 +192,7 @@ def test_stdout_is_for_events_alone(
         ("end", None),
     ]
     assert "hello" in err
-    assert "the script has left with exit code 7" in events[-1]["error"]
+    assert "the script ended with exit code 7" in events[-1]["error"]
 
 
 def test_script_without_capture_is_told_of_it(

@@ -35,7 +35,7 @@ model-1  reduced  model.pt2  compile-error    65 -> 2    3 of 3      11      206
 model-2  at work  model.pt2  -                      -         -       0        8  2026-11-22 17:31
 other-1  stopped  other.pt2  nan             87 -> 12         -       -        -  2026-11-22 17:31
 other-2  damaged  -          -                      -         -       -        -  2026-11-22 17:31
-to go on with one that is not over: shrinkfx --resume shrinkfx-out/other-1
+to resume an unfinished run: shrinkfx --resume shrinkfx-out/other-1
 shrinkfx-out/other-2: it is empty; run anew
 """  # noqa: E501
 
@@ -76,17 +76,17 @@ def test_folder_without_runs_says_what_to_do(
 ) -> None:
     assert main(["--list", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert said == f"{tmp_path} holds no runs: begin one with shrinkfx MODEL.pt2\n"
+    assert said == f"{tmp_path} contains no runs: start one with shrinkfx MODEL.pt2\n"
 
 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("--list --until ima", "leave --until out"),
-        ("model.pt2 --list", "leave model.pt2 out"),
-        ("--list --resume out", "leave --resume out"),
-        ("--list --capture -- python serve.py", "leave the command out"),
-        ("--list --explain", "leave --explain out"),
+        ("--list --until ima", "omit --until"),
+        ("model.pt2 --list", "omit model.pt2"),
+        ("--list --resume out", "omit --resume"),
+        ("--list --capture -- python serve.py", "omit the command"),
+        ("--list --explain", "omit --explain"),
     ],
 )
 def test_what_is_asked_for_beside_a_list_is_refused(
@@ -94,7 +94,7 @@ def test_what_is_asked_for_beside_a_list_is_refused(
 ) -> None:
     assert main(typed.split()) == 2
     told = capsys.readouterr().err
-    assert told.startswith("shrinkfx: --list tabulates the runs in a folder, and leav")
+    assert told.startswith("shrinkfx: --list lists the runs in a folder and exits")
     assert said in told
 
 

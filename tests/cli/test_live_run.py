@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 
 SCRIPT = Path(__file__).parents[1] / "support" / "torchless" / "command_line.py"
 COLUMNS = 80
-LIVE = re.compile(r"(baseline|search|making it plain|verifying|explaining) \d+:\d\d")
+LIVE = re.compile(r"(baseline|search|simplifying|verifying|explaining) \d+:\d\d")
 
 
 def in_a_terminal(*command: str) -> tuple[int, str]:
@@ -61,17 +61,17 @@ def test_live_line_leads_through_the_phases_of_a_run_and_is_gone_then(
     phases = [LIVE.match(line)[1] for line in live]  # type: ignore[index]
     assert phases[0] == "baseline"
     assert "search" in phases
-    order = ["baseline", "search", "making it plain", "verifying", "explaining"]
+    order = ["baseline", "search", "simplifying", "verifying", "explaining"]
     assert sorted(phases, key=order.index) == phases
     assert max(map(len, live)) < COLUMNS
     assert any(re.search(r"; \d+ operators, \d+ checks.*: \w+", line) for line in live)
     assert len(live) > took / 3
     said_last = [line for line in lines if line.strip()][-5:]
     verified, repro, beside, careful, following = said_last
-    assert beside == "beside:   report.html"
-    assert careful.startswith("careful:  these are of your model: ")
+    assert beside == "see also: report.html"
+    assert careful.startswith("privacy:  the repro still contains from your model: ")
     assert not LIVE.search(following)
     assert verified.startswith("verified: ")
     assert repro == f"repro:    {out}/repro.py"
     assert following.startswith(f"next:     python {out}/repro.py")
-    assert any(line.startswith("reduced: ") for line in lines)
+    assert any(line.startswith("result:   reduced from ") for line in lines)

@@ -58,5 +58,7 @@ def test_candidate_that_fails_is_told_with_what_makes_its_papers(
     came = printed.candidate(Retrieved("crash", 2, program, Verified(written, 3, 3)))
     assert came.exit_code == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[-2].startswith("papers:   no ISSUE.md, report.html")
+    assert said[-2].startswith(
+        "note:     only a full run writes ISSUE.md, report.html and the cause:"
+    )
     assert said[-1].startswith(f"next:     shrinkfx {program}")

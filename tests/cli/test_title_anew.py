@@ -17,7 +17,7 @@ from shrinkfx.options.options import Options
 def test_title_may_be_said_anew_and_names_not() -> None:
     parse = make_parser().parse_args
     refuse_beside_explain(parse(["out", "--explain", "--title", "it fails"]))
-    with pytest.raises(UsageError, match="leave --anonymous out"):
+    with pytest.raises(UsageError, match="omit --anonymous"):
         refuse_beside_explain(parse(["out", "--explain", "--anonymous"]))
 
 

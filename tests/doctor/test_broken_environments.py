@@ -83,7 +83,7 @@ def test_absent_compiler_is_missing(tmp_path: Path) -> None:
     row = rows["C++ compiler"]
     assert (row["status"], row["detail"]) == (
         "missing",
-        "no-such-compiler is not on the PATH; the variable CXX names it",
+        "no-such-compiler is not on the PATH, as set in the variable CXX",
     )
     needing = {"worker", "AOTInductor", "verification", "Triton", "GPU", "ptxas"}
     assert {rows[part]["detail"] for part in needing} == {
@@ -156,7 +156,7 @@ def test_run_without_a_compiler_refers_to_shrinkfx_doctor(tmp_path: Path) -> Non
     variables = {"CXX": "no-such-compiler", "PYTHONPATH": str(ROOT)}
     ran = shrinkfx(tmp_path, variables, model(tmp_path))
     assert ran.returncode == 2
-    assert "no-such-compiler: no such C++ compiler" in ran.stderr
+    assert "no-such-compiler: C++ compiler not found" in ran.stderr
     assert "shrinkfx doctor" in ran.stderr
 
 
@@ -165,7 +165,7 @@ def test_capture_reports_a_script_that_cannot_import_torch(tmp_path: Path) -> No
     words = "--capture", sys.executable, "serve.py"
     ran = shrinkfx(tmp_path, with_torch(tmp_path, RAISES), *words)
     assert ran.returncode == 3
-    said = "serve.py could not import PyTorch; the script has left with exit code 1"
+    said = "serve.py could not import PyTorch; the script ended with exit code 1"
     assert said in ran.stderr
     assert f"try: {shlex.quote(sys.executable)} -c 'import torch.export'" in ran.stderr
     assert "shrinkfx doctor" in ran.stderr
@@ -176,5 +176,5 @@ def test_capture_without_a_compiler_does_not_run_the_script(tmp_path: Path) -> N
     variables = {"CXX": "no-such-compiler", "PYTHONPATH": str(ROOT)}
     ran = shrinkfx(tmp_path, variables, "--capture", sys.executable, "serve.py")
     assert ran.returncode == 2
-    assert "no-such-compiler: no such C++ compiler" in ran.stderr
+    assert "no-such-compiler: C++ compiler not found" in ran.stderr
     assert not (tmp_path / "ran").exists()

@@ -93,7 +93,9 @@ def test_what_took_all_its_time_is_not_asked_to_take_it_again() -> None:
     server = Recorded("roll", hangs=True)
     found = chain(server.minimum())
     assert found is not None
-    assert found.unknown == ("what it is made of: it had no answer: timeout in run",)
+    assert found.unknown == (
+        "the structure of the compiled program: the run had no result: timeout in run",
+    )
     assert len(server.asked) == 1
 
 
@@ -111,11 +113,15 @@ PASSES = Ending("exit", 0, "done", Checked())
 @pytest.mark.parametrize(
     ("changes", "ending", "why"),
     [
-        ({}, None, "minutes were short"),
-        ({}, PASSES, "it did not fail so when it was to tell"),
-        ({"rate": 0.5}, PASSES, "it did not fail so then, as in some of its runs"),
-        ({}, Ending("signal", 11, "run"), "it failed otherwise when it was to tell: "),
-        ({}, Ending("memory", 9, "run"), "it had no answer: memory in run"),
+        ({}, None, "no time was left"),
+        ({}, PASSES, "the instrumented run did not fail"),
+        (
+            {"rate": 0.5},
+            PASSES,
+            "the instrumented run did not fail, as some runs do not",
+        ),
+        ({}, Ending("signal", 11, "run"), "the instrumented run failed differently: "),
+        ({}, Ending("memory", 9, "run"), "the run had no result: memory in run"),
     ],
 )
 def test_it_is_said_why_an_answer_tells_nothing(
@@ -148,14 +154,16 @@ def test_program_that_fails_is_asked_though_its_source_was() -> None:
 
 def test_neither_program_nor_source_need_fail_when_they_are_to_tell() -> None:
     minimum = as_source(Recorded("roll").minimum())
-    assert "either as a program or as" in minimum.why_not(PASSES)
+    assert "neither the program nor its" in minimum.why_not(PASSES)
 
 
 def test_program_with_other_names_is_said_to_be_one() -> None:
     server = Recorded("roll", renamed="it has other names")
     found = chain(server.minimum())
     assert found is not None
-    assert found.unknown == ("what it is made of: it has other names",)
+    assert found.unknown == (
+        "the structure of the compiled program: it has other names",
+    )
 
 
 @pytest.mark.parametrize(("rate", "tries"), [(1.0, 1), (0.5, 5), (0.25, 10)])
@@ -188,14 +196,14 @@ def test_what_no_longer_fails_tells_nothing() -> None:
     assert found is not None
     assert not found.cause
     assert found.unknown == (
-        "what it is made of: it did not fail so when it was to tell",
+        "the structure of the compiled program: the instrumented run did not fail",
     )
 
 
 def test_a_death_before_anything_was_written_is_said() -> None:
     found = chain(Recorded("roll", tells=False).minimum())
     assert found is not None
-    assert "nothing that tells" in found.unknown[0]
+    assert "recorded nothing" in found.unknown[0]
 
 
 def test_nothing_is_asked_where_minutes_are_short() -> None:
@@ -203,7 +211,7 @@ def test_nothing_is_asked_where_minutes_are_short() -> None:
     short = replace(server.minimum(), budget=Spent(), seconds=9.0)
     found = chain(short)
     assert found is not None
-    assert "minutes were short" in found.unknown[0]
+    assert "no time was left" in found.unknown[0]
     assert not server.asked
 
 

@@ -88,11 +88,13 @@ def test_kernels_on_the_interpreter_pass_without_what_is_at_fault(
         told = lines(found, minimum.target)
     assert found.unknown == ()
     gone = (
-        "Goes away when lowering 0 (aten.log1p.default) falls back to eager's kernel: "
+        "The failure disappears when lowering 0 (aten.log1p.default) falls back to the "
+        "eager kernel: "
     )
     assert any(text.startswith(gone) for text in told)
     option = "triton.persistent_reductions=False"
-    assert f"Passes with {option}: persistent reductions are at fault." in told
+    said = "persistent reductions are at fault."
+    assert f"The program passes with {option}: {said}" in told
     assert found.switching is not None
     assert found.switching.compilations <= 14
 

@@ -112,7 +112,7 @@ def test_what_stands_for_inductor_on_the_interpreter_is_not_named() -> None:
     frames = ("torch/_inductor/codegen/cpp_wrapper_gpu.py:generate", ours)
     assert name_frame(f"/home/me/{ours[:-17]}", "_compile_kernels") == ours
     found = explain(Traces(), raised(Raised("RuntimeError", "out of memory", frames)))
-    assert found.cause == ("Timing fails: out of memory.",)
+    assert found.cause == ("Benchmarking fails: out of memory.",)
 
 
 def test_wrapper_is_no_kernel_and_a_size_that_it_lacks_is_of_an_operator() -> None:
@@ -138,7 +138,7 @@ def test_lowering_names_operator_and_function() -> None:
     assert found.cause == (
         "Lowering of aten.tanh.default fails: NotImplementedError: planted: cannot "
         "scan [5].",
-        "It is raised in plants.py:cannot_scan.",
+        "The error is raised in plants.py:cannot_scan.",
     )
 
 
@@ -176,8 +176,8 @@ def test_compilers_line_is_shown_among_those_around_it() -> None:
         f"C++ compilation of kernel {KERNEL}, which computes aten.tanh.default and "
         "aten.cos.default, fails: ‘planted_missing_hypot’ was not declared in this "  # noqa: RUF001
         "scope.",
-        "Line 641 of the generated file: `auto tmp15 = planted_missing_hypot(tmp9, "
-        "tmp14);`.",
+        "The error is at line 641 of the generated file: `auto tmp15 = "
+        "planted_missing_hypot(tmp9, tmp14);`.",
     )
     assert len(found.code) == len(lines)
     (marked,) = (line for line in found.code if line.mark)
@@ -192,7 +192,7 @@ def test_lines_are_counted_as_the_files_do_that_are_kept() -> None:
     told = in_files(known, {"explain/sources/k.cpp": "x\n  a\nb\n c\n"})
     assert told.cause == (
         "C++ compilation fails.",
-        "Line 3 of explain/sources/k.cpp: `b`.",
+        "The error is at line 3 of explain/sources/k.cpp: `b`.",
     )
     assert told.halted
     assert told.halted.cause == told.cause
@@ -228,7 +228,7 @@ def test_a_hang_is_that_of_the_kernel_that_was_running() -> None:
     assert [operator.name for operator in found.guilty] == ["tanh", "cos"]
     assert found.cause == (
         "The run of kernel cpp_1 (launch 2 of 2), which computes aten.tanh.default and "
-        "aten.cos.default, fails: it did not end within 20 s.",
+        "aten.cos.default, fails: it did not finish within 20 s.",
     )
 
 
@@ -274,7 +274,7 @@ def test_a_death_of_the_compiler_says_how_it_ended() -> None:
 
 def test_a_hang_of_the_compiler_is_said_as_one() -> None:
     found = explain(Traces(), Ending("timeout", stage="compile"))
-    assert found.cause == ("Compilation fails: it did not end within 20 s.",)
+    assert found.cause == ("Compilation fails: it did not finish within 20 s.",)
 
 
 @pytest.mark.parametrize(
@@ -282,9 +282,9 @@ def test_a_hang_of_the_compiler_is_said_as_one() -> None:
     [
         (
             Ending("exit", 0, "done", Checked()),
-            "it did not fail so when it was to tell",
+            "the instrumented run did not fail",
         ),
-        (Ending("late", 9, "compile"), "it had no answer: "),
+        (Ending("late", 9, "compile"), "the run had no result: "),
     ],
 )
 def test_it_is_said_why_nobody_knows_where_it_stops(then: Ending, why: str) -> None:
@@ -296,7 +296,7 @@ def test_it_is_said_why_nobody_knows_where_it_stops(then: Ending, why: str) -> N
     assert found is not None
     assert not found.cause
     (unknown,) = found.unknown
-    assert unknown.startswith(f"where it stops: {why}")
+    assert unknown.startswith(f"where the program stops: {why}")
 
 
 def lowering(calls: str, *, is_own: bool = False) -> Halted:
@@ -308,7 +308,7 @@ def lowering(calls: str, *, is_own: bool = False) -> Halted:
     ("calls", "named"),
     [
         ("aten.tanh.default", "aten.tanh.default"),
-        ("aten.exp.default", "aten.exp.default, of aten.tanh.default,"),
+        ("aten.exp.default", "aten.exp.default (from aten.tanh.default)"),
     ],
 )
 def test_what_is_lowered_is_named_by_what_it_calls(calls: str, named: str) -> None:
@@ -321,7 +321,7 @@ def test_no_operator_is_guilty_of_what_a_users_pass_has_put_there() -> None:
     found = lowering("aten.lerp.Tensor", is_own=True)
     assert found.guilty == ()
     assert found.comes_of == ()
-    what = "aten.lerp.Tensor, which code other than PyTorch's put there, fails: "
+    what = "aten.lerp.Tensor, which custom Inductor code inserted, fails: "
     assert found.cause[0].startswith(f"Lowering of {what}")
 
 

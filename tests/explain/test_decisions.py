@@ -169,8 +169,11 @@ def test_what_fails_all_the_same_takes_one_compilation() -> None:
     assert (found.passes_with, found.compilations, found.unknown) == ((), 1, "")
     assert found.tried == len(ON_CPU)
     (told,) = lines(Decisions(found), TARGET)
-    count = f"{len(ON_CPU)} options of Inductor"
-    assert told == f"Fails alike with {count} at careful values (all at once)."
+    count = f"{len(ON_CPU)} Inductor options"
+    assert (
+        told
+        == f"The failure is the same with {count} at conservative values (all at once)."
+    )
     assert [setting.option for setting in found.settings] == [s.option for s in ON_CPU]
     assert avoiding(Decisions(found), TARGET) == []
     (asked,) = compiler.asked
@@ -196,7 +199,7 @@ def test_another_failure_is_no_pass(other: Ending) -> None:
     assert [s.option for s in found.passes_with] == ["cpp.threads"]
     found = needed_switches(Variants(minimum(Compiler(lambda _: other))))
     assert not found.passes_with
-    assert "fails otherwise" in found.unknown
+    assert "fails differently" in found.unknown
     assert lines(Decisions(found), TARGET) == []
 
 
@@ -269,18 +272,20 @@ def test_kernels_on_the_interpreter_have_switches_of_their_own() -> None:
         (
             ["cpp.simdlen", "max_fusion_size"],
             TARGET,
-            "cpp.simdlen=1 and max_fusion_size=1: any one of vectorised code and "
-            "fusion of kernels is enough to fail.",
+            "cpp.simdlen=1 and max_fusion_size=1: each of vectorised code and "
+            "fusion of kernels alone is enough to fail.",
         ),
         (
             ["inplace_buffers"],
             Signature(Kind.CRASH, Stage.RUN, MEMORY),
-            "inplace_buffers=False: it shows only with results written over operands.",
+            "inplace_buffers=False: the failure needs results written over operands to "
+            "show.",
         ),
         (
             ["joint_graph_constant_folding"],
             Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no"),
-            "joint_graph_constant_folding=False: it shows only with folded constants.",
+            "joint_graph_constant_folding=False: the failure needs folded constants to "
+            "show.",
         ),
     ],
 )
@@ -289,7 +294,7 @@ def test_switches_in_words(needed: list[str], target: Signature, text: str) -> N
     otherwise = ends[target.stage]
     compiler = Compiler(passes_with(*needed, otherwise=otherwise))
     found = needed_switches(Variants(minimum(compiler, target)))
-    assert lines(Decisions(found), target) == [f"Passes with {text}"]
+    assert lines(Decisions(found), target) == [f"The program passes with {text}"]
 
 
 # --- by number
@@ -354,17 +359,17 @@ def test_lowering_in_words_and_as_commands() -> None:
     found = decisions(minimum(compiler))
     first, in_vain = lines(found, TARGET)
     assert first == (
-        "Goes away when lowering 2 (pass_2) falls back to eager's kernel: the code "
-        "that Inductor generates for it is needed to fail."
+        "The failure disappears when lowering 2 (pass_2) falls back to the eager "
+        "kernel: it needs the code that Inductor generates for it."
     )
-    count = f"{len(ON_CPU)} options of Inductor"
+    count = f"{len(ON_CPU)} Inductor options"
     assert in_vain == (
-        "Fails alike without 4 joint passes and 9 post-grad passes and with "
-        f"{count} at careful values (all at once)."
+        "The failure is the same without 4 joint passes and 9 post-grad passes and "
+        f"with {count} at conservative values (all at once)."
     )
     assert avoiding(found, TARGET) == [first]
     variables = "TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM=lowerings"
-    out = "and those after left to eager's kernels"
+    out = "and later ones run by the eager kernels"
     assert [*map(str, by_hand(found))] == [
         f"fails with lowerings 0 to 2, {out}: "
         f"{variables} TORCH_BISECT_MAX=2 python repro.py",
@@ -389,10 +394,11 @@ def test_lowering_of_an_innocent_is_only_said_to_show_it() -> None:
     told = beside(found, (guilty,), (guilty, reader, other))
     assert [one.only_shows for one in told.left_out] == [True, False, False]
     assert lines(told, TARGET)[2:] == [
-        "It does not show when lowering 1 (aten.tanh.default) falls back to eager's "
-        "kernel: the code that Inductor generates for it is needed to show the "
-        "failure, and is not what is wrong; the cause says what is.",
-        "Fails alike with 3 options of Inductor at careful values (all at once).",
+        "The failure does not show when lowering 1 (aten.tanh.default) falls back to "
+        "the eager kernel: it needs the code that Inductor generates for it to show, "
+        "but that is not its cause.",
+        "The failure is the same with 3 Inductor options at conservative values (all "
+        "at once).",
     ]
     unknown = beside(found, (), (guilty, reader, other))
     assert not any(one.only_shows for one in unknown.left_out)
@@ -405,15 +411,15 @@ def test_no_decision_is_at_fault_where_an_operator_of_the_users_is() -> None:
     only_left = beside(Decisions(left_out=(left,)), (mine,), (mine, other))
     assert avoiding(only_left, TARGET) == []
     assert lines(only_left, TARGET) == [
-        "It does not show when post-grad pass 10 (reinplace) is skipped: what that "
-        "pass does to the graph is needed to show the failure, and is not what is "
-        "wrong; the cause says what is."
+        "The failure does not show when post-grad pass 10 (reinplace) is skipped: it "
+        "needs the change that this pass makes to the graph to show, but that is not "
+        "its cause."
     ]
     found = Decisions(Switching(3, (setting,), minimal=True))
     (told,) = lines(beside(found, (mine,), (mine, other)), TARGET)
-    assert (
-        told
-        == "Passes with inplace_buffers=False: it shows only with results in place."
+    assert told == (
+        "The program passes with inplace_buffers=False: the failure needs results in "
+        "place to show."
     )
     (told,) = lines(beside(found, (other,), (mine, other)), TARGET)
     assert told.endswith("are at fault.")
@@ -423,8 +429,8 @@ def test_pass_in_words() -> None:
     compiler = Compiler(does_without=needs(Subsystem.POST_GRAD, 7))
     first, *_ = lines(decisions(minimum(compiler)), TARGET)
     assert first == (
-        "Goes away when post-grad pass 7 (pass_7) is skipped: what that pass does to "
-        "the graph is needed to fail."
+        "The failure disappears when post-grad pass 7 (pass_7) is skipped: it needs "
+        "the change that this pass makes to the graph."
     )
 
 
@@ -432,10 +438,10 @@ def test_pass_that_has_changed_the_graph_is_told_without_more() -> None:
     compiler = Rewrites(does_without=needs(Subsystem.POST_GRAD, 7))
     found = explain(minimum(compiler), Shown())
     assert found.cause == (
-        "aten.tanh.default is computed otherwise in the graph that Inductor "
+        "aten.tanh.default is computed differently in the graph that Inductor "
         "lowers: its dtype is another; no kernel is at fault.",
-        "Goes away when post-grad pass 7 (pass_7) is skipped: what that pass does to "
-        "the graph is needed to fail.",
+        "The failure disappears when post-grad pass 7 (pass_7) is skipped: it needs "
+        "the change that this pass makes to the graph.",
     )
     assert {one.inductor == OF_THE_USER for one in compiler.asked} == {True}
     left_out = [one.leave_out for one in compiler.asked if one.leave_out]
@@ -456,8 +462,12 @@ class Rewrites(Compiler):
 @pytest.mark.parametrize(
     ("number", "of", "told"),
     [
-        (0, 1, ("fails with the one lowering", "passes with the one lowering left to")),
-        (0, 3, ("fails with lowering 0, and", "passes with all 3 lowerings left to")),
+        (0, 1, ("fails with the one lowering", "passes with the one lowering run by")),
+        (
+            0,
+            3,
+            ("fails with lowering 0, and later", "passes with all 3 lowerings run by"),
+        ),
         (2, 3, ("fails with all 3 lowerings:", "passes with lowerings 0 to 1, and")),
     ],
 )
@@ -477,13 +487,14 @@ def test_what_only_goes_away_with_what_comes_after_is_told_so() -> None:
     assert (one.number, one.alone, one.onwards) == (2, False, True)
     (told,) = lines(Decisions(left_out=(one,)), TARGET)
     assert told == (
-        "Goes away when lowering 2 (pass_2) and all after it fall back to eager's "
-        "kernels (lowering 2 (pass_2) alone is not enough): the code that Inductor "
-        "generates for some of these is needed to fail."
+        "The failure disappears when lowering 2 (pass_2) and all after it fall back to "
+        "the eager kernels (lowering 2 (pass_2) alone is not enough): it needs the "
+        "code that Inductor generates for some of these."
     )
     (told,) = lines(Decisions(left_out=(replace(one, number=0),)), TARGET)
     assert told.startswith(
-        "Goes away when all 6 lowerings fall back to eager's kernels (lowering 0"
+        "The failure disappears when all 6 lowerings fall back to the eager kernels "
+        "(lowering 0"
     )
 
 
@@ -535,7 +546,7 @@ def test_what_does_not_hold_twice_is_not_told() -> None:
     passes = Compiler(lambda _: PASSES, lambda _: PASSES)
     found = needed_applications(Variants(minimum(passes)))
     assert found.left_out == ()
-    assert found.unknown == ("what its repro compiles does not fail each time",)
+    assert found.unknown == ("the source form does not fail in every run",)
 
 
 @dataclass
@@ -562,7 +573,7 @@ def test_where_minutes_are_short_that_is_said(questions: int) -> None:
     found = decisions(made)
     assert len(compiler.asked) <= questions
     assert found.unknown
-    assert all("minutes are short" in why for why in found.unknown)
+    assert all("not enough time left" in why for why in found.unknown)
 
 
 def test_table_of_switches_holds_each_once() -> None:

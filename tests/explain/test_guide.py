@@ -108,8 +108,8 @@ def test_each_flag_has_a_row_with_its_answer() -> None:
     assert found.rows[1].said == (REFUSED,)
     assert found.last_launch == "bad_1"
     assert [str(value) for value in found.values] == [
-        "made_0 is given arg0_1: float32[3], from 0 to nan, mean ",
-        "bad_1 is given buf0: float32[3], from 1 to 2, mean ",
+        "made_0 receives arg0_1: float32[3], from 0 to nan, mean ",
+        "bad_1 receives buf0: float32[3], from 1 to 2, mean ",
     ]
     assert Explanation.from_line(Explanation(guide=found).to_line()).guide == found
 
@@ -141,7 +141,7 @@ def test_flags_of_the_run_are_not_tried_on_what_does_not_compile() -> None:
     found = asked(server)
     assert len(server.asked) == 1
     assert {row.why for row in found.rows[1:]} == {
-        "it does not get as far as running",
+        "the program fails before it runs",
     }
 
 
@@ -158,7 +158,7 @@ def test_interpreter_says_what_has_no_meaning_there() -> None:
 def test_each_of_cudas_variables_is_tried_without_the_other() -> None:
     server = Flagged(Ready(for_cuda=True))
     found = asked(server)
-    assert found.left_out[0].startswith("kernel.py: it is made on the interpreter")
+    assert found.left_out[0].startswith("kernel.py: available on the interpreter only")
     names = "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUDA_LAUNCH_BLOCKING"
     set_so = [tuple(r.options.environment.get(n) for n in names) for r in server.asked]
     assert [one for one in set_so if any(one)] == [("1", ""), ("", "1")]
@@ -170,7 +170,7 @@ def test_nothing_is_asked_that_minutes_are_short_for() -> None:
     short = Minimum(client, PROGRAM, TARGET, budget=Minutes(10.0), seconds=9.0)
     found = guide(short, ())
     assert not server.asked
-    short_for = [row.why for row in found.rows if row.why == "minutes are short"]
+    short_for = [row.why for row in found.rows if row.why == "not enough time left"]
     assert len(short_for) == 5
     assert {row.outcome for row in found.rows} == {Outcome.NOT_ASKED}
 
@@ -192,7 +192,7 @@ def test_files_are_left_as_a_whole_with_what_is_missing(tmp_path: Path) -> None:
     }
     assert {file.name for file in found.files} == names
     assert [text.partition(":")[0] for text in found.left_out] == [
-        *("the original's kernel", "TORCH_TRACE")
+        *("the input program's kernel", "TORCH_TRACE")
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["explain"]
 
@@ -238,7 +238,7 @@ def test_report_of_the_trace_is_there_where_tlparse_is(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(4.0, "it took more than 1 s"), (3.0, "minutes are short")]
+    ("seconds", "said"), [(4.0, "it took more than 1 s"), (3.0, "not enough time left")]
 )
 def test_tlparse_may_take_what_is_left_of_the_minutes(
     tmp_path: Path, parser: Path, seconds: float, said: str

@@ -41,7 +41,7 @@ def test_kernel_that_fails_in_the_original_is_left() -> None:
     (text,) = left.files.values()
     assert [*left.files] == [f"{KERNEL}.cpp"]
     head, _, code = text.partition("\n")
-    assert head == "// the original's kernel that fails, launch 1 of 1"
+    assert head == "// the input program's kernel that fails, launch 1 of 1"
     assert KERNEL in code
     (asked,) = server.asked
     assert isinstance(asked.task, CheckCandidate)
@@ -65,7 +65,9 @@ MISMATCH = Signature(Kind.MISMATCH, Stage.COMPARE)
 def test_of_a_wrong_value_it_is_the_kernel_of_the_operator_at_fault() -> None:
     left = found(of_roll(Wrong("roll"), MISMATCH), "roll")
     (text,) = left.files.values()
-    said = "// the original's kernel for aten.roll.default (own2.py:6), launch 1 of 1"
+    said = (
+        "// the input program's kernel for aten.roll.default (own2.py:6), launch 1 of 1"
+    )
     assert text.startswith(f"{said}\n")
 
 
@@ -76,14 +78,14 @@ def test_where_nothing_is_known_to_be_at_fault_it_is_that_of_what_is_left() -> N
 
 def test_what_cannot_be_known_of_the_original_says_why() -> None:
     whole = Recorded("roll")
-    assert "is the original" in found(whole.minimum()).why_not
+    assert "is the input program" in found(whole.minimum()).why_not
     assert not whole.asked
     passes = of_roll(Recorded("roll", fails_in=()))
-    assert found(passes).why_not.endswith("it did not fail so when it was to tell")
+    assert found(passes).why_not.endswith("the instrumented run did not fail")
     renamed = of_roll(Recorded("roll", renamed="it has other names"))
     assert found(renamed).why_not.endswith("it has other names")
     untold = of_roll(Recorded("roll", tells=False))
-    assert found(untold).why_not.endswith("it left nothing that tells")
+    assert found(untold).why_not.endswith("run recorded nothing")
 
 
 def test_it_lies_beside_the_code_of_the_minimum(tmp_path: Path) -> None:
@@ -96,5 +98,5 @@ def test_it_lies_beside_the_code_of_the_minimum(tmp_path: Path) -> None:
     known = left(Original({"bad_7.cpp": "// the original's\n"}))
     assert "original/bad_7.cpp" in [file.name for file in known.files]
     assert (tmp_path / "explain/original/bad_7.cpp").read_text().startswith("//")
-    unknown = left(Original(why_not="the original's kernel: minutes were short"))
-    assert "the original's kernel: minutes were short" in unknown.left_out
+    unknown = left(Original(why_not="the input program's kernel: minutes were short"))
+    assert "the input program's kernel: minutes were short" in unknown.left_out

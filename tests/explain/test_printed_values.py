@@ -58,7 +58,7 @@ def test_values_are_read_with_shape_and_range() -> None:
     kernel = "cpp_fused_flip_0"
     assert first == Value(kernel, "arg0_1", "float32", (2, 12, 32), 768, *range_of_it)
     assert str(first) == (
-        "cpp_fused_flip_0 is given arg0_1: float32[2, 12, 32], "
+        "cpp_fused_flip_0 receives arg0_1: float32[2, 12, 32], "
         "from -4.95374 to 5.05886, mean -0.0653037"
     )
 
@@ -92,7 +92,7 @@ def test_last_launch_of_a_kernel_counts() -> None:
 def test_python_prints_otherwise_and_numbers_too() -> None:
     tensor, size = given(FROM_PYTHON)
     assert (tensor.shape, tensor.dtype, tensor.minimum) == ((1, 2), "float32", "-2.0")
-    assert str(size) == "triton_poi_0 is given s0: 7"
+    assert str(size) == "triton_poi_0 receives s0: 7"
 
 
 def test_types_are_named_as_torch_does() -> None:

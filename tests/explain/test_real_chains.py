@@ -159,10 +159,10 @@ def test_size_of_a_branch_that_is_looked_up_outside_is_told(
     )
     assert "cond" in [operator.operator for operator in found.guilty]
     size, timed = found.cause
-    assert timed.startswith("While AOTInductor times kernels")
+    assert timed.startswith("When AOTInductor benchmarks kernels")
     # The branch that is timed first.
     branch = "false" if torch.__version__ >= "2.14" else "true"
-    assert f"made up for buffer {branch}_graph_0." in timed
+    assert f"generated for buffer {branch}_graph_0." in timed
     value, known = (35, "ps0 is s") if outside else (8192, "ps0 is unknown")
     assert f" with ks0 = {value} instead of ps0 = s" in size
     assert " = 8: generate_example_arg_value looks up " in size

@@ -58,10 +58,10 @@ def said(at: str, *timed: TimedSize) -> str:
 
 def test_size_that_no_graph_knows_is_followed_into_the_address() -> None:
     assert said("tmp0", PS0, PS1) == (
-        "AOTInductor times kernel triton_fused with ks0 = 8192 instead of "
+        "AOTInductor benchmarks kernel triton_fused with ks0 = 8192 instead of "
         "ps0 = s1*s2 = 4: generate_example_arg_value looks up the precomputed sizes "
         "of true_graph_0 in the table of the graph around it, where ps0 is unknown "
-        "and taken for unbacked_symint_fallback."
+        "and replaced by unbacked_symint_fallback."
     )
 
 

@@ -55,16 +55,16 @@ def compiled(checked: Ending = REFUSES, fitting: Ending = PASSES) -> FakeServer:
 def test_inputs_that_it_was_not_compiled_for_are_at_fault_and_no_operator() -> None:
     found = explain(minimum(compiled()), Shown())
     assert found.cause == (
-        "The program was compiled for other inputs: x has strides [1, 2], but was "
-        "exported with [3, 1]. With AOTI_RUNTIME_CHECK_INPUTS=1 it rejects the input "
+        "Input x has strides [1, 2], but was exported with [3, 1]. With "
+        "AOTI_RUNTIME_CHECK_INPUTS=1, the compiled program rejects the input "
         "(input_handles[0]: unmatched stride value at 0, expected: 3, but got: 1); "
-        "with the exported strides it passes.",
+        "with the exported strides, it passes.",
     )
     assert found.guilty == ()
     assert found.is_settled
     longer = describe_rejected_input(minimum(compiled(), LONGER))
     assert "x has shape [9, 3], but was exported with [2, 3]." in longer
-    assert longer.endswith("; with the exported input it passes.")
+    assert longer.endswith("; with the exported input, it passes.")
     owned = explain(minimum(compiled()), Shown(own="The lowering is yours."))
     assert owned.cause == ("The lowering is yours.", *found.cause)
 

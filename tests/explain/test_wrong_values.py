@@ -72,7 +72,7 @@ def test_kernel_that_errs_is_guilty_not_the_one_that_shows_it() -> None:
         "with eager, 12 of 64 values of its result do not (largest error 0.5, 4e+06 "
         "ulps; a float64 run agrees with eager).",
         "The first wrong value is at [1, 0]: 3.5, eager gives 3.0.",
-        "cpp_2 shows it, and is right for what it was given.",
+        "cpp_2 shows the error, and its result is right for its inputs.",
     )
 
 
@@ -93,7 +93,7 @@ def test_inputs_are_not_said_to_agree_where_they_do_not() -> None:
     for table in (told(wrong), told(made(2, "tanh", WRONG), rewritten="relu")):
         found = explained(PROGRAM, table)
         assert "inputs agree" not in found.cause[0]
-        assert "something else of that: 12 of 64 values differ" in found.cause[0]
+        assert "other values from them: 12 of 64 values differ" in found.cause[0]
     random = replace(made(2, "tanh", WRONG), given_random=("relu",))
     assert not explained(PROGRAM, told(random)).agrees
 
@@ -111,19 +111,21 @@ def test_write_that_is_lost_is_said_to_be() -> None:
     found = explained(PROGRAM, table)
     assert guilty(found) == ["cos"]
     assert found.cause[0].startswith(
-        "What aten.cos.default writes is lost in the graph"
+        "The write of aten.cos.default is lost in the graph"
     )
     unknown = explained(PROGRAM, replace(table, lost=""))
     assert unknown.guilty == ()
-    assert unknown.cause[0].startswith("What the program returns is computed otherwise")
+    assert unknown.cause[0].startswith(
+        "The result of the program is computed differently"
+    )
     assert unknown.unknown
 
 
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        (told(unknown="it did not come to a result"), "did not come to a result"),
-        (told(made(1, "relu")), "each value in memory is what eager"),
+        (told(unknown="it returned no result"), "it returned no result"),
+        (told(made(1, "relu")), "each value in memory agrees with eager"),
         (told(replace(made(1, "relu"), unknown="random numbers")), "random numbers"),
         (told(made(1, "relu"), call=2, graph_agrees=None), "could not be compared"),
     ],
@@ -158,7 +160,7 @@ def test_tiny_error_is_no_cause_where_there_may_be_another(other: KernelValues) 
     assert "relu" not in guilty(explained(PROGRAM, other))
     alone = explained(PROGRAM, told(made(1, "relu", WRONG), tiny=True))
     assert guilty(alone) == ["relu"]
-    assert alone.cause[1].endswith("eager gives 3.0: little, but all of it.")
+    assert alone.cause[1].endswith("eager gives 3.0; the error is below the tolerance.")
 
 
 def test_what_could_not_be_told_of_kernels_before_is_said() -> None:
@@ -176,8 +178,8 @@ def test_who_changes_a_value_undeclared_is_guilty_and_not_who_reads_it() -> None
     assert guilty(found) == ["tanh"]
     assert found.cause == (
         "aten.tanh.default (launch 2 of 3) changes 12 of 64 values of its argument "
-        "buf1, undeclared; cpp_2, which computes aten.cos.default, reads it after "
-        "that.",
+        "buf1 without declaring the write. Kernel cpp_2, which computes "
+        "aten.cos.default, reads the argument afterwards.",
     )
     earlier = explained(PROGRAM, told(made(1, "relu", WRONG), overwritten=(OVER,)))
     assert guilty(earlier) == ["relu"]
@@ -258,8 +260,7 @@ def test_who_fails_only_fused_is_named_with_what_is_fused_into_it() -> None:
         "3), give a wrong result, with inner values returned: their inputs agree with "
         "eager, 12 of 64 values of its result do not (largest error 0.5, 4e+06 ulps; a "
         "float64 run agrees with eager).",
-        "The program passes when inner values are returned as well and nothing is "
-        "fused.",
+        "The program passes when it also returns inner values and nothing is fused.",
     )
 
 
@@ -283,9 +284,7 @@ def test_nobody_is_named_alone_where_it_is_not_known_to_fail_without_fusion() ->
 def test_all_of_a_kernel_fail_together_where_returned_values_hide_it() -> None:
     found, _ = ask((FUSED, FAILS), (told(made(1, "relu")), PASSES))
     assert guilty(found) == ["relu", "tanh", "cos"]
-    assert (
-        found.cause[1] == "The program passes when inner values are returned as well."
-    )
+    assert found.cause[1] == "The program passes when it also returns inner values."
     assert found.unknown == ()
 
 
@@ -296,13 +295,13 @@ def test_all_of_a_kernel_are_suspected_where_they_cannot_be_told_apart() -> None
         "One of aten.relu.default, aten.tanh.default and aten.cos.default in kernel "
         "cpp_0 (launch 1 of 3) is wrong: "
     )
-    assert "it had no answer" in found.unknown[0]
+    assert "the run had no result" in found.unknown[0]
 
 
 def test_nothing_is_said_of_a_run_that_fails_otherwise() -> None:
     found, server = ask((told(made(1, "tanh", WRONG)), PASSES))
     assert found.guilty == ()
-    assert "it did not fail so when it was to tell" in found.unknown[0]
+    assert "the instrumented run did not fail" in found.unknown[0]
     assert len(server.asked) == 1
 
 
@@ -324,5 +323,7 @@ def test_size_that_is_worked_out_wrongly_is_no_operators() -> None:
     found = explained(PROGRAM, told(replace(made(1, "relu", shape), missized=size)))
     assert found.guilty == ()
     (cause,) = found.cause
-    assert cause.startswith(f"A size is worked out wrongly, and by no operator: {size}")
+    assert cause.startswith(
+        f"Compiled code computes a size wrongly, outside any operator: {size}"
+    )
     assert "kernel cpp_0 (launch 1 of 3)" in cause

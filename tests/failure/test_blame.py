@@ -328,11 +328,11 @@ def test_suspects_of_one_weight_are_said_as_a_tie() -> None:
         f"suspects: 4 operators of kernel {FUSED}: aten.flip, aten.roll, aten.tanh, ..."
     )
     assert str(alone) == f"suspect: aten.tan.default in kernel {FUSED}, model.py:3"
-    said = "suspects: 2 operators, none surer than another: aten.add, aten.mul"
+    said = "suspects: 2 operators, all equally likely: aten.add, aten.mul"
     assert str(mixed) == said
     assert [tie.rank for tie in (first, alone, mixed)] == [1, 5, 6]
-    (twice,) = ties([suspect("add", 1.0, "is what raises")] * 2)
-    said = "suspects: 2 operators, each of which is what raises: aten.add"
+    (twice,) = ties([suspect("add", 1.0, "raises")] * 2)
+    said = "suspects: 2 operators, each of which raises: aten.add"
     assert str(twice) == said
     inner = Suspect("cond", 0.9, f"in kernel {FUSED}", "cond")
     (both,) = ties([inner, suspect("add", 0.9)])

@@ -120,7 +120,7 @@ def test_process_that_dies_in_a_call_leaves_program_and_inputs(
     assert came.inputs() == (1, 2)
     assert came.said == [
         "captured: the process died in call 1 of program 1 (serve.py:10): the script "
-        "was ended by SIGSEGV"
+        "was killed by SIGSEGV"
     ]
     assert came.failed() == (Failed.CALL, True)
 
@@ -169,7 +169,7 @@ def test_exception_that_the_script_catches_is_a_failure(
     assert came.reduced() == ["call:raise"]
     assert came.failed() == (Failed.CALL, False)
     assert came.said[-1].endswith(
-        "raised RuntimeError: call failed; the script went on"
+        "raised RuntimeError: call failed; the script continued"
     )
 
 
@@ -187,7 +187,10 @@ def test_script_that_fails_after_all_has_ended_well_is_asked_for_its_last_call(
     assert came.reduced() == ["b"]
     assert came.inputs() == (2,)
     assert came.failed() == (Failed.NOTHING, False)
-    assert "ended well, and the script with exit code 1" in came.said[-1]
+    assert (
+        "steps in PyTorch succeeded, and the script ended with exit code 1"
+        in came.said[-1]
+    )
 
 
 INSTALLED = """\
@@ -235,11 +238,16 @@ def test_of_several_programs_the_one_that_failed_is_reduced(
         "1        1          serve.py:7   1",
         "2*       2          serve.py:7   1      call: the process died",
     ]
-    assert came.said[3].startswith("*: being reduced; another: shrinkfx ")
+    assert came.said[3].startswith(
+        "*: being reduced; to reduce another program: shrinkfx"
+    )
     other = captured(text, program=1)
     assert other.reduced() == ["a"]
     assert other.inputs() == (1,)
-    assert "program 1, as you say: nothing of it was seen to fail" in other.said[-1]
+    assert (
+        "program 1, as requested; no failure of it was seen in the script"
+        in other.said[-1]
+    )
 
 
 def test_capture_is_there_for_another_of_its_programs(
@@ -422,7 +430,7 @@ def test_settings_of_the_script_are_those_of_the_run(
     assert came.asked is not None
     assert came.asked.environment == {"TORCHINDUCTOR_X": "1"}
     assert came.asked.inductor == {"max_autotune": True, "freezing": True}
-    assert not any("lacking" in said for said in came.said)
+    assert not any("is missing: " in said for said in came.said)
     (own,) = (name for name in came.asked.preload if "definitions" in name)
     text = Path(own).read_text()
     assert "config.custom_pass = lambda graph: None" in text
@@ -543,8 +551,8 @@ def test_pass_that_no_import_makes_is_told_in_a_sentence(
     (tmp_path / "passes.py").write_text(PASSES)
     given = f"inductor_configs={{'custom_pass': {value}}}"
     came = captured(f"import passes\nrun('call:raise', {given})")
-    (said,) = (said for said in came.said if "lacking" in said)
-    assert "Inductor's custom_pass is lacking: " in said
+    (said,) = (said for said in came.said if "is missing: " in said)
+    assert "Inductor's custom_pass is missing: " in said
     assert why in said
     assert "--preload" in said
     assert came.asked is not None
@@ -565,7 +573,7 @@ def test_pass_of_the_script_itself_is_cut_out_with_what_sets_it(
         "run('call:raise', inductor_configs={'custom_pass': Fuse(2)})"
     )
     assert came.asked is not None
-    said = [said for said in came.said if "lacking" in said]
+    said = [said for said in came.said if "is missing: " in said]
     cut = [Path(name).read_text() for name in came.asked.preload]
     assert len(cut) == is_there  # nothing else of the script is needed
     text = "".join(cut)
@@ -576,7 +584,7 @@ def test_pass_of_the_script_itself_is_cut_out_with_what_sets_it(
     assert text.endswith(ours) is is_there
     assert ("class Fuse:" in text) is is_there
     assert "for its own sake" not in text
-    why = "Fuse is made only where the script itself runs"
+    why = "Fuse is created only in the script itself"
     assert [why in each for each in said] == ([] if is_there else [True])
 
 
@@ -588,7 +596,7 @@ def test_pass_that_a_preload_of_the_user_sets_is_left_to_it(
     (tmp_path / "by_hand.py").write_text(setting)
     given = "inductor_configs={'custom_pass': lambda graph: None}"
     came = captured(f"run('call:raise', {given})", preload=("by_hand",))
-    assert not any("lacking" in said for said in came.said)
+    assert not any("is missing: " in said for said in came.said)
 
 
 def test_pass_that_a_preloaded_module_sets_is_in_effect(
@@ -602,8 +610,8 @@ def test_pass_that_a_preloaded_module_sets_is_in_effect(
     came = captured("import sets\nrun('call:raise')")
     assert came.asked is not None
     assert came.asked.preload == ("sets",)
-    assert not any("lacking" in said for said in came.said)
-    assert any("sets is preloaded: torch._inductor.config" in s for s in came.said)
+    assert not any("is missing: " in said for said in came.said)
+    assert any("preloading sets: torch._inductor.config" in s for s in came.said)
     came = captured("import offers\noffers.put()\nrun('call:raise')")
     assert came.asked is not None
     _, written = came.asked.preload
@@ -618,7 +626,7 @@ def test_what_is_set_here_too_was_not_unset_by_the_script(
     came = captured("del os.environ['TORCHINDUCTOR_X']\nrun('call:raise')")
     unset = [said for said in came.said if "unset" in said]
     assert unset == [
-        "captured: the script has unset TORCHINDUCTOR_X: unset it here as well"
+        "captured: the script unset TORCHINDUCTOR_X: unset it here as well"
     ]
 
 
@@ -675,7 +683,10 @@ def test_operators_of_the_script_itself_are_taken_out_of_it(
     assert "SCALE = 2" in text
     assert "this acts" not in text
     assert "call:raise" not in text
-    assert any("defined" in said or "what defines it" in said for said in came.said)
+    assert any(
+        "defined" in said or "; the definition was copied to" in said
+        for said in came.said
+    )
 
 
 @pytest.fixture
@@ -722,7 +733,7 @@ def test_operators_of_a_script_that_is_no_file_are_told_with_what_to_do(
     for words in (("-",), ("-c", text)):
         made = captured("", sys.executable, *words)
         assert made.reduced() == ["mine::op", "call:raise"]
-        assert "operators of mine: the script is no file" in made.said[-1]
+        assert "operators of mine: the script is not a file" in made.said[-1]
         assert "shrinkfx --capture -- python FILE.py" in made.said[-1]
 
 
@@ -807,13 +818,13 @@ def test_script_in_utf_8_is_captured_wherever_it_runs(
     ("text", "said"),
     [
         ("run('a')", "serve.py did not fail: there is nothing to reduce"),
-        ("sys.exit(3)", "compiled nothing with AOTInductor; the script has left with"),
+        ("sys.exit(3)", "compiled nothing with AOTInductor; the script ended with"),
         ("run('raise')", "torch.export.export (serve.py:5) raised ValueError"),
         ("run('unsavable call:raise')", "no such thing can be serialized"),
         (
             "open('p.pt2', 'w').write('[\"call:raise\"]')\n"
             "aoti_load_package('p.pt2')()",
-            "call 1 of a package made elsewhere (serve.py:12) raised",
+            "call 1 of a package from elsewhere (serve.py:12) raised",
         ),
     ],
 )
@@ -831,11 +842,13 @@ def test_script_without_torch_is_told(
 ) -> None:
     (tmp_path / "bare.py").write_text("raise SystemExit(7)")
     with pytest.raises(
-        NothingToReduce, match="failed before it could; the script has left"
+        NothingToReduce, match="it failed before the import; the script ended"
     ):
         captured("", sys.executable, "bare.py")
     assert not (tmp_path / "out" / "capture").exists()
-    with pytest.raises(NothingToReduce, match="no Python of this command could be"):
+    with pytest.raises(
+        NothingToReduce, match=("could not watch any Python process of this command:")
+    ):
         captured("", sys.executable, "-I", "bare.py")
 
 
@@ -850,7 +863,7 @@ def test_python_without_torch_is_named_and_what_to_type(
     with pytest.raises(NothingToReduce) as told:
         captured("", python, "alone/serve.py")
     said = str(told.value)
-    assert f"the Python that it was run with finds none ({python})" in said
+    assert f"did not import PyTorch: its Python has no PyTorch ({python})" in said
     assert with_ours((python, "alone/serve.py")) in said
 
 
@@ -884,7 +897,10 @@ def test_no_python_with_torch_is_offered_where_there_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pythons, "find_spec", lambda _: None)
-    assert "name a Python that has PyTorch" in with_ours(("python", "serve.py"))
+    assert (
+        "use the path of a Python that has PyTorch, as in /env/bin/python"
+        in with_ours(("python", "serve.py"))
+    )
 
 
 def test_folder_of_somebody_else_is_left_alone(
@@ -893,7 +909,7 @@ def test_folder_of_somebody_else_is_left_alone(
     theirs = tmp_path / "out" / "capture" / "photo.png"
     theirs.parent.mkdir(parents=True)
     theirs.touch()
-    with pytest.raises(UsageError, match="holds no capture: name another --out"):
+    with pytest.raises(UsageError, match="is not a capture: choose another --out"):
         captured("run('call:raise')")
     assert theirs.exists()
 
@@ -911,7 +927,7 @@ def test_damaged_capture_is_told(captured: Callable[..., Captured]) -> None:
     came = captured("run('call:raise')")
     (came.place / "end.json").write_text('{"code": 1}')
     teller = door.Teller(came.said.append, lambda _: None)
-    with pytest.raises(UsageError, match="damaged, or another version's"):
+    with pytest.raises(UsageError, match="damaged, or from another version"):
         door.recaptured(Options(model=came.folder), came.folder, None, teller)
 
 
@@ -953,9 +969,7 @@ def test_capture_of_a_script_that_does_not_fail_is_listed_and_says_why_on_resume
 
 
 def test_command_that_is_not_there_is_told(captured: Callable[..., Captured]) -> None:
-    with pytest.raises(
-        UsageError, match="No such file or directory; what follows is a"
-    ):
+    with pytest.raises(UsageError, match="No such file or directory; give a command"):
         captured("", "no-such-program")
 
 
@@ -1100,8 +1114,8 @@ def test_ctrl_c_ends_the_script_and_says_what_it_was_in(
         )
     thread.join()
     there, note = ended.value.__notes__
-    assert there.startswith("what it has captured is in ")
-    assert "the script was in call 1 of program 1; if that hangs: shrinkfx" in note
+    assert there.startswith("the captured programs are in")
+    assert "the script was in call 1 of program 1; if that step hangs: shrinkfx" in note
     end = json.loads((tmp_path / "out" / "capture" / "end.json").read_text())
     assert end["code"] == -signal.SIGINT
     # What was captured is in the list of runs, and may be gone on with.

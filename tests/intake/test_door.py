@@ -124,7 +124,7 @@ def test_what_is_no_longer_there_is_named(dump: Path, told: Told) -> None:
     (dump / "checkpoints" / "e.pt2").unlink()
     out = dump.parent / "out"
     with pytest.raises(
-        LoadError, match=r"not there, nor beside .*\n.*put e.pt2 beside"
+        LoadError, match=r"does not exist, not even next to .*\n.*put e.pt2 next to"
     ):
         take(Options(dump, out=out), told.said.append)
     assert not out.exists()
@@ -151,9 +151,9 @@ def test_only_settings_that_are_no_defaults_are_kept(told: Told) -> None:
     assert inductor == {"comprehensive_padding": False, "max_autotune": True}
     assert said == (
         "with the settings: comprehensive_padding=False, max_autotune=True",
-        "settings of other than Inductor, left out: "
+        "omitted settings that are not of Inductor: "
         "torch._dynamo.config.specialize_int=False",
-        "settings that this version of PyTorch has not, left out: "
+        "omitted settings that this version of PyTorch lacks: "
         "torch.fx.experimental._config.use_duck_shape",
     )
 
@@ -163,7 +163,7 @@ def test_code_is_run_at_the_users_word_alone(
 ) -> None:
     assert main([str(graph), "--no-progress", "--out", str(graph.parent / "o")]) == 2
     said = capsys.readouterr().err
-    assert f"its {len(RUNNABLE.splitlines())} lines of Python must be run" in said
+    assert f"it runs these {len(RUNNABLE.splitlines())} lines of Python" in said
     assert "--run-code" in said
     assert not told.asked
     assert not (graph.parent / "o").exists()
@@ -181,9 +181,9 @@ def test_graph_is_exported_into_the_folder_of_the_run(graph: Path, told: Told) -
     program = out / "intake" / "program.pt2"
     assert options == replace(asked, name=graph.name, model=program)
     said = "\n".join(told.said)
-    assert "1 of 2 inputs have values of a generator" in said
-    assert "kept as they were: s1" in said
-    assert "3 of its results are no tensors" in said
+    assert "1 of 2 inputs have generated values" in said
+    assert "numbers kept as constants: s1" in said
+    assert "omitted 3 of its results, because they are not tensors" in said
 
 
 def test_values_are_looked_for_where_the_files_are_now(graph: Path, told: Told) -> None:
@@ -201,10 +201,10 @@ def test_values_are_looked_for_where_the_files_are_now(graph: Path, told: Told) 
     ("answer", "how", "says"),
     [
         (Raised("NameError", "name 'x' is\nnot defined"), "exit", "NameError: name"),
-        (None, "signal", "it dies of SIGSEGV"),
-        (None, "timeout", "has not ended after"),
+        (None, "signal", "it died of SIGSEGV"),
+        (None, "timeout", "it did not end within"),
         (None, "memory", "more memory"),
-        (None, "exit", "ends with exit 0"),
+        (None, "exit", "it ended with exit 0"),
     ],
 )
 def test_code_that_cannot_be_exported_leaves_nothing(
@@ -235,7 +235,7 @@ def test_folder_where_another_is_at_work_is_left_as_it_is(
         theirs = out / "intake" / "program.pt2"
         theirs.write_text("theirs")
         begun = another.submit(take, Options(dump, out=out), told.said.append)
-        with pytest.raises(UsageError, match="another shrinkfx is at work"):
+        with pytest.raises(UsageError, match="another shrinkfx is running"):
             begun.result(60)
         assert theirs.read_text() == "theirs"
     assert not (out / ".lock").exists()
@@ -256,8 +256,8 @@ def test_failure_of_torch_compile_alone_is_said(graph: Path, told: Told) -> None
     options = taken(graph, told)
     told.answer = Raised("InductorError", "boom")
     error = with_torch_compile(PASSED, options)
-    assert "it does not fail under AOTInductor" in str(error)
-    assert "as torch.compile runs it, it does: InductorError: boom\n" in str(error)
+    assert "the program does not fail under AOTInductor" in str(error)
+    assert "as torch.compile runs it, it fails: InductorError: boom\n" in str(error)
     assert str(error).endswith("what may differ:")
     assert (error.exit_code, error.runs) == (3, 9)
     code = options.model.resolve().with_name("fx_graph_runnable.py")
@@ -270,13 +270,16 @@ def test_what_does_not_fail_in_torch_compile_either_is_said(
     options = taken(graph, told)
     told.answer = Done()
     error = with_torch_compile(replaced(PASSED, "crash"), options)
-    assert "it does not fail with 'crash' under AOTInductor" in str(error)
+    assert "the program does not fail with 'crash' under AOTInductor" in str(error)
     assert "it does not fail either\n" in str(error)
 
 
 @pytest.mark.parametrize(
     ("raised", "says"),
-    [(None, "nobody can tell: no GPU"), (WorkerError("it died"), "tell: it died")],
+    [
+        (None, "the outcome is unknown: no GPU"),
+        (WorkerError("it died"), "the outcome is unknown: it died"),
+    ],
 )
 def test_what_torch_compile_does_may_be_unknown(
     graph: Path,
@@ -333,7 +336,7 @@ def test_folder_of_a_dump_is_none_of_a_run_to_explain(
     (dump / "checkpoints" / "e.pt2").unlink()
     out = dump.parent / "out"
     assert main([str(dump), "--explain", "--out", str(out), "--no-progress"]) == 2
-    assert "not there, nor beside the script" in capsys.readouterr().err
+    assert "does not exist, not even next to the script" in capsys.readouterr().err
 
 
 def test_a_folder_of_somebody_elses_is_left_alone(told: Told, tmp_path: Path) -> None:
@@ -342,11 +345,11 @@ def test_a_folder_of_somebody_elses_is_left_alone(told: Told, tmp_path: Path) ->
     theirs.write_text("mine")
     script = tmp_path / "minifier_launcher.py"
     script.write_text(LAUNCHER)
-    with pytest.raises(UsageError, match="holds other files"):
+    with pytest.raises(UsageError, match=r"contains other files \("):
         take(Options(model=script, out=tmp_path / "out"), told.said.append)
     assert theirs.read_text() == "mine"
     theirs.rename(tmp_path / "out" / "notes.txt")
-    with pytest.raises(LoadError, match="is not there"):
+    with pytest.raises(LoadError, match="does not exist, not even next to the script"):
         take(Options(model=script, out=tmp_path / "out"), told.said.append)
     assert (tmp_path / "out" / "notes.txt").exists()
 

@@ -132,7 +132,7 @@ def test_graph_of_a_trace_is_reduced(folder: Path, tmp_path: Path) -> None:
     )
     assert_reduced(reduction)
     assert reduction.summary["dynamic_dims"]["before"] == 4
-    assert any("2 of 2 inputs have values of a generator" in text for text in said)
+    assert any("2 of 2 inputs have generated values" in text for text in said)
 
 
 def test_minifiers_dump_is_reduced_and_gone_on_with_when_it_is_gone(

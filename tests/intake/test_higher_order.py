@@ -80,5 +80,5 @@ def test_module_in_memory_is_reduced_after_a_kill(name: str, tmp_path: Path) -> 
     assert said
     resumed = finish(["--resume", str(out)])
     assert resumed.returncode == 0, resumed.stderr
-    assert "as the journal says" in resumed.stderr
+    assert "(from the journal)" in resumed.stderr
     check(name, out)

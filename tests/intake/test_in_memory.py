@@ -137,7 +137,7 @@ def test_same_object_has_the_same_bytes_and_another_one_is_refused(
     with written_down(Given(program), options) as (again, _):
         assert again.model.read_bytes() == before
     other = torch.export.export(Small().double().eval(), (X.double(),), BIAS)
-    with pytest.raises(UsageError, match="holds a run of another program"):
+    with pytest.raises(UsageError, match="contains a run of another program:"):
         shrinkfx.minify(other, out=out)
     assert asked[0].model.read_bytes() == before
 
@@ -154,7 +154,7 @@ def test_two_at_once_do_not_disturb_one_another(
     ):
         before = mine.model.read_bytes()
         theirs = another.submit(shrinkfx.minify, program, args=(X,), out=out)
-        with pytest.raises(UsageError, match="another shrinkfx is at work"):
+        with pytest.raises(UsageError, match="another shrinkfx is running"):
             theirs.result(120)
         assert mine.model.read_bytes() == before
         assert [*mine.model.parent.iterdir()] == [mine.model]
@@ -204,7 +204,7 @@ class Unsure(nn.Module):
     ("program", "more", "said"),
     [
         (3, {}, "of type int"),
-        (Small(), {}, "give args="),
+        (Small(), {}, "pass args="),
         ("model.pt2", {"args": (X,)}, "inputs=FILE"),
         ("model.pt2", {"dynamic_shapes": {}}, "has its own"),
         (None, {}, "of type NoneType"),
@@ -375,14 +375,16 @@ def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
     with config.patch(dict.fromkeys(names)):
         module = importlib.import_module("live_passes")
         shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, listener=listen)
-        assert not any("not carried" in said for said in told)
-        assert any("live_passes is preloaded: " in said for said in told)
+        assert not any("cannot be copied to other processes" in said for said in told)
+        assert any("preloading live_passes: " in said for said in told)
         module.put()
         shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, listener=listen)
-        assert not any("not carried" in said for said in told)
+        assert not any("cannot be copied to other processes" in said for said in told)
         module.put_what_has_no_name()
         shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, listener=listen)
-        (said,) = (said for said in told if "not carried" in said)
+        (said,) = (
+            said for said in told if "cannot be copied to other processes" in said
+        )
         assert names[1] in said
         assert names[0] not in said
         assert "preload='passes'" in said
@@ -438,4 +440,10 @@ def test_code_of_the_session_is_preloaded_or_told_of(
 ) -> None:
     found = from_session([source], {}, preload)
     assert len(found.modules) == modules
-    assert any(source.why in s and "not carried" in s for s in found.said) == lost
+    assert (
+        any(
+            source.why in s and "cannot be copied to other processes" in s
+            for s in found.said
+        )
+        == lost
+    )

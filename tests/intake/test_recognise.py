@@ -57,7 +57,7 @@ def test_of_a_log_with_several_graphs_one_must_be_named(
     tmp_path: Path, graphs: tuple[str, ...]
 ) -> None:
     put(tmp_path, "a.log", text=logged(*graphs))
-    with pytest.raises(UsageError, match=rf"{len(graphs)} graphs .*tlparse"):
+    with pytest.raises(UsageError, match=rf"{len(graphs)} runnable graphs .*tlparse"):
         recognise(tmp_path / "a.log")
 
 
@@ -102,14 +102,16 @@ def test_folder_of_torch_trace_is_its_one_log(tmp_path: Path) -> None:
 def test_of_several_logs_one_must_be_named(tmp_path: Path) -> None:
     names = [TRACE.format(n) for n in range(2)]
     put(tmp_path, *names, text=logged(RUNNABLE))
-    with pytest.raises(UsageError, match="2 logs of TORCH_TRACE: name one") as refused:
+    with pytest.raises(
+        UsageError, match="2 logs of TORCH_TRACE: pass one of them"
+    ) as refused:
         recognise(tmp_path)
     assert all(str(tmp_path / name) in str(refused.value) for name in names)
 
 
 def test_of_several_one_must_be_named(tmp_path: Path) -> None:
     put(tmp_path, *(f"run_{n}/minifier/minifier_launcher.py" for n in range(12)))
-    with pytest.raises(UsageError, match="12 dumps: name one") as refused:
+    with pytest.raises(UsageError, match="12 dumps: pass one of them") as refused:
         recognise(tmp_path)
     assert str(refused.value).endswith("and 4 more")
 

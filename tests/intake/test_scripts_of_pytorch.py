@@ -35,7 +35,7 @@ def test_options_in_one_call_are_read_as_assignments_are() -> None:
     call = "torch._inductor.config.load_config({'numerics': 'strict', 'cpp.cxx': 'x'})"
     script = read_script(PATH, LAUNCHER.replace("import _warnings", call))
     assert script.inductor["numerics"] == "strict"
-    assert "they name programs to be run, so left out: cpp.cxx" in script.said
+    assert "omitted, because they name programs to run: cpp.cxx" in script.said
 
 
 def test_what_would_run_a_program_is_left_out() -> None:
@@ -47,16 +47,19 @@ def test_what_would_run_a_program_is_left_out() -> None:
     script = read_script(PATH, said + LAUNCHER)
     assert script.environment == {"TORCHINDUCTOR_FREEZING": "1"}
     assert "cpp.cxx" not in script.inductor
-    assert "they name programs to be run, so left out: cpp.cxx" in script.said
+    assert "omitted, because they name programs to run: cpp.cxx" in script.said
 
 
 def test_what_is_not_taken_is_said() -> None:
     said = " | ".join(read_script(PATH, LAUNCHER).said)
     assert "written by torch 2.13.0+cpu" in said
-    assert "no literals, so left out: torch._dynamo.config.reorderable" in said
+    assert (
+        "omitted, because their values are not literals: "
+        "torch._dynamo.config.reorderable"
+    ) in said
     assert "post_grad_custom_post_pass" in said
     assert "--until mismatch" in said
-    assert "it looks for 'no': --match" in said
+    assert "the script looks for 'no': --match" in said
 
 
 def test_graph_of_torch_compile_is_code() -> None:
@@ -88,12 +91,15 @@ def test_nothing_is_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("print('hello')", "none that PyTorch writes"),
-        ("class Repro: ...", "none that PyTorch writes"),
-        ("exported_program = torch.export.load(path)", "none that PyTorch writes"),
-        ("def f(:", "no Python that can be read"),
-        ("x = " + "(" * 5000, "no Python that can be read"),
-        ("a\0b", "no Python that can be read"),
+        ("print('hello')", "is a Python file, but not a dump from PyTorch"),
+        ("class Repro: ...", "is a Python file, but not a dump from PyTorch"),
+        (
+            "exported_program = torch.export.load(path)",
+            ("is a Python file, but not a dump from PyTorch"),
+        ),
+        ("def f(:", "is not valid Python:"),
+        ("x = " + "(" * 5000, "is not valid Python:"),
+        ("a\0b", "is not valid Python:"),
         ("# Failure: assert | run | x\nprint()", "--verify"),
     ],
     ids=["other", "half", "no literal", "broken", "deep", "zero", "ours"],

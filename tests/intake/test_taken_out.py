@@ -72,7 +72,7 @@ def test_entry_of_no_operator_is_told_alone(monkeypatch: pytest.MonkeyPatch) -> 
     taken = found([other])
     assert (taken.preload, taken.said) == (None, ())
     (lacking,) = taken.lacking
-    assert "the run has it" in lacking
+    assert "the run keeps it, unless preload=['passes'] names other modules" in lacking
 
 
 @pytest.mark.parametrize(

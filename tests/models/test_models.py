@@ -20,7 +20,7 @@ CUTS = Path(__file__).with_name("cuts.py")
 USUAL = [("bert", "dynamic"), ("gpt2", "dynamic"), ("convnext", "static")]
 ALL = list(itertools.product(MODELS, ("static", "dynamic")))
 FEW, MANY = 15, 50
-NO_PROGRAMS = {"it would return nothing"}
+NO_PROGRAMS = {"it would have no outputs"}
 """Why a cut may be refused: of assertions alone nothing comes."""
 
 

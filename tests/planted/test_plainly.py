@@ -46,7 +46,10 @@ def test_crash_of_every_run_does_not_become_one_of_guard_pages(tmp_path: Path) -
         timeout=1500,
     )
     assert done.returncode == 0, done.stderr
-    assert "without guard pages the result does not fail so" in done.stderr
+    assert (
+        "the reduced program fails in every run only with guard pages: "
+        "backtracking to a step that fails without them"
+    ) in done.stderr
     summary = json.loads((out / "summary.json").read_text())
     assert summary["verified"] == {"runs": 3, "failed": 3}
     assert summary["operators"]["after"] == 1

@@ -63,11 +63,11 @@ RUN: list[tuple[float, Event, str]] = [
         Doing("measuring"),
         "search 1:15, about 40 s more; 12 operators, 2 checks, 3.1 s",
     ),
-    (80, Entered(Phase.PLAINER), "making it plain 1:20; 12 operators, 2 checks"),
+    (80, Entered(Phase.PLAINER), "simplifying 1:20; 12 operators, 2 checks"),
     (
         81,
         Asking("shrink_sizes", 12),
-        "making it plain 1:21; 12 operators, 2 checks: shrink",
+        "simplifying 1:21; 12 operators, 2 checks: shrink",
     ),
     (99, Entered(Phase.VERIFICATION), "verifying 1:39; 12 operators, 2 checks"),
     (

@@ -46,7 +46,7 @@ class FakeBar:
 def test_bar_counts_checks_and_shows_notes_and_steps() -> None:
     bar = Bar(FakeBar)
     bar(Started(12, 40))
-    bar(Noted("making what is left smaller"))
+    bar(Noted("simplifying the reduced program: sizes, values, arguments"))
     bar(Checked(1, Outcome.PASSED, 12, 3.0, None))
     bar(Stepped(12, 3, "drop_nodes", 1, 4.0))
     bar.close()
@@ -54,9 +54,9 @@ def test_bar_counts_checks_and_shows_notes_and_steps() -> None:
         *(
             "of 40: {desc}, {n_fmt} checks [{elapsed}]",
             "12 operators",
-            "making what is left smaller",
+            "simplifying the reduced program: sizes, values, arguments",
         ),
-        *("12 operators", "+1", "12 -> 3 operators, 4 s", "closed"),
+        *("12 operators", "+1", "reduced from 12 to 3 operators, 4 s", "closed"),
     ]
 
 
@@ -110,7 +110,9 @@ def test_result_is_told_in_a_line_or_as_the_command_line_does() -> None:
         "<Reduction: reduced, 12 -> 1 operators, exception in run, out/repro.py>"
     )
     first, *_, last = str(came).splitlines()
-    assert first == "reduced: 12 -> 1 operators, 1-minimal; 3 checks, 4 s"
+    assert first == (
+        "result:   reduced from 12 to 1 operator, 1-minimal; 3 checks, 4 s"
+    )
     assert last == "next:     shrinkfx --explain out"
 
 

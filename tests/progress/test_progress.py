@@ -127,11 +127,11 @@ def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
         spoken.set()
 
     events: list[tuple[Event, str]] = [
-        (Begun("reduce", "m.pt2"), "0 min: starting PyTorch for m.pt2"),
-        (Doing("running it"), "0 min: running it"),
-        (Started(65, None), "0 min: running it, 65 operators"),
-        (EVENTS[2], "0 min: running it, 65 operators after check 1"),
-        (Tried("n = 3", "passes", ""), "0 min: running it, last at n = 3"),
+        (Begun("reduce", "m.pt2"), "[0 min] starting PyTorch for m.pt2"),
+        (Doing("running it"), "[0 min] running it"),
+        (Started(65, None), "[0 min] running it, 65 operators"),
+        (EVENTS[2], "[0 min] running it, 65 operators after check 1"),
+        (Tried("n = 3", "passes", ""), "[0 min] running it, last at n = 3"),
     ]
     with contextlib.closing(Pulse(say, every_s=0.05)) as beat:
         for event, expected in events:
@@ -147,7 +147,7 @@ def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
         beat.take(Doing("reducing it"))
         spoken.clear()
         assert spoken.wait(30)
-    assert said[-1] == "0 min: reducing it, last at n = 3"
+    assert said[-1] == "[0 min] reducing it, last at n = 3"
 
 
 def test_pulse_is_silent_as_long_as_others_speak() -> None:
@@ -167,7 +167,7 @@ def test_minute_of_silence_is_broken(
     with contextlib.closing(listener(stream)) as shower:
         shower(Doing("running it"))
         deadline = time.monotonic() + 120
-        while "0 min: running it\n" not in stream.getvalue():
+        while "[0 min] running it\n" not in stream.getvalue():
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
@@ -210,7 +210,7 @@ class FullDisk(io.StringIO):
 
 
 def test_events_that_nobody_can_read_are_refused_before_anything_begins() -> None:
-    with pytest.raises(UsageError, match=r"left on device\. Nothing was begun"):
+    with pytest.raises(UsageError, match=r"left on device\. The run was not started"):
         Json(FullDisk(0))(Begun("reduce", "m.pt2"))
 
 
@@ -223,5 +223,5 @@ def test_run_goes_on_where_the_disk_of_its_events_is_full(
         told(event)
     assert json.loads(stream.getvalue())["event"] == "start"
     said = capsys.readouterr().err
-    assert said.startswith("--json: stdout cannot be written to: No space left")
-    assert "the run goes on" in said
+    assert said.startswith("--json: cannot write to stdout: No space left")
+    assert "; the run continues without events" in said

@@ -461,7 +461,7 @@ def with_settings(home: Path, passes: str, preload: str, cut: Cut) -> Carried:
     settings = SetAgain("pkg.passes", "Drop", "()")
     (intake / "preload_settings.py").write_text(module_that_sets({"first": settings}))
     text = f"import sys\n\nsys.path.insert(0, {str(home)!r})\nimport pkg.passes\n"
-    ours = as_ours(text, "imports pkg.passes from where it lies")
+    ours = as_ours(text, "imports pkg.passes from its own folder")
     (intake / "preload_pkg_passes.py").write_text(ours)
     first = {
         "pkg.passes": Preload("pkg.passes", home / "pkg" / "passes.py"),

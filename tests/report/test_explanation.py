@@ -50,11 +50,11 @@ def test_cause_stands_in_the_header_and_is_told_once() -> None:
 
 def test_lie_that_the_cause_tells_is_no_warning_as_well() -> None:
     head, _, rest = SCRIPT.partition("\n")
-    lie = "# Careful, of the original: lying operator: mix (my.mix.default)\n"
+    lie = "# Warning (input program): fake-kernel mismatch: mix (my.mix.default)\n"
     lie += "#          has strides [192, 1, 12], its metadata says [192, 16, 1]\n"
-    guards = "# Careful, of the original: with CHECK=1 it fails otherwise: Error in\n"
+    guards = "# Warning (input program): with CHECK=1 it fails otherwise: Error in\n"
     guards += "#          op: torch.ops.my.mix.default; that may be the cause\n"
-    other = "# Careful, of the original: with nan_asserts it fails otherwise\n"
+    other = "# Warning (input program): with nan_asserts it fails otherwise\n"
     plain = f"{head}\n#\n{rest}"
     warned = f"{head}\n{lie}{guards}#\n#\n{rest}"
     told = with_cause(warned, ["It lies."], "my.mix.default")
@@ -71,9 +71,11 @@ def test_header_fits_on_a_screen_whatever_is_known_of_the_cause() -> None:
     header = [*takewhile(lambda row: row.startswith("#"), told.splitlines())]
     assert len(header) <= 24
     assert "Sentence 5" in told
-    assert header[-3] == "#          More is in explain.json."
+    assert header[-3] == "#          explain.json has more."
     long = "# a row\n" * 30 + SCRIPT
-    assert "# Cause:   A roll.\n#          More" in with_cause(long, ["A roll.", "B."])
+    assert "# Cause:   A roll.\n#          explain.json has" in with_cause(
+        long, ["A roll.", "B."]
+    )
 
 
 def test_kernel_of_a_long_name_is_short_in_what_is_said_and_nowhere_else() -> None:
@@ -106,7 +108,7 @@ def test_lines_are_few_whatever_is_known() -> None:
     lines = in_lines(known, FAILURE)
     assert len(lines) <= LINES
     assert lines[0].endswith("It is so.")
-    assert any("more: explain.json" in line for line in lines)
+    assert any("more in explain.json" in line for line in lines)
 
 
 def test_what_is_not_known_is_told_whatever_is() -> None:
@@ -139,11 +141,11 @@ def test_what_a_probe_could_not_tell_does_not_read_as_if_the_cause_were_unknown(
     assert in_lines(open_yet, FAILURE)[-1] == f"unknown:  {crashed}"
     settled = replace(open_yet, guilty=(mix,), lies=(lie,))
     last = in_lines(settled, FAILURE)[-1]
-    assert last == f"untold:   {crashed}; the cause stands without that"
+    assert last == f"unknown:  {crashed}; the cause does not depend on it"
     told = page(Run("m.pt2", explanation=settled))
-    assert "What is not known" not in told
-    assert "The cause stands without that." in told
-    assert "What is not known" in page(Run("m.pt2", explanation=open_yet))
+    assert "Not determined" not in told
+    assert "The cause does not depend on this." in told
+    assert "Not determined" in page(Run("m.pt2", explanation=open_yet))
 
 
 def test_cause_is_settled_where_one_operator_is_at_fault_and_it_is_known_why() -> None:
@@ -169,7 +171,7 @@ def test_line_at_fault_is_told_once() -> None:
     chain = Chain(code=(CodeLine(7, "  x = no(y);", at_fault=True),))
     assert in_lines(Explanation(cause=("It dies.",), chain=chain), FAILURE) == (
         "cause:    It dies.",
-        "code:     line 7 of the kernel, counted from its head: x = no(y);",
+        "code:     line 7 of the kernel source: x = no(y);",
     )
     kept = replace(chain, file="explain/sources/k.py")
     told = in_lines(Explanation(chain=kept), FAILURE)
@@ -184,20 +186,20 @@ def test_each_flag_is_told_with_what_it_has_changed() -> None:
         Row("A=1", "", Outcome.SAME),
         Row("B=1", "", Outcome.OTHER, failure="assert in run: no"),
         Row("C=2 ONLY=kernel", "", Outcome.PASSES),
-        Row("D=1", "", Outcome.OPEN, why="minutes are short"),
+        Row("D=1", "", Outcome.OPEN, why="not enough time left"),
         Row("E=1", "", Outcome.SAME),
         Row("F=1", "", Outcome.NOT_ASKED, why="it is for CUDA"),
     )
     assert in_lines(Explanation(guide=Guide(rows)), FAILURE) == (
         "flags:    passes: C=2",
         "flags:    another failure: B=1 (assert in run: no)",
-        "flags:    no answer: D=1 (minutes are short)",
+        "flags:    no answer: D=1 (not enough time left)",
         "flags:    same failure: A=1, E=1",
         "flags:    not asked: F=1 (it is for CUDA)",
     )
     more = Guide((*rows[-1:], Row("G=1", "", Outcome.NOT_ASKED, why="minutes")))
     (told,) = in_lines(Explanation(guide=more), FAILURE)
-    assert told == "flags:    not asked: F=1, G=1 (explain.json says why)"
+    assert told == "flags:    not asked: F=1, G=1 (for the reasons, see explain.json)"
     assert in_lines(Explanation(guide=Guide(rows[:1])), FAILURE) == ()
 
 
@@ -205,8 +207,8 @@ def test_calls_from_one_line_are_told_once() -> None:
     left = [Operator(name, "aten.relu.default", "m.py:1") for name in ("n", "n_1")]
     left.insert(1, Operator("t", "aten.tanh.default", "m.py:2"))
     assert in_lines(Explanation(operators=tuple(left)), FAILURE) == (
-        "where:    aten.relu.default (m.py:1): 2 calls",
-        "where:    aten.tanh.default (m.py:2)",
+        "location: aten.relu.default (m.py:1): 2 calls",
+        "location: aten.tanh.default (m.py:2)",
     )
 
 

@@ -110,7 +110,7 @@ def test_module_that_hashes_its_own_text_is_joined() -> None:
         uuid in as_one({"ops": "from p import uuid\nuuid()\n", "p": uuid}, "ops")["ops"]
     )
     here = uuid.replace("get_hash", "read")
-    with pytest.raises(CannotJoin, match="beside it"):
+    with pytest.raises(CannotJoin, match="looks for files in its own folder"):
         as_one({"ops": "from p import uuid\nuuid()\n", "p": here}, "ops")
 
 
@@ -124,8 +124,14 @@ def test_module_that_hashes_its_own_text_is_joined() -> None:
         ("import math\nfrom scale import by\nmath = 4\nby(3)\n", "math is bound"),
         ("def f():\n    from scale import by\n    return by\n", "as it runs"),
         ("try:\n    import scale\nexcept OSError:\n    pass\n", "as it runs"),
-        ("from scale import by\nHERE = __file__\n", "beside it"),
-        ("from scale import by\nglobals()['ONE'] = 4\n", "beside it"),
+        (
+            "from scale import by\nHERE = __file__\n",
+            "looks for files in its own folder",
+        ),
+        (
+            "from scale import by\nglobals()['ONE'] = 4\n",
+            "looks for files in its own folder",
+        ),
         ("scale = __import__('scale')\n", "nothing imports scale"),
     ],
 )

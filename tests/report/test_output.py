@@ -132,7 +132,7 @@ def test_header_says_that_there_was_no_time_for_source(tmp_path: Path) -> None:
     written, runner = write(tmp_path, lambda text: True, no_source=reason)
     assert not written.is_source
     (text,) = runner.texts
-    assert f"# {reason}: this is the program itself." in text
+    assert f"# {reason}: this script embeds the program." in text
     assert NoSource.PASSES not in text
 
 
@@ -155,7 +155,7 @@ def test_library_lies_beside_the_repro(tmp_path: Path) -> None:
     assert (
         """load_library(__file__.rpartition("/")[0] + "/ops.so")""" in runner.texts[0]
     )
-    assert "# Beside:  in the folder of this script: ops.so" in runner.texts[0]
+    assert "# Beside:  files in the folder of this script: ops.so" in runner.texts[0]
 
 
 def test_installed_module_is_imported(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def plant(out: Path) -> None:
     summary |= {
         "failure": "assert in run: dosage_ids is refused by hushnode",
         "warnings": [
-            "lying operator: hushnode (secretnet.hushgate.default) is wrong",
+            "fake-kernel mismatch: hushnode (secretnet.hushgate.default) is wrong",
             f"quuxlayers.0.attention.norm at {LINE} reads wobble_table",
         ],
         "by_catch": [
@@ -166,7 +166,7 @@ def test_anonymous_page_still_tells_of_the_run(out: Path) -> None:
         "tmp0 &lt; 12L",
         "is refused by",
         "m2.0.m",
-        "Names and sizes of the model were left out.",
+        "Names and sizes of the model are omitted.",
     ):
         assert told in text, told
     assert 'class="at-fault"' in text

@@ -156,7 +156,7 @@ def test_narrow_table_of_checks_shows_why_a_row_is_high(
         assert did.is_visible() == is_seen
         assert is_seen or height < 40
     assert any(height > 40 for height in heights)
-    for head in ("check", "at", "strategy", "operators", "outcome", "what it did"):
+    for head in ("check", "at", "strategy", "operators", "outcome", "failure"):
         assert page.get_by_role("button", name=head, exact=True).is_visible(), head
 
 

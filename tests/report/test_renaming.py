@@ -58,7 +58,7 @@ OF_A_SIZE = replace(
     KNOWN,
     cause=(
         "input token_ids is read, of dim 0 of token_ids (s7 = 5), dim 1 of token_ids "
-        "in the whole program.",
+        "in the input program.",
         "weight encoder.0.table and input ids are not input token_ids_2.",
     ),
     chain=Chain(inputs=(IDS, TABLE), limit=Limit("ks0", "s7", 5, (SIZE,))),
@@ -68,16 +68,16 @@ OF_A_SIZE = replace(
 def test_model_is_named_once_beside_the_names_of_the_repro() -> None:
     told = as_in_repro(OF_A_SIZE, RENAMED, models_too=True)
     assert told.cause == (
-        "input x (token_ids in the whole program) is read, of dim 0 of x (s7 = 5), dim "
-        "1 of token_ids in the whole program.",
-        "weight weight (encoder.0.table in the whole program) and input ids are not "
+        "input x (token_ids in the input program) is read, of dim 0 of x (s7 = 5), dim "
+        "1 of token_ids in the input program.",
+        "weight weight (encoder.0.table in the input program) and input ids are not "
         "input token_ids_2.",
     )
     assert told.chain is not None
     assert told.chain.limit is not None
     assert [each.name for each in told.chain.inputs] == ["x", "weight"]
     assert str(told.chain.limit.symbols[0]).startswith("dim 0 of x (s7 = 5)")
-    assert "tokens in the whole program" in str(told.chain.limit.symbols[0])
+    assert "tokens in the input program" in str(told.chain.limit.symbols[0])
 
 
 def test_strangers_are_not_told_what_the_model_calls_it() -> None:
@@ -101,7 +101,7 @@ def test_where_names_are_the_same_nothing_is_changed() -> None:
 
 def test_size_of_an_input_is_told_without_a_users_names() -> None:
     told = with_new_names(OF_A_SIZE, RENAMED)
-    assert "of dim 0 of x (s7 = 5), dim 1 of token_ids in the whole" in told.cause[0]
+    assert "of dim 0 of x (s7 = 5), dim 1 of token_ids in the input" in told.cause[0]
     assert told.chain is not None
     assert told.chain.limit is not None
     assert str(told.chain.limit.symbols[0]) == "dim 0 of x (s7 = 5), declared 1..8"

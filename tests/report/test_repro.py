@@ -138,7 +138,7 @@ def test_header_is_a_comment_that_says_what_and_how() -> None:
 def test_header_says_that_the_search_was_stopped() -> None:
     assert "stopped early" not in script()
     head = script(stopped="/home/me/x: No space left on device\nlog")
-    said = "# The search was stopped early (x: No space left on device): fewer "
+    said = "# The search stopped early (x: No space left on device): a "
     assert said in head.partition("import torch")[0]
 
 
@@ -255,10 +255,8 @@ def test_embedded_program_is_carried_whole() -> None:
         and isinstance(n.value.value, str)
     ]
     assert base64.b85decode(value.replace("\n", "")) == program
-    said = (
-        "# Minutes were short to see it fail as source: this is the program itself.\n"
-    )
-    assert said in text
+    said = "# No time was left to verify the printed source: this script embeds the "
+    assert f"{said}program.\n" in text
 
 
 def test_embedded_program_runs_in_eager_at_sizes_outside_of_its_ranges() -> None:
@@ -277,13 +275,15 @@ def test_embedded_program_runs_in_eager_at_sizes_outside_of_its_ranges() -> None
 
 
 def test_header_says_what_else_may_be_the_cause() -> None:
-    lie = "lying operator: f (lib.f.default) has strides [1], its metadata says [2]"
+    lie = (
+        "fake-kernel mismatch: f (lib.f.default) has strides [1], its metadata says [2]"
+    )
     text = script(warnings=(lie, "eager fails too: " + "no " * 40))
     ast.parse(text)
     head = " ".join(text.partition("# Run:")[0].replace("#", " ").split())
-    assert f"Careful, of the original: {lie}" in head
+    assert f"Warning (input program): {lie}" in head
     assert head.count("no") >= 40
-    assert "Careful" not in script()
+    assert "Warning" not in script()
 
 
 def test_header_says_whose_kernel_fails_and_in_which_call() -> None:
@@ -295,12 +295,12 @@ def test_header_says_whose_kernel_fails_and_in_which_call() -> None:
 
 def test_crash_says_that_the_process_dies() -> None:
     crash = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
-    assert "process dies" in script(signature=crash)
+    assert "process crashes" in script(signature=crash)
 
 
 def test_memory_is_read_and_freed_before_a_script_claims_that_it_passes() -> None:
-    read = "torch.testing.assert_close(actual, actual, equal_nan=True)  # reads them\n"
-    freed = f"{read}del actual, compiled  # what is freed shows a corrupt heap\n"
+    read = "torch.testing.assert_close(actual, actual, equal_nan=True)  # touch the "
+    freed = f"{read}outputs\ndel actual, compiled  # freeing detects heap corruption\n"
     for more in ({}, {"runs": 29}, {"passes": True}, {"passes": True, "runs": 29}):
         text = script(signature=CORRUPT, **more)
         ast.parse(text)
@@ -408,7 +408,7 @@ def test_header_names_no_folder() -> None:
 def test_flaky_failure_is_run_often_and_counted() -> None:
     text = script(runs=29, rate_after=0.4)
     ast.parse(text)
-    assert ", in about 0.4 of its 29 runs;" in text
+    assert ", in about 40% of the 29 runs;" in text
     assert "for attempt in range(29):" in text
     assert "of {attempt + 1} runs failed" in text
     assert text.index("aoti_load_package") < text.index("for attempt")
@@ -429,7 +429,7 @@ def test_failure_that_needs_guard_pages_is_run_under_a_sanitizer() -> None:
     assert "#   LD_PRELOAD=$(g++ -print-file-name=libasan.so) python repro.py\n" in text
     assert "# AddressSanitizer: heap-buffer-overflow: read of 64 bytes in" in text
     said = " ".join(text.replace("\n#", " ").split())
-    assert "passes (3 of 3 runs). Verified with such pages" in said
+    assert "passes (3 of 3 runs). Verified with guard pages" in said
 
 
 def test_header_of_what_needs_guard_pages_fits_on_a_screen() -> None:
@@ -476,7 +476,10 @@ def test_failure_that_shows_by_itself_is_just_run() -> None:
     text = script(signature=IMA, plain=plain)
     assert "# Run:     python repro.py\n" in text
     said = " ".join(text.replace("\n#", " ").split())
-    assert f"without inaccessible pages beside each tensor: {plain}." in said
+    assert (
+        f"Without guard pages (inaccessible memory next to each tensor): {plain}."
+        in said
+    )
     assert "Sanitizer" not in text
 
 
@@ -636,11 +639,12 @@ def test_script_that_nothing_checks_does_not_say_that_the_bug_is_fixed(
     assert ended.value.code == 125
     said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith(
-        f"ran to its end; {what} need not show: run it under {checks}"
+        f"ran to its end; {what} may go unnoticed: run it under {checks}"
     )
     assert said.endswith("`shrinkfx --verify`")
     assert (
-        "it may come to its end: it exits with 125" in text.partition("import torch")[0]
+        "finish without the failure; it exits with 125"
+        in text.partition("import torch")[0]
     )
     if "guard" not in changes:
         assert "no longer fails" not in text
@@ -775,13 +779,13 @@ def test_what_passes_first_loads_its_own_buffers(
 
 
 def test_header_says_at_which_sizes_it_passes() -> None:
-    assert "it passes at the sizes of `passing`" in swept()
+    assert "the script passes at the sizes of `passing`" in swept()
     assert "`passing`" not in script()
 
 
 def test_header_says_that_it_fails_where_it_must_pass() -> None:
     text = script(at_passing=True)
-    assert "at the sizes that must pass (the original does there), alone:" in text
+    assert "only at the sizes that must pass (the input program passes there):" in text
     assert "`failing`" not in text
     assert "the sizes that must pass" not in swept()
 
@@ -801,8 +805,8 @@ def test_repro_that_fails_by_what_lies_behind_a_result_does_not_claim_a_mend() -
     said = text.text
     ast.parse(said)
     header = " ".join(said.replace("#", " ").split())
-    assert "it may before that, too: it fails by what lies behind results" in header
-    assert "results of my.narrow.default, which end too soon" in header
+    assert "this can also happen before: it depends on the memory after" in header
+    assert "after the end of the too small results of my.narrow.default" in header
     assert "no longer fails, or not in this run: " in said
     assert max(map(len, said.splitlines())) <= 100
     gone = replace(programs, targets=("aten.relu.default",))
@@ -816,7 +820,7 @@ def test_header_says_that_the_failure_has_another_form_now() -> None:
     head = script(target=target, seen=values)
     said = " ".join(head.replace("#", "").split())
     assert (
-        "Careful: the input program has wrong shape, and the reduced program has wrong "
+        "Warning: the input program has wrong shape, and the reduced program has wrong "
         "values" in said
     )
     assert "wrong shape" not in script(target=target, seen=target)

@@ -74,7 +74,7 @@ def test_file_that_shrinkfx_has_written_is_not_named(
     both = in_compiler({PLACE}, acting(tmp_path, {"preload_settings.py": text}, last))
     assert set(both.sources) == {"my.drop", "my.b"}
     place = "import sys\n\nsys.path.insert(0, '/home/me')\nimport my.b\n"
-    leads_there = as_ours(place, "imports my.b from where it lies")
+    leads_there = as_ours(place, "imports my.b from its own folder")
     (last_one,) = acting(tmp_path, {"preload_my_b.py": leads_there})
     assert in_compiler({PLACE}, [last_one]).sources == ("my.b",)
 
@@ -86,7 +86,7 @@ def test_file_that_is_gone_or_no_file_is_named_by_its_name() -> None:
 
 def test_places_of_this_machine_are_left_out_of_what_shrinkfx_has_written() -> None:
     text = "import sys\n\nsys.path.insert(0, '/home/me')\nimport my.b\n"
-    ours = as_ours(text, "imports my.b from where it lies")
+    ours = as_ours(text, "imports my.b from its own folder")
     assert as_carried(ours) == "\n" * 5 + "import my.b\n"
     assert as_carried(text) == text
     copied = as_ours(text, copied_from("serve.py"))

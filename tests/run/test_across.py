@@ -73,7 +73,7 @@ def repro(tmp_path: Path) -> Path:
         (
             Ending("exit", 125, log="ran to its end; it need not show\n"),
             None,
-            "torch 1.9.0: cannot tell: ran to its end; nothing checked it",
+            "torch 1.9.0: cannot tell: ran to its end; no check was active here",
         ),
     ],
 )
@@ -140,4 +140,8 @@ def test_what_cannot_be_run_elsewhere_is_refused(
     of = "# Verified on Triton's interpreter only, with kernels for sm_90 and no GPU:\n"
     repro.write_text(SCRIPT.replace("#\n", f"#\n{of}", 1))
     assert main([str(repro), "--verify", "--across", sys.executable]) == 2
-    assert "install that beside the other PyTorch" in capsys.readouterr().err
+    assert (
+        "runs a repro without shrinkfx, but this repro was verified on the "
+        "interpreter of shrinkfx: install shrinkfx in the environment with "
+        "the other PyTorch, and run PYTHON -m shrinkfx repro.py --verify"
+    ) in capsys.readouterr().err

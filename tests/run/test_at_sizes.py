@@ -132,7 +132,7 @@ def test_program_that_does_not_compile_any_more_is_no_finding(
     runner.inside((3,))
     worker.package.unlink()
     worker.compiled = TIMEOUT
-    with pytest.raises(WorkerError, match="compiled before, and now"):
+    with pytest.raises(WorkerError, match="the program compiled before, but now:"):
         runner.inside((4,))
 
 

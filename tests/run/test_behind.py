@@ -73,7 +73,10 @@ def test_failure_that_needs_it_is_searched_as_before_and_said_to(
     subject, _ = asked(ending, tmp_path, listen)
     assert subject.client.options.tails == ()
     assert subject.by_what_is_behind == SHORT
-    assert "it fails by what memory holds behind them" in said[-1]
+    assert (
+        ": the result's storage is smaller than declared. The failure "
+        "depends on the adjacent memory; with known content of that memory:"
+    ) in said[-1]
 
 
 def test_what_had_no_answer_tells_nothing(tmp_path: Path) -> None:

@@ -173,7 +173,10 @@ def test_search_goes_back_and_on_from_a_step_that_verifies(world: World) -> None
     assert world.found.reducer.minimal
     text = (world.folder / "repro.py").read_text()
     assert '"n7"' in text
-    assert "going on from a step that does" in world.notes
+    assert (
+        "the repro of the reduced program does not fail in every run: "
+        "backtracking to a step whose repro does"
+    ) in world.notes
     assert not list(world.folder.glob("draft-*"))
 
 
@@ -325,7 +328,10 @@ def test_original_that_does_not_fail_plainly_for_sure_is_searched_with_pages(
     _, kept = world.verified(target=OVERRUN, guarding=STEADY)
     assert kept.result.candidate.operators == ("n3",)
     assert kept.record.memory.guard is Guard.AFTER
-    assert "not even the original" in world.notes
+    assert (
+        "without guard pages, not even the input program fails in every run"
+        in world.notes
+    )
 
 
 def test_only_what_fails_beside_guard_pages_is_run_without(world: World) -> None:
@@ -343,14 +349,14 @@ def test_minutes_that_are_spent_on_the_way_back_leave_what_there_is(
 
     def is_out_of_time(candidate: Candidate, side: Guard) -> bool:
         if candidate.cost[0] > 1:
-            raise BudgetExhausted("the minutes are spent")
+            raise BudgetExhausted("time limit reached")
         return False
 
     world.script = is_out_of_time
     verified, kept = world.verified()
     assert (verified.runs, verified.failed) == (3, 0)
     assert kept.result.candidate.operators == ("n3",)
-    assert world.found.stopped == "the minutes are spent"
+    assert world.found.stopped == "time limit reached"
 
 
 def test_minutes_that_end_before_a_repro_has_run_leave_one(world: World) -> None:
@@ -361,14 +367,14 @@ def test_minutes_that_end_before_a_repro_has_run_leave_one(world: World) -> None
     def is_late_at_first(candidate: Candidate, side: Guard) -> bool:
         asked.append(candidate)
         if len(asked) <= 2:
-            raise BudgetExhausted("the minutes are spent")
+            raise BudgetExhausted("time limit reached")
         return True
 
     world.script = is_late_at_first
     verified, kept = world.verified()
     assert verified.always_fails
     assert kept.result.candidate.operators == ("n3",)
-    assert world.found.stopped == "the minutes are spent"
+    assert world.found.stopped == "time limit reached"
 
 
 def test_step_that_cannot_be_written_is_passed_over(world: World) -> None:
@@ -454,10 +460,10 @@ def test_worker_that_is_dead_ends_the_run(
     raising(world, only("n3"), only("n3"))
 
     def dead(*_: object) -> None:
-        raise WorkerError("it could not be started again")
+        raise WorkerError("the worker could not be restarted:")
 
     monkeypatch.setattr(World, "bare", dead)
-    with pytest.raises(WorkerError, match="started again"):
+    with pytest.raises(WorkerError, match="the worker could not be restarted:"):
         world.verified()
     assert not world.scripts
 
@@ -467,9 +473,14 @@ def test_candidates_of_the_search_that_goes_on_are_no_earlier_steps(
 ) -> None:
     raising(world, only("n3"), only("n3", "n7"))
     world.verified()
-    before, _, after = world.notes.partition("going on from a step that does")
-    assert "verifying an earlier step, of" in before
-    assert "verifying a candidate of 2 operators" in after
+    before, _, after = world.notes.partition(
+        "the repro of the reduced program "
+        "does not fail in every run: "
+        "backtracking to a step whose repro "
+        "does"
+    )
+    assert "verifying an earlier step (" in before
+    assert "verifying a candidate (2 operators)" in after
     assert "earlier step" not in after
 
 
@@ -558,7 +569,10 @@ def test_repro_that_fails_answers_for_source_and_stock_build(world: World) -> No
     assert {form for _, form, _ in world.ways} == {"program"}
     assert kept.verified.written.is_source
     assert world.found.reducer.minimal
-    assert "its repro does not show it" not in world.notes
+    assert (
+        "repro.py does not reproduce the failure: testing candidates from "
+        "source and in the stock build"
+    ) not in world.notes
 
 
 def test_repro_that_passes_has_the_stock_build_asked_and_gone_on_with(
@@ -573,8 +587,14 @@ def test_repro_that_passes_has_the_stock_build_asked_and_gone_on_with(
     assert world.found.reducer.minimal
     ways = [(candidate.digest, *way) for candidate, *way in world.ways]
     assert len(ways) == len(set(ways))  # each was asked about once
-    assert "asking as source and in the stock build" in world.notes
-    assert "not fail in the stock build: going on with that" in world.notes
+    assert (
+        "repro.py does not reproduce the failure: testing candidates from "
+        "source and in the stock build"
+    ) in world.notes
+    assert (
+        "the result does not fail in the stock build: continuing the "
+        "search with stock builds"
+    ) in world.notes
     assert "earlier step" not in world.notes  # it was the build, and not the repro
     assert '"n7"' in (world.folder / "repro.py").read_text()
 
@@ -652,7 +672,7 @@ def test_stages_that_checks_do_not_suffice_for_leave_what_they_found(
     total = len(world.found.search.verdicts())
     for checks in range(total - 3, total):
         verified, kept = world.verified(build=Build.FAST, max_checks=checks)
-        assert f"{checks} checks are spent" in world.found.stopped
+        assert f"limit of {checks} checks reached" in world.found.stopped
         assert verified.always_fails
         assert kept.result.candidate == world.found.reducer.best
         assert "stopped early" in (world.folder / "repro.py").read_text()

@@ -63,12 +63,17 @@ def test_result_is_run_once_as_cuda_wants_it_and_leaves_a_dump(
     dump, notes = left(server, tmp_path, guard)
     assert dump == tmp_path / FOLDER / "core.7"
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["core.7"]
-    assert notes[-1] == f"CUDA core dump: cuda-gdb -ex 'target cudacore {dump}'"
+    assert (
+        notes[-1]
+        == f"CUDA core dump; to open it: cuda-gdb -ex 'target cudacore {dump}'"
+    )
     assert len(server.asked) == 1
 
 
 def test_fault_without_a_dump_is_told(tmp_path: Path) -> None:
     dump, notes = left(FakeServer(lambda _: FAULT), tmp_path)
     assert dump is None
-    assert notes[-1].startswith("CUDA has left no core dump; the result: ima in run")
+    assert notes[-1].startswith(
+        "CUDA wrote no core dump; the reduced program: ima in run"
+    )
     assert not (tmp_path / FOLDER).exists()

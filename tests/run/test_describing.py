@@ -29,19 +29,19 @@ Current thread 0x1 (most recent call first):
         (
             Ending("timeout", log=LOG, operator="my.settle (settle)"),
             "eager did not end in 20 s in my.settle (settle), before anything",
-            "it hangs without AOTInductor, too: there is nothing to reduce, and what "
-            "is to be mended is my.settle (settle), or what that is given; if it only "
-            "takes long: --timeout SECONDS",
+            "the program hangs without AOTInductor, too, so there is nothing to "
+            "reduce: fix my.settle (settle) or its inputs; if it is only slow: "
+            "--timeout SECONDS",
         ),
         (
             Ending("signal", signal.SIGSEGV, log=LOG, operator="my.settle (settle)"),
             "eager died of SIGSEGV in my.settle (settle), before anything",
-            "it dies without AOTInductor, too: there is nothing to reduce",
+            "the program dies without AOTInductor, too, so there is nothing to reduce",
         ),
         (
             Ending("signal", signal.SIGABRT),
             "eager died of SIGABRT, before anything",
-            "what is to be mended is the program, or what that is given",
+            "fix the program or its inputs",
         ),
         (Ending("memory", log="Killed"), "eager ended with memory 0", "Killed"),
     ],

@@ -89,7 +89,7 @@ WARNINGS = [
     f"custom operator: {MIX} writes to its argument x, which its schema does not "
     "declare",
     f"custom operator: {MIX} has a fake kernel that raises TypeError: less",
-    f"custom operator: {FILL} returns values made of memory that it has not filled",
+    f"custom operator: {FILL} returns values computed from uninitialized memory",
     f"custom operator: {FILL} has a fake kernel that fixes dim 0 of its result to 4: "
     "not SymInt-aware; it is 5",
 ]
@@ -107,8 +107,8 @@ def test_what_was_found_before_a_death_is_told_with_that(tmp_path: Path) -> None
     _, said, _ = examined(tmp_path, dead)
     assert said == [
         *WARNINGS,
-        f"custom operator: {MIX} dies of SIGSEGV in eager at sizes that the program "
-        "declares, given x[5, 3]",
+        f"custom operator: {MIX} crashes with SIGSEGV in eager at sizes that the "
+        "program declares, given x[5, 3]",
     ]
 
 
@@ -130,7 +130,7 @@ def test_examination_that_was_cut_short_says_so(
     tmp_path: Path, ending: Ending, why: str
 ) -> None:
     _, said, _ = examined(tmp_path, ending)
-    assert said == [*WARNINGS, f"custom operators: examined in part only, {why}"]
+    assert said == [*WARNINGS, f"custom operators: only partly tested, {why}"]
 
 
 def test_program_without_custom_operators_is_not_examined(tmp_path: Path) -> None:
@@ -153,4 +153,4 @@ def test_examination_ends_by_the_clock_as_well(
 def test_nothing_is_examined_where_minutes_are_short(tmp_path: Path) -> None:
     _, said, server = examined(tmp_path, Ending("exit"), minutes=0.6)
     assert server.asked == []
-    assert said == ["minutes are short: custom operators are not examined"]
+    assert said == ["not enough time left: skipping the tests of custom operators"]

@@ -91,7 +91,7 @@ def end(
 ) -> None:
     assert options.out
     with at_work(options, options.out, ignore) as context:
-        context.out_of_budget = "spent" in said
+        context.out_of_budget = "limit" in said
         finish(context, status, said, code, is_short=is_short)
 
 
@@ -176,12 +176,14 @@ def test_program_may_have_moved_but_not_changed(
     begin(options)
     moved = options.model.rename(tmp_path / "moved.pt2")
     with pytest.raises(
-        LoadError, match=r"(?s)no such file any more.*NEW\.pt2 --resume"
+        LoadError, match=r"(?s)the file no longer exists.*NEW\.pt2 --resume"
     ):
         resumed(out, NOTHING_NEW)
     assert resumed(out, Options(moved)).model == moved
     moved.write_bytes(b"another")
-    with pytest.raises(UsageError, match="a file has changed"):
+    with pytest.raises(
+        UsageError, match=(": one of these files changed since that run:")
+    ):
         resumed(out, Options(moved))
 
 
@@ -189,10 +191,10 @@ def test_inputs_must_be_there_and_the_same(options: Options, out: Path) -> None:
     assert options.inputs
     begin(options)
     options.inputs.write_bytes(b"others")
-    with pytest.raises(UsageError, match=r"a file has changed.*inputs\.pt"):
+    with pytest.raises(UsageError, match=r"these files changed.*inputs\.pt"):
         resumed(out, NOTHING_NEW)
     options.inputs.unlink()
-    with pytest.raises(LoadError, match=r"inputs\.pt: no such file any more"):
+    with pytest.raises(LoadError, match=r"inputs\.pt: the file no longer exists"):
         resumed(out, NOTHING_NEW)
 
 
@@ -213,11 +215,14 @@ def test_shell_must_tune_pytorch_as_then(
 
 
 def test_folder_without_a_run_is_named(out: Path) -> None:
-    with pytest.raises(UsageError, match="holds no run"):
+    with pytest.raises(
+        UsageError,
+        match="contains no run",
+    ):
         resumed(out, NOTHING_NEW)
     with closing(Journal(out / "journal.sqlite")):
         pass
-    with pytest.raises(UsageError, match="killed before it began"):
+    with pytest.raises(UsageError, match=": the run was killed before it started:"):
         resumed(out, NOTHING_NEW)
 
 
@@ -228,7 +233,7 @@ def test_folder_of_a_run_that_was_killed_before_it_began_is_as_good_as_empty(
         pass
     with (out / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # or is it about to begin?
-        with pytest.raises(UsageError, match="at work"):
+        with pytest.raises(UsageError, match="is running"):
             refuse_if_begun(options)
     with begun(options):
         assert [path.name for path in out.iterdir()] == [".lock"]
@@ -240,7 +245,9 @@ def test_folder_with_results_of_another_run_is_refused(
     options: Options, out: Path
 ) -> None:
     (out / "summary.json").touch()
-    with pytest.raises(UsageError, match="another run: name an empty folder"):
+    with pytest.raises(
+        UsageError, match=("contains another run: choose an empty folder")
+    ):
         refuse_if_begun(options)
 
 
@@ -310,7 +317,7 @@ def test_page_that_is_damaged_is_found_before_the_work_begins(
 
 def test_folder_of_a_run_is_not_begun_again(options: Options) -> None:
     begin(options)
-    with pytest.raises(UsageError, match="this run, unfinished: --resume"):
+    with pytest.raises(UsageError, match="unfinished; to resume it: --resume"):
         refuse_if_begun(replace(options, max_checks=7))
     with pytest.raises(UsageError, match="another run"):
         refuse_if_begun(replace(options, until="nan"))
@@ -358,10 +365,12 @@ def test_interrupted_run_goes_on_and_a_spent_one_with_more(
 ) -> None:
     end(options, "stopped", "interrupted", 4)
     assert resumed(out, NOTHING_NEW)
-    end(options, "stopped", "5 checks are spent", 4)
-    with pytest.raises(BudgetExhausted, match="5 checks are spent") as caught:
+    end(options, "stopped", "limit of 5 checks reached", 4)
+    with pytest.raises(BudgetExhausted, match="limit of 5 checks reached") as caught:
         resumed(out, NOTHING_NEW)
-    assert caught.value.__notes__[0].startswith("with more: shrinkfx --resume")
+    assert caught.value.__notes__[0].startswith(
+        "to continue with a larger budget: shrinkfx --resume"
+    )
     assert resumed(out, Options(Path(), max_checks=6)).max_checks == 6
 
 
@@ -382,7 +391,7 @@ def test_way_on_asks_for_more_of_what_is_spent(
 
 
 def test_run_that_was_given_more_may_be_killed(options: Options, out: Path) -> None:
-    end(options, "stopped", "5 checks are spent", 4)
+    end(options, "stopped", "limit of 5 checks reached", 4)
     resumed(out, Options(Path(), max_checks=600))
     begin(options)
     assert resumed(out, NOTHING_NEW).max_checks == 600
@@ -400,9 +409,9 @@ def test_run_is_not_forgotten_for_what_is_missing_today(
 
 def test_two_cannot_work_in_one_folder(options: Options, out: Path) -> None:
     with at_work(options, out, ignore) as context, ThreadPoolExecutor(1) as another:
-        with pytest.raises(UsageError, match="at work"):
+        with pytest.raises(UsageError, match="is running"):
             another.submit(begin, options).result()
-        with pytest.raises(UsageError, match="at work"):
+        with pytest.raises(UsageError, match="is running"):
             another.submit(resumed, out, NOTHING_NEW).result()
         context.journal.note("baseline", {})
     assert resumed(out, NOTHING_NEW)
@@ -428,7 +437,7 @@ def test_of_several_that_begin_at_once_one_does_and_the_others_say_so(
         with ThreadPoolExecutor(8) as pool:
             answers = sorted(pool.map(start, range(8)))
         assert answers.pop() == "begins"
-        assert all("another shrinkfx is at work" in said for said in answers)
+        assert all("another shrinkfx is running" in said for said in answers)
         shutil.rmtree(out)
 
 
@@ -447,7 +456,7 @@ def test_lock_that_nobody_will_ask_for_again_is_none(
         flock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", lock_too_late)
-    with pytest.raises(UsageError, match="at work"), taken(out):
+    with pytest.raises(UsageError, match="is running"), taken(out):
         pass
     replaced[0].close()
     with taken(out):
@@ -547,7 +556,9 @@ def test_run_whose_folder_is_removed_says_so_and_no_way_to_go_on(
         shutil.rmtree(out)
 
     missing = FileNotFoundError(errno.ENOENT, "No such file", str(out / "repro.py"))
-    with pytest.raises(StorageError, match="removed in the middle") as caught:
+    with pytest.raises(
+        StorageError, match="the folder was removed during the run"
+    ) as caught:
         interrupted_by(missing, options, remove)
     assert caught.value.subject == str(out)
     assert not hasattr(caught.value, "__notes__")

@@ -145,7 +145,7 @@ def test_warnings_of_the_baseline_stay_whichever_form_is_cut(
 ) -> None:
     """What eager does is the same in each form, and told once."""
     subject, _ = chosen(tmp_path, lambda asked, _: asked == form, eager=error)
-    said = ("eager fails on the original too: no such",) if error else ()
+    said = ("eager also fails on the input program: no such",) if error else ()
     assert subject.other_causes.warnings == (*said, "from the baseline")
 
 
@@ -154,8 +154,10 @@ def test_failure_in_no_form_is_not_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(NotCuttable) as caught:
         chosen(tmp_path, lambda form, build: False)
     said = str(caught.value)
-    assert said.startswith(f"the program fails ({RAISES}), but in no form that can")
-    assert "what those did:\n  passes: the same result as eager (4 times)\n" in said
+    assert said.startswith(
+        f"the program fails ({RAISES}), but no form of the program that"
+    )
+    assert "forms:\n  passes: the same result as eager (4 times)\n" in said
     assert "does not fail" not in said
 
 

@@ -74,7 +74,7 @@ def test_issue_is_written_at_the_end_and_anew_with_another_cause(out: Path) -> N
         assert path == out / "ISSUE.md"
         first = path.read_text()
     assert "PyTorch version: 9\non HOST" in first
-    assert "What it comes from." in first
+    assert "- The root cause." in first
     with closing(Journal(out / JOURNAL)) as journal:
         options = Options(Path("m.pt2"), title="relu raises")
         context = RunContext(options, out, told.append, journal)
@@ -242,7 +242,7 @@ def finish_run(out: Path) -> None:
 def test_issue_has_the_verdicts_by_version(out: Path) -> None:
     finish_run(out)
     told: list[Event] = []
-    assert "other versions of PyTorch than 2.13.0" in (out / "ISSUE.md").read_text()
+    assert "PyTorch versions other than 2.13.0" in (out / "ISSUE.md").read_text()
     repro = out / "repro.py"
     add_versions(repro, {"2.14.1": True, "2.13.0": False, "2.9.1": None}, told.append)
     add_versions(repro, {"2.15.0": True, "2.13.0": False}, told.append)
@@ -250,7 +250,7 @@ def test_issue_has_the_verdicts_by_version(out: Path) -> None:
     written = (out / "ISSUE.md").read_text()
     assert said in written
     assert "other versions of PyTorch" not in written
-    assert "- What other devices do." in written
+    assert "- Other devices." in written
     assert written.startswith("# relu raises\n")
     assert "PyTorch version: 9" in written
     with closing(Journal(out / JOURNAL)) as journal:  # as --explain does
@@ -289,4 +289,4 @@ def test_failure_to_add_versions_is_a_note(out: Path) -> None:
     with ThreadPoolExecutor(1) as others, taken(out):
         verdicts = {"2.13.0": True, "2.14.0": True}
         others.submit(add_versions, out / "repro.py", verdicts, told.append).result()
-    assert "ISSUE.md could not be written: another shrinkfx is at work" in notes(told)
+    assert "ISSUE.md could not be written: another shrinkfx is running" in notes(told)

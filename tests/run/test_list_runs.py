@@ -78,7 +78,7 @@ def test_run_at_work_is_told_from_what_its_journal_has_so_far(
     ("ended", "status", "goes_on"),
     [
         (None, "broken off", True),
-        (("stopped", "5 checks are spent", 4), "stopped", True),
+        (("stopped", "limit of 5 checks reached", 4), "stopped", True),
         (("reduced", "reduced: 10 -> 3 operators", 0), "reduced", False),
         (("unverified", "unverified: 10 -> 3 operators", 5), "unverified", False),
     ],
@@ -113,7 +113,7 @@ def test_sweep_says_whether_it_has_found_something(
     ("ended", "status"),
     [
         (("reduced", "reduced: 10 -> 3 operators", 0), "reduced"),
-        (("stopped", "5 checks are spent", 4), "stopped"),
+        (("stopped", "limit of 5 checks reached", 4), "stopped"),
     ],
 )
 def test_run_that_is_over_is_that_while_something_is_asked_of_it(
@@ -197,9 +197,9 @@ def other_tables(path: Path) -> None:
     ("damage", "status", "problem"),
     [
         (no_database, "damaged", "file is not a database"),
-        (empty, "damaged", "it is empty"),
-        (no_json, "damaged", "makes no sense"),
-        (no_target, "damaged", "makes no sense"),
+        (empty, "damaged", "the journal is empty"),
+        (no_json, "damaged", "content is invalid"),
+        (no_target, "damaged", "content is invalid"),
         (other_tables, "foreign", "of version 77"),
     ],
 )
@@ -247,7 +247,7 @@ def test_last_run_is_the_last_one(options: Options, runs: Path) -> None:
 def test_folder_that_is_missing_says_where_runs_are(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name, said in {"none": "No such file", "file": "Not a directory"}.items():
-        with pytest.raises(UsageError, match=f"(?s){said}.*runs are in shrinkfx-out"):
+        with pytest.raises(UsageError, match=f"(?s){said}.*stored in shrinkfx-out"):
             list_runs(tmp_path / name)
 
 

@@ -184,10 +184,16 @@ def test_what_a_listing_was_made_of_is_verified_where_no_listing_is(
     assert found.reducer.best is kept.result.candidate
     assert found.kinds["operators"] == "1-minimal"
     assert found.kinds["sizes"] == (
-        "not asked: no repro of a listing fails in every run"
+        "not asked: no repro of the simplified program fails in every run"
     )
-    assert "verifying what it was made of" in world.notes
-    assert world.notes.count("making what is left smaller") == 1
+    assert (
+        "no repro of the simplified program fails in every run: verifying "
+        "the program before simplification"
+    ) in world.notes
+    assert (
+        world.notes.count("simplifying the reduced program: sizes, values, arguments")
+        == 1
+    )
     assert not [c for c in world.scripts[-3:] if c.listing]
     assert '"listing"' not in (world.folder / "repro.py").read_text()
 
@@ -218,7 +224,10 @@ def test_operators_that_verification_has_led_to_are_listed_in_turn(
     assert found.made_of is not None
     assert found.made_of.reducer.best.operators == ("relu", "tanh")
     assert found.kinds["sizes"] == "1-minimal"
-    assert world.notes.count("making what is left smaller") == 2
+    assert (
+        world.notes.count("simplifying the reduced program: sizes, values, arguments")
+        == 2
+    )
     counted = [each.search for each in found.all]
     assert len({*map(id, counted)}) == len(counted) == 3  # no check is forgotten
 
@@ -230,5 +239,8 @@ def test_operators_are_listed_twice_at_most(world: World) -> None:
     assert kept.result.candidate.listing is None
     assert kept.result.candidate.operators == ("relu", "tanh")
     assert found.made_of is None
-    assert world.notes.count("making what is left smaller") == 2
+    assert (
+        world.notes.count("simplifying the reduced program: sizes, values, arguments")
+        == 2
+    )
     assert len([*found.all]) == 3

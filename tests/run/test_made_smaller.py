@@ -155,7 +155,7 @@ def test_what_is_left_is_made_smaller_in_the_form_of_source(tmp_path: Path) -> N
     assert {o.form for o in worker.options} == {CandidateForm.SOURCE}
     assert {o.data for o in worker.options} == {data} == {found.data}
     assert found.kinds["operators"] == found.kinds["sizes"] == MINIMAL
-    assert "given 96 bytes of inputs and 0 of weights; now" in notes(events)
+    assert "inputs 96 bytes, weights 0 bytes; now" in notes(events)
     steps = [e for e in events if isinstance(e, Stepped) and e.given]
     assert steps[0].given is not None
     assert steps[0].given[0] == 96
@@ -364,16 +364,16 @@ def test_search_of_listings_is_over_where_checks_are(tmp_path: Path) -> None:
     assert found.stopped == ""
     assert found.minimal
     assert found.kinds["operators"] == MINIMAL
-    assert found.kinds["sizes"] == f"not asked: {spent + 1} checks are spent"
+    assert found.kinds["sizes"] == f"not asked: limit of {spent + 1} checks reached"
 
 
 def test_result_stays_where_no_listing_of_it_fails(tmp_path: Path) -> None:
     found, events = reduced(tmp_path, Worker(lambda _: False))
     assert found.made_of is None
     assert found.reducer.best.listing is None
-    assert found.kinds["sizes"] == "not asked: its listing does not fail"
+    assert found.kinds["sizes"] == "not asked: the printed program does not fail"
     assert found.kinds["operators"] == MINIMAL
-    assert "its listing does not fail" in notes(events)
+    assert "the printed program does not fail" in notes(events)
     checks = [v for each in found.all for v in each.search.verdicts()]
     assert len(checks) == len(found.search.verdicts()) + 2
 
@@ -381,8 +381,8 @@ def test_result_stays_where_no_listing_of_it_fails(tmp_path: Path) -> None:
 def test_result_stays_where_it_cannot_be_listed(tmp_path: Path) -> None:
     found, events = reduced(tmp_path, Worker(lambda _: True, refuses=ListCandidate))
     assert found.reducer.best.listing is None
-    assert "as a listing: no such thing here" in found.kinds["values"]
-    assert "as a listing: no such thing here" in notes(events)
+    assert "as source: no such thing here" in found.kinds["values"]
+    assert "as source: no such thing here" in notes(events)
 
 
 def test_nothing_is_said_to_be_minimal_that_no_fake_tensor_was_asked_about(
@@ -402,7 +402,7 @@ def test_what_fake_tensors_do_not_run_is_minimal_in_values_at_most(
     assert found.kinds["values"] == PLAINEST
     for kind in ("sizes", "weights", "arguments", "operands", "insides"):
         assert found.kinds[kind] == (
-            "not asked: fake tensors do not run it: no fake class"
+            "not asked: the program does not run with fake tensors: no fake class"
         )
 
 
@@ -410,7 +410,7 @@ def test_strategies_for_operators_alone_leave_it_as_it_is(tmp_path: Path) -> Non
     worker = Worker(lambda _: True)
     found, _ = reduced(tmp_path, worker, strategies=("drop_nodes",))
     assert worker.compiled == []
-    assert found.kinds["sizes"] == "not asked: no strategy for it was chosen"
+    assert found.kinds["sizes"] == "not asked: no strategy for this was selected"
 
 
 def test_operands_are_not_minimal_where_operators_were_asked_about_in_part(
@@ -420,7 +420,7 @@ def test_operands_are_not_minimal_where_operators_were_asked_about_in_part(
         (tmp_path / folder).mkdir()
     asked = ("drop_nodes", "redirect_operands")
     part, _ = reduced(tmp_path / "a", Worker(lambda _: True), strategies=asked)
-    assert "of which some were chosen" in part.kinds["operands"]
+    assert "only some strategies for operators were selected" in part.kinds["operands"]
     every, _ = reduced(tmp_path / "b", Worker(lambda _: True))
     assert every.kinds["operands"] == MINIMAL
 
@@ -487,7 +487,7 @@ def test_listing_that_the_runs_checks_do_not_reach_takes_more_of_them(
     worker = Worker(lambda p: sizes(p)[0] >= 2)
     found, _ = reduced(tmp_path, worker, max_checks=before + more)
     assert found.stopped == ""
-    assert found.short_of == f"{before + more} checks are spent"
+    assert found.short_of == f"limit of {before + more} checks reached"
     assert found.is_short
 
 
@@ -497,5 +497,5 @@ def test_listing_that_has_had_its_share_takes_no_more_of_the_runs(
     monkeypatch.setattr(making_smaller, "_MOST", 3)
     worker = Worker(lambda p: sizes(p)[0] >= 2)
     found, _ = reduced(tmp_path, worker, max_checks=1000)
-    assert found.short_of == "3 checks are spent on it"
+    assert found.short_of == "limit of 3 checks reached"
     assert not found.is_short

@@ -118,7 +118,7 @@ def test_silent_result_needs_the_guard_pages_that_showed_it() -> None:
     assert memory.plain == "passes: the same result as eager (1 of 1 runs)"
     assert memory.report is not None
     assert (memory.report.kernel, memory.report.line) == ("cpp_fused_mean_0", 27)
-    assert "silent" in notes[0]
+    assert "does not fail" in notes[0]
     assert worker.asked[-1].options.guard_pages is Guard.OFF
     assert worker.asked[-1].fresh
 
@@ -143,11 +143,14 @@ def test_a_run_that_something_else_has_ended_is_not_silent() -> None:
     assert f"({ENOUGH - 1} of {ENOUGH - 1} runs)" in memory.plain
     memory, notes = examined(Worker(lambda _, number: LATE if number > 1 else CRASHES))
     assert memory.guard is Guard.BEFORE
-    assert notes[0].startswith("without guard pages the result has no answer: ")
+    assert notes[0].startswith(
+        "without guard pages the reduced program is inconclusive: "
+    )
 
 
 @pytest.mark.parametrize(
-    ("ending", "said"), [(NO_LIBRARY, "no libasan"), (PASSES, "under it: passes")]
+    ("ending", "said"),
+    [(NO_LIBRARY, "no libasan"), (PASSES, "the run: passes")],
 )
 def test_missing_report_is_told_in_a_line(ending: Ending, said: str) -> None:
     memory, notes = examined(Worker(lambda _, number: ending))
@@ -177,14 +180,17 @@ def test_sanitizer_that_runs_out_of_minutes_is_no_end_of_the_run() -> None:
 
     def answer(asked: Arguments, _: int) -> Ending:
         if asked.get("sanitize"):
-            raise BudgetExhausted("the minutes are spent")
+            raise BudgetExhausted("time limit reached")
         return PASSES
 
     memory, notes = examined(Worker(answer))
     assert memory.guard is Guard.BEFORE
     assert memory.plain == "passes: the same result as eager (1 of 1 runs)"
-    assert (memory.report, memory.no_report) == (None, "not run: minutes were short")
-    assert notes[-1] == "AddressSanitizer: not run: minutes were short"
+    assert (memory.report, memory.no_report) == (
+        None,
+        ("not run: not enough time was left"),
+    )
+    assert notes[-1] == "AddressSanitizer: not run: not enough time was left"
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(3.9, 0), (4.9, 1), (5.1, 2)])
@@ -195,8 +201,12 @@ def test_little_time_is_left_for_the_repro(seconds: float, asked: int) -> None:
     assert len(worker.asked) == asked
     assert memory.guard is Guard.BEFORE
     assert (memory.report is None) == (asked < 2)
-    assert memory.no_report == ("" if asked == 2 else "not run: minutes were short")
-    assert ("running the result under AddressSanitizer" in notes) == (asked == 2)
+    assert memory.no_report == (
+        "" if asked == 2 else ("not run: not enough time was left")
+    )
+    assert ("running the reduced program under AddressSanitizer" in notes) == (
+        asked == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,12 +232,17 @@ def test_guard_pages_are_for_memory_errors_unless_told_otherwise(
     [
         (Ready(for_cuda=True), {"sanitizer": "racecheck"}, {"racecheck"}, ""),
         (Ready(for_cuda=True), {"guard_pages": "on"}, {"after", "before"}, ""),
-        (Ready(), {"sanitizer": "memcheck"}, set(), "looks at what runs on a GPU"),
+        (
+            Ready(),
+            {"sanitizer": "memcheck"},
+            set(),
+            ("--sanitizer only works on a GPU: continuing without it"),
+        ),
         (
             Ready(for_cuda=True, no_guard_pages="red zones cannot be built: no nvcc"),
             {"guard_pages": "on"},
             set(),
-            "no guard pages: red zones cannot be built: no nvcc",
+            "guard pages are not available: red zones cannot be built: no nvcc",
         ),
         (Ready(for_cuda=True, backend="interpreter"), {"guard_pages": "on"}, set(), ""),
     ],

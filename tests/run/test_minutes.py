@@ -89,7 +89,7 @@ class Model:
         assert self.context is not None
         left = self.context.budget.seconds_left
         if left is not None and left <= 0:
-            raise BudgetExhausted("the minutes are spent")
+            raise BudgetExhausted("time limit reached")
         asked = type(request.task), asked_of(request)
         self.asked.append(asked)
         ending = self._answer(*asked)
@@ -99,7 +99,7 @@ class Model:
         if ending.seconds <= limit:
             return ending
         if left is not None and left < most:
-            raise BudgetExhausted("the minutes are spent")
+            raise BudgetExhausted("time limit reached")
         how = "timeout" if most == request.timeout_s else "late"
         return Ending(how, stage="run", seconds=limit)
 
@@ -251,9 +251,9 @@ def test_baseline_that_leaves_no_minutes_still_ends_with_the_originals_repro(
     assert reduction.operators == (12, 12)
     assert verified(reduction)
     summary = json.loads((world.folder / "out" / "summary.json").read_text())
-    assert "left none for a search" in summary["stopped"]
+    assert "minutes and left no time for a search" in summary["stopped"]
     assert summary["verified"]["runs"] == reduction.verified[0]
-    assert any("the program itself" in note for note in world.notes)
+    assert any("will embed the program" in note for note in world.notes)
     assert NoSource.NO_TIME in reduction.repro.read_text()
     assert "stopped early" in reduction.repro.read_text()
     assert not world.tasks(CheckCandidate)
@@ -262,7 +262,10 @@ def test_baseline_that_leaves_no_minutes_still_ends_with_the_originals_repro(
 
 def test_minutes_that_end_in_the_first_run_leave_nothing_to_write(model: Made) -> None:
     world = model(200.0)
-    with pytest.raises(BudgetExhausted, match="had not shown its failure by then") as e:
+    with pytest.raises(
+        BudgetExhausted,
+        match=("the program had not failed by then, so there is no result"),
+    ) as e:
         world.reduced(3.0)
     assert e.value.exit_code == 4
     assert any("--max-minutes" in note for note in e.value.__notes__)
@@ -284,7 +287,7 @@ def test_form_that_was_not_asked_about_is_asked_about_with_more_minutes(
     assert reduction.candidate == unbroken.candidate
     assert reduction.summary["warnings"] != unbroken.summary["warnings"]
     (warning,) = reduction.summary["warnings"]
-    assert warning.startswith("minutes were short")
+    assert warning.startswith("not enough time was left")
 
 
 @pytest.mark.parametrize("check_s", [80.0, 27.0])
@@ -319,8 +322,10 @@ def test_run_that_another_version_has_begun_is_refused_with_what_to_do(
     with pytest.raises(UsageError) as caught:
         world.resumed(60.0)
     said = str(caught.value)
-    assert "another version of shrinkfx has written the journal" in said
-    assert "run anew with another --out" in said
+    assert (
+        ": another version of shrinkfx wrote the journal: start a new run with another"
+    ) in said
+    assert "start a new run with another --out" in said
     assert {task for task, _ in world.asked} <= {Describe}
 
 
@@ -331,11 +336,11 @@ def test_run_that_goes_on_says_the_same_of_other_causes(model: Made) -> None:
         world.described, mismatches=(lie,), eager_error="no such size\nat all"
     )
     told = world.reduced(3.0).summary["warnings"]
-    eager = "eager fails on the original too: no such size"
-    assert told[:2] == [f"lying operator: {lie.text}", eager]
+    eager = "eager also fails on the input program: no such size"
+    assert told[:2] == [f"fake-kernel mismatch: {lie.text}", eager]
     reduction = world.resumed(60.0)
     assert reduction.summary["warnings"] == told
-    assert f"Careful, of the original: {eager}" in reduction.repro.read_text()
+    assert f"Warning (input program): {eager}" in reduction.repro.read_text()
 
 
 def test_kind_that_is_not_what_was_asked_for_is_explained_once_it_is_seen(
@@ -345,7 +350,7 @@ def test_kind_that_is_not_what_was_asked_for_is_explained_once_it_is_seen(
     monkeypatch.setattr(sys.modules[__name__], "FAILS", died)
     world = model(27.0)
     world.reduced(3.0, until="ima", guard_pages="off")
-    (kind,) = [note for note in world.notes if note.startswith("kind: ")]
+    (kind,) = [note for note in world.notes if note.startswith("note: ")]
     assert "segmentation fault" in kind
     before = world.notes.index("baseline: crash in run: SIGSEGV")
     assert world.notes[before + 1 :].count(kind) == 1
@@ -369,10 +374,12 @@ def test_blame_is_left_out_where_it_would_take_the_time_of_the_search(
 ) -> None:
     world = model(25.0)
     world.reduced(3.0)
-    assert any("blame: minutes are short" in note for note in world.notes)
+    assert any(
+        "localizing: not enough time left, skipped" in note for note in world.notes
+    )
     world = model(25.0)
     world.reduced(60.0, folder="longer")
-    assert any("blame: running it once more" in note for note in world.notes)
+    assert any("localizing: running it once more" in note for note in world.notes)
 
 
 def test_repro_of_the_original_is_there_where_no_smaller_one_fails(
@@ -388,7 +395,7 @@ def test_repro_of_the_original_is_there_where_no_smaller_one_fails(
     assert reduction.status == "stopped"
     assert world.now <= 180.0 + 60.0 + 60.0
     steps = [note for note in world.notes if note.startswith("verifying an earlier")]
-    assert steps == ["verifying an earlier step, of 12 operators"]
+    assert steps == ["verifying an earlier step (12 operators)"]
 
 
 def test_repro_that_takes_longer_than_thought_is_the_program_itself(
@@ -438,7 +445,10 @@ def test_other_runs_of_a_repro_are_made_only_if_there_is_time(model: Made) -> No
     reduction = world.reduced(3.0)
     assert reduction.verified == (1, 1)
     assert len(world.tasks(RunScript)) == 1
-    assert any("running the repro no more" in note for note in world.notes)
+    assert any(
+        "not enough time left: skipping further runs of the repro" in note
+        for note in world.notes
+    )
 
 
 @pytest.mark.parametrize("check_s", [5, 20, 40, 60])
@@ -463,7 +473,11 @@ def test_guard_pages_that_slow_a_program_down_do_not_take_all_minutes(
     assert verified(reduction)
     assert check_s > 10 or reduction.operators[1] < 12
     assert world.now <= 240.0
-    given_up = [note for note in world.notes if "not tried to the end" in note]
+    given_up = [
+        note
+        for note in world.notes
+        if ("not enough time left: stopped trying guard pages") in note
+    ]
     assert len(given_up) == 2
     assert "before each tensor" in given_up[1]
 
@@ -472,5 +486,8 @@ def test_first_run_alone_may_take_all_minutes_before_guard_pages_are_tried(
     model: Made,
 ) -> None:
     world = model(200.0)
-    with pytest.raises(BudgetExhausted, match="had not shown its failure by then"):
+    with pytest.raises(
+        BudgetExhausted,
+        match=("the program had not failed by then, so there is no result"),
+    ):
         world.reduced(3.0, guard_pages="on")

@@ -81,9 +81,9 @@ def test_form_that_counts_otherwise_than_the_file_is_told(
     context = RunContext(Options(Path("m.pt2")), tmp_path, events.append)
     find_subject(context, cast(Server, worker))
     notes = [event.text for event in events if isinstance(event, Noted)]
-    said = "of the file's 9 operators, the form that is cut makes 2: "
+    said = "the file has 9 operators; after conversion the program has 2, "
     assert [said in note for note in notes].count(True) == (operators == 9)
-    assert ("of the file's" in "".join(notes)) == (operators == 9)
+    assert ("the file has" in "".join(notes)) == (operators == 9)
 
 
 def test_probes_are_refused_where_nothing_is_interpreted(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_probes_are_refused_where_nothing_is_interpreted(tmp_path: Path) -> None
         Options(Path("m.pt2"), probe="real"),
         Options(Path("m.pt2"), all_probes=True),
     ):
-        with pytest.raises(UsageError, match="is for CUDA without a GPU"):
+        with pytest.raises(UsageError, match="only works for CUDA without a GPU: add"):
             find_subject(RunContext(options, tmp_path, ignore), cast(Server, worker))
-    with pytest.raises(UsageError, match="not both"):
+    with pytest.raises(UsageError, match="only one of them"):
         require_sense(Options(Path("m.pt2"), probe="real", all_probes=True))
 
 
@@ -123,9 +123,9 @@ def test_program_that_passes_for_want_of_a_setting_runs_once(tmp_path: Path) -> 
     compiled = [each for each in worker.asked if not isinstance(each.task, Describe)]
     assert len(compiled) == 1
     assert error.exit_code == 3
-    assert "the program does not fail; what 1 run did:" in str(error)
+    assert "the program does not fail; outcome of 1 run:" in str(error)
     assert LACKING in str(error)
-    assert "what may differ" not in str(error)
+    assert "possible differences from the failing run:" not in str(error)
 
 
 def test_who_says_how_many_runs_there_are_has_them_all_the_same(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_who_says_how_many_runs_there_are_has_them_all_the_same(tmp_path: Path) 
     error = seen(worker, tmp_path, baseline_runs=4)
     compiled = [each for each in worker.asked if not isinstance(each.task, Describe)]
     assert len(compiled) >= 4
-    assert "what may differ" in str(error)
+    assert "possible differences from the failing run:" in str(error)
     assert LACKING in str(error)
 
 

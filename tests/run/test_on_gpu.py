@@ -85,8 +85,11 @@ def test_search_and_repro_have_the_allocator_that_shows_it(
     assert set_there.get(NO_CACHING) == (None if with_it else "1")
     assert "TORCH_SOMETHING" not in set_there
     said = told_to(events)
-    assert said[0] == "it runs on NVIDIA H100 as cuda:0, with CUDA_VISIBLE_DEVICES=3"
-    only = "it fails with the caching allocator only"
+    assert said[0] == "running on NVIDIA H100 as cuda:0, with CUDA_VISIBLE_DEVICES=3"
+    only = (
+        "the program fails only with the caching allocator: the search and "
+        "the repro use the allocator ("
+    )
     assert any(line.startswith(only) for line in said) is with_it
 
 

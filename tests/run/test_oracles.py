@@ -87,14 +87,14 @@ def test_failure_of_some_runs_is_asked_about_one_by_one(tmp_path: Path) -> None:
     flaky = replace(SUBJECT, rate=0.5)
     assert chosen(tmp_path, None, flaky) == (1, [])
     jobs, (said,) = chosen(tmp_path, 3, flaky)
-    assert (jobs, "one by one" in said) == (1, True)
+    assert (jobs, "one at a time" in said) == (1, True)
 
 
 def test_no_more_than_there_is_memory_for(tmp_path: Path) -> None:
     jobs, (said,) = chosen(tmp_path, 4, peak_bytes=3 * GB)
     assert jobs == 2
     assert said == (
-        "--jobs 4: there is memory for 2 at once, where a check takes up to 3.2 GB"
+        "--jobs 4: memory suffices for 2 at a time; a check needs up to 3.2 GB"
     )
     assert chosen(tmp_path, 2, peak_bytes=3 * GB) == (2, [])
 

@@ -111,7 +111,7 @@ def test_minutes_that_end_leave_ways_as_they_are(tmp_path: Path) -> None:
     case = Case(tmp_path, 4, [2])
 
     def fails(_: Carried) -> bool:
-        raise BudgetExhausted("the minutes are spent")
+        raise BudgetExhausted("time limit reached")
 
     case.questions.fails = fails
     assert case.narrowed() == case.cuts

@@ -43,15 +43,15 @@ def test_run_that_is_over_is_told_again_and_none_begun(tmp_path: Path) -> None:
     for typed in ([named], ["--resume", named]):
         again = called(tmp_path, *typed, cwd=tmp_path)
         assert again.returncode == 0, again.stderr
-        assert "this run has finished, on 20" in again.stderr
+        assert "this run finished on 20" in again.stderr
         ending = first.stdout.splitlines()
         said = again.stdout.splitlines()
         assert said[1 : len(ending)] == ending[1:]  # the first has seconds, rounded
-        assert said[0].startswith("reduced: ")
+        assert said[0].startswith("result:   reduced from ")
         assert said[len(ending) :] == [
-            f"anew:     its page: shrinkfx --report {named}",
-            f"          its cause, in full: shrinkfx --explain {named}",
-            f"another:  a new run of the same program: shrinkfx {model}",
+            f"report:   to regenerate the report: shrinkfx --report {named}",
+            f"explain:  for the full root-cause analysis: shrinkfx --explain {named}",
+            f"new run:  to reduce the same program again: shrinkfx {model}",
         ]
     assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == kept
     assert len([*out.parent.iterdir()]) == 1
@@ -84,7 +84,7 @@ def test_terminal_and_page_speak_by_the_names_of_the_repro(
         journal.note("result", {**result, "renamed": {"token_ids": "x"}})
     found = Explanation(cause=("Size of input token_ids is lost.",))
     (out / "explain.json").write_text(found.to_line())
-    both = "Size of input x (token_ids in the whole program) is lost."
+    both = "Size of input x (token_ids in the input program) is lost."
     came = past(out).came
     assert came is not None
     assert came.cause == (found.cause if anonymous else (both,))
@@ -117,7 +117,7 @@ def test_summary_that_cannot_be_read_leaves_what_the_journal_says(
     assert past(out).came is None
     assert main([str(out)]) == 0
     told = capsys.readouterr()
-    assert "this run has finished" in told.err
+    assert ": this run finished on" in told.err
     assert told.out.splitlines()[-1].endswith(f"shrinkfx {tmp_path / 'model.pt2'}")
 
 
@@ -126,7 +126,7 @@ def test_folder_of_a_run_takes_no_other_options(
 ) -> None:
     out = over(tmp_path / "out", tmp_path / "model.pt2")
     assert main([str(out), "--until", "nan"]) == 2
-    assert "or begin another run: shrinkfx MODEL.pt2 --until" in capsys.readouterr().err
+    assert "or start a new run: shrinkfx MODEL.pt2 --until" in capsys.readouterr().err
     (out / "capture").mkdir()
     assert main([str(out), "--until", "nan"]) == 2
     assert f"shrinkfx {out / 'capture'} --until" in capsys.readouterr().err

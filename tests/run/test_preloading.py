@@ -351,7 +351,7 @@ def test_time_that_is_up_ends_the_questions_and_not_the_run(tmp_path: Path) -> N
 
     def answer(text: str) -> Ending:
         if asked.questions > 1:
-            raise BudgetExhausted("the minutes are spent")
+            raise BudgetExhausted("time limit reached")
         return says(text)
 
     asked.server = judge(answer).server

@@ -45,7 +45,7 @@ def test_run_ends_with_its_page(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert f"repro:    {out / 'repro.py'}\nbeside:   report.html\n" in done.stderr
+    assert f"repro:    {out / 'repro.py'}\nsee also: report.html\n" in done.stderr
     last = json.loads(done.stdout.splitlines()[-1])
     assert last["result"]["report"] == str(out / "report.html")
     written = (out / "report.html").read_text()
@@ -90,7 +90,7 @@ def test_target_at_the_sizes_that_must_pass_is_no_by_catch(tmp_path: Path) -> No
     assert [check.is_by_catch for check in run.checks] == [False, True, True, False]
     assert [check.came for check in run.checks[:2]] == ["no step", "different"]
     text = report_folder(out, ignore).read_text()
-    assert ", 2 by-catch." in text
+    assert ", 2 other failures." in text
     assert "fails in the same way where it must pass</span>" in text
 
 
@@ -111,7 +111,7 @@ def test_counts_of_operators_agree_wherever_they_stand(tmp_path: Path) -> None:
         f"from {of} operators down",
     ):
         assert told in text, told
-    assert "in the form that is cut" not in text
+    assert "in the form that is reduced" not in text
 
 
 def test_count_of_the_form_that_is_cut_is_told_from_that_of_the_file(
@@ -123,8 +123,8 @@ def test_count_of_the_form_that_is_cut_is_told_from_that_of_the_file(
     told |= {"operators": {"before": 9, "after": 2}, "operators_cut": cut}
     (out / "summary.json").write_text(json.dumps(told))
     text = report_folder(out, ignore).read_text()
-    said = f"{cut} operators (in the form that is cut; 9 in the file)"
-    assert f"<b>Before</b> {said}; what is left is lit" in text
+    said = f"{cut} operators (in the form that is reduced; 9 in the file)"
+    assert f"<b>Before</b> {said}; the remaining operators are highlighted" in text
     assert f"from {said} down" in text
     assert "was reduced from 9 operators to 2" in text
 
@@ -139,7 +139,7 @@ def test_error_in_drawing_is_told_and_the_run_goes_on(
     told: list[Event] = []
     context = RunContext(Options(Path("model.pt2")), tmp_path, told.append)
     assert report_run(context) is None
-    why = Noted("report.html could not be written: no such colour")
+    why = Noted("could not write report.html: no such colour")
     assert told == [why]
     (tmp_path / "out").mkdir()
     report_explained(searched(tmp_path / "out", transformer(1)), told.append)
@@ -149,7 +149,7 @@ def test_error_in_drawing_is_told_and_the_run_goes_on(
 def test_file_that_makes_no_sense_is_told(tmp_path: Path) -> None:
     out = searched(tmp_path / "out", transformer(1))
     (out / "summary.json").write_text('{"operators": 3, "nodes": {}}')
-    with pytest.raises(UsageError, match="what the run has left makes no sense"):
+    with pytest.raises(UsageError, match=r"cannot read the files of the run \("):
         report_folder(out, ignore)
 
 
@@ -157,15 +157,18 @@ def test_folder_without_a_run_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--report", str(tmp_path / "none")]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    assert "no such folder" in capsys.readouterr().err
     Journal(tmp_path / "journal.sqlite").close()
-    with pytest.raises(UsageError, match="it was killed before it began"):
+    with pytest.raises(UsageError, match=": the run was killed before it started"):
         report_folder(tmp_path, ignore)
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [(["model.pt2"], "leave MODEL.pt2 out"), (["--until", "nan"], "leave --until out")],
+    [
+        (["model.pt2"], "--report DIR reads the folder of a run: omit MODEL.pt2"),
+        (["--until", "nan"], "omit --until"),
+    ],
 )
 def test_report_is_asked_for_alone(
     tmp_path: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
@@ -179,9 +182,9 @@ def test_page_of_an_older_run_says_why_its_program_is_not_drawn(tmp_path: Path) 
     with closing(Journal(out / "journal.sqlite")) as journal:
         journal.db.write("DELETE FROM facts WHERE name='program'")
     text = report_folder(out, ignore).read_text()
-    why = "graph was not noted, and cannot be read: model.pt2: no such file any more"
+    why = "graph, and the program cannot be read: model.pt2: the file no longer exists"
     assert why in text
-    assert "The course of the search" in text
+    assert "Course of the search" in text
 
 
 def test_page_of_a_sweep_has_a_table_of_sizes(tmp_path: Path) -> None:
@@ -240,4 +243,4 @@ def test_folder_is_named_for_where_the_command_is_typed(
         monkeypatch.chdir(tmp_path / "elsewhere")  # no folder of the machine is shown
         run = gather(out, journal)
     assert run.folder == "model-1"
-    assert run.no_explanation.endswith("shrinkfx --explain model-1 does.")
+    assert run.no_explanation.endswith("shrinkfx --explain model-1 runs it.")

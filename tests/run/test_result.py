@@ -194,9 +194,9 @@ def test_repro_that_fails_now_and_then_is_verified_with_guard_pages(
     assert runs[-3:] == [Guard.AFTER] * 3
     assert (found.verified.runs, found.verified.failed) == (3, 3)
     assert found.memory.guard is Guard.AFTER
-    assert f"fails so in {failing} of 2 runs" in found.memory.plain
+    assert f"fails in {failing} of 2 runs" in found.memory.plain
     text = (tmp_path / "repro.py").read_text().replace("#", "")
-    assert "Verified with such pages" in " ".join(text.split())
+    assert "Verified with guard pages" in " ".join(text.split())
     assert found.verified.written.how == "source, seeded"
 
 
@@ -230,8 +230,8 @@ def test_run_of_a_repro_that_had_no_answer_twice_counts_neither_way(
     found, _ = verified(*asked, Guard.OFF, notes.append, AT_NULL)
     assert (found.verified.runs, found.verified.failed) == (runs, runs)
     assert found.verified.always_fails
-    told = [note for note in notes if "counts neither way" in note]
-    expected = "1 of 3 runs of the repro had no answer"
+    told = [note for note in notes if "were inconclusive and are not counted" in note]
+    expected = "1 of 3 runs of the repro were inconclusive"
     assert [note.startswith(expected) for note in told] == [True] * (3 - runs)
 
 

@@ -103,9 +103,9 @@ def test_unknown_candidate_is_answered_with_those_there_are(tmp_path: Path) -> N
     nan = Signature(Kind.NAN, Stage.COMPARE, "output 0")
     target, caught = noted(tmp_path, [CRASH, nan])
     said = refusal(tmp_path, "bogus")
-    assert f"other failures that it met: {caught[:12]}" in said
+    assert f"other failures of that run: {caught[:12]}" in said
     assert target[:12] not in said
-    assert "2 candidates begin so" in refusal(tmp_path, "")
+    assert "2 candidates in " in refusal(tmp_path, "")
     assert "give more digits" in refusal(tmp_path, "")
 
 
@@ -113,9 +113,9 @@ def test_candidate_of_another_version_is_refused(tmp_path: Path) -> None:
     (digest,) = noted(tmp_path, [CRASH], SCHEMA - 1)
     with closing(sqlite3.connect(tmp_path / JOURNAL)) as db, db:
         db.execute("UPDATE checks SET observation='{}'")  # it had other fields
-    assert "another version of shrinkfx has written the journal" in refusal(
-        tmp_path, digest
-    )
+    assert (
+        ": another version of shrinkfx wrote the journal: start a new run with another"
+    ) in refusal(tmp_path, digest)
 
 
 def test_folder_has_all_that_its_run_was_asked_for(tmp_path: Path) -> None:
@@ -135,7 +135,9 @@ def test_program_may_have_been_moved_and_not_changed(tmp_path: Path) -> None:
         find(tmp_path, digest)
     assert find(tmp_path, digest, moved).options.model == moved
     (tmp_path / "ops.py").write_text("mended")
-    with pytest.raises(UsageError, match="since that run a file has changed"):
+    with pytest.raises(
+        UsageError, match=(": one of these files changed since that run:")
+    ):
         find(tmp_path, digest, moved)
 
 
@@ -199,14 +201,16 @@ def test_candidate_that_is_cut_short_leaves_nothing_and_says_what_to_do(
         retrieve(find(tmp_path, digest), tmp_path, ignore)
     (note,) = caught.value.__notes__
     again = f"shrinkfx --candidate {digest[:DIGITS]} --out {tmp_path}"
-    assert note.endswith(f"to begin anew: {again}")
-    assert ("nothing is kept" in note) is not was_there
+    assert note.endswith(f"to try again: {again}")
+    assert ("nothing was kept;" in note) is not was_there
     assert (out / "repro.py").exists() is out.exists() is was_there
 
 
 def test_unknown_candidate_of_a_run_without_by_catch(tmp_path: Path) -> None:
     noted(tmp_path, [CRASH])
-    assert "has met no other failure" in refusal(tmp_path, "bogus")
+    assert "that run found no other failure; report.html lists all checks" in refusal(
+        tmp_path, "bogus"
+    )
 
 
 def test_candidate_of_a_steady_failure_is_run_once() -> None:

@@ -63,7 +63,7 @@ class Program:
         left = self.context.budget.seconds_left
         if left is not None and left < 1.0:
             self.now += left
-            raise BudgetExhausted("the minutes are spent")
+            raise BudgetExhausted("time limit reached")
         self.now += 1.0
         return self._answer(request.task)
 
@@ -110,7 +110,7 @@ def test_findings_of_a_sweep_that_was_out_of_minutes_are_written(sweep: Sweep) -
     assert (swept.status, swept.exit_code) == ("stopped", 4)
     report = json.loads((swept.folder / "sweep.json").read_text())
     assert (report["status"], report["stopped"]) == ("stopped", swept.report["stopped"])
-    assert "minutes are spent" in report["stopped"]
+    assert "minutes reached" in report["stopped"]
     (found,) = report["findings"]
     assert found["sizes"]["n"] >= 33
     assert (swept.folder / found["failing_inputs"]).read_bytes() == b"inputs"

@@ -183,9 +183,12 @@ def test_nothing_is_installed_unless_the_user_agrees(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--torch", "2.6.0"], "which repro? give its path: shrinkfx verify repro.py"),
+        (
+            ["--torch", "2.6.0"],
+            ("the path of the repro is missing: shrinkfx verify repro.py"),
+        ),
         (["{}", "--torch", "new"], "--torch new: give versions separated by commas"),
-        (["{}", "--torch", ""], "--torch is given nothing"),
+        (["{}", "--torch", ""], "--torch has an empty value"),
         (["{}", "--yes"], "--yes needs --torch: add --torch"),
         (["{}x", "--torch", "2.6.0"], "no such file"),
     ],
@@ -210,7 +213,7 @@ def test_torch_option_needs_a_repro_that_runs_without_shrinkfx(
     assert said in capsys.readouterr().err
     repro.write_text(SCRIPT.replace("#\n", f"#\n{ALONE}", 1))
     assert verify(repro, "--torch", "2.6.0") == 2
-    assert "--torch runs a repro by itself" in capsys.readouterr().err
+    assert "--torch runs a repro without shrinkfx" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_installer")

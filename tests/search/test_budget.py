@@ -24,7 +24,7 @@ def test_budget_counts_checks_and_stops_after_the_last() -> None:
     budget = Budget(max_checks=2)
     budget.spend()
     budget.spend()
-    with pytest.raises(BudgetExhausted, match="2 checks are spent"):
+    with pytest.raises(BudgetExhausted, match="limit of 2 checks reached"):
         budget.spend()
     assert budget.checks == 2
 
@@ -37,7 +37,7 @@ def test_budget_stops_when_its_seconds_are_over() -> None:
     assert budget.seconds_left == 1.0
     clock.now += 2.0
     assert budget.seconds_left == 0.0
-    with pytest.raises(BudgetExhausted, match=r"1\.5 minutes are spent"):
+    with pytest.raises(BudgetExhausted, match=r"time limit of 1\.5 minutes reached"):
         budget.spend()
     assert budget.checks == 1
 

@@ -113,7 +113,7 @@ def test_result_is_kept_with_a_warning_if_only_the_fast_build_fails() -> None:
     assert searched.build == Build.FAST
     assert search.reducer.best.operators == ("n7",)
     (note,) = searched.notes
-    assert note.startswith("careful")
+    assert note.startswith("warning: ")
 
 
 def test_budget_ends_either_search() -> None:

@@ -155,7 +155,7 @@ def test_budget_counts_what_the_search_was_given(allowed: int) -> None:
     ended = []
     for jobs in (1, 4):
         search = Searched(answering(NEEDED), jobs, max_checks=allowed)
-        with pytest.raises(BudgetExhausted, match=f"{allowed} checks are spent"):
+        with pytest.raises(BudgetExhausted, match=f"limit of {allowed} checks reached"):
             search.run()
         assert search.lanes.under_way == []
         assert search.budget.checks == allowed

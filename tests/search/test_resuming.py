@@ -142,14 +142,14 @@ def test_question_that_went_down_with_the_machine_is_not_asked_again(
     (verdict,) = [
         v for v in reducer.asker.verdicts() if v.outcome is Outcome.UNRESOLVED
     ]
-    assert "machine went down" in verdict.observation.unresolved
+    assert "the machine shut down during this check" in verdict.observation.unresolved
 
 
 @pytest.mark.parametrize(
     ("reason", "left"),
     [
         (KeyboardInterrupt(), 0),
-        (BudgetExhausted("the minutes are spent"), 0),
+        (BudgetExhausted("time limit reached"), 0),
         (WorkerError("the worker died"), 1),
     ],
 )
@@ -222,7 +222,7 @@ def test_checks_of_earlier_sessions_count_and_may_be_topped_up(path: Path) -> No
             reducer = Reducer(
                 CHAIN, Asker(oracle, budget=budget, journal=journal), STRATEGIES
             )
-            with pytest.raises(BudgetExhausted, match=f"{allowed} checks are spent"):
+            with pytest.raises(BudgetExhausted, match=f"limit of {allowed} checks"):
                 reducer.run()
         assert (len(oracle.asked), budget.checks) == (asked, allowed)
 

@@ -114,7 +114,11 @@ PLANTED = {
         (504,),
         (496,),
     ),
-    "where memory is short": (
+    (
+        "check N candidates in parallel, which finds the same result "
+        "sooner; default: half the cores, at most 4, fewer if memory is "
+        "short"
+    ): (
         space(2, tensors=("s0*s1*16",)),
         when(lambda a, b: b > 1024),
         (2, 1025),

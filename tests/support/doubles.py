@@ -134,7 +134,7 @@ class TimedServer(FakeServer):
         limit = math.inf if request.clock_s is None else request.clock_s
         if min(seconds, limit) > self.minutes.left:
             self.minutes.left = 0.0
-            raise BudgetExhausted("the minutes are spent")
+            raise BudgetExhausted("time limit reached")
         self.minutes.left -= min(seconds, limit)
         self.seconds += min(seconds, limit)
         if seconds > limit:

@@ -51,7 +51,7 @@ def made(rows: int, factors: int) -> Rebuilt:
 def test_operator_that_is_given_less_than_it_reads_is_named(
     rows: int, factors: int, strays: bool
 ) -> None:
-    told = f"{SCALED} reads outside of its arguments, which it did not before"
+    told = f"{SCALED} reads outside its arguments, unlike in the input program"
     run = made(rows, factors)
     assert straying(run, [SCALED]) == (told if strays else "")
     assert straying(run, ["aten.sin.default"]) == ""

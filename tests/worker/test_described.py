@@ -50,5 +50,5 @@ def test_symbols_of_a_program_exported_anew_have_none_that_are_known(
     built: Rebuilt,
 ) -> None:
     known = described(built.exported_again(export_source(built)[0]))
-    assert "exported anew" in known.guards_unknown
+    assert "exported again" in known.guards_unknown
     assert not any(symbol.guards for symbol in known.symbols)

@@ -195,7 +195,7 @@ def test_program_of_several_gpus_is_refused_with_what_to_do(
 ) -> None:
     gpus(4)
     several = on_gpus(cuda_program, tmp_path / "several.pt2", 0, 2)
-    with pytest.raises(LoadError, match="lies on cuda:0 and cuda:2") as caught:
+    with pytest.raises(LoadError, match="is on cuda:0 and cuda:2") as caught:
         choose_backend(setup(tmp_path, several))
     assert "--device cuda:0 moves all of it there" in str(caught.value.advice)
     asked = setup(tmp_path, several, device="cuda:1")
@@ -242,7 +242,7 @@ def test_visible_devices_are_said_where_one_is_missing(
 
 def test_interpreter_has_no_second_gpu(tmp_path: Path, cuda_program: Path) -> None:
     asked = {"backend": Backend.INTERPRETER, "device": "cuda:1"}
-    with pytest.raises(LoadError, match="runs on no GPU"):
+    with pytest.raises(LoadError, match="uses no GPU"):
         choose_backend(setup(tmp_path, cuda_program, **asked))
 
 
@@ -302,7 +302,7 @@ def test_inputs_on_another_device_are_refused_in_words(tmp_path: Path) -> None:
     path, inputs = tmp_path / "model.pt2", tmp_path / "inputs.pt"
     torch.export.save(torch.export.export(Model(), (torch.ones(5, 4),)), path)
     torch.save((torch.ones(5, 4, device="meta"),), inputs)
-    with pytest.raises(LoadError, match="lies on meta, and the program's on cpu"):
+    with pytest.raises(LoadError, match="is on meta, not on cpu"):
         load(Setup(str(tmp_path), model=str(path), inputs=str(inputs)))
 
 

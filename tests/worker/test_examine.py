@@ -231,10 +231,10 @@ def test_operator_that_kills_its_process_is_named_with_the_sizes(
 @pytest.mark.parametrize(
     ("call", "what", "said"),
     [
-        (OPS.behind, "strays", "it reads outside of them, given x[4, 3]"),
-        (OPS.half_filled, "unfilled", "memory that it has not filled"),
-        (OPS.counting, "unsteady", "each time for the same arguments"),
-        (OPS.as_it_lies, "layout", "its tag flexible_layout lets compilers"),
+        (OPS.behind, "strays", "it reads out of bounds, given x[4, 3]"),
+        (OPS.half_filled, "unfilled", "computed from uninitialized memory"),
+        (OPS.counting, "unsteady", "in each call with the same arguments"),
+        (OPS.as_it_lies, "layout", "its tag flexible_layout allows compilers"),
     ],
 )
 def test_what_values_hang_on_besides_those_of_arguments_is_seen(

@@ -34,7 +34,7 @@ def test_file_that_hides_a_module_of_pythons_own_is_named(
     importlib.invalidate_caches()
     said = advice_on(failed("from colorsys import rgb_to_hsv"))
     monkeypatch.delitem(sys.modules, "colorsys")
-    assert said.startswith(f"{tmp_path / 'colorsys.py'} is imported in the place of ")
+    assert said.startswith(f"{tmp_path / 'colorsys.py'} shadows another module of ")
     assert "another folder" in said
 
 
@@ -45,5 +45,5 @@ def test_file_of_ones_own_hides_nothing(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     said = advice_on(failed("from my_own_things import gone"))
-    assert "does not fit together" in said
+    assert "do not match" in said
     assert advice_on(ValueError("no import")) == ""

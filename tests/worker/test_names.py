@@ -133,7 +133,7 @@ def test_of_branches_and_of_other_operators_no_names_are_known() -> None:
     assert "branches" in branches.names.why_not
     some = rebuilt(nn.ReLU(), torch.randn(3)).exported
     other = rebuilt(nn.Tanh(), torch.randn(3)).exported
-    assert names_before(some, other).why_not == "it calls other operators then"
+    assert names_before(some, other).why_not == "it then calls other operators"
 
 
 class Twice(nn.Module):
@@ -153,6 +153,6 @@ def test_same_operators_of_other_values_have_no_known_names() -> None:
 
 
 def test_nobody_can_tell_what_one_of_two_exports_has_lost() -> None:
-    known, lost = Names({"b": "a"}), Names(why_not="it calls other operators then")
+    known, lost = Names({"b": "a"}), Names(why_not="it then calls other operators")
     assert known.followed_by(Names({"c": "b", "e": "d"})) == Names({"c": "a"})
     assert known.followed_by(lost) == lost.followed_by(known) == lost

@@ -49,8 +49,16 @@ STRIDES, SHAPE = "turned.half.default: strides", "turned.half.default: shape"
     ("shape", "expected", "told"),
     [
         ((2, 8), STRIDES, ""),
-        ((2, 8), SHAPE, f"an operator is wrong about something else: {STRIDES}"),
-        ((2, 1), STRIDES, f"an operator is wrong about something else: {SHAPE}"),
+        (
+            (2, 8),
+            SHAPE,
+            f"an operator disagrees with its fake kernel in another way: {STRIDES}",
+        ),
+        (
+            (2, 1),
+            STRIDES,
+            f"an operator disagrees with its fake kernel in another way: {SHAPE}",
+        ),
         ((2, 1), SHAPE, ""),
         ((2, 4), STRIDES, f"no operator is wrong about its result; sought: {STRIDES}"),
         ((1, 8), STRIDES, f"no operator is wrong about its result; sought: {STRIDES}"),

@@ -83,7 +83,11 @@ def test_refusal_and_what_eager_does_are_fine(
     [
         (2, be_wrong, "elements differ"),
         (2, give_anything, "shape"),
-        (5, give_anything, "it gives a result, and eager raises RuntimeError"),
+        (
+            5,
+            give_anything,
+            "the compiled program returns a result, and eager raises RuntimeError",
+        ),
     ],
 )
 def test_silence_is_a_difference(

@@ -192,7 +192,7 @@ def test_supervise_has_no_answer_where_the_folder_is_missing(
     tmp_path.rmdir()
     with pytest.raises(subprocess.CalledProcessError):
         once(request_of("echo", word=""))
-    assert "was removed, and all answers with it" in capfd.readouterr().err
+    assert "was removed, together with the results in it" in capfd.readouterr().err
 
 
 Below = Callable[[int], list[int]]

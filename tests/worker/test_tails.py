@@ -114,7 +114,7 @@ def test_it_fails_where_it_does_so_with_each_filling(
     found = fails_alike(runs, sought)
     if answer is None:
         assert isinstance(found, Invalid)
-        assert "behind the end of a result" in found.why
+        assert "memory after the end of a result" in found.why
     else:
         assert found is answer
 

@@ -16,7 +16,7 @@ from shrinkfx.worker.graph.names import Names
 from shrinkfx.worker.graph.rebuild import Rebuilt
 from shrinkfx.worker.model import Inputs
 
-WHY = "it calls other operators then"
+WHY = "it then calls other operators"
 
 
 def run(names: Names | None) -> Rebuilt:
@@ -28,8 +28,8 @@ def run(names: Names | None) -> Rebuilt:
 @pytest.mark.parametrize(
     ("form", "how"),
     [
-        (CandidateForm.PROGRAM, "it has to be exported anew"),
-        (CandidateForm.SOURCE, "its printed source was asked"),
+        (CandidateForm.PROGRAM, "it must be exported again"),
+        (CandidateForm.SOURCE, "its printed source was run"),
     ],
 )
 def test_word_is_left_of_why_nothing_is_told(

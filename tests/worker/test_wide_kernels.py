@@ -141,7 +141,7 @@ def test_program_that_is_well_passes_in_any_number_of_threads(folder: Path) -> N
 def test_assertion_is_one_in_every_run_without_a_library(folder: Path) -> None:
     for inputs, module in [(rows(EVERYWHERE), Gathers), (rows(FIRST), Throws)]:
         with compiler(module, inputs, folder, NO_LIBRARY) as wide:
-            assert "what threads throw may be lost" in wide.server.log  # type: ignore[attr-defined]
+            assert "exceptions of other threads may be lost" in wide.server.log  # type: ignore[attr-defined]
             observations = seen(wide)
         assert not [o for o in observations if "terminate called in" in o.log]
         assert BOUNDS.admits(one_failure(observations))

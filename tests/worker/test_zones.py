@@ -353,7 +353,7 @@ def test_script_of_others_runs_beside_them_and_is_looked_at_when_it_ends(
     assert done.returncode == -signal.SIGABRT
     assert done.stdout.splitlines() == [
         f"its end ['{script}']",
-        "red zones: tensors lie between zones alone: this driver cannot map pages",
+        "red zones: tensors lie between zones only: this driver cannot map pages",
     ]
     said = "write 4 bytes past the end of a tensor of 100 bytes"
     assert f"red zones: illegal memory access: {said}" in done.stderr

@@ -133,12 +133,13 @@ def _require_here(kept: CheckClient, runs: Runs, bounds: Bounds, seed: str) -> N
 def _to_have(seed: str) -> Words:
     return Words.lines(
         [
-            f"it fails where it is compiled in a process with {HASH_SEED}={seed}, and "
-            "passes where it is compiled in the one that checks are forks of",
-            "does a pass or a lowering go through a set of strings? its order may be "
-            "another one in each process",
+            "the program fails if it is compiled in a process with "
+            f"{HASH_SEED}={seed}, and passes if it is compiled in the process that "
+            "runs the checks",
+            "check whether a pass or a lowering iterates over a set of strings, "
+            "because its order differs between processes",
             Words(
-                "to have that seed in all of them: ", Flag("--env", (HASH_SEED, seed))
+                "to use that seed in all processes: ", Flag("--env", (HASH_SEED, seed))
             ),
         ]
     )
@@ -148,8 +149,8 @@ def otherwise_compiled(times: int) -> Words:
     """Say how often what passes was compiled, and how to have it done otherwise."""
     often = "once" if times == 1 else f"{times} times"
     return Words(
-        f"compiled otherwise in another process? it was compiled {often} here; sets of "
-        "strings are ordered otherwise with ",
+        f"compilation may differ between processes; the program was compiled {often} "
+        "here; to change the order of sets of strings: ",
         Flag("--env", (HASH_SEED, "N")),
-        ", for another N",
+        " with another N",
     )

@@ -56,7 +56,7 @@ def guarded_in_one(
         asked = kept, until, match, note, budget, settings
         guarding = find_guarding(*asked, packages)
         if guarding.name and packages.first is not None:
-            note("baseline: running the program as it is")
+            note("baseline: running the input program")
             checks = guarding.around(kept.options)
             kept = replace(kept, options=checks)
             kept = kept.with_options(package=packages.place(checks))
@@ -74,4 +74,4 @@ def guarded_in_one(
     return None
 
 
-_STOCK = "asking the file's own program, in the stock build"
+_STOCK = "running the file's own program in the stock build"

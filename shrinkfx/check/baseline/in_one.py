@@ -75,7 +75,7 @@ def baseline_in_one(
     Raises:
         BudgetExhausted: the first run has not come to its end.
     """
-    note("baseline: running the program as it is")
+    note("baseline: running the input program")
     with scratch.folder("package") as folder:
         package, evidence = f"{folder}/whole.pt2", Path(folder, "evidence.json")
         kept = replace(client, whole=in_one.whole)
@@ -93,4 +93,6 @@ def baseline_in_one(
     return None
 
 
-_STOCK = "that does not tell enough: asking the file's own program, in the stock build"
+_STOCK = (
+    "the fast build is inconclusive: running the file's own program in the stock build"
+)

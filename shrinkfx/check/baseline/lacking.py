@@ -43,6 +43,6 @@ def require_failure(client: CheckClient, wanted: str) -> None:
 
 
 _ALL_THE_SAME = Words(
-    "to run it more often all the same: ", Flag("--baseline-runs", 100)
+    "to run the program more often anyway: ", Flag("--baseline-runs", 100)
 )
 """Which is had without that look."""

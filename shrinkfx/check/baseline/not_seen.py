@@ -31,7 +31,9 @@ def _only_kind(seen: list[Observation]) -> str:
 def _advice(seen: list[Observation], wanted: str, compiled: int) -> Words:
     kinds = {s.signature.kind.value for s in seen if s.signature}
     if kinds:
-        return Words("to reduce what it does: ", Flag("--until", sorted(kinds)[0]))
+        return Words(
+            "to reduce the failure seen here: ", Flag("--until", sorted(kinds)[0])
+        )
     if all(s.passed for s in seen):
         silent = [_SILENT] if wanted != Kind.IMA else []
         otherwise = otherwise_compiled(compiled)
@@ -40,34 +42,34 @@ def _advice(seen: list[Observation], wanted: str, compiled: int) -> Words:
 
 
 _WHAT_DIFFERS = (
-    "what may differ from the failing run:",
+    "possible differences from the failing run:",
     Words(
-        "inputs other than the exported ones? ",
+        "inputs other than the exported inputs: ",
         Flag("--inputs", stands="FILE"),
-        "; other sizes? ",
+        "; other sizes: ",
         Flag("--dynamic-sweep"),
     ),
     Words(
-        "its settings? ",
+        "settings: ",
         Flag("--inductor-config", stands="KEY=VALUE"),
         ", ",
         Flag("--env", stands="KEY=VALUE"),
     ),
-    Words("lowerings or passes of its own? ", Flag("--preload", stands="FILE")),
+    Words("custom lowerings or passes: ", Flag("--preload", stands="FILE")),
 )
 
-_SILENT = Words("a silent memory error? ", Flag("--until", "ima"))
+_SILENT = Words("a memory error that went unnoticed: ", Flag("--until", "ima"))
 
 _WHERE_ELSE = (
     Words(
-        "on CUDA only? ",
+        "CUDA instead of the CPU: ",
         Flag("--device", "cuda"),
         " with ",
         Flag("--backend", "interpreter"),
         " checks each access of a kernel",
     ),
     Words(
-        "now and then, on a busy machine? keep this one busy, with ",
+        "a busy machine: keep this machine busy, and run with ",
         Flag("--baseline-runs", 1000),
     ),
 )

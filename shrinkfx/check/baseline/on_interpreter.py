@@ -68,7 +68,7 @@ def probe_baseline(
         note(f"probe {probe} ({_LOOKS_AT[probe]}): {said}")
         described.append(f"{probe}: {said}")
         if unseen:
-            warnings[probe] = f"not seen: {'; '.join(unseen)}"
+            warnings[probe] = f"not checked: {'; '.join(unseen)}"
             note(warnings[probe])
             described[-1] += f"; {warnings[probe]}"
         if not showing and _shows(probe, seen, wanted, match):
@@ -93,7 +93,7 @@ def probe_baseline(
         return replace(base, calls=calls, warning="; ".join(known))
     if any(seen.unresolved == _CUT_SHORT for seen in shown.values()):
         said = "\n".join(f"  {text}" for text in described)
-        raise BudgetExhausted(f"the minutes are too few for the probes:\n{said}")
+        raise BudgetExhausted(f"the time limit is too short for the probes:\n{said}")
     raise NotReproducible(wanted, len(shown), described, _advice(shown, bool(warnings)))
 
 
@@ -117,7 +117,7 @@ def _asked(client: CheckClient, within_s: float) -> tuple[Observation, Ending]:
     return seen, ending
 
 
-_CUT_SHORT = "it takes more than half of the minutes that were left"
+_CUT_SHORT = "this probe takes more than half of the remaining time"
 
 
 def _shows(probe: Probe, seen: Observation, wanted: str, match: str) -> bool:
@@ -157,25 +157,29 @@ def _confirmed(
     failed = sum(target.admits(s.signature) for s in seen)
     if failed < len(seen):
         described = list(dict.fromkeys(s.in_words for s in seen))
-        advice = f"the interpreter does the same each time: {REPORT_BUG}"
+        advice = (
+            f"the interpreter is deterministic, so this should not happen: {REPORT_BUG}"
+        )
         raise NotReproducible(target.kind, len(seen), described, advice)
     note(f"baseline: {target}")
     seconds = max(s.own_seconds for s in seen)
     warning = ""
     if len(seen) == 1:
         warning = _SHOWN_ONCE
-        note(f"careful: {warning}")
+        note(f"warning: {warning}")
     probe = asked.options.probe
     return Baseline(target, 1.0, False, seconds, probe=probe, warning=warning)
 
 
-_SHOWN_ONCE = "minutes were short: the probe has shown it once, and was asked no more"
+_SHOWN_ONCE = (
+    "not enough time was left: the probe showed the failure once and was not repeated"
+)
 
 _LOOKS_AT = {
     Probe.REAL: "the kernels on the failing inputs",
     Probe.CONTRACT: "sizes and strides of inputs and operators' results",
     Probe.HINTS: "AOTInductor's compile-time benchmark",
-    Probe.COMPILE: "its kernels, compiled by Triton and ptxas",
+    Probe.COMPILE: "the kernels, compiled by Triton and ptxas",
 }
 
 
@@ -197,10 +201,10 @@ _IN_PYTHON = (Probe.REAL, Probe.CONTRACT)
 def _said(probe: Probe, seen: Observation, *, whole: bool) -> str:
     """Say what a probe found; one alone compares results, where it has seen all."""
     if seen.unresolved == _CUT_SHORT:
-        return f"cannot tell: {_CUT_SHORT}"
+        return f"inconclusive: {_CUT_SHORT}"
     if seen.signature and _is_of_the_probe(probe, seen):
         why = seen.unresolved or f"Inductor for Python: {seen.signature}"
-        return f"cannot tell: {why}"
+        return f"inconclusive: {why}"
     compares = probe is Probe.REAL and whole
     return "finds nothing" if seen.passed and not compares else seen.in_words
 
@@ -213,15 +217,16 @@ def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> Words:
         if not _is_of_the_probe(probe, shown[probe])
     )
     if kinds:
-        return Words("to reduce what it does: ", Flag("--until", kinds[0]))
+        return Words("to reduce the failure seen here: ", Flag("--until", kinds[0]))
     if is_unseen or any(s.unresolved for s in shown.values()):
-        return Words("what the interpreter cannot run needs a GPU")
+        return Words("the interpreter cannot run the whole program; reduce it on a GPU")
     return Words(
-        "failing inputs other than the exported ones? ",
+        "the failing run may have had other inputs: ",
         Flag("--inputs", stands="FILE"),
-        "; other sizes? ",
+        "; or other sizes: ",
         Flag("--dynamic-sweep"),
-        ". A race, a kernel of a library or a GPU of another kind (",
+        ". The interpreter cannot detect a race, or a failure of a library kernel or "
+        "of another kind of GPU (",
         Flag("--arch"),
-        ") are beyond the interpreter",
+        ")",
     )

@@ -41,13 +41,14 @@ def other_cause(
     if shown.kind is Kind.CHECK_INPUTS:
         specialised = _SPECIALISED if _SIZE_OF_ONE.search(shown.text) else ""
         return (
-            f"with {under} the program refuses its inputs "
-            f"({shown.text}); the failure may be theirs. {specialised}Other inputs: "
-            "--inputs FILE; to reduce the refusal itself: --until check-inputs"
+            f"with {under} the program refuses its inputs ({shown.text}); the inputs "
+            f"may be at fault. {specialised}To use other inputs: --inputs FILE; to "
+            "reduce the refusal: --until check-inputs"
         )
     return (
-        f"with {under} (checks {checks}) it fails otherwise: {shown}; that may be the "
-        f"cause. To reduce that instead: --until {shown.kind} {again}"
+        f"with {under} (checks {checks}) the program fails differently: {shown}; that "
+        f"may be the cause. To reduce that failure instead: --until {shown.kind} "
+        f"{again}"
     )
 
 
@@ -55,7 +56,7 @@ _SIZE_OF_ONE = re.compile(r"expected it to be >= 2, but got: 1\b")
 """As ``torch/_inductor/codegen/cpp_wrapper_cpu.py`` says it."""
 
 _SPECIALISED = (
-    "torch.export specialises sizes of 0 and 1: a dynamic dim covers sizes from 2 up. "
+    "torch.export specializes sizes 0 and 1: a dynamic dim covers sizes from 2 up. "
     "Export the program separately for size 1. "
 )
 

@@ -182,7 +182,7 @@ class Bounds:
     def in_words(self) -> str:
         """Say how long runs may go on, if that is bounded."""
         bounded = math.isfinite(self.seconds)
-        return f", for {max(1.0, self.seconds):.0f} s at most" if bounded else ""
+        return f", for at most {max(1.0, self.seconds):.0f} s" if bounded else ""
 
     def why_no_more(self, runs: Runs) -> Words:
         """Say what has ended the runs of a program that passes, and how to have more.
@@ -191,11 +191,11 @@ class Bounds:
         """
         if self.out_of_minutes:
             more = Flag("--max-minutes")
-            return Words("the minutes allowed no more runs: give it more with ", more)
+            return Words("the time limit allowed no more runs; to allow more: ", more)
         if runs.are_enough(self.max_runs):
             return Words()
         more = Flag("--baseline-runs", stands="N")
-        return Words(f"it ran for {self.seconds:.0f} s: for more, ", more)
+        return Words(f"the runs took {self.seconds:.0f} s; to allow more: ", more)
 
     def ends(self, runs: Runs) -> bool:
         """Tell whether there is no time for another run, however many there were.

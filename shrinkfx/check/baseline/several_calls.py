@@ -24,7 +24,7 @@ def calls_needed(
     """
     if max_calls < 2:
         return None
-    note(f"it changes its buffers: calling it {max_calls} times in a run")
+    note(f"the program changes its buffers: calling it {max_calls} times in one run")
     often, _ = client.with_options(calls=max_calls).original()
     if not shows(often):
         return None
@@ -36,5 +36,5 @@ def calls_needed(
             fails = calls, seen
         else:
             passes = calls
-    note(f"call {fails[0]} of a run fails")
+    note(f"the failure shows in call {fails[0]} of a run")
     return fails

@@ -95,7 +95,7 @@ def baseline(
         BudgetExhausted: the first run has not come to its end.
     """
     wanted = until or ANY
-    note("baseline: running the program as it is")
+    note("baseline: running the input program")
     tried: list[tuple[Runs, Bounds]] = []
     with scratch.folder("package") as folder:
         packages = packages or Packages(folder)
@@ -107,14 +107,17 @@ def baseline(
         skipped = isinstance(said, Checked) and said.values_skipped > 0
         skipped = skipped and first.signature is None
         if skipped and wanted in (ANY, Kind.MISMATCH, Kind.NAN):
-            note("random values: comparing them with eager's random numbers")
+            note(
+                "the program draws random numbers: comparing it with eager on "
+                "eager's random numbers"
+            )
             own = kept.with_options(package=f"{folder}/random.pt2")
             ways.insert(0, own.with_options(fallback_random=True))
         for way in ways:
             bounds = Bounds.after(packages.first or first, max_runs, budget, seeds)
             if tried:
                 often = f"up to {bounds.max_runs} more runs"
-                note(f"it does not fail so: {often}, {_OWN_RANDOM}")
+                note(f"the program does not fail this way: {often}, {_OWN_RANDOM}")
             begun = first if way is kept else bounds.compiled(way)
             if begun is None:
                 continue
@@ -126,7 +129,7 @@ def baseline(
     raise not_seen(wanted, tried)
 
 
-_OWN_RANDOM = "with random numbers of its own"
+_OWN_RANDOM = "with its own random numbers"
 
 
 def run_often(
@@ -178,18 +181,18 @@ def concluded(
     rate = runs.failed / runs.told
     if rate < 1.0:
         note(
-            f"flaky: {runs.failed} of {runs.told} runs fail so; a candidate passes "
-            f"after {runs_to_be_sure(rate)}"
+            f"flaky: {runs.failed} of {runs.told} runs fail; a candidate counts as "
+            f"passing after {runs_to_be_sure(rate)} passing runs"
         )
         if target.detail == MEMORY and client.options.guard_pages is Guard.OFF:
-            note("guard pages may have it fail in every run: --until ima")
+            note("with guard pages the program may fail in every run: --until ima")
     seconds = max(bounds.compile_own_s, *(s.own_seconds for s in runs.seen))
     bounds.budget.keep(max(bounds.compile_s, *(s.seconds for s in runs.seen)))
     few = bounds.out_of_minutes and runs.failed < ENOUGH
     warnings = [_FEW_RUNS.format(runs.failed, runs.told)] if few else []
     warnings += _other_causes(client.with_options(build=build), runs, bounds, note)
     for warning in warnings:
-        note(f"careful: {warning}")
+        note(f"warning: {warning}")
     options = client.options
     random, calls = options.fallback_random, options.calls
     return Baseline(target, rate, random, seconds, calls, warning="; ".join(warnings))
@@ -203,7 +206,10 @@ def _other_causes(
     if not (runs.target and may_be_the_inputs(runs.target)):
         return []
     if bounds.compile_s > share:
-        note("minutes are short: not running it with its inputs and values checked")
+        note(
+            "not enough time left: not running the program with checks of its "
+            "inputs and values"
+        )
         return []
     try:
         found = other_cause(client.within(share), runs.target, runs.have_shown)
@@ -213,8 +219,8 @@ def _other_causes(
 
 
 _FEW_RUNS = (
-    "minutes were short: it was seen to fail in {} of {} runs, which does not tell "
-    "whether it always does"
+    "not enough time was left: the program failed in {} of {} runs, which does not "
+    "show whether it always fails"
 )
 
 
@@ -229,7 +235,10 @@ def _calls_needed(
 
     What runs of fewer calls showed is forgotten then.
     """
-    note(f"it changes its buffers: calling it up to {max_calls} times in a run")
+    note(
+        f"the program changes its buffers: calling it up to {max_calls} times in "
+        "one run"
+    )
     for calls in range(2, max_calls + 1):
         if not bounds.have_minutes():  # a call more is no repetition
             break
@@ -237,7 +246,7 @@ def _calls_needed(
         if seen is None:
             break
         if replace(runs, seen=[seen]).target:
-            note(f"call {calls} of a run fails")
+            note(f"the failure shows in call {calls} of a run")
             runs.seen[:] = [seen]
             return calls
         runs.later.append(seen)
@@ -250,9 +259,9 @@ def _go_on(
     """Run what the last run has compiled until there are runs enough."""
     max_runs = bounds.max_runs
     if not runs.are_enough(max_runs):
-        until = f"until it has failed {ENOUGH} times: does it always?"
-        often = f"up to {max_runs} times{bounds.in_words}"
-        note(f"running it {often if runs.target is None else until}")
+        until = f"whether the failure is deterministic (up to {ENOUGH} failing runs)"
+        often = f"whether the program fails (up to {max_runs} runs{bounds.in_words})"
+        note(f"checking {(often if runs.target is None else until)}")
     while not runs.are_enough(max_runs) and not bounds.ends(runs):
         # Each in a process of its own at first: one may see what another left.
         left = max_runs * (ENOUGH if runs.target else 1) - runs.made
@@ -267,4 +276,4 @@ def _go_on(
             runs.seen.append(seen)
     silent = [s.unresolved for s in runs.seen if s.unresolved]
     if len(silent) >= MAX_SILENT_RUNS:
-        note(f"{len(silent)} runs gave no answer ({silent[-1]}): running it no further")
+        note(f"{len(silent)} runs were inconclusive ({silent[-1]}): stopping the runs")

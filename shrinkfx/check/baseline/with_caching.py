@@ -46,7 +46,7 @@ def baseline_with_either(
         NotReproducible: it does not fail as asked, with either.
         BudgetExhausted: the minutes have ended before it was seen.
     """
-    note("CUDA's caching allocator: running the program without it")
+    note("running the program without CUDA's caching allocator")
     try:
         found = see(client)
     except NotReproducible as without:
@@ -62,7 +62,10 @@ def _with_it(
     note: Callable[[str], None],
     without: NotReproducible,
 ) -> Baseline:
-    note("without the caching allocator it does not fail so: running it with it")
+    note(
+        "the program does not fail without CUDA's caching allocator: running it "
+        "with the allocator"
+    )
     environment = {**client.options.environment, **CACHED}
     try:
         found = see(client.with_options(environment=environment))
@@ -72,7 +75,7 @@ def _with_it(
             without.runs + with_it.runs,
             [
                 *(f"{said} (without the caching allocator)" for said in without.seen),
-                *(f"{said} (with it)" for said in with_it.seen),
+                *(f"{said} (with the caching allocator)" for said in with_it.seen),
             ],
             Words.lines([without.advice, _SILENT]),
             _sum(without.seconds, with_it.seconds),
@@ -86,16 +89,16 @@ def _seen_with(client: CheckClient, found: Baseline, budget: Allowance) -> str:
     """Say what one run with the caching allocator does, if there is time for it."""
     share = budget.share()
     if found.seconds > share:
-        return "minutes are short for a run with it"
+        return "not enough time left for a run with the allocator"
     environment = {**client.options.environment, **CACHED}
     cached = client.with_options(environment=environment, calls=found.calls)
     try:
         seen, ending = cached.within(share).original()
     except BudgetExhausted:
-        return "minutes were short for a run with it"
+        return "not enough time was left for a run with the allocator"
     if ending.how == "late" and math.isfinite(share):
-        return "minutes were short for a run with it"
-    return f"with it: {seen.in_words}"
+        return "not enough time was left for a run with the allocator"
+    return f"with the allocator: {seen.in_words}"
 
 
 def is_chosen(*environments: Mapping[str, str]) -> bool:
@@ -108,13 +111,17 @@ def _sum(*seconds: float | None) -> float | None:
     return sum(known) if known else None
 
 
-_SHOWS_WITHOUT = "it fails without the caching allocator, as searched on; {}"
+_SHOWS_WITHOUT = (
+    "the program fails without the caching allocator, and the search runs without it; "
+    "{}"
+)
 _NEEDS = (
-    "it fails with the caching allocator only: the search and the repro use that "
-    f"({NO_CACHING} is not set)"
+    "the program fails only with the caching allocator: the search and the repro use "
+    f"the allocator ({NO_CACHING} is not set)"
 )
 _SILENT = Words(
-    "nothing that a GPU notices? ",
+    "the failure may be silent on a GPU: ",
     Flag("--backend", "interpreter"),
-    " checks each access of a kernel, and the kernels that are timed while compiling",
+    " checks each access of the kernels, and the kernels that are benchmarked during "
+    "compilation",
 )

@@ -92,7 +92,7 @@ def find_guarding(
     Raises:
         BudgetExhausted: not even the first run has come to its end.
     """
-    note("guard pages: running the program without them and with them")
+    note("guard pages: running the program without and with guard pages")
     with scratch.folder("package") as folder:
         packages = packages or Packages(folder)
         runs = _original_without(_kept(client, client.options, packages), budget)
@@ -109,13 +109,13 @@ def find_guarding(
             if fails and compiles:
                 continue  # it fails with its own code, and so must the result
             if compiles and compiling_s > budget.share():
-                note(f"minutes are short: not trying guard pages {name}")
+                note(f"not enough time left: not trying guard pages {name}")
                 tried = _TRIED
                 continue
             guarded = _kept(client, guarding.around(client.options), packages)
             seen = _within_a_share(guarded, budget)
             if seen is None:
-                note(f"minutes are short: guard pages {name} not tried to the end")
+                note(f"not enough time left: stopped trying guard pages {name}")
                 tried = _TRIED
                 continue
             if not kind and (kind := told_of_zones(seen.log)):
@@ -127,7 +127,7 @@ def find_guarding(
                 note(f"guard pages {name}: {_IN_EAGER} ({seen.in_words})")
             elif guarding.pages.is_sanitizer:
                 note(f"guard pages {name}: {seen.in_words}")
-    note(f"{tried} show no such failure: going on without them")
+    note(f"{tried} do not show the failure: continuing without guard pages")
     return Guarding(plain=plain)
 
 
@@ -137,11 +137,11 @@ def _kept(
     return replace(client, options=replace(options, package=packages.place(options)))
 
 
-_TRIED = "the guard pages that were tried to the end"
+_TRIED = "the guard pages tried so far"
 
 _IN_EAGER = (
-    "eager dies beside them, so it is an operator that eager runs too which reads or "
-    "writes beyond a tensor, and not compiled code"
+    "eager also crashes with them, so an operator that also runs in eager accesses "
+    "memory out of bounds, not compiled code"
 )
 
 

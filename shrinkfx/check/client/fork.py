@@ -134,7 +134,7 @@ def _accept(awaited: socket.socket, fork: Fork) -> socket.socket:
     poll = select.poll()
     poll.register(awaited, select.POLLIN)
     if not poll.poll(_CONNECT_S * 1000):
-        raise WorkerError("a fork of the worker does not come", fork.log)
+        raise WorkerError("a fork of the worker did not connect", fork.log)
     connected, _ = awaited.accept()
     connected.setblocking(False)
     return connected

@@ -89,7 +89,9 @@ class Line:
         data = line.encode()
         while data:
             if not _ready(self._sink, select.POLLOUT, timeout_s):
-                raise WorkerError("the worker does not listen", self._other.log)
+                raise WorkerError(
+                    "the worker does not accept requests", self._other.log
+                )
             try:
                 data = data[os.write(self._sink, data) :]
             except ConnectionError:
@@ -150,7 +152,7 @@ class Line:
             return kind.from_line(line)
         except (ValueError, TypeError, AttributeError, LookupError):
             said = line[:200].decode(errors="replace")
-            reason = f"the worker said {said!r} while {doing}"
+            reason = f"the worker sent an invalid message ({said!r}) while {doing}"
             raise WorkerError(reason, self._other.log) from None
 
 

@@ -40,7 +40,7 @@ _TOO_MUCH = re.compile(rf"{_FULL}: (weights in a package take .*? are free)")
 """How a worker says that something would not fit, before it begins with it."""
 
 _MORE = Words(
-    "free some space, set TMPDIR to a folder that has more, or raise ",
+    "free some space, set TMPDIR to a folder on a disk with more space, or raise ",
     Flag("--max-disk"),
 )
 
@@ -48,7 +48,7 @@ _LEAST_BYTES = 1 << 20
 
 OUT_REMOVED = (
     REMOVED[0],
-    "leave it there until the run is over, and run the same command again",
+    "keep the folder until the run ends, and repeat the command",
 )
 """What to say of a run's own folder that is gone."""
 
@@ -193,7 +193,7 @@ class RestartingServer(Server):
                 self._heard(ending)
                 refuse_if_full(ending, self._folders)
                 if not _is_described(ending):
-                    reason = f"{_NOT_AGAIN}: that ended with {ending.how}"
+                    reason = f"{_NOT_AGAIN}: the worker ended with {ending.how}"
                     raise WorkerError(reason, ending.log)
             except WorkerError as error:
                 self._begin_anew(error)
@@ -224,10 +224,12 @@ class RestartingServer(Server):
         except OSError as failed:
             raise StorageError(*_cannot_write(failed, self.directory)) from failed
         except LoadError as failed:  # what it has loaded before
-            raise WorkerError(f"it could not be started again: {failed}") from failed
+            raise WorkerError(
+                f"the worker could not be restarted: {failed}"
+            ) from failed
 
 
-_TIME_IS_UP = "the minutes are spent"
+_TIME_IS_UP = "time limit reached"
 
 _CUT = (CheckCandidate, SaveCandidate, WriteCandidate, ForkServer)
 """Tasks that need what has been described: they are about candidates."""
@@ -266,7 +268,7 @@ _PATH = re.compile(r"(?<![^\s'\"])/[^\s:'\"]+")
 
 def _full(place: str, folders: tuple[Path, ...]) -> StorageError:
     """Say which disk is full; what a check writes itself lies in the first folder."""
-    elsewhere = ", or set TMPDIR to a folder on a disk that has more"
+    elsewhere = ", or set TMPDIR to a folder on a disk with more space"
     is_temporary = place.startswith(str(folders[0]))
     advice = "free some space" + (elsewhere if is_temporary else "")
     return StorageError(place, "the disk is full", advice)
@@ -282,11 +284,11 @@ def _refuse_if_lost(ending: Ending) -> None:
         return
     said = ending.log + (ending.raised.message if ending.raised else "")
     if why := lost(said):
-        raise WorkerError(f"the GPU is gone ({why}): {_SEE_DRIVER}")
+        raise WorkerError(f"the GPU is no longer available ({why}): {_SEE_DRIVER}")
 
 
 _SEE_DRIVER = (
-    "nvidia-smi and dmesg tell more; shrinkfx --resume DIR goes on when it is back"
+    "see nvidia-smi and dmesg; resume with shrinkfx --resume DIR when the GPU is back"
 )
 
 
@@ -296,4 +298,4 @@ def _cannot_write(error: OSError, folder: Path) -> tuple[str, str, str]:
     return str(error.filename or folder), error.strerror or str(error), _FREE
 
 
-_FREE = "is the disk full? free some space"
+_FREE = "check whether the disk is full, and free some space"

@@ -45,13 +45,13 @@ _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)
 """How a worker ends that was killed: no program that it loads does that to it."""
 
 _NOEXEC = (
-    "{}: it is mounted noexec, so that no compiled program can be loaded from there: "
-    "set TMPDIR to a folder on a disk that is not"
+    "{}: this folder is mounted noexec, so compiled programs cannot be loaded from "
+    "it: set TMPDIR to a folder on a disk without noexec"
 )
 
 REMOVED = (
-    "it was removed in the middle of the work",
-    "does something clear $TMPDIR? set it to a folder that stays",
+    "the folder was removed during the run",
+    "if something clears $TMPDIR, set TMPDIR to another folder",
 )
 """What to say of a folder for temporary files that is gone."""
 
@@ -307,13 +307,15 @@ class Server:
         try:
             status = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            return WorkerError(f"the worker closed its end while {doing}", self.log)
+            return WorkerError(
+                f"the worker closed its connection while {doing}", self.log
+            )
         how = f"status {status}" if status >= 0 else signal.Signals(-status).name
         reason = f"the worker died with {how} while {doing}"
         if status == -signal.SIGXCPU and doing == _LOADING:
             limit = self._setup.reading_cpu_s
-            reason += f": reading took more than {limit:.0f} CPU-seconds"
-            reason += ", or than ulimit -t allows"
+            reason += f": loading took more than {limit:.0f} CPU-seconds"
+            reason += ", or more than ulimit -t allows"
         return WorkerError(reason, self.log, killed=status in _FROM_OUTSIDE)
 
 

@@ -69,19 +69,19 @@ def _asked_for(
         there = ", ".join(map(str, capture.by_number)) or "none"
         raise UsageError(
             Flag("--program", asked),
-            f": there is none; captured: program {there}\n"
-            f"another, without the script: shrinkfx {capture.folder} --program N",
+            f": no such program; captured: program {there}\nto reduce another program "
+            f"without running the script again: shrinkfx {capture.folder} --program N",
         )
     if program.file is None:
         named = Flag("--program", asked)
-        raise UsageError(named, f": it could not be saved: {program.unsaved}")
+        raise UsageError(named, f": the program could not be saved: {program.unsaved}")
     own = [step for step in capture.steps_of(asked) if step.has_failed]
     if failed is not None and failed.program == asked:
         own.append(failed)
     if own:
         return _chosen(program, own[-1], end)
     calls = [step for step in capture.steps_of(asked) if step.what == CALL]
-    said = f"program {asked}, as you say: nothing of it was seen to fail"
+    said = f"program {asked}, as requested; no failure of it was seen in the script"
     return Choice(program, calls[-1] if calls else None, said)
 
 
@@ -124,18 +124,18 @@ def how_it_failed(step: Step, end: ScriptEnd) -> str:
     at = f" ({step.where})" if step.where else ""
     if _hangs(step, end):
         slow = (
-            "" if step.what == CALL else "; if it only takes long: a longer --timeout"
+            "" if step.what == CALL else "; if it is only slow, use a longer --timeout"
         )
         return f"{step.name}{at} did not end in {end.hung_s:.0f} s{slow}"
     if step.state == BEGUN:
         return f"the process died in {step.name}{at}: {_how_ended(end)}"
     if step.error:
         error = step.error.partition("\n")[0]
-        caught = "" if end.code else "; the script went on"
+        caught = "" if end.code else "; the script continued"
         return f"{step.name}{at} raised {error:.300}{caught}"
     return (
-        f"all that was asked of PyTorch ended well, and the script with exit code "
-        f"{end.code}: taking the last one, {step.name}{at}"
+        "all steps in PyTorch succeeded, and the script ended with exit code "
+        f"{end.code}: choosing the last step, {step.name}{at}"
     )
 
 
@@ -145,8 +145,8 @@ def _hangs(step: Step, end: ScriptEnd) -> bool:
 
 def _how_ended(end: ScriptEnd) -> str:
     if end.code < 0:
-        return f"the script was ended by {_signal(-end.code)}"
-    return f"the script has left with exit code {end.code}"
+        return f"the script was killed by {_signal(-end.code)}"
+    return f"the script ended with exit code {end.code}"
 
 
 def _signal(number: int) -> str:
@@ -160,17 +160,17 @@ def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str
     """Say why the program that has failed cannot be reduced."""
     said = how_it_failed(step, end)
     if step.what == EXPORT:
-        return f"{said}\nnothing was exported, and so there is nothing to reduce"
+        return f"{said}\nno program was exported, so there is nothing to reduce"
     if step.what == SAVE:
         return f"{said}\nshrinkfx failed to save the program: {REPORT_BUG}"
     if program is None:
         return (
-            f"{said}\nit was compiled where nobody watched: capture the script that "
-            "compiles it as well, or name the .pt2 that it was compiled from"
+            f"{said}\nthe program was compiled outside the watched processes: capture "
+            "the script that compiles it, or pass the .pt2 that it was compiled from"
         )
     return (
-        f"{said}\nit cannot be saved: {program.unsaved}\nexport it in a form that can "
-        "be saved, and name that .pt2"
+        f"{said}\nthe program cannot be saved: {program.unsaved}\nexport it in a form "
+        "that can be saved, and pass that .pt2"
     )
 
 
@@ -178,33 +178,33 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
     command = in_short(end.command)
     if not capture.was_watched:
         return (
-            f"no Python of this command could be watched: {command}\nis it run with "
-            "-I, -E or -S, in a container, or with another PYTHONPATH?"
+            f"could not watch any Python process of this command: {command}\ncheck "
+            "whether it uses -I, -E or -S, a container, or another PYTHONPATH"
         )
-    failed = _how_ended(end) if end.code else "it did not fail"
+    failed = _how_ended(end) if end.code else "the script did not fail"
     if capture.importing and not capture.torch and end.code:
         python = capture.importing[0]
         advice = f"try: {python} -c 'import torch.export'"
         doctor = f"\n{SEE_DOCTOR}" if python == sys.executable else ""
         return f"{command} could not import PyTorch; {failed}\n{advice}{doctor}"
     if not capture.torch:
-        why = "it failed before it could" if end.code else "there is no program in it"
+        why = "it failed before the import" if end.code else "it contains no program"
         if capture.without_torch:
             named = ", ".join(capture.without_torch)
-            why = f"the Python that it was run with finds none ({named})"
+            why = f"its Python has no PyTorch ({named})"
         said = f"{command} did not import PyTorch: {why}; {failed}"
         return f"{said}{with_ours(end.command) if capture.without_torch else ''}"
     if not capture.programs:
         return (
-            f"{command} compiled nothing with AOTInductor; {failed}\nwatched are "
+            f"{command} compiled nothing with AOTInductor; {failed}\nshrinkfx watches "
             "torch.export.export, torch._inductor.aoti_compile_and_package and "
-            "aoti_load_package, calls of what that loads, and the deprecated "
+            "aoti_load_package, calls of loaded packages, and the deprecated "
             "torch._export.aot_compile and aot_load"
         )
     return (
         f"{command} did not fail: there is nothing to reduce\ncaptured: "
-        f"{capture.folder}\nto reduce a program of it all the same, one whose values "
-        f"are wrong: shrinkfx {capture.folder} --program {min(capture.by_number)}"
+        f"{capture.folder}\nto reduce a captured program anyway, for example one with "
+        f"wrong values: shrinkfx {capture.folder} --program {min(capture.by_number)}"
     )
 
 

@@ -64,7 +64,7 @@ def script_of(command: tuple[str, ...]) -> Path:
         UsageError: there is no command.
     """
     if not command:
-        example = " takes a command: shrinkfx --capture python serve.py --batch 4"
+        example = " needs a command: shrinkfx --capture python serve.py --batch 4"
         raise UsageError(Flag("--capture"), example)
     words = [word.partition("::")[0] for word in command]
     scripts = [word for word in words if word.endswith(".py")]
@@ -102,11 +102,11 @@ def capture(
         except KeyboardInterrupt as error:
             _write_end(place, ScriptEnd(command, -signal.SIGINT))
             if any(place.glob("program-*.json")):
-                error.add_note(f"what it has captured is in {place}: shrinkfx --list")
+                error.add_note(f"the captured programs are in {place}: shrinkfx --list")
             for step in open_steps(place)[:1]:
                 error.add_note(
-                    f"the script was in {step.name}; if that hangs: shrinkfx {place} "
-                    "--until hang --timeout SECONDS"
+                    f"the script was in {step.name}; if that step hangs: shrinkfx "
+                    f"{place} --until hang --timeout SECONDS"
                 )
             raise
         _write_end(place, end)
@@ -126,7 +126,7 @@ def _empty(place: Path) -> Path:
     there = {path.name for path in place.iterdir()} if place.is_dir() else set()
     if there and not there & {counts.FILE, STARTED}:
         raise UsageError(
-            f"{place} is there, and holds no capture: name another ",
+            f"{place} exists and is not a capture: choose another ",
             Flag("--out", stands="DIR"),
         )
     shutil.rmtree(place, ignore_errors=True)
@@ -149,13 +149,13 @@ def recaptured(
     """
     place = place_of(folder)
     if place is None:
-        raise UsageError(f"{folder}: this folder holds no capture")
+        raise UsageError(f"{folder}: this folder contains no capture")
     try:
         end = ScriptEnd.from_json(json.loads((place / END).read_text()))
         return _asked(options, place, end, program, teller)
     except (ValueError, KeyError, TypeError) as error:
-        reason = f"{place}: damaged, or another version's: {error!r}"
-        raise UsageError(f"{reason}; capture the script again") from error
+        reason = f"{place}: damaged, or from another version: {error!r}"
+        raise UsageError(f"{reason}; run the capture again") from error
 
 
 def place_of(folder: Path) -> Path | None:
@@ -215,7 +215,8 @@ def _tell_all(capture: Capture, end: ScriptEnd, chosen: int, teller: Teller) -> 
             teller.say(line)
         if chosen:
             teller.say(
-                f"*: being reduced; another: shrinkfx {capture.folder} --program N"
+                "*: being reduced; to reduce another program: shrinkfx "
+                f"{capture.folder} --program N"
             )
 
 
@@ -230,13 +231,13 @@ def found_of(choice: Choice, place: Path, named: Sequence[str] = ()) -> Found:
         raise LoadError(str(place), f"program {program.number} was not saved", "")
     environment, unset = _environment(program.environment, os.environ)
     if unset:
-        said.append(f"the script has unset {', '.join(unset)}: unset it here as well")
+        said.append(f"the script unset {', '.join(unset)}: unset it here as well")
     inductor = {k: v for k, v in program.inductor.items() if is_setting(k)}
     preloads = preloads_of(program, place, Path.cwd(), named)
     inputs, why = _inputs(choice.step)
     if why:
         said.append(
-            f"the call's inputs cannot be saved: {why}: taking the exported ones"
+            f"cannot save the inputs of the call: {why}: using the exported inputs"
         )
     return Found(
         program=program.file,
@@ -286,7 +287,9 @@ def _versions(capture: Capture) -> list[str]:
     theirs = [v for v in capture.torch if here not in (v, v.partition("+")[0])]
     if not theirs:
         return []
-    return [f"the script ran with torch {theirs[0]}, and is reduced with {here}"]
+    return [
+        f"the script ran with torch {theirs[0]}, and the reduction uses torch {here}"
+    ]
 
 
 def _clear(place: Path) -> None:

@@ -62,7 +62,7 @@ def preloads_of(
         if _is_own_module(origin):
             name = found[origin.module].put(folder)
             files.append(origin.file)
-            remark = remark or f"{origin.module} is preloaded: {origin.why}"
+            remark = remark or f"preloading {origin.module}: {origin.why}"
         elif origin.module == _MAIN:
             name, remark = _of_main(origin, program, folder, remark, others)
             files += [name] if name else []
@@ -77,7 +77,8 @@ def preloads_of(
     if ours:
         names[written_beside(folder, FILE, module_that_sets(ours))] = None
         said += [
-            f"Inductor's {key} is set by a preload: {v.said}" for key, v in ours.items()
+            f"a generated preload sets Inductor's {key}: {v.said}"
+            for key, v in ours.items()
         ]
     lacking = [_lacking(k, v) for k, v in others.items() if k not in ours]
     return Preloads(tuple(names), tuple(dict.fromkeys(said)), tuple(lacking))
@@ -91,10 +92,10 @@ def _unset(
 
 
 def _lacking(setting: str, value: SetAgain) -> str:
-    why = value.why_not or f"{value.name} is made only where the script itself runs"
+    why = value.why_not or f"{value.name} is created only in the script itself"
     return (
-        f"Inductor's {setting} is lacking: {why}, so no other process has it; write a "
-        "module that sets it as it is imported, and --preload that"
+        f"Inductor's {setting} is missing: {why}, so no other process has it; write a "
+        "module that sets it at import time, and --preload that module"
     )
 
 
@@ -105,8 +106,8 @@ def _is_own_module(origin: Origin) -> bool:
 
 def _called(origin: Origin) -> str:
     return (
-        f"{origin.why}: registered by a call of a function in {origin.module}, not "
-        "by its import: if they are missing, --preload a module that calls it"
+        f"{origin.why}: a function in {origin.module} registers this, not the import "
+        "of the module: if it is missing, --preload a module that calls the function"
     )
 
 
@@ -130,20 +131,20 @@ def _of_main(
         ours = text_that_sets(own) if own else ""
         text = _defining(read_source(file), str(file), program.custom, ours)
     except (OSError, SyntaxError) as error:
-        advice = "put that into a module of its own, and --preload it"
-        return "", f"{origin.why}: the script cannot be read: {error}; {advice}"
+        advice = "move the definition into its own module, and --preload that module"
+        return "", f"{origin.why}: cannot read the script: {error}; {advice}"
     if not text.strip():
         return "", called
     name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_definitions"
     text = as_ours(text, copied_from(file.name))
     written = written_beside(folder, name, text)
-    where = f"in {file.name} itself; what defines it was copied to {written}"
+    where = f"defined in {file.name}; the definition was copied to {written}"
     return written, called or f"{origin.why}: {where}"
 
 
 _NO_FILE = (
-    "the script is no file, so that nobody can read it again: write it to one, and "
-    "capture that: shrinkfx --capture -- python FILE.py"
+    "the script is not a file, so its code cannot be read again: save it to a file, "
+    "and capture that: shrinkfx --capture -- python FILE.py"
 )
 
 

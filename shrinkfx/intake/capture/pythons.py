@@ -47,7 +47,7 @@ def in_short(command: Sequence[str]) -> str:
 def with_ours(command: Sequence[str]) -> str:
     """Say what to type to run a command with the Python that shrinkfx runs in."""
     if find_spec("torch") is None:
-        return "\nname a Python that has PyTorch by its path, as in /env/bin/python"
+        return "\nuse the path of a Python that has PyTorch, as in /env/bin/python"
     name, *rest = command
     module = _RUN_AS.get(os.path.basename(name))
     ours: tuple[str, ...] = (sys.executable, *(("-m", module) if module else ()))
@@ -56,7 +56,7 @@ def with_ours(command: Sequence[str]) -> str:
         typed = f"{path} shrinkfx --capture -- {shlex.join(command)}"
     else:
         typed = f"shrinkfx --capture -- {shlex.join((*ours, *rest))}"
-    return f"\nto run it with the one that shrinkfx runs in, which has it: {typed}"
+    return f"\nto run it with the Python of shrinkfx, which has PyTorch: {typed}"
 
 
 _RUN_AS = {"pytest": "pytest", "py.test": "pytest", "torchrun": "torch.distributed.run"}

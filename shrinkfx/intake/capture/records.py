@@ -81,7 +81,7 @@ class Step:
         """Say what it is: ``call 3 of program 1``."""
         if self.what == EXPORT:
             return "torch.export.export"
-        of = f"program {self.program}" if self.program else "a package made elsewhere"
+        of = f"program {self.program}" if self.program else "a package from elsewhere"
         return (
             f"call {self.count} of {of}" if self.what == CALL else _OF[self.what] + of
         )

@@ -91,8 +91,8 @@ class Script:
             )
             raise UsageError(
                 Flag("--capture", name),
-                f": {error.strerror}; what follows is a command as you would type it: "
-                f"shrinkfx --capture python {shlex.quote(script)}",
+                f": {error.strerror}; give a command as you would type it, for example "
+                f"python {shlex.quote(script)}",
             ) from error
         try:
             bear_mark(mark, child.pid)

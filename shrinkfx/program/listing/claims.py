@@ -14,7 +14,7 @@ OPERATORS = "operators"
 
 MINIMAL = "1-minimal"
 
-PLAINEST = "no plainer kind of values does"
+PLAINEST = "no simpler values fail"
 """Of numbers, of which nobody can ask about all."""
 
 KEPT = "kept"
@@ -50,22 +50,22 @@ def in_a_sentence(claims: Mapping[str, str]) -> str:
     holds = [str(kind) for kind, said in claims.items() if said in (MINIMAL, PLAINEST)]
     unknown = [kind for kinds in unasked(claims).values() for kind in kinds]
     if not holds:
-        return "Whether less would do is not known."
-    first, *more = _tried(holds, unknown)
-    nor = f"; nor {', or '.join(more)}" if more else ""
-    of = f" Of {listed(unknown)} this is not known." if unknown else ""
-    return f"1-minimal: {first} it does not fail so{nor}.{of}"
+        return "It is not known whether a smaller program fails."
+    of = f" Not tested: {listed(unknown)}." if unknown else ""
+    return (
+        f"1-minimal: the failure disappears {', or '.join(_tried(holds, unknown))}.{of}"
+    )
 
 
 def _tried(holds: Sequence[str], unknown: Sequence[str]) -> Iterator[str]:
     if OPERATORS in holds:
         yield "without any one operator"
     if Kind.SIZES in holds:
-        yield "with a size at its least or one less"
+        yield "with a size at its minimum or smaller by one"
     if plainer := [kind for kind in holds if kind not in (OPERATORS, Kind.SIZES)]:
         is_all = {*unknown} <= {OPERATORS, str(Kind.SIZES)}
         forms = "forms" if is_all else f"{listed(plainer)}"
-        yield f"with any one of the plainer {forms} that were tried"
+        yield f"with any of the simpler {forms} that were tried"
 
 
 def listed(words: Sequence[str]) -> str:

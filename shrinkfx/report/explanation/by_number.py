@@ -46,7 +46,7 @@ PARTS = {
 
 def goes_away(one: LeftOut) -> str:
     """Say what was switched off, and what it shows that it passes so."""
-    name = f"{one.name}, of {one.origin}" if one.origin else one.name
+    name = f"{one.name}, from {one.origin}" if one.origin else one.name
     part, lowers = PARTS[one.subsystem], one.subsystem is Subsystem.LOWERINGS
     which = f"{part} {one.number} ({name})"
     if one.alone:
@@ -59,13 +59,16 @@ def goes_away(one: LeftOut) -> str:
     takes = _takes(one, lowers=lowers)
     if one.only_shows:
         return (
-            f"It does not show when {gone}: {takes} is needed to show the failure, and "
-            "is not what is wrong; the cause says what is."
+            f"The failure does not show when {gone}: it needs {takes} to show, but "
+            "that is not its cause."
         )
-    return f"Goes away when {gone}: {takes} is needed to fail."
+    return f"The failure disappears when {gone}: it needs {takes}."
 
 
-FALLS_BACK, FALL_BACK = "falls back to eager's kernel", "fall back to eager's kernels"
+FALLS_BACK, FALL_BACK = (
+    "falls back to the eager kernel",
+    "fall back to the eager kernels",
+)
 
 
 def _takes(one: LeftOut, *, lowers: bool) -> str:
@@ -73,8 +76,8 @@ def _takes(one: LeftOut, *, lowers: bool) -> str:
     if lowers:
         which = "it" if one.alone else "some of these"
         return f"the code that Inductor generates for {which}"
-    does = "that pass does" if one.alone else "some of these do"
-    return f"what {does} to the graph"
+    which = "this pass makes" if one.alone else "some of these passes make"
+    return f"the change that {which} to the graph"
 
 
 @dataclass(frozen=True)
@@ -105,14 +108,14 @@ def commands(left_out: Sequence[LeftOut], script: str) -> list[ByHand]:
 def _left_in(one: LeftOut, most: int) -> str:
     """Say what Inductor does where the numbers above ``most`` are left out."""
     part, lowers = PARTS[one.subsystem], one.subsystem is Subsystem.LOWERINGS
-    out = "left to eager's kernels" if lowers else "skipped"
+    out = "run by the eager kernels" if lowers else "skipped"
     whole = f"all {counted(one.of, part)}" if one.of > 1 else f"the one {part}"
     if most < 0:
         return f"with {whole} {out}"
     if most >= one.of - 1:
         return f"with {whole}"
     kept = f"{part} 0" if most == 0 else f"{_plural(part)} 0 to {most}"
-    return f"with {kept}, and those after {out}"
+    return f"with {kept}, and later ones {out}"
 
 
 def counted(number: int, what: str) -> str:

@@ -42,7 +42,7 @@ class Layout(Message):
         if self.made_by:
             first, *more = self.made_by
             by = f"{first} and {len(more)} more" if more else str(first)
-            return f"{self.role} {self.name} {kind}, made by {by}"
+            return f"{self.role} {self.name} {kind}, computed by {by}"
         return f"{self.role} {self.name} {kind}"
 
 
@@ -72,7 +72,7 @@ class SizeSymbol(Message):
     """A size that is not fixed: who carries it, and what is declared of it.
 
     Attributes:
-        whole_input: which carries it in the whole program, in ``whole_dim``; '' where
+        whole_input: which carries it in the input program, in ``whole_dim``; '' where
             that is ``input`` itself, or not known.
     """
 
@@ -92,9 +92,9 @@ class SizeSymbol(Message):
         carried = self.size if self.size == self.name else f"{self.size}, {self.name}"
         where = f"dim {self.dim} of {self.input} ({carried}{value})"
         if self.dim is None:
-            where = f"{self.name}{value}, which no input carries"
+            where = f"{self.name}{value}, which is no input size"
         declared = f", declared {self._range()}" if self.least else ""
-        whole = f"dim {self.whole_dim} of {self.whole_input} in the whole program"
+        whole = f"dim {self.whole_dim} of {self.whole_input} in the input program"
         return where + declared + (f", {whole}" if self.whole_input else "")
 
     def _range(self) -> str:

@@ -37,7 +37,7 @@ def text_of(file: str) -> str:
             known.
     """
     if not file:
-        return "the kernel, counted from its head"
+        return "the kernel source"
     return file if "/" in file else "the generated file"
 
 

@@ -71,16 +71,17 @@ class Halted(Message):
     def _of(self, what: str) -> str:
         """Name what it was at; of which operator that comes where it is another."""
         if self.is_own:
-            return f"{self.calls}, which code other than PyTorch's put there,"
+            return f"{self.calls}, which custom Inductor code inserted,"
         same = [one for one in self.comes_of if one.operator == self.calls]
         if not self.calls or (same and same == [*self.guilty]):
             return f"one of {what}" if len(self.guilty) > 1 else what
         if same or not self.comes_of:
             return str(same[0]) if len(same) == 1 else self.calls
-        return f"{self.calls}, of {named(self.comes_of)},"
+        return f"{self.calls} (from {named(self.comes_of)})"
 
     def _where(self) -> str:
         at = next((line for line in self.code if line.at_fault), None)
         if at is not None:
-            return f"Line {at.number} of {text_of(self.file)}: `{at.text.strip()}`."
-        return f"It is raised in {self.place}." if self.place else ""
+            where = f"line {at.number} of {text_of(self.file)}"
+            return f"The error is at {where}: `{at.text.strip()}`."
+        return f"The error is raised in {self.place}." if self.place else ""

@@ -123,11 +123,11 @@ def _beside_the_point(found: Decisions) -> Iterator[str]:
         and not (switching.passes_with or switching.unknown)
     ):
         in_vain.append(
-            f"with {counted(switching.tried, 'option')} of Inductor at careful values "
-            "(all at once)"
+            f"with {counted(switching.tried, 'Inductor option')} at conservative "
+            "values (all at once)"
         )
     if in_vain:
-        yield f"Fails alike {_joined(in_vain)}."
+        yield f"The failure is the same {_joined(in_vain)}."
 
 
 def beside(
@@ -169,13 +169,16 @@ def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
     names = _joined([str(setting) for setting in found.passes_with])
     what = list(dict.fromkeys(setting.what for setting in found.passes_with))
     if not found.minimal:
-        yield f"Passes with {names}; not all of these may be needed."
+        yield f"The program passes with {names}; some of these may not be needed."
     elif len(what) > 1:
-        yield f"Passes with {names}: any one of {_joined(what)} is enough to fail."
+        yield (
+            f"The program passes with {names}: each of {_joined(what)} alone is enough "
+            "to fail."
+        )
     elif found.only_shows or _may_be_hidden(failure):
-        yield f"Passes with {names}: it shows only with {what[0]}."
+        yield f"The program passes with {names}: the failure needs {what[0]} to show."
     else:
-        yield f"Passes with {names}: {what[0]} {_is(what[0])} at fault."
+        yield f"The program passes with {names}: {what[0]} {_is(what[0])} at fault."
 
 
 def _may_be_hidden(failure: Signature) -> bool:

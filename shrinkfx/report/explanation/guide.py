@@ -60,8 +60,8 @@ class Value(Message):
 
     def __str__(self) -> str:
         if self.number:
-            return f"{self.kernel} is given {self.argument}: {self.number}"
-        said = f"{self.kernel} is given {self.argument}: {self.dtype}{[*self.shape]}"
+            return f"{self.kernel} receives {self.argument}: {self.number}"
+        said = f"{self.kernel} receives {self.argument}: {self.dtype}{[*self.shape]}"
         if self.minimum:
             said += f", from {self.minimum} to {self.maximum}, mean {self.mean}"
         return said
@@ -97,7 +97,7 @@ class KernelAlone(Message):
     said: str
 
     def __str__(self) -> str:
-        how = {True: "fails alike", False: "does otherwise", None: "was not run"}
+        how = {True: "fails alike", False: "behaves differently", None: "was not run"}
         return f"kernel.py: {self.kernel} alone {how[self.alike]}: {self.said}"
 
 

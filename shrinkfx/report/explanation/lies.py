@@ -8,7 +8,7 @@ from shrinkfx.protocol.operators import OF_VALUES, TensorFacts, What
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.operators import Operator
 
-NOT_AS_DECLARED = "does not make what it declares"
+NOT_AS_DECLARED = "returns a result that its fake kernel does not declare"
 """What a chain says of one that a kernel has died of."""
 
 
@@ -41,8 +41,8 @@ class Lie(Message):
         """State it as the cause of a failure."""
         if self.is_of_values:
             return f"{self.operator} {self.said}."
-        where = "in the original it " if self.in_original else "it "
-        return f"{self.operator} lies about its result: {where}{self._placed()}."
+        where = "in the input program, it " if self.in_original else "it "
+        return f"{self.operator} has a fake-kernel mismatch: {where}{self._placed()}."
 
     @property
     def is_of_values(self) -> bool:

@@ -37,4 +37,4 @@ class Operator(Message):
 
 def fails_alone(operator: Operator) -> str:
     """Say of the only operator of a minimum that it fails without another."""
-    return f"{operator} fails alone: no other operator is left."
+    return f"{operator} fails alone: the reduced program has no other operator."

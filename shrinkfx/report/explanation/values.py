@@ -12,7 +12,7 @@ from shrinkfx.report.explanation.operators import Operator
 _SHOWN = 4
 """Operators that a sentence names."""
 
-_GIVEN = "what it is given need not be eager's, but eager makes something else of that"
+_GIVEN = "its inputs may differ from eager, but eager computes other values from them"
 
 _EXACT = {
     "eager": "a float64 run agrees with eager",
@@ -94,16 +94,18 @@ class WrongValue(Message):
         what = named(self.guilty) or self.kernel
         changed = f"{wrong.wrong} of {wrong.of} values of its argument {self.value}"
         first, *more = self.shown_by
-        then = f"{first}, which computes {named(self.shown_in)}, reads it after that"
-        others = f", and {_some(more)}" if more else ""
-        return f"{what}{self._launch()} changes {changed}, undeclared; {then}{others}."
+        shown = named(self.shown_in)
+        then = f"Kernel {first}, which computes {shown}, reads the argument afterwards"
+        others = f", as {_some(more)} does" if more else ""
+        wrote = f"{what}{self._launch()} changes {changed} without declaring the write"
+        return f"{wrote}. {then}{others}."
 
     def _missized(self, wrong: Wrong) -> str:
         """Say that sizes are worked out wrongly, and where that shows."""
         kernel = f"kernel {self.kernel}{self._launch()}"
-        shows = f"it shows in {kernel}, {wrong.metadata}"
-        what = "A size is worked out wrongly, and by no operator"
-        return f"{what}: {self.missized}; {shows}."
+        shows = f"The error shows in {kernel}: {wrong.metadata}"
+        what = "Compiled code computes a size wrongly, outside any operator"
+        return f"{what}: {self.missized}. {shows}."
 
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:
@@ -125,7 +127,7 @@ class WrongValue(Message):
             how = f"{_GIVEN}: {in_words(wrong, 'differ')}"
         seen = ", with inner values returned" if self.told_apart else ""
         if self.without:
-            seen += f", seen without {_some([o.operator for o in self.without])}"
+            seen += f", observed without {_some([o.operator for o in self.without])}"
         if self.fused:
             return f"{what}, fused {place}, give a wrong result{called}{seen}: {how}."
         return f"{what} {place} is wrong{called}{seen}: {how}."
@@ -137,27 +139,29 @@ class WrongValue(Message):
 
     def _rewritten(self) -> str:
         """Say what another graph does than the program, run in eager as that is."""
-        what = named(self.guilty) or "What the program returns"
+        what = named(self.guilty) or "The result of the program"
         if self.lost:
-            return f"What {what} writes is lost in the graph that Inductor lowers"
-        return f"{what} is computed otherwise in the graph that Inductor lowers"
+            return f"The write of {what} is lost in the graph that Inductor lowers"
+        return f"{what} is computed differently in the graph that Inductor lowers"
 
     def _first(self, wrong: Wrong) -> str:
         if wrong.metadata or (self.is_named and not self.tiny):
             return ""
         first = f"The first wrong value is at {place_of(wrong)}"
-        return f"{first}: little, but all of it." if self.tiny else f"{first}."
+        return (
+            f"{first}; the error is below the tolerance." if self.tiny else f"{first}."
+        )
 
     def _elsewhere(self) -> str:
         if not self.shown_by:
             return ""
         names = _some(self.shown_by)
         what = (
-            "shows it, and is right for what it was"
+            "shows the error, and its result is right for its inputs"
             if len(self.shown_by) == 1
-            else ("show it, and are right for what they were")
+            else "show the error, and their results are right for their inputs"
         )
-        return f"{names} {what} given."
+        return f"{names} {what}."
 
 
 def place_of(wrong: Wrong) -> str:

@@ -44,7 +44,7 @@ def _unknown(explanation: Explanation) -> Iterator[str]:
     for text in explanation.unknown:
         told = short_kernels(text)
         if explanation.is_settled:
-            yield f"untold:   {told}; the cause stands without that"
+            yield f"unknown:  {told}; the cause does not depend on it"
         else:
             yield f"unknown:  {told}"
 
@@ -76,9 +76,9 @@ def _operators(left: Sequence[Operator]) -> Iterator[str]:
     for told in [*calls][:_OPERATORS]:
         if told in known:
             times = f": {calls[told]} calls" if calls[told] > 1 else ""
-            yield f"where:    {told}{times}"
+            yield f"location: {told}{times}"
     if len(calls) > _OPERATORS:
-        yield f"where:    {len(calls) - _OPERATORS} more: explain.json"
+        yield f"location: {len(calls) - _OPERATORS} more in explain.json"
 
 
 def _guide(guide: Guide) -> Iterator[str]:
@@ -111,7 +111,7 @@ _ORDER = (
 def _why(rows: Sequence[Row]) -> str:
     """Say why flags were not asked about, where that is the same of all."""
     first, *others = dict.fromkeys(row.why for row in rows)
-    return first if first and not others else "explain.json says why"
+    return first if first and not others else "for the reasons, see explain.json"
 
 
 def _name(row: Row) -> str:

@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from shrinkfx.program.words import cut
 from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.report.explanation.by_number import FALL_BACK, FALLS_BACK, PARTS, LeftOut
+from shrinkfx.report.explanation.by_number import (
+    FALL_BACK,
+    FALLS_BACK,
+    PARTS,
+    LeftOut,
+    counted,
+)
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.decisions import Decisions, Switching
 from shrinkfx.report.explanation.decisions import lines as decided
@@ -79,23 +85,25 @@ def _of_decisions(known: Decisions) -> Iterator[str]:
 
 
 def _of_left_out(one: LeftOut) -> str:
-    onwards = "" if one.alone else " and all that come after it"
+    onwards = "" if one.alone else " and every later one"
     if one.subsystem is Subsystem.LOWERINGS:
         what = f"the lowering of `{short(one.name)}`{onwards}"
         does = FALLS_BACK if one.alone else FALL_BACK
-        return f"It goes away where {what} {does}."
-    return f"It goes away without the {PARTS[one.subsystem]} `{one.name}`{onwards}."
+        return f"The failure disappears if {what} {does}."
+    part = f"{PARTS[one.subsystem]} `{one.name}`"
+    return f"The failure disappears without the {part}{onwards}."
 
 
 def _of_switching(found: Switching) -> str:
     if not found.passes_with:
+        options = counted(found.tried, "Inductor option")
         return (
-            f"It fails alike with {found.tried} options of Inductor at careful values, "
-            "all at once."
+            f"The failure is the same with {options} at conservative values, all set "
+            "at once."
         )
     names = " and ".join(f"`{setting}`" for setting in found.passes_with)
-    less = "" if found.minimal else " (not all of these may be needed)"
-    return f"It goes away with {names}{less}."
+    less = "" if found.minimal else " (some of these may not be needed)"
+    return f"The failure disappears with {names}{less}."
 
 
 def code(explanation: Explanation) -> str:

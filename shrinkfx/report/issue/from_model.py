@@ -48,7 +48,7 @@ class FromModel(Message):
             "constants": self.constants,
             "values of": self.values,
             "source of": self.sources,
-            "comments on": _unique([*self.places, *self.header]),
+            "comments that name": _unique([*self.places, *self.header]),
         }
         return "; ".join(
             f"{what} {', '.join(some[:_SHOWN])}" + _more(some)

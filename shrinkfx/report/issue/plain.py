@@ -14,7 +14,7 @@ _BEGINS = r"(?:(?<![\w.])|(?<=-[IL]))"
 _INSTALLED = re.compile(_BEGINS + r"/[^\s\"':,;()]*?(?:site|dist)-packages/")
 _PYTHONS = re.compile(_BEGINS + r"/[^\s\"':,;()]*?/lib(?:64)?/python[\d.]+/")
 _FOLDERS = re.compile(r"(?:file:/+|(?:(?<![\w./])|(?<=-[IL]))~?/)(?:[^\s/\"':,;()]+/)+")
-_ORIGIN = re.compile(r", dim \d+ of \S+ in the whole program")
+_ORIGIN = re.compile(r", dim \d+ of \S+ in the input program")
 
 
 def without_paths(text: str, hosts: Iterable[str] = ()) -> str:

@@ -68,7 +68,7 @@ class _Naming:
         old = "|".join(map(re.escape, longest_first))
         self._named = re.compile(
             rf"(?P<what>\b(?:{'|'.join(what)}) )(?P<old>{old})"
-            r"(?!\w|\.\w| in the whole program)"
+            r"(?!\w|\.\w| in the input program)"
         )
 
     def __call__(self, text: str) -> str:
@@ -80,7 +80,7 @@ class _Naming:
         if old not in self._still_to_tell:
             return told
         self._still_to_tell.discard(old)
-        return f"{told} ({old} in the whole program)"
+        return f"{told} ({old} in the input program)"
 
 
 def with_new_names(explanation: Explanation, renamed: Mapping[str, str]) -> Explanation:

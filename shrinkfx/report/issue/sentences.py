@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.in_compiler import ENDS, begun
+from shrinkfx.report.in_compiler import ENDS, titled
 from shrinkfx.report.in_compiler import told as said_of_own
 from shrinkfx.report.issue.code import Traits
 from shrinkfx.report.issue.facts import IssueFacts
@@ -22,32 +22,66 @@ _TITLE = 120
 
 
 def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
-    """Name the failure as a list of issues does."""
+    """Name the failure as PyTorch's issues do: the symptom, then the operator."""
+    head, detail = _symptom(facts)
+    bare = re.sub(r" (?:of|in|compiled from|when \w+)$", "", head)
     if (wrong := addressed_to(explanation)) is not None:
-        what = f"{wrong.name}: its {wrong.what} is wrong"
-        return _fitting(f"{what} (AOTInductor: {said})" for said in _in_short(facts))
+        said = dict.fromkeys((", ".join(filter(None, [bare, detail])), bare))
+        return _fitting(f"{wrong.title} (AOTInductor: {text})" for text in said)
     if facts.inside:
         return _fitting(_of_own_function(facts, explanation))
+    if (inputs := _inputs_at_fault(facts, explanation, bare)) is not None:
+        return _fitting(f"[AOTInductor] {text}" for text in inputs)
+    own = []
+    what, on = _named(facts, explanation), f" for {traits.dtype} inputs"
     if facts.needs_own:
-        what = begun(said_of_own(facts.in_compiler, anonymous=facts.anonymous))
-        said = _in_short(facts)
-        whole = f"{what}; without that nothing fails (AOTInductor: {said[0]})"
-        said += [_FAILS[facts.kind]] if facts.kind in _FAILS else []
-        return _fitting([whole, *(f"{what} (AOTInductor: {text})" for text in said)])
-    what = _named(facts, explanation)
-    beside = [traits.dtype, "dynamic shapes" if traits.dynamic else ""]
-    beside += [f"{traits.writes} written in place" if traits.writes else ""]
-    on = ", ".join(filter(None, beside))
-    whats = [f"{what} ({on})", what] if on else [what]
+        own = [titled(facts.in_compiler, what, anonymous=facts.anonymous)]
+    beside = ["dynamic shapes"] if traits.dynamic else []
+    beside += [f"{traits.writes} written in place"] if traits.writes else []
+    where = f"{what}{on if traits.dtype else ''}"
     if explanation.values is not None and explanation.values.missized:
-        whats = ["a dynamic size is worked out wrongly"]
-    said = _in_short(facts)
-    return _fitting(f"[AOTInductor] {what}: {text}" for what in whats for text in said)
+        what = where = "a miscomputed dynamic size"
+        head, beside = f"{bare} because of", []
+    wheres = [_with(where, [*beside, *own]), _with(what, own)]
+    details = [*dict.fromkeys([detail, _CLASSES.sub("", detail)])]
+    details += [""] if facts.needs_own and detail else []
+    return _fitting(
+        _joined_by(f"[AOTInductor] {head} {where}", text)
+        for where in dict.fromkeys(wheres)
+        for text in details
+    )
+
+
+def _inputs_at_fault(
+    facts: IssueFacts, explanation: Explanation, symptom: str
+) -> tuple[str, ...] | None:
+    """Name the input that does not fit the program; None if no input is at fault."""
+    if explanation.inputs:
+        first = explanation.inputs.partition(". ")[0]
+        first = f"{first[:1].lower()}{first[1:]}"
+        return f"{symptom}: {first}", first
+    if facts.kind is not Kind.CHECK_INPUTS:
+        return None
+    refused = explanation.chain.refusal if explanation.chain is not None else None
+    name = "an input"
+    if refused is not None and refused.input is not None:
+        name = f"input {refused.input.name}"
+        name += "" if refused.dim is None else f", dim {refused.dim}"
+    rejects = f"AOTI_RUNTIME_CHECK_INPUTS=1 rejects {name}"
+    return f"{rejects}: {_message(_first_line(facts.said))}", rejects
+
+
+def _with(what: str, beside: Sequence[str]) -> str:
+    return f"{what} with {_enumerated(beside)}" if beside else what
+
+
+def _joined_by(head: str, detail: str) -> str:
+    return f"{head}: {detail}" if detail else head
 
 
 def _of_own_function(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
     """Say what a function of the user's own does, and when; then without that."""
-    what = "Code of a preload" if facts.anonymous else facts.inside
+    what = "Code of a preload module" if facts.anonymous else facts.inside
     does = f"{what} {ENDS[facts.kind]} while AOTInductor compiles"
     yield f"{does} {_named(facts, explanation)}"
     yield f"{does} a program"
@@ -77,45 +111,47 @@ def _fitting(titles: Iterable[str]) -> str:
     return next(fitting, _cut(known[-1], _TITLE))
 
 
-def _in_short(facts: IssueFacts) -> list[str]:
-    """Say how it fails; and say it shorter, without what class its error is of."""
-    said = _in_words(facts)
-    bare = _CLASSES.sub("", said) or said
-    fails = f"{_FAILS[facts.kind]}: " if facts.kind in _FAILS else ""
-    return [f"{fails}{text}" for text in dict.fromkeys([said, bare])]
-
-
-_FAILS = {
-    Kind.COMPILE_ERROR: "fails to compile",
-    Kind.LOAD_ERROR: "compiled package does not load",
-}
-"""What an error is in the way of, which says it without its words."""
-
 _CLASSES = re.compile(r"^(?:[\w.]*(?:Error|Exception): )+")
 
 
-def _in_words(facts: IssueFacts) -> str:
+def _symptom(facts: IssueFacts) -> tuple[str, str]:
+    """Name the failure before its operator, and the detail that follows that."""
     first = _first_line(facts.said)
+    compiles = facts.stage is Stage.COMPILE
+    when = "when compiling" if compiles else "when running"
     match facts.kind:
         case Kind.MISMATCH:
-            return _metadata(first) or "compiled result differs from eager"
+            return _metadata(first) or ("wrong result of", "")
         case Kind.NAN:
-            return "NaN or inf in the compiled result, eager is finite"
+            return "NaN or inf in the result of", ""
         case Kind.HANG:
-            return f"hangs in {facts.stage}"
+            return f"hang {when}", ""
         case Kind.OOM:
-            return "asks for far more memory than eager"
+            return f"excessive memory use {when}", ""
         case Kind.IMA:
-            return f"illegal memory access at {_when(facts.stage)} time"
+            return f"illegal memory access {when if compiles else 'in'}", ""
+        case Kind.CRASH if re.fullmatch(r"SIG\w+", first):
+            return f"{first} {when}", ""
         case Kind.CRASH:
-            return f"crash at {_when(facts.stage)} time ({first})"
+            return f"crash {when}", first
         case Kind.CHECK_INPUTS:
-            return "valid inputs are refused by AOTI_RUNTIME_CHECK_INPUTS=1"
-    return f"{_message(first)}"
+            return "AOTI_RUNTIME_CHECK_INPUTS=1 rejects an input of", _message(first)
+        case Kind.COMPILE_ERROR:
+            return "compile error in", first
+        case Kind.LOAD_ERROR:
+            return "cannot load the package compiled from", first
+        case Kind.ASSERT if "index out of bounds" in first:
+            return "index out of bounds in", ""
+        case Kind.ASSERT:
+            return "assertion failure in", _message(first)
+    return _error(first)
 
 
-def _when(stage: Stage) -> str:
-    return "compile" if stage is Stage.COMPILE else "run"
+def _error(first: str) -> tuple[str, str]:
+    name, _, message = first.partition(": ")
+    if re.fullmatch(r"[\w.]*(?:Error|Exception)", name):
+        return f"{name} in", message
+    return "error in", _message(first)
 
 
 _METADATA = re.compile(
@@ -123,13 +159,13 @@ _METADATA = re.compile(
 )
 
 
-def _metadata(said: str) -> str:
-    """Say of a result that is of another type what it is."""
+def _metadata(said: str) -> tuple[str, str] | None:
+    """Name the property of a result that differs, and both values."""
     found = _METADATA.match(said)
     if found is None:
-        return ""
+        return None
     got, wanted = (_TORCHS.sub(r"\1", text) for text in found.groups()[1:])
-    return f"wrong {found[1]}, {got} instead of {wanted}"
+    return f"wrong {found[1]} of", f"{got} instead of {wanted}"
 
 
 _TORCHS = re.compile(r"torch\.(?:Size\()?([^()]+)\)?")
@@ -143,51 +179,46 @@ def _message(first: str) -> str:
 
 def sentence(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
     """Say in a sentence what fails."""
-    what = _joined([f"`{name}`" for name in operators(facts, explanation)])
-    what += f" on {traits.dtype} tensors" if traits.dtype else ""
-    what += ", with dynamic shapes," if traits.dynamic else ""
-    compiled = f"Compiled with AOTInductor, a program that calls {what} "
-    eager = "eager runs it without an error" if facts.compared else ""
-    but = f"; {eager}." if eager else "."
+    calls = _joined([f"`{name}`" for name in operators(facts, explanation)])
+    calls += f" on {traits.dtype} tensors" if traits.dtype else ""
+    shapes = " with dynamic shapes" if traits.dynamic else ""
+    program = f"a program{shapes} that calls {calls}"
+    eager = " Eager runs it without an error." if facts.compared else ""
+    compiled = f"When compiled with AOTInductor, {program}"
     match facts.kind:
         case Kind.COMPILE_ERROR:
-            what = what.removesuffix(",")
-            return f"AOTInductor cannot compile a program that calls {what}{but}"
+            return f"AOTInductor cannot compile {program}.{eager}"
         case Kind.LOAD_ERROR:
             return (
-                f"What AOTInductor makes of a program that calls {what} cannot be "
-                f"loaded{but}"
+                f"The package that AOTInductor compiles from {program} cannot be "
+                + (f"loaded.{eager}")
             )
         case Kind.MISMATCH:
-            return f"{compiled}returns another result than eager."
+            return f"{compiled} returns a result different from eager."
         case Kind.NAN:
-            return f"{compiled}returns NaN or inf where eager's result is finite."
+            return f"{compiled} returns NaN or inf where eager returns finite values."
         case Kind.HANG if facts.stage is Stage.COMPILE:
-            what = what.removesuffix(",")
-            return f"AOTInductor does not finish compiling {what}{but}"
+            return f"AOTInductor does not finish compiling {program}.{eager}"
         case Kind.CHECK_INPUTS:
-            return (
-                f"{compiled}refuses inputs that it was exported for, when told to "
-                "check them (`AOTI_RUNTIME_CHECK_INPUTS=1`)."
-            )
-    return f"{compiled}{_does(facts)}{but}"
+            return f"{compiled} rejects an input if `{_CHECKS_INPUTS}=1` is set.{eager}"
+    return f"{compiled} {_does(facts)}.{eager}"
 
 
 def _does(facts: IssueFacts) -> str:
     match facts.kind:
         case Kind.ASSERT:
-            return "fails an assertion of its own when it runs"
+            return "fails a run-time assertion"
         case Kind.IMA:
-            return "reads or writes memory that is not its own"
+            return "makes an illegal memory access"
         case Kind.CRASH:
-            return "kills the process"
+            return "crashes the process"
         case Kind.HANG:
             return "does not return"
         case Kind.OOM:
-            return "asks for more memory than there is"
+            return "requests more memory than is available"
     name = facts.said.partition(":")[0]
     error = f"`{name}`" if re.fullmatch(r"\w*(Error|Exception)", name) else "an error"
-    return f"raises {error} when it runs"
+    return f"raises {error} at run time"
 
 
 def circumstances(facts: IssueFacts, traits: Traits) -> list[str]:
@@ -197,15 +228,17 @@ def circumstances(facts: IssueFacts, traits: Traits) -> list[str]:
         what = traits.writes or "an input or a weight"
         said.append(f"The program changes {what} in place.")
     if facts.passes:
-        said.append("It passes with the inputs `passing`, and fails with `failing`.")
+        said.append(
+            "The program passes with the inputs `passing` and fails with `failing`."
+        )
     if facts.calls > 1:
-        said.append(f"It fails in call {facts.calls} of the loaded package.")
+        said.append(f"Call {facts.calls} of the loaded package fails.")
     if facts.inductor:
-        said.append(f"It is compiled with the options `{facts.inductor}`.")
+        said.append(f"The script compiles with the options `{facts.inductor}`.")
     if facts.in_compiler.places and not facts.needs_own:
         anonymous = facts.anonymous
         does = said_of_own(facts.in_compiler, anonymous=anonymous, mark="`")
-        said.append(f"Code that is not PyTorch's is in the compiler: {does}.")
+        said.append(f"The script registers custom Inductor code: {does}.")
     # That it is told to check its inputs is in the sentence before this one.
     told = [_CHECKS_INPUTS] if facts.kind is Kind.CHECK_INPUTS else []
     if needed := [f"`{name}`" for name in facts.environment if name not in told]:
@@ -216,26 +249,46 @@ def circumstances(facts: IssueFacts, traits: Traits) -> list[str]:
 
 
 _CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
-_NEEDS = "It needs {}, which the script sets."
+_NEEDS = "The failure needs {}, which the script sets."
 
 
 def expected(facts: IssueFacts) -> str:
     """Say what should happen."""
-    if facts.kind is Kind.CHECK_INPUTS:
-        return "inputs that the exported program takes are taken."
-    if not facts.compared:
-        return "the package compiles, loads and runs, or refuses the inputs in words."
-    ends = "an end, with " if facts.kind is Kind.HANG else ""
-    return f"{ends}the same result as in eager."
+    match facts.kind:
+        case Kind.CHECK_INPUTS:
+            return (
+                "The compiled program accepts every input that the exported program "
+                "accepts."
+            )
+        case _ if not facts.compared:
+            return "The program compiles, loads and runs, or raises a clear error."
+        case Kind.COMPILE_ERROR:
+            return "The program compiles."
+        case Kind.LOAD_ERROR:
+            return "The compiled package loads."
+        case Kind.HANG if facts.stage is Stage.COMPILE:
+            return "The compilation finishes."
+        case Kind.HANG:
+            return "The run finishes with the same result as eager."
+    return "The compiled program returns the same result as eager."
 
 
 def actual(facts: IssueFacts) -> str:
     """Say what does happen."""
     first = without_paths(_first_line(facts.said))
-    often = f", in about {facts.rate:.0%} of runs" if facts.rate < 1 else ""
+    often = f", in about {facts.rate:.0%} of the runs" if facts.rate < 1 else ""
     if facts.kind is Kind.HANG:
-        return f"no end within the time limit{often}."
-    return f"{_quoted(first)}{often}."
+        what = "compilation" if facts.stage is Stage.COMPILE else "run"
+        return f"The {what} does not finish within the time limit{often}."
+    how = f" {_PAGES}" if first.startswith(_GUARDS) else ""
+    return f"{_quoted(first.removeprefix(_GUARDS))}{often}.{how}"
+
+
+_GUARDS = "guard pages: "
+_PAGES = (
+    "Guard pages (inaccessible memory pages next to each tensor, at which an "
+    "out-of-bounds access faults) detected this access."
+)
 
 
 def on_versions(tested: Mapping[str, bool]) -> str:

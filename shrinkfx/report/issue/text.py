@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.failure.signature import Kind
+from shrinkfx.report.explanation.by_number import counted
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.issue.cause import cause, code, is_triton
 from shrinkfx.report.issue.code import lines_left_out, quoted, traits_of
@@ -81,9 +82,11 @@ def _for_pytorch(
         yield address_of_own(facts)
     if explanation.inputs:
         yield (
-            "> **Check your call first: do not file this as it is.** "
+            "> **Check the inputs first: do not file this as it is.** "
             f"{without_origins(explanation.inputs, explanation)}"
         )
+    elif facts.kind is Kind.CHECK_INPUTS:
+        yield _REJECTED
     yield "### 🐛 Describe the bug"
     yield from _description(facts, explanation, script)
     yield "### Error logs"
@@ -92,16 +95,22 @@ def _for_pytorch(
     yield _fenced(environment)
 
 
+_REJECTED = (
+    "> **Check the inputs first.** The compiled program rejects an input. This is a "
+    "bug in PyTorch only if the exported program accepts that input."
+)
+
+
 def _for_its_author(
     facts: IssueFacts, explanation: Explanation, wrong: Wrong, script: str
 ) -> Iterator[str]:
     """Say what is declared and what is given: of a compiler there is little to know."""
     yield address(facts, wrong)
-    yield "### What is declared, and what is so"
+    yield "### Declared vs. actual"
     yield contradiction(facts, wrong)
-    yield "### How to see it"
+    yield "### How to reproduce"
     yield from seeing(wrong, script)
-    yield "### What comes of it"
+    yield "### Impact"
     yield from _description(facts, explanation, script)
     yield "### Versions"
     yield _fenced("\n".join(facts.versions[:_VERSIONS]))
@@ -111,7 +120,7 @@ def _log(facts: IssueFacts, script: str) -> str:
     log = error_log(facts.log, "repro.py", _uncounted(facts, script))
     said = without_paths(facts.said)
     if facts.kind is Kind.CRASH and said not in log:
-        log = f"{log}\n\nThe process died of {said}."  # which it cannot print
+        log = f"{log}\n\nThe process was killed by {said}."  # which it cannot print
     return log.strip() or said
 
 
@@ -137,7 +146,7 @@ def _unverified(facts: IssueFacts) -> Iterator[str]:
         did = f"failed in {facts.failed} of {facts.runs} runs"
     yield (
         f"> **Not verified: do not file this as it is.** The script below {did} in an "
-        "empty folder: see it fail first."
+        "empty folder. Run it and see it fail before you file the issue."
     )
 
 
@@ -154,7 +163,7 @@ def _description(
         yield on_versions(facts.tested)
     yield from _cause(facts, explanation)
     if unknown := "\n".join(f"- {text}" for text in not_known(facts, explanation)):
-        yield f"**Not known:**\n{unknown}"
+        yield f"**Not tested or not determined:**\n{unknown}"
 
 
 def _of_the_original(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
@@ -165,7 +174,7 @@ def _of_the_original(facts: IssueFacts, explanation: Explanation) -> Iterator[st
         careful = careful.less(wrong.operator.operator)
     if told := careful.all():
         rows = "\n".join(f"- {_sentence(text)}" for text in told)
-        yield f"Seen of the original program, at sizes of its own:\n{rows}"
+        yield f"In the input program (before the reduction, at its sizes):\n{rows}"
 
 
 def _repro(facts: IssueFacts, script: str) -> Iterator[str]:
@@ -173,30 +182,31 @@ def _repro(facts: IssueFacts, script: str) -> Iterator[str]:
     beside = ", ".join(f"`{name}`" for name in facts.beside)
     if not _is_quoted(text):
         what = f"`repro.py`, {beside}" if beside else "`repro.py`"
-        yield f"The script is attached, too long to be quoted here: {what}."
+        yield f"The script is too long to quote and is attached: {what}."
         return
     yield _fenced(text.rstrip(), "python")
     if beside:
-        yield f"It reads {beside}, attached, from the folder that it is run in."
+        yield f"Put the attached {beside} in the folder in which you run the script."
     if facts.guarded:
         yield _ON_GPU if facts.on_gpu else _SANITIZED
 
 
 _SANITIZED = (
-    "It accesses memory beyond a tensor, which need not show by itself. Under "
-    "AddressSanitizer (a `CXX` that adds `-fsanitize=address` and `LD_PRELOAD` of "
-    "`libasan.so`) it is sure to."
+    "The script accesses memory outside a tensor, which is not guaranteed to fail. "
+    "AddressSanitizer, a compiler tool that reports out-of-bounds accesses, detects "
+    "the access in every run: set `CXX` to a compiler that adds `-fsanitize=address`, "
+    "and `LD_PRELOAD` to `libasan.so`."
 )
 _ON_GPU = (
-    "It accesses memory beyond a tensor, which need not show by itself. It was seen "
-    "with poison or inaccessible pages beside each tensor; compute-sanitizer tells of "
-    "it where no other tensor lies there."
+    "The script accesses memory outside a tensor, which is not guaranteed to fail. The "
+    "access was observed with poison values or inaccessible pages next to each tensor. "
+    "compute-sanitizer reports it if no other tensor is located there."
 )
 
 
 def _cause(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
     if said := cause(facts, explanation):
-        yield f"**Cause**, as far as it is known: {' '.join(said)}"
+        yield f"**Root cause:** {' '.join(said)}"
     if lines := code(explanation):
         yield _fenced(lines, "python" if is_triton(explanation) else "cpp")
 
@@ -205,17 +215,7 @@ def _sentence(text: str) -> str:
     """Make a warning a sentence, without what whoever ran the tool could do."""
     parts = [part for part in text.split(". ") if " --" not in f" {part}"]
     text = without_paths(with_code(". ".join(parts))).rstrip(" .")
-    for ours, plain in _OURS.items():
-        text = text.replace(ours, plain)
     return f"{text[:1].upper()}{text[1:]}."
-
-
-_OURS = {
-    "lying operator: ": "the fake kernel of an operator is wrong: ",
-    "custom operator: ": "of a custom operator: ",
-    "; the failure may be theirs": ", which may be what is wrong",
-}
-"""What warnings say, and what that is to somebody else."""
 
 
 def _fenced(text: str, language: str = "") -> str:
@@ -227,6 +227,6 @@ def _fenced(text: str, language: str = "") -> str:
 
 def _made_by(facts: IssueFacts) -> str:
     how = "Found" if facts.before == facts.after else "Reduced"
-    return (
-        f"({how} with shrinkfx {facts.tool}, in a model of {facts.before} operators.)"
-    )
+    preposition = "in" if how == "Found" else "from"
+    model = f"a program with {counted(facts.before, 'operator')}"
+    return f"({how} with shrinkfx {facts.tool} {preposition} {model}.)"

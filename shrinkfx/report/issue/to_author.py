@@ -35,11 +35,18 @@ class Wrong:
     does: str
     lie: Lie | None = None
     writes: str = ""
-    so: str = "compiled code believes it"
+    so: str = "compiled code relies on it"
 
     @property
     def name(self) -> str:
         return short(self.operator.operator)
+
+    @property
+    def title(self) -> str:
+        """Name the operator, and what of it is wrong."""
+        is_fake = self.what == "fake kernel"
+        fault = "fake-kernel mismatch" if is_fake else f"incorrect {self.what}"
+        return f"{self.name}: {fault}"
 
     @property
     def test(self) -> str:
@@ -59,33 +66,35 @@ def addressed_to(explanation: Explanation) -> Wrong | None:
         does, so = OF_VALUES[lie.what], _SO.get(lie.what, _NO_MEASURE)
         return Wrong(lie.operator, "kernel", does, lie=lie, so=so)
     if lie is not None and lie.operator.is_custom:
-        promises = "promises another result than the operator returns"
+        promises = "declares a result different from the one that the operator returns"
         return Wrong(lie.operator, "fake kernel", promises, lie=lie)
     if values is not None and values.overwrites and len(explanation.guilty) == 1:
         (guilty,) = explanation.guilty
         value = values.value
-        writes = f"does not declare that the operator writes to {value}"
+        writes = f"does not declare that the operator writes to `{value}`"
         wrong = Wrong(guilty, "schema", writes, writes=value)
         return wrong if guilty.is_custom else None
     return None
 
 
-_NO_MEASURE = "eager, which compiled code is held against, is no measure then"
+_NO_MEASURE = "the result of eager is therefore no valid reference for compiled code"
 
-_SO = {What.LAYOUT: "compiled code has changed them, or may"}
+_SO = {What.LAYOUT: "compiled code can change these strides"}
 
 _HOW = {
-    What.STRAYS: "Call it in eager under AddressSanitizer, or with arguments that end "
-    "where a page does, whose values are those of the script below.",
-    What.UNFILLED: "Call it in eager with the arguments of the script below after "
-    "`torch.use_deterministic_algorithms(True, warn_only=True)`: PyTorch fills the "
-    "memory that it hands out with NaN then.",
-    What.UNSTEADY: "Call it in eager twice, with the arguments of the script below and "
-    "the same seed, and compare what it gives.",
-    What.LAYOUT: "Call it in eager with the arguments of the script below, and with "
-    "the same values in tensors of other strides: of a contiguous one that is "
-    "`x.transpose(0, -1).contiguous().transpose(0, -1)`, say, and of any other "
-    "`x.contiguous()`.",
+    What.STRAYS: "Call the operator in eager with the arguments of the script below, "
+    "either under AddressSanitizer (a compiler tool that reports out-of-bounds "
+    "accesses) or with arguments that end at a page boundary.",
+    What.UNFILLED: "Call the operator in eager with the arguments of the script below "
+    "after `torch.use_deterministic_algorithms(True, warn_only=True)`, with which "
+    "PyTorch fills new memory with NaN.",
+    What.UNSTEADY: "Call the operator in eager twice, with the arguments of the script "
+    "below and the same seed, and compare the results.",
+    What.LAYOUT: "Call the operator in eager with the arguments of the script below. "
+    "Call it again with the same values in tensors with different strides, and compare "
+    "the results. For a contiguous tensor, "
+    "`x.transpose(0, -1).contiguous().transpose(0, -1)` changes the strides; for any "
+    "other tensor, `x.contiguous()` does.",
 }
 """How it is seen of what is no part of ``opcheck``."""
 
@@ -93,30 +102,28 @@ _HOW = {
 def address(facts: IssueFacts, wrong: Wrong) -> str:
     """Say who is to read it, and what is wrong."""
     return (
-        f"> **For whoever wrote `{wrong.name}`: do not file this with PyTorch.** The "
+        "> **Do not file this with PyTorch: send it to the author of "
+        f"`{wrong.name}`.** The "
         f"{wrong.what} of `{wrong.name}`{wrong.place(facts)} {wrong.does}, and "
         f"{wrong.so}."
     )
 
 
 def address_of_own(facts: IssueFacts) -> str:
-    """Say whose code the compiler is made of as well, and how that shows."""
+    """Say that custom Inductor code takes part, and how that shows."""
     known, anonymous = facts.in_compiler, facts.anonymous
     whom = whose(known, anonymous=anonymous, mark="`")
     does = begun(told(known, anonymous=anonymous, mark="`"))
     shown = [
-        f"{does}, so that code which is none of PyTorch's is a part of the compiler, "
-        "and the script does not fail without that."
+        f"The script registers custom Inductor code ({whom}), and the failure "
+        f"disappears without it. {does}."
     ] * facts.needs_own
     if facts.inside:
-        file = facts.inside.partition(":")[0]
-        whom = whom if anonymous else f"`{file}`"
         asked = facts.kind, facts.inside
         shown.append(sentence_inside(*asked, anonymous=anonymous, mark="`"))
     return (
-        f"> **For whoever wrote {whom}: do not file this with PyTorch as it is.** "
-        f"{' '.join(shown)} See whether that code is right: only if it is, what fails "
-        "is PyTorch's."
+        f"> **Do not file this with PyTorch as it is.** {' '.join(shown)} "
+        "Please rule out a bug in that code before filing against PyTorch."
     )
 
 
@@ -125,8 +132,8 @@ def contradiction(facts: IssueFacts, wrong: Wrong) -> str:
     lie = wrong.lie
     if lie is None:
         return (
-            "- declared: its schema names no argument that it writes to\n"
-            f"- done: it writes to `{wrong.writes}`"
+            "- declared: the schema names no argument that the operator writes to\n"
+            f"- actual: the operator writes to `{wrong.writes}`"
         )
     if lie.declared is None or lie.made is None:
         return f"- {lie.said}"
@@ -138,9 +145,10 @@ def contradiction(facts: IssueFacts, wrong: Wrong) -> str:
         f"- returned by the operator: `{lie.made}`{result}",
     ]
     if lie.declared.device != lie.made.device:
-        rows.append(f"- on: `{lie.made.device}`, declared `{lie.declared.device}`")
+        devices = f"`{lie.declared.device}`, actual `{lie.made.device}`"
+        rows.append(f"- device: declared {devices}")
     rows += [f"- called with: `{given}`"] * bool(given)
-    rows += ["- seen in the program before it was reduced"] * lie.in_original
+    rows += ["- observed in the input program, before the reduction"] * lie.in_original
     return "\n".join(rows)
 
 
@@ -159,18 +167,19 @@ def seeing(wrong: Wrong, script: str) -> Iterator[str]:
         )
         return
     yield (
-        f"Put this into the script below, under its assignment to `{pasted.below}`. "
-        f"Nothing is compiled: it stops there for as long as the {wrong.what} is wrong."
+        "Insert these lines into the script below, after the assignment to "
+        f"`{pasted.below}`. While the {wrong.what} is wrong, they raise an error; "
+        "nothing is compiled."
     )
     yield f"```python\n{pasted.text}\n```"
     if wrong.lie is not None and (wrong.lie.in_original or not _shows(wrong.lie)):
         yield (
-            "It was seen at other sizes than the script's, so this may pass: then call "
-            "the operator at those."
+            "The mismatch was observed at sizes different from those in the script, so "
+            "this check can pass. In that case, call the operator at those sizes."
         )
 
     if wrong.lie is not None and _is_of_strides(wrong.lie):
-        yield "Of strides torch 2.13 says so; `opcheck` of torch 2.11 lets them pass."
+        yield "`opcheck` detects wrong strides in torch 2.13 and newer, not in 2.11."
 
 
 def _is_of_strides(lie: Lie) -> bool:

@@ -25,51 +25,52 @@ def not_known(facts: IssueFacts, explanation: Explanation) -> list[str]:
 
 def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
     if facts.rate < 1:
-        often = f"it does in some {facts.rate:.0%} of runs"
-        yield f"What decides whether it fails: {often}."
+        often = f"the script fails in about {facts.rate:.0%} of the runs"
+        yield f"Why the failure is intermittent: {often}."
     if facts.guarded:
         sanitizer = "compute-sanitizer" if facts.on_gpu else "AddressSanitizer"
-        yield f"Whether it shows without {sanitizer}."
+        yield f"Whether the script fails without {sanitizer}."
     if facts.stopped:
-        yield "Whether a smaller program fails as well: the search was stopped early."
+        yield "Whether a smaller program fails: the search stopped early."
     elif not facts.minimal:
-        yield "Whether each of these operators is needed."
+        yield "Whether every operator of the script is needed."
     elif facts.unasked:
-        yield f"Whether it fails with smaller or plainer {listed(facts.unasked)}."
+        yield f"Whether it fails with smaller or simpler {listed(facts.unasked)}."
     if not facts.compared:
-        yield "What is right: eager refuses these inputs, too."
+        yield "The correct result: eager rejects these inputs as well."
     if facts.in_compiler.places and not facts.needs_own:
-        yield "Whether it fails without the code in the compiler that is not PyTorch's."
+        yield "Whether the script fails without the custom Inductor code."
 
 
 def _could_not_be_told(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
     """Give what was asked of the cause in vain, as terminal and page list it."""
-    stands = "; the cause stands without that" if explanation.is_settled else ""
+    stands = " (the root cause does not depend on this)"
+    stands = stands if explanation.is_settled else ""
     for text in explanation.unknown:
         told = in_plain_words(text, explanation, anonymous=facts.anonymous).rstrip(".")
         yield f"{told[:1].upper()}{told[1:]}{stands}."
 
 
-_WHOSE_FAULT = "Whether the code that is not PyTorch's is wrong, or what is made of it."
+_WHOSE_FAULT = "Whether the bug is in the custom Inductor code or in PyTorch."
 
 
 def _of_the_cause(explanation: Explanation, *, is_known: bool) -> Iterator[str]:
     if not is_known:
-        yield "What it comes from."
+        yield "The root cause."
     if explanation.decisions is None:
-        yield "Whether an option or a pass of Inductor makes it go away."
+        yield "Whether an Inductor option or pass makes the failure disappear."
 
 
 def _elsewhere(facts: IssueFacts) -> Iterator[str]:
     torch = next((known for known in facts.versions if known.startswith("torch ")), "")
-    other = f"other versions of PyTorch than {torch.removeprefix('torch ')}"
+    other = f"PyTorch versions other than {torch.removeprefix('torch ')}"
     if facts.interpreted:
         yield (
-            f"What a GPU does: the kernels were made for {facts.interpreted}, and ran "
-            "on Triton's interpreter."
+            f"A real GPU: the kernels were compiled for {facts.interpreted} and ran on "
+            "Triton's interpreter."
         )
         if not facts.tested:
-            yield f"What {other} do."
+            yield f"{other}."
     else:
-        tested = "What other devices do."
-        yield tested if facts.tested else f"What {other} do, and other devices."
+        tested = "Other devices."
+        yield tested if facts.tested else f"{other}, and other devices."

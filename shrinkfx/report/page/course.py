@@ -237,9 +237,9 @@ _WORDS = {
     Mark.STEP: "a step: fails in the same way",
     Mark.FAILS: "fails in the same way",
     Mark.PASSES: "passes",
-    Mark.CAUGHT: "by-catch: fails differently",
+    Mark.CAUGHT: "other failure",
     Mark.NO_STEP: "fails in the same way where it must pass: no step",
-    Mark.NONE: "no answer",
+    Mark.NONE: "no result",
 }
 
 

@@ -160,7 +160,7 @@ def _box(item: Item, corner: Point, opens: str, widest: int) -> Box:
 
 
 def _said(item: Fold, of: int, left: int) -> str:
-    return f"{item.label}: {left} of {of} left; click to look inside"
+    return f"{item.label}: {left} of {of} kept; click to expand"
 
 
 def _letters(item: Item) -> int:

@@ -21,20 +21,18 @@ def lead(run: Run) -> str:
     summary = run.summary
     sizes = summary.sizes.get("operators")
     if sizes is None or sizes.after is None:
-        return (
-            f"{run.model}: no result was written yet." if not run.swept else run.model
-        )
+        return f"{run.model}: no result is written yet." if not run.swept else run.model
     before, after = count(sizes.before, "operator"), f"{sizes.after:,}"
     told = f"{run.model} was reduced from {before} to {after}."
     if summary.runs:
         told += (
-            f" Its repro failed in the same way in {summary.failed} of {summary.runs} "
+            f" repro.py failed in the same way in {summary.failed} of {summary.runs} "
             "runs in an empty folder."
         )
     else:
-        told += " Its repro was not verified."
+        told += " repro.py was not verified."
     return (
-        f"{told} The search was stopped: {summary.stopped}."
+        f"{told} The search stopped early: {summary.stopped}."
         if summary.stopped
         else told
     )
@@ -48,7 +46,7 @@ def beside_the_file(run: Run, operators: int) -> str:
     sizes = run.summary.sizes.get("operators")
     if sizes is None or sizes.before in (None, operators):
         return ""
-    return f" (in the form that is cut; {sizes.before:,} in the file)"
+    return f" (in the form that is reduced; {sizes.before:,} in the file)"
 
 
 def checks_of(run: Run) -> tuple[int, int]:
@@ -101,7 +99,7 @@ def about(run: Run) -> list[tuple[str, str]]:
     rows = [
         ("program", run.model),
         ("made by", run.command),
-        ("came out", summary.status),
+        ("status", summary.status),
         ("seen on", versions),
     ]
     return [(name, value) for name, value in rows if value]

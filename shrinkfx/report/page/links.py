@@ -56,10 +56,10 @@ def _launch(number: int, of: int) -> str:
 def _of_chain(chain: Chain) -> Iterator[Link]:
     if chain.refusal is not None:
         said = chain.refusal
-        text = f"{said.what}: expected {said.expected}, given {said.given}"
+        text = f"{said.what}: expected {said.expected}, got {said.given}"
         sizes = tuple(map(str, said.symbols))
         which = (str(said.input),) if said.input is not None else ()
-        yield Link("refused", text, more=(*which, *sizes))
+        yield Link("rejected", text, more=(*which, *sizes))
     at = next((line.text.strip() for line in chain.code if line.at_fault), "")
     if at:
         yield Link("line", code=at)
@@ -80,7 +80,7 @@ def _of_chain(chain: Chain) -> Iterator[Link]:
     for size in chain.sizes:
         yield Link("size", str(size))
     for layout in chain.inputs:
-        yield Link("given", str(layout))
+        yield Link("input", str(layout))
 
 
 def _known(value: int | None) -> str:
@@ -105,7 +105,7 @@ def _of_access(chain: Chain) -> Iterator[Link]:
     argument = (str(access.argument),) if access.argument is not None else ()
     more = [*argument]
     if access.argument is not None and access.argument.real_shape:
-        more.append(f"really of shape {[*access.argument.real_shape]}")
+        more.append(f"actual shape {[*access.argument.real_shape]}")
     if access.lanes:
         more.append(f"in {access.lanes} lanes of program {access.program}")
     yield Link(what, " ".join(filter(None, (where, there))), more=tuple(more))
@@ -138,7 +138,7 @@ def _of_halted(halted: Halted) -> Iterator[Link]:
     if at:
         yield Link("line", code=at)
     if halted.kernel:
-        before = "before it was launched" if halted.before else ""
+        before = "before its launch" if halted.before else ""
         launch = _launch(halted.launch, halted.launches)
         text = ", ".join(filter(None, (launch, before)))
         yield Link("kernel", text, halted.kernel)

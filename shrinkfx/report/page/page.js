@@ -108,7 +108,7 @@
     if (!shown || !chosen) return;
     lit(members(chosen.keep), false);
     one("span", shown).textContent =
-      `Lit: the ${chosen.operators} operators of check ${chosen.number}.`;
+      `Highlighted: the ${chosen.operators} operators of check ${chosen.number}.`;
     shown.hidden = false;
     one("#program").scrollIntoView({ behavior: "smooth" });
   });

@@ -198,9 +198,9 @@ def _course_said(run: Run, accepted: int, cut: int) -> str:
     checks = count(asked, "check")
     checks += f" (and {to_confirm:,} more to confirm)" if to_confirm else ""
     caught = sum(check.is_by_catch for check in run.checks)
-    also = f", {caught} by-catch" if caught else ""
+    also = f", {count(caught, 'other failure')}" if caught else ""
     cached = run.summary.cached
-    again = f" {count(cached, 'candidate')} came up again, and took no further check."
+    again = f" {count(cached, 'repeated candidate')} needed no further check."
     known = again if cached else ""
     down = f"from {cut:,} operators{beside_the_file(run, cut)} down"
     return f"{checks} {down}, {steps_said}{also}.{known}"

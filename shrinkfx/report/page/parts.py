@@ -71,7 +71,7 @@ def parts_of(
         label, number = short(node.target), node.operators
         found.append(Part(name, label, more, reads, scope, light, index, number))
     returned = _reads(program, program.outputs)
-    return [*found, Part(OUTPUT, "returns", "what it returns", returned, (), _VALUE)]
+    return [*found, Part(OUTPUT, "returns", "the results", returned, (), _VALUE)]
 
 
 _VALUE = Light.VALUE
@@ -126,7 +126,7 @@ def _given(given: Given, name: str) -> Part:
     label = f"{given.spelling}: {recipe.dtype}[{shape}]"
     more = f"{given.kind} {label}"
     if name not in ("", given.spelling):
-        more += f"\n{name.removeprefix('self.')} in the whole program"
+        more += f"\n{name.removeprefix('self.')} in the input program"
     return Part(given.name, label, more, (), (), _VALUE)
 
 
@@ -158,4 +158,4 @@ def parts_kept(candidate: Candidate, guilty: Collection[str] = ()) -> list[Part]
         label = short(candidate.target(name))
         found.append(Part(name, label, more, reads, (), light))
     returned = read(candidate.sinks)
-    return [*found, Part(OUTPUT, "returns", "what it returns", returned, (), _VALUE)]
+    return [*found, Part(OUTPUT, "returns", "the results", returned, (), _VALUE)]

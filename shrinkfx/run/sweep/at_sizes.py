@@ -106,9 +106,9 @@ def settings_of(
     for name in ("torch", "backend"):  # all else was read from the same journal
         here, there = getattr(settings, name), getattr(before, name)
         if here != there:
-            then = f"{name} {there}, and here is {here}"
+            then = f"{name} {there}, but this is {here}"
             again = Flag("--resume", str(context.out))
-            raise UsageError(again, f": that sweep was with {then}")
+            raise UsageError(again, f": that sweep used {then}")
     return before
 
 
@@ -139,13 +139,13 @@ class ExampleRunner:
         options = context.options.compared(options)
         self._client = CheckClient(server, limits, options, context.meters["search"])
         if context.options.probe and not self._interprets:
-            asked = Flag("--probe"), " is for CUDA without a GPU: add "
+            asked = Flag("--probe"), " only works for CUDA without a GPU: add "
             raise UsageError(*asked, Flag("--device", "cuda"))
         if self._interprets:
             context.note("on the interpreter, code is generated again for each example")
             if settings.ranges == "beyond":
                 asked_for = Flag("--beyond-ranges")
-                raise UsageError(asked_for, ": the interpreter checks no ranges")
+                raise UsageError(asked_for, ": the interpreter does not check ranges")
 
     def inside(self, sizes: Sizes) -> Example:
         return self._run(sizes, outside=False)
@@ -188,14 +188,14 @@ class ExampleRunner:
         seen = observe(client.ask(CompileOriginal()))
         said = str(seen.signature or seen.invalid or seen.unresolved)
         if again and said:
-            raise WorkerError(f"the program compiled before, and now: {said}")
+            raise WorkerError(f"the program compiled before, but now: {said}")
         if failure := seen.signature:
             that = Flag("--until", str(failure.kind))
             sweep = Flag("--dynamic-sweep")
-            advice = Words("to reduce that: ", that, ", without ", sweep)
+            advice = Words("to reduce that failure: ", that, ", without ", sweep)
             raise NotReproducible(self._until, 1, [str(failure)], advice)
         if said:
-            longer = Words("a longer ", Flag("--timeout"), "?")
+            longer = Words("try a longer ", Flag("--timeout"))
             raise NotReproducible(self._until, 1, [said], longer)
 
     def _is_compiled(self) -> bool:

@@ -179,7 +179,7 @@ def _row(space: Space, found: SweepFailure) -> Row:
     failure = found.signature
     text = " ".join((failure.text or failure.detail).split())
     missing = "missing guard: " if found.missing_guard else ""
-    near = "none seen" if found.nearest is None else space.describe(found.nearest)
+    near = "none found" if found.nearest is None else space.describe(found.nearest)
     return Row(space.describe(found.sizes), failure.kind, f"{missing}{text}", near)
 
 
@@ -215,7 +215,7 @@ def _note_invalid(context: RunContext, examples: Sequence[Example]) -> None:
     if reasons:
         (reason, times), *_ = reasons.most_common(1)
         context.note(
-            f"at {reasons.total()} of {len(examples)} sizes eager fails itself, "
-            f"{times} times so: {reason}. Other values: --inputs FILE.py with a "
-            "function inputs(**sizes)"
+            f"at {reasons.total()} of {len(examples)} sizes eager itself fails, "
+            f"{times} times with: {reason}. To use other values: --inputs FILE.py "
+            "with a function inputs(**sizes)"
         )

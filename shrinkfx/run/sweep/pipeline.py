@@ -79,7 +79,7 @@ def _tell_other_causes(context: RunContext, server: Server) -> None:
         examine_operators(context, client, described)
     except (LoadError, WorkerError, KeyboardInterrupt) as error:
         said = first_line(str(error)) or INTERRUPTED
-        context.note(f"its custom operators are not examined: {said}")
+        context.note(f"the custom operators were not tested: {said}")
 
 
 def _space(context: RunContext, server: Server) -> Space:
@@ -88,12 +88,12 @@ def _space(context: RunContext, server: Server) -> Space:
     model = str(context.options.model)
     if not isinstance(ending.answer, OpenSizes):
         why = ending.raised.message if ending.raised else ending.log[-1500:]
-        raise LoadError(model, f"its sizes cannot be read: {first_line(why)}")
+        raise LoadError(model, f"cannot read its sizes: {first_line(why)}")
     space = ending.answer.space
     if not space.symbols:
         raise UsageError(f"{model} has no dynamic dims: export it with dynamic_shapes")
     if not all(space.allowed):
-        raise UsageError(f"{model} declares conditions that no sizes fulfil")
+        raise UsageError(f"{model} declares conditions that no sizes satisfy")
     for symbol, allowed in zip(space.symbols, space.allowed, strict=True):
         name = symbol.name
         places = [p.describe(name) for p in space.places if name in names_in(p.size)]
@@ -153,6 +153,6 @@ def _search(
     except KeyboardInterrupt:
         searched.stopped = INTERRUPTED
     if searched.stopped:
-        context.note(f"{searched.stopped}: --resume {context.out} goes on from here")
+        context.note(f"{searched.stopped}; to resume: --resume {context.out}")
         searched.found = so_far(plan.grid, searched.inside)
     return searched

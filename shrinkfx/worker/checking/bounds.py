@@ -36,7 +36,9 @@ def straying(run: Rebuilt, operators: Collection[str]) -> str:
         pass
     if not watcher.straying:
         return ""
-    return f"{watcher.straying} reads outside of its arguments, which it did not before"
+    return (
+        f"{watcher.straying} reads outside its arguments, unlike in the input program"
+    )
 
 
 class _Watcher(fx.Interpreter):

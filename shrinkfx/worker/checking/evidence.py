@@ -100,7 +100,7 @@ def _code(told: Traces) -> tuple[Code, ...]:
     try:
         return code_of(kernels, Path(os.environ["TMPDIR"]))
     except (OSError, KeyError, ValueError, struct.error) as error:
-        print(f"shrinkfx: where kernels lie is not known: {error}", flush=True)
+        print(f"shrinkfx: the addresses of kernels are unknown: {error}", flush=True)
         return ()
 
 

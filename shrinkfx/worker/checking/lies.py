@@ -40,5 +40,6 @@ def other_lies(run: Rebuilt, expected: Collection[str]) -> str:
     if not found:
         return f"no operator is wrong about its result; sought: {'; '.join(expected)}"
     if others := [about for about in found if about not in expected]:
-        return f"an operator is wrong about something else: {'; '.join(others)}"
+        said = "; ".join(others)
+        return f"an operator disagrees with its fake kernel in another way: {said}"
     return ""

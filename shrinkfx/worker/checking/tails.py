@@ -97,7 +97,7 @@ def fails_alike(runs: Iterable[Callable[[], Answer]], sought: str) -> Answer:
     return Invalid(_OTHERWISE) if otherwise else answer
 
 
-_OTHERWISE = "how it fails depends on what lies behind the end of a result"
+_OTHERWISE = "how it fails depends on the memory after the end of a result"
 
 
 def _raised(error: Exception) -> str:

@@ -175,7 +175,7 @@ def check_outside(
         if raised:
             note(Stage.RUN)
             call(compiled, run.failing)
-            text = f"it gives a result, and eager raises {raised}"
+            text = f"the compiled program returns a result, and eager raises {raised}"
             answer = Checked(Difference("values", text))
     except Exception as error:  # noqa: BLE001 - loud enough
         answer = Checked(refused=str(error))

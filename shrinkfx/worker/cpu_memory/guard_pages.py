@@ -56,7 +56,7 @@ def switch(side: str) -> None:
     if LIBRARY not in os.environ and side not in (Guard.AFTER, Guard.BEFORE):
         return
     if not ctypes.CDLL(None).shrinkfx_guard(list(Guard).index(Guard(side))):
-        raise RuntimeError("there are no addresses left for guard pages")
+        raise RuntimeError("no address space is left for guard pages")
 
 
 def tell_code() -> None:
@@ -83,7 +83,9 @@ def why_not() -> str:
     except (AttributeError, RuntimeError) as error:
         return str(error)
     ends = (tensor.data_ptr() + 25) % _PAGE_BYTES == 0
-    return "" if ends else "this PyTorch allocates its tensors in another way"
+    return (
+        "" if ends else "guard pages do not support how this PyTorch allocates tensors"
+    )
 
 
 def main() -> None:

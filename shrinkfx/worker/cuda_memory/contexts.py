@@ -61,6 +61,6 @@ class Contexts:
         try:
             torch.cuda.synchronize(self._device)
         except RuntimeError as error:
-            print(f"no warm child: {error}", flush=True)
+            print(f"no pre-warmed process: {error}", flush=True)
             return False
         return True

@@ -12,7 +12,7 @@ import runpy
 import sys
 
 PAGES = "red zones: tensors lie between inaccessible pages, and zones up to these"
-ZONES = "red zones: tensors lie between zones alone: this driver cannot map pages"
+ZONES = "red zones: tensors lie between zones only: this driver cannot map pages"
 """What is written into the log; ``failure/readers/zones.py`` reads it."""
 
 

@@ -191,4 +191,4 @@ def _from_file(program: Program, sizes: Mapping[str, int], file: str) -> Inputs:
     return given
 
 
-_ADVICE = "it takes the sizes by name and returns what the program is called with"
+_ADVICE = "define it to take the sizes by name and to return the program's inputs"

@@ -113,7 +113,7 @@ class Values:
         """
         for folder in self._folders:
             if not (folder / f"{name}.pt").exists():
-                return f"eager did not yield {name}"
+                return f"eager did not compute {name}"
             lie = folder / f"{name}.lie"
             if lie.exists():
                 return lie.read_text()

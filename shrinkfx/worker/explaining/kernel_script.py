@@ -173,7 +173,7 @@ $source
 # Its launch
 # ----------------------------------------------------------------------
 $memory
-# Each lies apart from the others, so that what strays is seen.
+# Memory around each tensor is unused, so that an access out of bounds shows.
 memory = {
     name: _apart(value) if INTERPRETED else value.cuda()
     for name, value in memory.items()

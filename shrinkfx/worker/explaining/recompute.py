@@ -79,7 +79,7 @@ def recompute(node: fx.Node, known: Known, *, exactly: bool = False) -> Any:
     part = between(node, known)
     for at in part:
         if "empty" in str(at.target):
-            raise CannotRecompute(f"{at.target} hands out memory as it is")
+            raise CannotRecompute(f"{at.target} returns uninitialized memory")
     first, second = (_run(node, part, known, exactly, seed) for seed in _SEEDS)
     if not identical(first, second):
         raise CannotRecompute("it depends on random numbers")

@@ -70,7 +70,7 @@ def described(run: Rebuilt) -> Anatomy:
     )
 
 
-_ANEW = "it was exported anew, where its sizes have other names"
+_ANEW = "it was exported again, which renames its sizes"
 _NO_GUARDS = "this PyTorch writes none into a program"
 
 

@@ -16,8 +16,8 @@ from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.graph.rebuild import Rebuilt
 
-_ANEW = "it has to be exported anew, and values of a new program go by other names"
-_SOURCE = "its printed source was asked, and values there go by other names"
+_ANEW = "it must be exported again, which renames its values"
+_SOURCE = "its printed source was run, in which values have other names"
 
 
 def by_known_names(run: Rebuilt, options: CheckOptions) -> tuple[Rebuilt, CheckOptions]:

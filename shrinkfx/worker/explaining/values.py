@@ -76,13 +76,15 @@ def judge(recording: Recording, ran: Ran) -> KernelValues:
         return replace(told, unknown=str(error))
     except Exception as error:  # noqa: BLE001 - the check's own answer stands
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
-        return replace(told, unknown=f"it could not be held against eager: {what:.200}")
+        return replace(
+            told, unknown=f"it could not be compared with eager: {what:.200}"
+        )
 
 
 def _judged(recording: Recording, ran: Ran, told: KernelValues) -> KernelValues:
     results = recording.results()
     if recording.graph is None or results is None:
-        raise _Unknown("it did not come to a result")
+        raise _Unknown("it returned no result")
     known = _roots(recording.graph, ran)
     eager = both_times(recording.graph.graph, known)
     seen = [*_in_memory(recording, known), *_returned(recording.graph.graph, results)]
@@ -127,7 +129,7 @@ def _roots(graph: fx.GraphModule, ran: Ran) -> dict[fx.Node, Any]:
         try:
             known[node] = on_host(_attribute(graph, str(node.target)))
         except AttributeError:
-            raise _Unknown(f"Inductor has let go of {node.target}") from None
+            raise _Unknown(f"Inductor has freed {node.target}") from None
     for _ in range(ran.calls - 1):
         _call_once(graph.graph, known)
     return known

@@ -33,7 +33,7 @@ def keep() -> None:
     try:
         ctypes.CDLL(str(build())).shrinkfx_keep_words()
     except (native.CannotBuild, OSError, AttributeError) as error:
-        print(f"what threads throw may be lost: {error}", file=sys.stderr)
+        print(f"exceptions of other threads may be lost: {error}", file=sys.stderr)
 
 
 def one_thread() -> None:

@@ -116,7 +116,9 @@ def supervise(
             watch.kill_all()
         xids = driver.said()
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} was removed, and all answers with it")
+        raise FileNotFoundError(
+            f"{folder} was removed, together with the results in it"
+        )
     stages = _words(folder / "stage") or ["start"]
     return Ending(
         how=how,

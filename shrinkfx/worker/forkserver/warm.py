@@ -179,7 +179,9 @@ class WarmChildren:
                 other.close()
             free, total = self.device.enter(request)
             if free < _LEAST_FREE * total:
-                print(f"no warm child: {free >> 20} of {total >> 20} MiB are free")
+                print(
+                    f"no pre-warmed process: {free >> 20} of {total >> 20} MiB are free"
+                )
                 os._exit(0)
             os.write(say, _READY)
             with os.fdopen(told, "rb") as orders:

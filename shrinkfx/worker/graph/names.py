@@ -66,7 +66,7 @@ def _inputs(before: ExportedProgram, after: ExportedProgram) -> dict[fx.Node, fx
     known = {}
     for node in after.graph.find_nodes(op="placeholder"):
         if node.name not in named:
-            raise _CannotTell(f"an input or a weight is called {node.name} then")
+            raise _CannotTell(f"an input or a weight is then called {node.name}")
         known[node] = named[node.name]
     return known
 
@@ -76,10 +76,10 @@ def _follow(
 ) -> None:
     """Pair what operators compute, as long as they are the same ones of the same."""
     if any(node.op == "get_attr" for node in before.graph.nodes):
-        raise _CannotTell("the values of its branches or loops have other names then")
+        raise _CannotTell("the values in its branches or loops then have other names")
     old, new = calls(before.graph), _without_writing(before, calls(after.graph))
     if [node.target for node in old] != [node.target for node in new]:
-        raise _CannotTell("it calls other operators then")
+        raise _CannotTell("it then calls other operators")
     for theirs, mine in zip(old, new, strict=True):
         if list(map(known.get, _tensors(mine))) != _tensors(theirs):
             raise _CannotTell(f"{theirs.name} is computed from other values then")

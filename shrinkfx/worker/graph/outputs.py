@@ -30,7 +30,7 @@ def graph_outputs(
         taps: values that are to be returned besides.
 
     Raises:
-        CannotRebuild: it would return nothing.
+        CannotRebuild: it would have no outputs.
     """
     original = [
         name for name in _original(exported, candidate) if _is_tensor(new[name])

@@ -97,7 +97,7 @@ class Symbols:
                 if all(s in bound or self._find_carrier(s) for s in symbols):
                     needed |= symbols
                 elif not self.take_literal(size):
-                    raise CannotRebuild(f"nothing tells the size {size}")
+                    raise CannotRebuild(f"nothing determines the size {size}")
         carriers: list[str] = []
         for symbol in sorted((needed | strides) - bound, key=str):
             carrier = self._find_carrier(symbol)

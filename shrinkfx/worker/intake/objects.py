@@ -48,12 +48,12 @@ def exported(
     if isinstance(program, ExportedProgram):
         if dynamic_shapes is not None:
             raise UsageError(
-                "dynamic_shapes= is for a module: this is exported already"
+                "dynamic_shapes= applies to a module; this program is already exported"
             )
         return program
     assert isinstance(program, nn.Module)
     if args is None and kwargs is None:
-        raise UsageError("a module is exported for its arguments: give args=(...)")
+        raise UsageError("exporting a module needs its arguments: pass args=(...)")
     with _told(program, "torch.export refuses it", _EXPORT), torch.no_grad():
         return torch.export.export(
             program, args or (), kwargs, dynamic_shapes=dynamic_shapes
@@ -61,14 +61,14 @@ def exported(
 
 
 _EXPORT = (
-    "does torch.export.export(module, args, kwargs, dynamic_shapes=...) do it by "
-    "itself? export it with your own settings, and give minify() the ExportedProgram"
+    "check whether torch.export.export(module, args, kwargs, dynamic_shapes=...) "
+    "succeeds with your own settings, and pass the ExportedProgram to minify()"
 )
 _SAVE = (
     "if an input is of a class of your own, register the class with "
     "torch.export.register_dataclass"
 )
-_INPUTS = "give tensors, numbers and containers of these: does torch.save take them?"
+_INPUTS = "pass tensors, numbers and containers of these that torch.save accepts"
 
 
 @contextmanager
@@ -138,6 +138,6 @@ def remarks(program: object, done: ExportedProgram) -> Iterator[str]:
     devices = sorted({str(t.device) for t in done.state_dict.values()})
     if any(device.startswith("cuda") for device in devices):
         yield (
-            f"weights are on {', '.join(devices)}: processes of the run load them "
-            "there beside this one's; if memory is short, free the model here"
+            f"weights are on {', '.join(devices)}: each process of the run loads a "
+            "copy there; if memory is short, free the model here"
         )

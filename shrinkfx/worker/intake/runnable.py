@@ -74,7 +74,7 @@ def run_runnable(task: RunRunnable, note: Note, folder: Path) -> Done | Unresolv
     os.chdir(folder)
     text = Path(task.path).read_text(encoding="utf-8")
     if _needs_gpu(text):
-        return Unresolved("it is for CUDA, and there is no CUDA device")
+        return Unresolved("it needs CUDA, and this machine has no CUDA device")
     where = ["--save-dir", task.save_dir] if task.save_dir else ["--no-save-dir"]
     for accuracy in ("--no-accuracy", "--accuracy"):
         sys.argv = [task.path, "run", accuracy, *where]
@@ -93,7 +93,7 @@ def _run(text: str, path: str, name: str) -> dict[str, Any]:
     try:
         exec(compile(text, path, "exec"), names)
     except SystemExit as ended:  # which would end the child without a word
-        raise RuntimeError(f"it leaves with {ended.code}") from ended
+        raise RuntimeError(f"it exits with {ended.code}") from ended
     return names
 
 

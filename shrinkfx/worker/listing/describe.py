@@ -62,7 +62,7 @@ def describe(built: Rebuilt) -> Described:
     try:
         listing = Listing(_blocks(printed, built), given, dims).normalised()
     except (SyntaxError, ValueError, InvalidEdit) as error:
-        raise Unprintable(f"it is no Python: {error}") from error
+        raise Unprintable(f"it is not valid Python: {error}") from error
     left = {each.name for each in listing.given}
     seeded = (change for change in values.seeded if change.name in left)
     return Described(listing, Rewrite(tuple(seeded)), values.saved)
@@ -92,7 +92,7 @@ class _Values:
         name, kind, text = printed.attribute, printed.kind, printed.text.exact
         if kind in ("script_object", "saved_object"):
             if not text:
-                raise Unprintable(f"{name}, whose bytes are too many for a script")
+                raise Unprintable(f"{name}, which is too large for a script")
             recipe = Recipe((), "", Opaque(text))
         else:
             value = self._noted[int(text)]

@@ -132,8 +132,8 @@ def _require_harmless(path: str) -> None:
     names = archive.get_file_names()
     _require_same_list(archive, names, sizes)
     if any(name.startswith("data/aotinductor/") for name in names):
-        what = "holds a compiled library, and reading that would run it"
-        raise Refused(what, "give the program it was made from")
+        what = "contains a compiled library, and loading the library would run it"
+        raise Refused(what, "pass the program from which the package was compiled")
     for name in names:
         if name.startswith("models/"):
             document.require_program(json.loads(archive.read_bytes(name)))
@@ -151,7 +151,7 @@ def _require_same_list(
     size = getattr(archive.archive_file, "get_record_size", None)
     seen = {name: size(name) for name in names} if size else dict.fromkeys(names)
     if seen != (sizes if size else dict.fromkeys(sizes)):
-        what = "is an archive in which two readers see different files"
+        what = "is an archive that different readers read differently"
         raise Refused(what, "save it again with torch.export.save")
 
 
@@ -227,7 +227,7 @@ def _why(error: BaseException, model: str) -> tuple[str, Said]:
     if isinstance(error, Refused):
         return str(error), error.advice
     if is_out_of_memory(error):
-        return TOO_LARGE, "is it what torch.export.save wrote?"
+        return TOO_LARGE, "check that torch.export.save wrote the file"
     if refused := _refused_in(str(error)):
         return str(refused), refused.advice
     found = _UNRESOLVED.search(str(error))
@@ -247,7 +247,7 @@ def _why(error: BaseException, model: str) -> tuple[str, Said]:
     )
 
 
-TOO_LARGE = "takes far more memory than its size to read"
+TOO_LARGE = "needs far more memory to load than its size"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -278,18 +278,18 @@ def _refused_in(text: str) -> Refused | None:
 
 NESTED = (
     "holds a nested tensor",
-    "the program takes plain ones: torch.nested.to_padded_tensor",
+    "convert it with torch.nested.to_padded_tensor",
 )
 
 
 def _unpickled(name: str) -> Refused:
     if name.partition(".")[0] == "numpy":
-        what = f"holds an array or number of NumPy ({name}), which is no tensor"
+        what = f"holds an array or number of NumPy ({name}), which is not a tensor"
         return Refused(what, "save torch.from_numpy(array), or array.item()")
     if name.startswith("torch.nested."):  # not on the allow list since torch 2.15
         return Refused(*NESTED)
-    what = f"holds {name}, which reading would call"
-    return Refused(f"{what}: neither a tensor nor plain data", _REGISTER)
+    what = f"holds {name}, which loading would call"
+    return Refused(f"{what}: neither a tensor nor simple data", _REGISTER)
 
 
 def _sentence(text: str) -> str:
@@ -306,7 +306,7 @@ def _made_by_newer(model: str) -> str:
     except Exception:  # noqa: BLE001 - a damaged file; others say how
         return ""
     is_newer = _numbers(made_by) > _numbers(torch.__version__)
-    advice = f"it was made by torch {made_by}: run that one, or export with this one"
+    advice = f"torch {made_by} wrote it: use that version, or export it again with this"
     return advice if is_newer else ""
 
 

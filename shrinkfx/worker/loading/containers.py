@@ -65,7 +65,7 @@ def require_inputs(text: str) -> None:
         for name in _keys(positional_and_keywords[1]):
             if not (isinstance(name, str) and name.isidentifier()):
                 raise Refused(
-                    f"names an input {name!r:.60}, which is no name in Python",
+                    f"names an input {name!r:.60}, which is not a Python name",
                     "export it again, with other names of keyword arguments",
                 )
     _require_plain_keys(tree)
@@ -126,7 +126,7 @@ def _unregistered(name: str) -> Refused:
     advice = Words(Flag("--preload"), " the module that does")
     advice = Words(Flag("--preload", module)) if module else advice
     return Refused(
-        f"has an input of type {name:.200}, which nothing has registered",
+        f"has an input of type {name:.200}, which is not registered",
         Words(advice, ", if importing that registers it with torch.utils._pytree"),
     )
 
@@ -154,7 +154,7 @@ def _require_enum(name: Any) -> None:
     for attribute in path.split("."):
         owner = getattr(owner, "__dict__", {}).get(attribute)
     if not (isinstance(owner, type) and issubclass(owner, enum.Enum)):
-        raise Refused(f"names {name!r:.100} as an enum, which is none", _AGAIN)
+        raise Refused(f"names {name!r:.100} as an enum, but it is not one", _AGAIN)
 
 
 def _require_factory(context: Any) -> None:
@@ -183,7 +183,7 @@ def require_tree(value: Any) -> None:
             raise Refused(what, "save it again, with less nesting")
         if left < 0:
             what = f"has more than {_MOST_PARTS:,} inputs, or lists in lists of them"
-            raise Refused(what, "save it again, with less of them")
+            raise Refused(what, "save it again, with fewer of them")
         if isinstance(inner, dict):
             waiting += ((part, depth + 1) for part in inner.values())
         elif isinstance(inner, (list, tuple, collections.deque)):
@@ -195,7 +195,7 @@ _AGAIN = "export it again, with the torch that runs shrinkfx"
 
 def _foreign(module: str, name: str) -> Refused:
     return Refused(
-        f"names {name:.100} of the module {module:.100}, which reading would import",
+        f"names {name:.100} of the module {module:.100}, which loading would import",
         Words(Flag("--preload", module[:100]), " if you trust that module"),
     )
 

@@ -105,15 +105,17 @@ def choose_backend(setup: Setup) -> Backend:
         moves = Words(Flag("--device", "cuda"), " moves it")
         _refuse_gpus(setup, subject, "it is for the CPU", moves)
         if asked is Backend.INTERPRETER and setup.device:
-            reason = "the interpreter runs CUDA kernels, and this is to be on the CPU"
+            reason = (
+                "the interpreter runs CUDA kernels, and this program is for the CPU"
+            )
             advice = Words("leave ", Flag("--device"), " out, or say cuda")
             raise LoadError(subject, reason, advice)
         return Backend.AOTI if asked is Backend.AUTO else asked
     index = wanted_gpu(setup)
     if asked is Backend.INTERPRETER:
-        _refuse_gpus(setup, subject, "the interpreter runs on none", "leave one out")
+        _refuse_gpus(setup, subject, "the interpreter uses no GPU", "leave one out")
         if setup.device and index:
-            reason = f"is to be on {setup.device}: the interpreter runs on no GPU"
+            reason = f"is for {setup.device}, and the interpreter uses no GPU"
             raise LoadError(subject, reason, Words("say ", Flag("--device", "cuda")))
         return asked
     if asked is Backend.AUTO and not torch.cuda.is_available():
@@ -122,7 +124,7 @@ def choose_backend(setup: Setup) -> Backend:
             gpus.require(index, subject)
         return Backend.INTERPRETER
     if not torch.cuda.is_available():
-        reason = f"is to run on CUDA, and {gpus.how_many()}"
+        reason = f"needs CUDA, and {gpus.how_many()}"
         without = " out: its kernels can be checked without a GPU"
         advice = Words("leave ", Flag("--backend"), without)
         raise LoadError(subject, reason, advice)
@@ -145,8 +147,8 @@ def wanted_gpu(setup: Setup) -> int:
     found = sorted(gpus_of(setup.model)) if setup.model else []
     if len(found) > 1:
         where = " and ".join(f"cuda:{index}" for index in found)
-        reason = f"lies on {where}, and a package is loaded onto one GPU"
-        there = " moves all of it there: see whether it fails so, too"
+        reason = f"is on {where}, and a package runs on one GPU"
+        there = " moves all of it there; check whether it still fails"
         advice = Words(Flag("--device", "cuda:0"), there)
         raise LoadError(str(setup.model), reason, advice)
     return found[0] if found else 0

@@ -66,7 +66,7 @@ def _path(text: str) -> None:
     if len(text) > formulas.MOST_OF_A_NAME:
         raise Refused(f"has a name of {len(text)} characters: too long", _RENAME)
     if not formulas.is_plain(text):
-        raise Refused(f"has the name {text!r:.60}, which would end a text", _RENAME)
+        raise Refused(f"has the name {text!r:.60}, which contains a quote", _RENAME)
 
 
 def _free(text: str) -> None:
@@ -77,7 +77,7 @@ def _size(text: str) -> None:
     try:
         formulas.read(text)
     except formulas.NotASize as error:
-        what = f"has the size {text!r:.60}, which is none that export writes"
+        what = f"has the size {text!r:.60}, which torch.export never writes"
         raise Refused(what, _AGAIN) from error
 
 
@@ -90,7 +90,7 @@ def _of_size(text: str) -> None:
     """Require the name of a range: a size as ``str`` writes it, only compared."""
     counted = text.startswith(("u", "zuf"))
     if not _SIZE.fullmatch(text) or (counted and not _COUNT.fullmatch(text)):
-        raise Refused(f"has a range of {text!r:.60}, which is no size", _AGAIN)
+        raise Refused(f"has a range of {text!r:.60}, which is not a size", _AGAIN)
 
 
 _ON_NUMBERS = re.compile(
@@ -138,7 +138,7 @@ def _require_numbers(node: dict[str, Any]) -> None:
         ((kind, value),) = each["arg"].items()
         if kind not in _NUMBERS_IN and node["target"] != "_operator.getitem":
             raise Refused(
-                f"has {node['target']} of something that is no number", _AGAIN
+                f"has {node['target']} of something that is not a number", _AGAIN
             )
         if isinstance(value, dict):
             value = value.get("as_int")
@@ -215,7 +215,7 @@ def _require_trusted_class(node: dict[str, Any]) -> None:
     module = name.rpartition(".")[0]
     if not containers.is_trusted(module):
         raise Refused(
-            f"calls {name:.100}, which reading would import",
+            f"calls {name:.100}, which loading would import",
             Words(Flag("--preload", module[:100]), " if you trust that module"),
         )
 

@@ -129,7 +129,7 @@ def parsed(text: str) -> ast.expr:
     try:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise NotASize(f"{text!r:.60} is no expression") from error
+        raise NotASize(f"{text!r:.60} is not an expression") from error
 
 
 def _build(node: ast.expr, depth: int) -> Any:
@@ -151,7 +151,7 @@ def _build(node: ast.expr, depth: int) -> Any:
         case ast.Call(func=function, args=parts, keywords=[]):
             name = _function(function)
             return _applied(name, [_build(part, depth + 1) for part in parts])
-    raise NotASize(f"{ast.unparse(node)!r:.60} is no part of a size")
+    raise NotASize(f"{ast.unparse(node)!r:.60} cannot be part of a size")
 
 
 def _function(node: ast.expr) -> str:
@@ -163,7 +163,7 @@ def _function(node: ast.expr) -> str:
             func=ast.Name(id="Function"), args=[ast.Constant(value=name)], keywords=[]
         ) if name in _KNOWN and str(name).startswith(_UNKNOWN_TO_TORCH):
             return str(name)
-    raise NotASize(f"{ast.unparse(node)!r:.60} is no function of sizes")
+    raise NotASize(f"{ast.unparse(node)!r:.60} is not a function of sizes")
 
 
 def _applied(name: str, parts: list[Any]) -> Any:

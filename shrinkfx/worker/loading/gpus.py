@@ -111,7 +111,7 @@ def settle_on(gpus: Sequence[str]) -> tuple[str, ...]:
     for each in gpus:
         if int(each) >= count:
             reason = f"there is no cuda:{each}: {how_many()}"
-            advice = "the numbers are those of cuda:0, cuda:1 and so on"
+            advice = "number N means cuda:N"
             raise LoadError(Flag("--gpus", ",".join(gpus)), reason, advice)
     visible = os.environ.get(VISIBLE)
     names = tuple(visible_name(int(each), visible) for each in gpus)

@@ -75,7 +75,7 @@ def _require_guard(node: ast.AST, depth: int) -> None:
         case ast.BinOp(op=ast.Pow()) if not _is_small_power(node):
             raise NotASize(f"a power beyond {MOST_TIMES}")
     if not isinstance(node, _COMPARING):
-        raise NotASize(f"{ast.unparse(node)!r:.60} is no part of a condition")
+        raise NotASize(f"{ast.unparse(node)!r:.60} cannot be part of a condition")
     for child in ast.iter_child_nodes(node):
         _require_guard(child, depth + 1)
 

@@ -59,7 +59,7 @@ def _callable_with(path: str, inputs: Inputs) -> Inputs:
     """Refuse what no exported program takes, and blame the file that holds it."""
     for name in inputs.kwargs:
         if not isinstance(name, str):
-            reason = f"'kwargs' has the key {name!r:.60}, and names are strings"
+            reason = f"'kwargs' has the key {name!r:.60}, which is not a string"
             raise LoadError(path, reason, _ADVICE)
     for leaf in inputs.flat():
         if isinstance(leaf, torch.Tensor) and leaf.is_nested:
@@ -106,7 +106,7 @@ def require_same_structure(
         if a.device != b.device:
             raise LoadError(
                 subject,
-                f"input {position} lies on {b.device}, and the program's on {a.device}",
+                f"input {position} is on {b.device}, not on {a.device}",
                 Words(
                     "the program expects it there, and what is compiled for one device "
                     "takes no other: ",

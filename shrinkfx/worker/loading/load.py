@@ -79,7 +79,9 @@ def preload(names: Sequence[str]) -> dict[str, str]:
                     f"install it for {sys.executable}, give the path of a .py, or set "
                     "PYTHONPATH"
                 )
-                raise LoadError(name, "no such module to preload", advice) from None
+                raise LoadError(
+                    name, "no module of this name to preload", advice
+                ) from None
             reason = f"the preload raised {type(error).__name__}: {error}"
             advice = advice_on(error) or f"try: {_by_hand(name)}"
             raise LoadError(name, reason, advice) from error
@@ -186,7 +188,9 @@ def _with_example(
         program._graph_module_flat_inputs(example.args, example.kwargs)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
-        advice = "the program holds no example inputs: these must be all that it takes"
+        advice = (
+            "the program has no example inputs: the file must hold all of its inputs"
+        )
         raise LoadError(str(setup.inputs), reason, advice) from error
     program.example_inputs = example.args, example.kwargs
     return program
@@ -281,7 +285,7 @@ def _read(archive: str, setup: Setup) -> ExportedProgram:
             setup.model,
             "calls a Triton kernel directly, and torch.export.save does not save "
             "kernels",
-            "make an operator of it with torch.library.triton_op, and export again",
+            "wrap the kernel with torch.library.triton_op, and export it again",
         )
     note_symbols(original)
     lies_there = device_type(archive) == (setup.device or "").partition(":")[0]

@@ -21,8 +21,8 @@ def advice_on(error: BaseException) -> str:
         return ""
     if (file := _in_the_way(error)) is not None:
         return (
-            f"{file} is imported in the place of another module of that name: rename "
-            "it, or begin the run in another folder"
+            f"{file} shadows another module of that name: rename it, or start the run "
+            "in another folder"
         )
     if isinstance(error, ModuleNotFoundError) and error.name:
         return (
@@ -30,7 +30,7 @@ def advice_on(error: BaseException) -> str:
             "shrinkfx in the environment in which your script runs (python -m "
             "shrinkfx), or have PYTHONPATH name its folder"
         )
-    return f"what {sys.executable} imports does not fit together: see its traceback"
+    return f"packages that {sys.executable} imports do not match: see the traceback"
 
 
 def in_short(error: BaseException) -> str:
@@ -48,7 +48,7 @@ def require_triton() -> None:
     try:
         triton_version()
     except Exception as error:
-        reason = f"CUDA programs need it, and it cannot be imported: {in_short(error)}"
+        reason = f"CUDA programs need it, and importing it fails: {in_short(error)}"
         advice = f"{sys.executable} -m pip install triton\n{SEE_DOCTOR}"
         raise LoadError("Triton", reason, advice) from error
     try:

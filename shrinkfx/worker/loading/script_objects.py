@@ -78,17 +78,17 @@ def _require_known(name: str) -> None:
     if _PARTS.fullmatch(name) or (name in _trusted and name != _OPAQUE):
         return
     if name == _OPAQUE:
-        what = f"holds a Python object ({short}), which reading would unpickle"
+        what = f"holds a Python object ({short}), which loading would unpickle"
         raise Refused(what, "export it without that")
     if not name.startswith(_CLASSES):
-        what = f"holds {name:.100} in a script object, which is no part of one"
+        what = f"holds {name:.100} in a script object, which cannot contain it"
         raise Refused(what, "save it again with torch.export.save")
     if name not in _classes():
         what = f"holds a script object of {short:.100}, which is not registered"
         raise Refused(what, REGISTERS_IT)
     raise Refused(
         f"holds a script object of {short:.100}, which no preload has registered: "
-        "its C++ would be given what the file says",
+        "its C++ would receive data from the file",
         Words(
             "if you trust the file, ",
             Flag("--preload"),

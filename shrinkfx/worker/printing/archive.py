@@ -37,9 +37,9 @@ def save_as_source(exported: ExportedProgram, path: Path, device: str = "") -> N
         Exception: torch.export refuses the source code, or torch.save an input.
     """
     if exported.example_inputs is None:
-        raise Unprintable("it has no example inputs")
+        raise Unprintable("the program has no example inputs")
     if calls_triton_kernels(exported):
-        raise Unprintable("it calls a Triton kernel directly")
+        raise Unprintable("the program calls a Triton kernel directly")
     example = Inputs(*exported.example_inputs)
     with torch.no_grad():
         built, loose = _printable(exported, example)

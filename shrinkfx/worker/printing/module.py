@@ -121,7 +121,7 @@ def run_source(printed: Source, built: Rebuilt) -> ExportedProgram:
     """Export the printed source again, with the same weights and inputs.
 
     Raises:
-        CannotRebuild: a branch or a body is none that torch.export takes.
+        CannotRebuild: a branch or a body is missing that torch.export takes.
     """
     module, shapes = executed(printed)
     _set_weights(module, built.exported)
@@ -139,7 +139,7 @@ def export(
     try:
         return torch.export.export(module.eval(), example, dynamic_shapes=shapes)
     except UncapturedHigherOrderOpError as error:
-        raise CannotRebuild(f"a branch or a body is none: {error}") from error
+        raise CannotRebuild(f"torch.export takes no such branch: {error}") from error
 
 
 def long_values(built: Rebuilt) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from shrinkfx.program.listing.claims import (
 )
 from shrinkfx.program.listing.types import Kind
 
-NO = not_asked("minutes are short")
+NO = not_asked("not enough time left")
 ALL = {OPERATORS: MINIMAL} | dict.fromkeys(Kind, MINIMAL)
 
 
@@ -25,34 +25,33 @@ ALL = {OPERATORS: MINIMAL} | dict.fromkeys(Kind, MINIMAL)
     [
         (
             ALL | {Kind.VALUES: PLAINEST, Kind.WEIGHTS: KEPT},
-            "1-minimal: without any one operator it does not fail so; nor with a size "
-            "at its least or one less, or with any one of the plainer forms that were "
-            "tried.",
+            "1-minimal: the failure disappears without any one operator, or with a "
+            "size at its minimum or smaller by one, or with any of the simpler forms "
+            "that were tried.",
         ),
         (
             ALL | dict.fromkeys(Kind, NO) | {Kind.WEIGHTS: KEPT},
-            "1-minimal: without any one operator it does not fail so. Of sizes, "
-            "values, dtypes, layouts, arguments, operands and insides this is not "
-            "known.",
+            "1-minimal: the failure disappears without any one operator. Not tested: "
+            "sizes, values, dtypes, layouts, arguments, operands and insides.",
         ),
         (
             ALL | dict.fromkeys([*Kind][2:], NO) | {Kind.VALUES: PLAINEST},
-            "1-minimal: without any one operator it does not fail so; nor with a size "
-            "at its least or one less, or with any one of the plainer values that were "
-            "tried. Of weights, dtypes, layouts, arguments, operands and insides this "
-            "is not known.",
+            "1-minimal: the failure disappears without any one operator, or with a "
+            "size at its minimum or smaller by one, or with any of the simpler values "
+            "that were tried. Not tested: weights, dtypes, layouts, arguments, "
+            "operands and insides.",
         ),
         (
             dict.fromkeys(ALL, NO) | {Kind.SIZES: MINIMAL},
-            "1-minimal: with a size at its least or one less it does not fail so. Of "
-            "operators, values, weights, dtypes, layouts, arguments, operands and "
-            "insides this is not known.",
+            "1-minimal: the failure disappears with a size at its minimum or smaller "
+            "by one. Not tested: operators, values, weights, dtypes, layouts, "
+            "arguments, operands and insides.",
         ),
-        (dict.fromkeys(ALL, NO), "Whether less would do is not known."),
-        (dict.fromkeys(ALL, KEPT), "Whether less would do is not known."),
+        (dict.fromkeys(ALL, NO), "It is not known whether a smaller program fails."),
+        (dict.fromkeys(ALL, KEPT), "It is not known whether a smaller program fails."),
         (
             {OPERATORS: MINIMAL},
-            "1-minimal: without any one operator it does not fail so.",
+            "1-minimal: the failure disappears without any one operator.",
         ),
     ],
 )
@@ -70,11 +69,11 @@ def test_kinds_are_put_together_by_what_is_claimed_of_them() -> None:
         Kind.VALUES: not_asked("kept so"),
     }
     assert unasked(claims) == {
-        "minutes are short": ["sizes", "operands"],
+        "not enough time left": ["sizes", "operands"],
         "kept so": ["values"],
     }
     assert by_claim(claims) == [
         ("operators, weights, dtypes, layouts, arguments, insides", MINIMAL),
-        ("sizes, operands", "not asked: minutes are short"),
+        ("sizes, operands", "not asked: not enough time left"),
         ("values", "not asked: kept so"),
     ]

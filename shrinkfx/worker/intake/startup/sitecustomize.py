@@ -44,5 +44,5 @@ if _HERE in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # we were sent
     try:
         _watch()
     except Exception as error:  # noqa: BLE001 - the script shall run, whatever we miss
-        print(f"shrinkfx: not watched: {error!r}", file=sys.stderr)
+        print(f"shrinkfx: cannot capture: {error!r}", file=sys.stderr)
     _run_the_next()

@@ -39,7 +39,7 @@ def by_import(value: object) -> ByImport:
     try:
         return _by_name(value) or _as_object(value)
     except Exception as error:  # noqa: BLE001 - classes of a user's own may do anything
-        return ByImport(why_not=f"it cannot be looked at: {type(error).__name__}")
+        return ByImport(why_not=f"it cannot be inspected: {type(error).__name__}")
 
 
 def _by_name(value: object) -> ByImport | None:

@@ -205,7 +205,7 @@ def _with_values(method: Callable[[Any], Any], name: str) -> Callable[[Any], Any
 
 
 _PYTHON = graph_api.DispatchKey.Python
-NO_VALUE = "a FakeTensor is asked for its value"
+NO_VALUE = "a FakeTensor has no value"
 _INLINED = 8
 _REAL = "_value_on_cpu"
 
