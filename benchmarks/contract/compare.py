@@ -72,8 +72,12 @@ def behaviour(record: dict[str, Any]) -> dict[str, Any]:
         "files": dict.fromkeys(record["files"], 1),
         "keys": keys,
         "sweep": [finding["sizes"] for finding in record["sweep"] or ()],
-        "repro": [line.partition("#")[0].rstrip() for line in script.splitlines()],
+        "repro": [line for line in map(_code, script.splitlines()) if line],
     }
+
+
+def _code(line: str) -> str:
+    return line.partition("#")[0].rstrip()
 
 
 _VARIES = {"cpu_seconds", "minimal_by_kind"}
