@@ -17,6 +17,20 @@ def read_expected(case: Path) -> dict[str, Any]:
     return tomllib.loads((case / "expected.toml").read_text())
 
 
+def arguments(case: Path, expected: dict[str, Any]) -> list[str]:
+    """Return the options with which shrinkfx reduces a case, without its inputs."""
+    words = ["--until", expected["kind"], *expected["options"]]
+    if expected["device"] == "cuda":
+        words += ["--device", "cuda", "--backend", "interpreter"]
+    return words + preloading(case, expected)
+
+
+def preloading(case: Path, expected: dict[str, Any]) -> list[str]:
+    """Return the options that load the planted fault of a case, if it has one."""
+    preload = expected["preload"]
+    return ["--preload", str(case / preload)] if preload else []
+
+
 def fails_with(expected: dict[str, Any], torch: str) -> bool:
     """Return whether the case is expected to fail with a version of PyTorch."""
     return SpecifierSet(expected["torch"]).contains(torch, prereleases=True)

@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from support.cases import CASES, ROOT, expected_here
 from support.causes import Cause
 
-from repros.expected import fails_with, read_expected
+from repros.expected import arguments, fails_with, preloading, read_expected
 from shrinkfx.cli.from_arguments import options_of
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.events import ignore
@@ -164,18 +164,10 @@ def made(case: Path, folder: Path) -> list[str]:
     expected = read_expected(case)
     model = folder / "model.pt2"
     export(case, model)
-    words = [str(model), "--until", expected["kind"], *expected["options"]]
-    if expected["device"] == "cuda":
-        words += ["--device", "cuda", "--backend", "interpreter"]
-    words += preloading(case, expected)
+    words = [str(model), *arguments(case, expected)]
     if (inputs := model.with_suffix(".inputs.pt")).exists():
         words += ["--inputs", str(inputs)]
     return words
-
-
-def preloading(case: Path, expected: Mapping[str, Any]) -> list[str]:
-    preload = expected["preload"]
-    return ["--preload", str(case / preload)] if preload else []
 
 
 @pytest.mark.aoti

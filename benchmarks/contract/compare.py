@@ -1,10 +1,10 @@
-"""Tell what has changed between two recordings of ``record.py``.
+"""Compare two recordings of ``record.py``.
 
     python benchmarks/contract/compare.py BEFORE AFTER [--texts]
 
-Prints, program by program, what differs in exit codes, result, files, keys and the code
-of the repro, and exits with 1 if anything does; then the CPU-seconds of the second as a
-part of those of the first. ``--texts`` prints the texts that differ as well.
+Prints the differences of each program in exit codes, result, files, keys and the code
+of the repro, and the ratio of CPU-seconds. Exits with 1 if there is any difference.
+With ``--texts``, prints the differences of texts too.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ def main() -> None:
     parser.add_argument("after", type=Path)
     parser.add_argument("--texts", action="store_true")
     asked = parser.parse_args()
-    names = [{path.name for path in side.glob("*.json")} for side in folders(asked)]
+    folders = asked.before, asked.after
+    names = [{path.name for path in side.glob("*.json")} for side in folders]
     differ = False
     ratios = []
     for name in sorted(names[0] & names[1]):
-        before, after = (json.loads((s / name).read_text()) for s in folders(asked))
+        before, after = (json.loads((s / name).read_text()) for s in folders)
         for line in differences(before, after):
             differ = True
             print(f"{name.removesuffix('.json')}: {line}")
@@ -46,13 +47,8 @@ def main() -> None:
     sys.exit(differ)
 
 
-def folders(asked: argparse.Namespace) -> tuple[Path, Path]:
-    """Return both folders."""
-    return asked.before, asked.after
-
-
 def differences(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
-    """Yield what differs of two records but for texts and times."""
+    """Yield the differences of two records, without texts and times."""
     old, new = flat(behaviour(before)), flat(behaviour(after))
     for path in sorted(old.keys() | new.keys()):
         if old.get(path) != new.get(path):
@@ -60,7 +56,7 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
 
 
 def behaviour(record: dict[str, Any]) -> dict[str, Any]:
-    """Select of a record what scripts may depend on."""
+    """Select the part of a record on which scripts may depend."""
     if "searches" in record:
         return record
     result = {k: v for k, v in record["result"].items() if k not in _VARIES}

@@ -19,7 +19,12 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(HERE.parent)]
 
-from repros.expected import fails_with, read_expected  # noqa: E402
+from repros.expected import (  # noqa: E402
+    arguments,
+    fails_with,
+    preloading,
+    read_expected,
+)
 
 MODELS = {"bert": "erf", "gpt2": "tanh", "llama": "rsqrt"}
 """Architectures of ``tests/models/``, each with the operator that does not compile."""
@@ -61,13 +66,9 @@ def _of_repros(case: Path) -> Program:
     expected = read_expected(case)
     words = ["shrinkfx", "model.pt2", "--out", "out"]
     if case.name.startswith("sweep_"):
-        words += ["--dynamic-sweep", "--seed", "7"]
+        words += ["--dynamic-sweep", "--seed", "7", *preloading(case, expected)]
     else:
-        words += ["--until", expected["kind"], *expected["options"]]
-    if expected["device"] == "cuda":
-        words += ["--device", "cuda", "--backend", "interpreter"]
-    if expected["preload"]:
-        words += ["--preload", str(case / expected["preload"])]
+        words += arguments(case, expected)
     if "run_args" in (case / "make.py").read_text():
         words += ["--inputs", "model.inputs.pt"]
     export = ["python", "-W", "ignore", str(ROOT / "repros" / "export.py")]

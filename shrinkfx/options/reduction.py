@@ -111,7 +111,7 @@ _STATUS = {
     "stopped": "stopped early, reduced",
     "unverified": "not verified, reduced",
 }
-"""How a status is told in the first line."""
+"""The status as the first line states it."""
 
 _IN_SHORT = ("cause:", "location:")
 """Lines of the cause that are always printed."""

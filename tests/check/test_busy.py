@@ -23,9 +23,8 @@ def said(*endings: Ending) -> list[str]:
 
 def test_busy_machine_is_told_once() -> None:
     (line,) = said(STARVED, STARVED)
-    assert line.startswith(
-        "the machine is busy: 12 runnable processes on 2 cores; a check"
-    )
+    busy = "the machine is busy: 12 runnable processes on 2 cores"
+    assert line.startswith(f"{busy}; a check of 60 s waited 50 s for a core;")
 
 
 @pytest.mark.parametrize(
