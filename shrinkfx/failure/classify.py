@@ -200,13 +200,14 @@ def _raised(error: Raised, log: str, stage: Stage) -> Signature:
     stage, text = _of_the_run(stage), error.message
     if error.type == MemoryError.__name__:
         return Signature(Kind.OOM, stage, "", f"{error.type}: {text}".strip(": "))
-    if stage is Stage.COMPILE:
+    # An exception may only say that a device asserted, or that a call of the C++
+    # runner failed; the reason was printed before.
+    triggered = device.TRIGGERED in text
+    both = f"{text}\n{log}" if triggered else text
+    if stage is Stage.COMPILE and not triggered:  # else while a kernel was timed
         return finding(text, stage) or compile_error(error)
     if stage is Stage.LOAD:
         return memory_text(text, stage) or _load_error(error)
-    # The C++ runner's exception may only say that a call failed; the reason was
-    # printed before.
-    both = f"{text}\n{log}" if device.TRIGGERED in text else text
     if known := _known_text(both, stage) or _known_text(log, stage):
         return known
     line = first_line(text)

@@ -223,6 +223,15 @@ def test_index_out_of_bounds_counts_before_other_assertions() -> None:
     assert not index.admits(asserted(SCALE))
 
 
+def test_assertion_of_a_kernel_that_is_timed_is_no_compile_error() -> None:
+    """As an H100 has said it (torch 2.11)."""
+    text = "AcceleratorError: CUDA error: device-side assert triggered"
+    found = seen("InductorError", text, log=printed(SCALE), stage="compile").signature
+    assert found is not None
+    assert (found.kind, found.stage) == (Kind.ASSERT, Stage.COMPILE)
+    assert found.text == SCALE
+
+
 def test_quotes_of_an_assertion_do_not_matter() -> None:
     log = printed(SCALE).replace("`", "'")
     found = seen("RuntimeError", "CUDA error: device-side assert triggered", log=log)
