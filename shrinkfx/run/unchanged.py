@@ -16,7 +16,11 @@ from shrinkfx.check.baseline.on_interpreter import probe_baseline
 from shrinkfx.check.baseline.runs import Packages
 from shrinkfx.check.baseline.stock import Baseline, baseline
 from shrinkfx.check.baseline.with_caching import baseline_with_either, is_chosen
-from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarding
+from shrinkfx.check.baseline.with_guard_pages import (
+    ON_GPU,
+    Guarding,
+    find_guarding,
+)
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import RUNS, Command, see_it_fail
 from shrinkfx.check.oracle import CheckClient
@@ -226,7 +230,7 @@ def _seen(original: Original) -> Unchanged:
             return Unchanged(*found)
         original = replace(original, in_one=None)
     with scratch.folder("package") as folder:
-        packages = Packages(folder)
+        packages = Packages(folder, on_gpu=settings is ON_GPU)
         how = context.note, context.budget
         guarding = find_guarding(*asked, *how, settings, packages)
         original = original.with_options(guarding.around(original.client.options))

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from support.doubles import Arguments, FakeServer, Minutes, TimedServer
 
+from shrinkfx.check.baseline.runs import Packages
 from shrinkfx.check.baseline.with_guard_pages import (
     ON_GPU,
     Guarding,
@@ -138,6 +139,18 @@ def test_on_a_gpu_it_is_said_what_tensors_lie_between() -> None:
         "write 4 bytes past the end of a tensor of 64 bytes, in triton_poi_fused_0"
         in notes[-1]
     )
+
+
+def test_on_a_gpu_what_is_run_between_guard_pages_is_compiled_between_them() -> None:
+    """Kernels are timed during compilation, and so a search's candidates are."""
+    server = FakeServer(lambda asked: FAULT if "guard_pages" in asked else WRONG)
+    client = CheckClient(server, Limits(10.0, 1 << 30))
+    packages = Packages("/folder", on_gpu=True)
+    asked = client, "ima", "", lambda _: None
+    find_guarding(*asked, settings=ON_GPU, packages=packages)
+    *without, guarded = [each.options.package for each in server.asked]
+    assert len(set(without)) == 1
+    assert guarded not in without
 
 
 REPORTED = Ending(

@@ -18,7 +18,12 @@ from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.in_one import InOne
 from shrinkfx.check.baseline.runs import Bounds, Packages, Runs
 from shrinkfx.check.baseline.stock import Baseline, concluded, run_often
-from shrinkfx.check.baseline.with_guard_pages import ON_CPU, Guarding, find_guarding
+from shrinkfx.check.baseline.with_guard_pages import (
+    ON_CPU,
+    ON_GPU,
+    Guarding,
+    find_guarding,
+)
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.failure.signature import ANY
 from shrinkfx.protocol.choices import Build
@@ -50,7 +55,8 @@ def guarded_in_one(
         BudgetExhausted: the first run has not come to its end.
     """
     with scratch.folder("package") as folder:
-        evidence, packages = Path(folder, "evidence.json"), Packages(folder)
+        evidence = Path(folder, "evidence.json")
+        packages = Packages(folder, on_gpu=settings is ON_GPU)
         kept = replace(client, whole=in_one.whole)
         kept = kept.with_options(build=Build.FAST, evidence=str(evidence))
         asked = kept, until, match, note, budget, settings

@@ -33,15 +33,20 @@ class Packages:
 
     Attributes:
         folder: where it lies, in a file for each code.
+        on_gpu: kernels are timed during compilation, between the guard pages that the
+            process has: what another process compiled without them has not shown that.
         first: the run that has compiled the program with its own settings, or None.
     """
 
     folder: str
+    on_gpu: bool = False
     first: Observation | None = None
 
     def place(self, options: CheckOptions) -> str:
         """Name the file for a program that is compiled so."""
-        return f"{self.folder}/{'not-reused' if options.inductor else 'as-it-is'}.pt2"
+        code = "not-reused" if options.inductor else "as-it-is"
+        beside = f"-{options.guard_pages}" if self.on_gpu else ""
+        return f"{self.folder}/{code}{beside}.pt2"
 
 
 @dataclass(frozen=True)
