@@ -130,6 +130,7 @@ def _command(task: RunCommand) -> Work:
 
     def work(note: Note, folder: Path) -> NoReturn:
         from shrinkfx.worker.aoti import backend as aoti
+        from shrinkfx.worker.loading import gpus
 
         os.chdir(task.cwd)
         note("run")
@@ -137,6 +138,7 @@ def _command(task: RunCommand) -> Work:
         own = os.environ.pop("PYTHONPATH", "").partition(os.pathsep)[2]
         for name in bare_script.OWN_VARIABLES:
             os.environ.pop(name, None)
+        gpus.show_again()
         if own:
             os.environ["PYTHONPATH"] = own
         # One that is killed clears nothing away.

@@ -76,13 +76,14 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     aoti.warm_up()
     last_words.keep()
     ignored: list[str] = []
+    if not is_on_gpu(setup) and (setup.model or for_cuda):
+        gpus.hide()
     if setup.backend == Backend.INTERPRETER:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no context before children fork
         interpreter.warm_up()
         ignored = interpreter.overridden(setup.inductor)
     gc.freeze()
     # A process that has touched a GPU cannot fork children that do.
-    if setup.model and not (for_cuda and setup.backend == Backend.AOTI):
+    if setup.model and not is_on_gpu(setup):
         worker.program = _load_program(setup)
     versions = {"torch": torch.__version__, "Python": platform.python_version()}
     gpu = ""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError
-from shrinkfx.protocol.tasks import ForkServer
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import Describe, ForkServer, RunCommand
 from shrinkfx.worker.loading.gpus import VISIBLE, facts, in_words, settle_on
 
 SMI = """#!/bin/sh
@@ -111,3 +114,29 @@ def test_gpus_that_are_not_there_are_refused(
         settle_on(("0", "9"))
     assert said in caught.value.reason
     assert os.environ[VISIBLE] == "before"
+
+
+class Plain(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = torch.ops.gpu_test.tell(x)
+        return y
+
+
+@pytest.mark.parametrize("given", [None, "0,1"])
+def test_children_that_check_a_cpu_program_see_no_gpu_and_commands_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str | None
+) -> None:
+    """PyTorch initializes a GPU that it sees, and the children of a server cannot."""
+    if given is None:
+        monkeypatch.delenv(VISIBLE, raising=False)
+    else:
+        monkeypatch.setenv(VISIBLE, given)
+    preload, model = Path(__file__).with_name("telling_gpus.py"), tmp_path / "model.pt2"
+    runpy.run_path(str(preload))
+    torch.export.save(torch.export.export(Plain(), (torch.ones(2),)), model)
+    said = RunCommand(("sh", "-c", f'echo "command: ${{{VISIBLE}-unset}}"'), ".")
+    with Server(model=model, preloads=[str(preload)]) as server:
+        described = server.ask(Request(Describe()))
+        commanded = server.ask(Request(said))
+    assert "operator: ''" in described.log, described
+    assert f"command: {given or 'unset'}" in commanded.log

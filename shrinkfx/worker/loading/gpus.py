@@ -25,6 +25,7 @@ _ASKED = {
     "driver": "driver_version",
 }
 _SMI_S = 20.0
+_before: dict[str, str | None] = {}  # it was hidden, the value of a variable
 
 
 def facts(index: int) -> dict[str, str]:
@@ -122,3 +123,23 @@ def settle_on(gpus: Sequence[str]) -> tuple[str, ...]:
 def see_only(gpu: str) -> None:
     """Have this process see one GPU alone; it must not have a context yet."""
     os.environ[VISIBLE] = gpu
+
+
+def hide() -> None:
+    """Have this process, and all that it forks, see no GPU.
+
+    PyTorch initializes CUDA even for a CPU program (``preserve_rng_state`` in
+    torch/_dynamo/utils.py), and a process that has done so cannot fork children that
+    compile: "Cannot re-initialize CUDA in forked subprocess" (torch 2.11 on an H100).
+    """
+    _before.setdefault(VISIBLE, os.environ.get(VISIBLE))
+    os.environ[VISIBLE] = ""
+
+
+def show_again() -> None:
+    """Have this process see what ``hide`` has hidden: a command of the user's, say."""
+    for name, value in _before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
