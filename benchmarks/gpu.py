@@ -1,10 +1,11 @@
 """On a GPU, all of it in eight minutes: ``make gpu``, or ``python benchmarks/gpu.py``.
 
-First ``tests/cuda``. Then each CUDA case of ``repros/`` as four ways of looking see it:
-the interpreter, the device, red zones about each tensor (``--guard-pages on``), and
-compute-sanitizer (``--sanitizer``). Last, the seconds of a check. What there is when
+At once, ``tests/cuda`` and each CUDA case of ``repros/`` as four ways of looking see
+it: the device, red zones about each tensor (``--guard-pages on``), compute-sanitizer
+(``--sanitizer``), and the interpreter. Last, the seconds of a check. What there is when
 the time is up is written. Needs torch and Triton, from a bare checkout; without a GPU
-it says so, and ends well.
+it says so, and ends well. A machine that has just started reads PyTorch from its disk
+for a minute first.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ from shrinkfx.check.client.server import Server  # noqa: E402
 from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
 from shrinkfx.protocol.answers import Ending  # noqa: E402
-from shrinkfx.protocol.choices import Backend  # noqa: E402
+from shrinkfx.protocol.choices import Backend, Build  # noqa: E402
 from shrinkfx.protocol.tasks import CheckOriginal, FindSpace  # noqa: E402
 from shrinkfx.worker.loading import gpus  # noqa: E402
 
 SECONDS = 465.0
 """Less than eight minutes, by what it takes to end and to write."""
 
-TESTS_S, CHECKS_S = 150.0, 50.0
-"""What tests may take, and what is kept for the seconds of a check."""
+CHECKS_S = 60.0
+"""What is kept for the seconds of a check."""
 
 
 def main() -> None:
@@ -63,15 +64,19 @@ def main() -> None:
     clock, began = Clock(options.seconds), time.monotonic()
     out = options.out or ROOT / "benchmarks" / "results" / f"{_today()}-gpu.json"
     result: dict[str, Any] = {"on": machine(), "date": _today()}
-    if has_gpu and not options.cases:
-        result["tests"] = run_tests(clock, TESTS_S)
-        write(out, result)
     names = options.cases or sorted(p.name for p in ROOT.glob("repros/cuda_*"))
     columns = list(COLUMNS) if has_gpu else [WITHOUT_GPU]
     shared = Clock(clock.left_s() - (CHECKS_S if has_gpu else 0.0))
-    rows = compare(names, columns, options.jobs, shared)
-    result["cases"] = [asdict(row) for row in rows]
-    write(out, result)
+    with ThreadPoolExecutor(1) as beside:
+        tests = None
+        if has_gpu and not options.cases:
+            tests = beside.submit(run_tests, shared, options.jobs)
+        rows = compare(names, columns, options.jobs, shared)
+        result["cases"] = [asdict(row) for row in rows]
+        write(out, result)
+        if tests is not None:
+            result["tests"] = tests.result()
+            write(out, result)
     print("\n".join(table(rows, columns)))
     if has_gpu:
         result["seconds of a check"] = seconds_of_a_check(clock)
@@ -92,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, metavar="FILE", help="where JSON goes")
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S")
     parser.add_argument(
-        "--jobs", type=int, metavar="N", default=max(1, min(8, _cores() // 2))
+        "--jobs", type=int, metavar="N", default=max(1, min(8, _cores() // 3))
     )
     parser.add_argument("--without-gpu", action="store_true", help="what needs none")
     parser.add_argument("cases", nargs="*", metavar="CASE", help="default: all cuda_*")
@@ -104,28 +109,37 @@ def compare(
 ) -> list[Row]:
     """Look at each case in each way, several cases at once; in the order of the names.
 
-    A case has a thread, which waits for the processes that look.
+    A column is looked at after the other, so that when the time is up the first ones
+    are whole. Threads wait for the processes that look.
     """
+    rows = [Row(name, expectation(name)[0]) for name in names]
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="gpu-cases-", ignore_cleanup_errors=True
+        ) as folder,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        models = {name: Path(folder) / name / "model.pt2" for name in names}
 
-    def one(name: str) -> Row:
-        row = Row(name, expectation(name)[0])
-        with tempfile.TemporaryDirectory(
-            prefix="gpu-case-", ignore_cleanup_errors=True
-        ) as folder:
-            model = Path(folder) / "model.pt2"
-            if not export(name, model, clock):
-                row.cells = {column: Cell("not exported") for column in columns}
-                return row
-            for column in columns:
+        def write_model(row: Row) -> bool:
+            models[row.case].parent.mkdir()
+            return export(row.case, models[row.case], clock)
+
+        written = list(pool.map(write_model, rows))
+
+        def see(row: Row, is_written: bool, column: str) -> None:
+            if not is_written:
+                row.cells[column] = Cell("not exported")
+            elif clock.left_s() > 0:
+                row.cells[column] = look(column, row.case, models[row.case], clock)
+                print(f"{row.case}  {column}: {row.cells[column].seen:.110}")
+                sys.stdout.flush()
+            else:
                 row.cells[column] = Cell("not asked: the time was up")
-                if clock.left_s() > 0:
-                    row.cells[column] = look(column, name, model, clock)
-                    print(f"{name}  {column}: {row.cells[column].seen:.110}")
-                    sys.stdout.flush()
-        return row
 
-    with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(one, names))
+        for column in columns:
+            list(pool.map(see, rows, written, [column] * len(rows)))
+    return rows
 
 
 def table(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
@@ -164,8 +178,9 @@ def seconds_of_a_check(clock: Clock) -> dict[str, Any]:
 
     Returns:
         By name: seconds by the clock, and CPU-seconds. ``cold``: the first check;
-        ``warm``: the next; ``run alone``: of a package that is there; ``child``: a
-        context and the program loaded, nothing compiled or run.
+        ``warm``: the next; ``fast build``: in the search's build; ``run alone``: of a
+        package that is there; ``child``: a context and the program loaded, nothing
+        compiled or run.
     """
     with tempfile.TemporaryDirectory(
         prefix="gpu-seconds-", ignore_cleanup_errors=True
@@ -184,9 +199,11 @@ def _timed(server: Server, package: str, clock: Clock) -> dict[str, Any]:
     limits = Limits(max(10.0, clock.left_s(120.0)), 32 << 30)
     client = CheckClient(server, limits).within(max(1.0, clock.left_s()))
     kept = client.with_options(package=package)
+    fast = client.with_options(build=Build.FAST)
     asked: dict[str, Callable[[], Ending]] = {
         "cold": lambda: client.ask(CheckOriginal()),
         "warm": lambda: client.ask(CheckOriginal()),
+        "fast build": lambda: fast.ask(CheckOriginal()),
         "with its package kept": lambda: kept.ask(CheckOriginal()),
         "run alone": lambda: kept.ask(CheckOriginal()),
         "child": lambda: client.ask(FindSpace()),

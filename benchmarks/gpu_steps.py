@@ -21,13 +21,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "interpreter": ("--backend", "interpreter"),
     "device": ("--backend", "aoti", "--guard-pages", "off"),
     "red zones": ("--backend", "aoti", "--guard-pages", "on"),
     "compute-sanitizer": (
         *("--backend", "aoti", "--guard-pages", "off"),
         *("--sanitizer", "memcheck"),
     ),
+    "interpreter": ("--backend", "interpreter"),
 }
 """How each column looks at a program, as a user would say it."""
 
@@ -188,18 +188,20 @@ def _unseen(status: int | None, errors: Path, limit_s: float) -> Cell:
     return Cell(f"not seen (exit {status}): {why}"[:400])
 
 
-def run_tests(clock: Clock, most_s: float) -> dict[str, str]:
-    """Run ``tests/cuda``, and tell of each test what became of it."""
+def run_tests(clock: Clock, jobs: int) -> dict[str, str]:
+    """Run ``tests/cuda``, several at once, and tell what became of each test."""
     if importlib.util.find_spec("pytest") is None:
         return {"tests/cuda": "not run: pytest is not installed"}
     command = [sys.executable, "-m", "pytest", "tests/cuda", "-m", "cuda", "-v"]
     command += ["--noconftest", "-p", "no:cacheprovider", "-o", "addopts="]
     command += ["-o", "filterwarnings=default", "--tb=short"]
+    if importlib.util.find_spec("xdist") is not None:
+        command += ["-n", str(jobs)]
     with tempfile.TemporaryDirectory(
         prefix="gpu-tests-", ignore_cleanup_errors=True
     ) as place:
         folder, texts = Path(place), []
-        limit_s = clock.left_s(most_s)
+        limit_s = clock.left_s()
         with started(command, folder, folder / "errors") as process:
             assert process.stdout is not None
             stop = time.monotonic() + limit_s
@@ -214,9 +216,13 @@ def told_by_pytest(lines: Sequence[str]) -> dict[str, str]:
 
     >>> told_by_pytest(["tests/a.py::test_b PASSED [ 50%]", "tests/a.py::test_c "])
     {'test_b': 'passed', 'test_c': 'cut short'}
+    >>> told_by_pytest(["a.py::test_b ", "[gw0] [ 50%] PASSED a.py::test_b "])
+    {'test_b': 'passed'}
     """
     told: dict[str, str] = {}
     for line in lines:
-        if found := re.match(r"\S+\.py::(\S+)\s*([A-Z]+)?", line):
-            told[found[1]] = (found[2] or "cut short").lower()
+        if found := re.match(
+            r"(?:\[gw\d+\] .*?([A-Z]+) )?\S+\.py::(.+?)\s*(?: ([A-Z]+) .*)?$", line
+        ):
+            told[found[2]] = (found[1] or found[3] or "cut short").lower()
     return told

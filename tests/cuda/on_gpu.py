@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,9 +56,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def holds_context(pid: int) -> bool:
-    """CUDA opens the unified-memory device when it makes a context."""
-    targets = []
-    with contextlib.suppress(FileNotFoundError):  # it may close them, or end
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            targets.append(os.readlink(entry))
-    return any("nvidia-uvm" in target for target in targets)
+    """Ask the driver; NVML alone opens its devices, too (driver 580)."""
+    command = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+    done = subprocess.run(
+        command, timeout=60, check=True, capture_output=True, text=True
+    )
+    return str(pid) in done.stdout.split()
