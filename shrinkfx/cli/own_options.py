@@ -90,8 +90,8 @@ class TaskOptions:
     )
     verify: bool = option(
         False,
-        help="`MODEL.pt2` is a `repro.py`: run it in an empty folder and report "
-        "how it fails; exit code 0 if it fails as its header states, else 3",
+        help="run the `repro.py` named in place of `MODEL.pt2` in an empty folder, and "
+        "report how it fails; exit code 0 if it fails as its header states, else 3",
         more="Same as `shrinkfx verify repro.py`. The repro runs in a [clean "
         "environment](#verification). A run's folder stands for the repro in "
         "it",

@@ -49,8 +49,8 @@ class FailureOptions:
     )
     strict_kind: bool = option(
         False,
-        help="refuse a program that fails with a different kind of error than "
-        "`--until`, instead of reducing that error",
+        help="stop if the program raises an error of another kind than `--until`; "
+        "without this option, shrinkfx reduces that error instead",
     )
     match: str = option(
         "",
@@ -63,7 +63,7 @@ class FailureOptions:
         metavar="CMD",
         help="test candidates with this command instead of AOTInductor: `{}` is "
         "the path of the candidate `.pt2`, `{inputs}` the path of the failing "
-        "inputs (a `torch.save`d tuple); exit code 0: still fails, 125: "
+        "inputs (a tuple saved with `torch.save`); exit code 0: still fails, 125: "
         "cannot tell, other: does not fail",
         more="The program accepts the tuple as `program(*inputs)`",
         common=True,
@@ -135,9 +135,9 @@ class ProgramOptions:
     inputs: Path | None = option(
         None,
         metavar="FILE",
-        help="failing inputs, if they differ from those in the `.pt2`: a "
-        "`torch.save`d tuple, or a dict with `args` and `kwargs`; for a sweep "
-        "also a `.py` with a function `inputs(**sizes)`",
+        help="failing inputs, if they differ from those in the `.pt2`: a tuple saved "
+        "with `torch.save`, or a dict with `args` and `kwargs`; for a sweep also a "
+        "`.py` with a function `inputs(**sizes)`",
         never_empty=True,
         read=Path,
         common=True,
@@ -155,8 +155,8 @@ class ProgramOptions:
     )
     run_code: bool = option(
         False,
-        help="run the Python code in a file that stores the program as code, to "
-        "export the program",
+        help="allow shrinkfx to execute Python code from `MODEL.pt2`, if that file "
+        "stores its program as source; such a file is refused otherwise",
         more="For a graph module that torch.compile dumped as Python, or a [source "
         "archive](rooms/worker.md#source-archives). The code runs in its own "
         "process, under the limits of a check. [What is run](trust.md)",
@@ -198,8 +198,10 @@ class ProgramOptions:
     probe: str | None = option(
         None,
         choices=Probe,
-        help="what the interpreter checks; default: the first probe that shows the "
-        "failure",
+        help="what the interpreter runs: the kernels on the failing inputs (`real`) "
+        "or on AOTInductor's benchmark inputs (`hints`); declared sizes and strides "
+        "(`contract`); only compilation (`compile`); default: the first probe that "
+        "shows the failure",
         more="`compile` runs first for `--until compile-error` and `hang`; "
         "otherwise the probes run in this order",
     )

@@ -96,9 +96,10 @@ class SearchOptions:
         (),
         metavar="KIND,...",
         help="do not simplify these parts of the reduced program: "
-        f"{', '.join(f'`{kind}`' for kind in Kind)}; `all`: simplify nothing",
-        more="`operands`: which values the operators read; `insides`: the branches and "
-        "bodies of control flow. [What is simplified](rooms/run.md#what-a-reader-sees)",
+        f"{', '.join(f'`{kind}`' for kind in Kind)} (branches and bodies of "
+        "control flow); `all`: simplify nothing",
+        more="`operands`: which values the operators read. [What is "
+        "simplified](rooms/run.md#what-a-reader-sees)",
         read=kinds_to_keep,
         check=known_kinds,
     )

@@ -127,13 +127,14 @@ class FakeMismatch(Message):
     @property
     def said(self) -> str:
         """What is otherwise, in words."""
-        declared, made = self.declared, self.made
-        if self.is_of_strides:
-            return f"has strides {made.steps}, its metadata says {declared.steps}"
         real, fake = (
-            f"torch.{t.dtype}{t.sizes} on {t.device}" for t in (made, declared)
+            f"torch.{t.dtype}{t.sizes} on {t.device}"
+            for t in (self.made, self.declared)
         )
-        return f"is {real}, its metadata says {fake}"
+        has = f"is {real}"
+        if self.is_of_strides:
+            has, fake = f"has strides {self.made.steps}", str(self.declared.steps)
+        return f"{has}, but its fake kernel declares {fake}"
 
     @property
     def text(self) -> str:

@@ -96,8 +96,8 @@ _ADVICE = re.compile(r"[.;] [^.;]*: --\w.*", re.DOTALL)
 def in_one(lies: Iterable[FakeMismatch]) -> list[str]:
     """Tell in a line what several calls of an operator have in common.
 
-    mix (my.mix.default) has strides [1, 5], its metadata says [5, 1]
-    mix_1 (my.mix.default) has strides [1, 7], its metadata says [7, 1]
+    mix (my.mix.default) has strides [1, 5], but its fake kernel declares [5, 1]
+    mix_1 (my.mix.default) has strides [1, 7], but its fake kernel declares [7, 1]
     becomes the first of these, with (2 calls, at other sizes in some)
     """
     alike: dict[tuple[object, ...], list[FakeMismatch]] = {}

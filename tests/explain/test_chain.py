@@ -222,7 +222,9 @@ def test_liar_is_guilty_of_an_index_too_large_for_what_it_declares() -> None:
     known = replace(known, anatomy=replace(known.anatomy, untrue=(lies,)))
     chain = index_chain(known, said, False)
     assert guilty(chain) == ["aten.cumsum.default"]
-    assert chain.cause[0].endswith("its metadata says torch.int64[4, 6] on cpu.")
+    assert chain.cause[0].endswith(
+        "but its fake kernel declares torch.int64[4, 6] on cpu."
+    )
     assert chain.cause[1].startswith(
         "Index 10 is out of bounds for size 10 in aten.embed"
     )
@@ -360,7 +362,9 @@ def test_what_is_written_over_a_liars_result_is_the_liars_memory() -> None:
     known, _ = recorded("inplace")
     chain = access_chain(known, None, False)
     assert guilty(chain) == ["planted.keep_loudest.default"]
-    assert "torch.float32[4, 2, 64] on cpu, its metadata says" in chain.cause[0]
+    assert (
+        "torch.float32[4, 2, 64] on cpu, but its fake kernel declares" in chain.cause[0]
+    )
     assert (
         "element 512 of in_out_ptr0, which is declared to have 2048 elements: buffer "
         "buf1 float32[4, 8, 64], computed by planted.keep_loudest" in chain.cause[1]

@@ -74,7 +74,7 @@ def test_operator_that_lies_is_blamed_for_what_is_made_of_its_result(
     assert honest.guilty == (relu,)
     told = explain(minimum, Shown(lies={"shift": strided("shift", (1,), (2,))}))
     assert told.guilty == (shift,)
-    assert "has strides [1], its metadata says [2]" in told.cause[0]
+    assert "has strides [1], but its fake kernel declares [2]" in told.cause[0]
     assert f"the first wrong values are in the result of {relu}" in told.cause[1]
     innocent = explain(minimum, Shown(lies={"relu": strided("relu", (1,), (2,))}))
     assert innocent.guilty == (relu,)
@@ -88,8 +88,8 @@ def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
     told = explain(minimum, Shown(lies=lies))
     assert [one.name for one in told.guilty] == ["shift"]
     assert told.cause == (
-        "aten.shift.default has a fake-kernel mismatch: in the input program, it has "
-        "strides [1], its metadata says [2].",
+        "Fake-kernel mismatch in the input program: aten.shift.default has "
+        "strides [1], but its fake kernel declares [2].",
         "Compiled code uses the result of aten.shift.default as its fake kernel "
         "declares it.",
     )
@@ -120,8 +120,8 @@ def test_lie_is_told_once_where_a_kernel_dies_of_it(
     monkeypatch.setattr(cause, "chain", lambda *_: found)
     told = explain(minimum, Shown(lies={"shift": strided("shift", (1,), (2,))}))
     assert told.cause == (
-        "aten.shift.default has a fake-kernel mismatch: in the input program, it has "
-        "strides [1], its metadata says [2].",
+        "Fake-kernel mismatch in the input program: aten.shift.default has "
+        "strides [1], but its fake kernel declares [2].",
         said[1],
     )
 
@@ -150,7 +150,7 @@ def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:
     minimum = Minimum(client, Candidate.whole(program), CRASH)
     told = explain(minimum, Shown(lies={"pool": strided("pool", (48, 1), (1, 4))}))
     assert told.cause[0] == (
-        "mine.pool.default has a fake-kernel mismatch: it has a fake kernel "
+        "Fake-kernel mismatch: mine.pool.default has a fake kernel "
         "(my_ops.py:10) that promises float32[2] with strides [1]; its result is "
         "float32[3] with strides [1], given x[2]."
     )
@@ -174,8 +174,8 @@ def test_operator_that_lies_is_blamed_for_an_index_made_of_its_result(
     told = explain(minimum, Shown(lies={"shift": of_dtype}))
     assert told.guilty == (shift,)
     assert told.cause == (
-        "aten.shift.default has a fake-kernel mismatch: in the input program, it is "
-        "torch.int32[6] on cpu, its metadata says torch.int64[6] on cpu.",
+        "Fake-kernel mismatch in the input program: aten.shift.default is "
+        "torch.int32[6] on cpu, but its fake kernel declares torch.int64[6] on cpu.",
         *said[:2],
     )
 

@@ -51,7 +51,8 @@ def test_cause_stands_in_the_header_and_is_told_once() -> None:
 def test_lie_that_the_cause_tells_is_no_warning_as_well() -> None:
     head, _, rest = SCRIPT.partition("\n")
     lie = "# Warning (input program): fake-kernel mismatch: mix (my.mix.default)\n"
-    lie += "#          has strides [192, 1, 12], its metadata says [192, 16, 1]\n"
+    lie += "#          has strides [192, 1, 12], but its fake kernel declares\n"
+    lie += "#          [192, 16, 1]\n"
     guards = "# Warning (input program): with CHECK=1 it fails otherwise: Error in\n"
     guards += "#          op: torch.ops.my.mix.default; that may be the cause\n"
     other = "# Warning (input program): with nan_asserts it fails otherwise\n"
@@ -59,8 +60,8 @@ def test_lie_that_the_cause_tells_is_no_warning_as_well() -> None:
     warned = f"{head}\n{lie}{guards}#\n#\n{rest}"
     told = with_cause(warned, ["It lies."], "my.mix.default")
     assert told == with_cause(plain, ["It lies."])
-    assert "metadata" in with_cause(warned, ["It lies."], "my.mix")
-    assert "metadata" in with_cause(warned, ["A roll."])
+    assert "declares" in with_cause(warned, ["It lies."], "my.mix")
+    assert "declares" in with_cause(warned, ["A roll."])
     both = f"{head}\n{lie}{other}{guards}#\n#\n{rest}"
     told = with_cause(both, ["It lies."], "my.mix.default")
     assert told == with_cause(f"{head}\n{other}#\n#\n{rest}", ["It lies."])

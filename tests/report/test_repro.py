@@ -275,9 +275,8 @@ def test_embedded_program_runs_in_eager_at_sizes_outside_of_its_ranges() -> None
 
 
 def test_header_says_what_else_may_be_the_cause() -> None:
-    lie = (
-        "fake-kernel mismatch: f (lib.f.default) has strides [1], its metadata says [2]"
-    )
+    lie = "fake-kernel mismatch: f (lib.f.default) has strides [1], "
+    lie += "but its fake kernel declares [2]"
     text = script(warnings=(lie, "eager fails too: " + "no " * 40))
     ast.parse(text)
     head = " ".join(text.partition("# Run:")[0].replace("#", " ").split())

@@ -136,8 +136,8 @@ WRITTEN: Mapping[str, Any] = {
         "thread": "",
     },
     "warnings": [
-        "fake-kernel mismatch: mix (my.mix.default) has strides [1], its metadata "
-        "says [2]",
+        "fake-kernel mismatch: mix (my.mix.default) has strides [1], but its "
+        "fake kernel declares [2]",
         "custom operator: fill (my.fill.default) writes to its argument x, which its "
         "schema does not declare",
         "minutes were short",

@@ -10,7 +10,8 @@ from shrinkfx.report.warned import OtherCauses, in_one, without_advice
 
 MIX = "my.mix.default"
 LIE = strided("mix", (1, 5), (5, 1), MIX)
-SAID = f"fake-kernel mismatch: mix ({MIX}) has strides [1, 5], its metadata says [5, 1]"
+HAS = f"has strides [1, 5], but its fake kernel declares {[5, 1]}"
+SAID = f"fake-kernel mismatch: mix ({MIX}) {HAS}"
 
 
 def test_calls_that_lie_alike_are_one_line() -> None:
@@ -31,8 +32,8 @@ def test_other_lies_results_and_operators_have_lines_of_their_own() -> None:
     other = replace(LIE, operator="my.fill.default")
     assert in_one([LIE, dtype, second, other]) == [
         SAID,
-        f"fake-kernel mismatch: mix_1 ({MIX}) is torch.int64[4, 6] on cpu, its "
-        "metadata says torch.float32[4, 6] on cpu",
+        f"fake-kernel mismatch: mix_1 ({MIX}) is torch.int64[4, 6] on cpu, but its "
+        "fake kernel declares torch.float32[4, 6] on cpu",
         SAID.replace(f"({MIX})", f"({MIX})[1]"),
         SAID.replace(MIX, "my.fill.default"),
     ]

@@ -41,8 +41,8 @@ class Lie(Message):
         """State it as the cause of a failure."""
         if self.is_of_values:
             return f"{self.operator} {self.said}."
-        where = "in the input program, it " if self.in_original else "it "
-        return f"{self.operator} has a fake-kernel mismatch: {where}{self._placed()}."
+        where = " in the input program" if self.in_original else ""
+        return f"Fake-kernel mismatch{where}: {self.operator} {self._placed()}."
 
     @property
     def is_of_values(self) -> bool:
@@ -55,5 +55,5 @@ class Lie(Message):
         return self.fake_kernel.rpartition("/")[2]
 
     def _placed(self) -> str:
-        kernel = f"a fake kernel ({self.place})" if self.place else "a fake kernel"
-        return self.said.replace("a fake kernel", kernel, 1)
+        kernel = f"fake kernel ({self.place})" if self.place else "fake kernel"
+        return self.said.replace("fake kernel", kernel, 1)
