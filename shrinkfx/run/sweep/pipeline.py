@@ -60,7 +60,7 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         swept = conclude(context, runner, settings, searched)
         if swept.findings and not (swept.goes_on or searched.stopped):
             _tell_other_causes(context, server)
-        said = searched.stopped or f"{len(swept.findings)} findings in sweep.json"
+        said = searched.stopped or f"findings in sweep.json: {len(swept.findings)}"
         if not swept.goes_on:
             finish(context, swept.status, said, swept.exit_code)
         return swept
