@@ -363,7 +363,11 @@ def reduction(out: Path) -> Reduction:
         seconds=1.0,
         verified=(3, 0),
         repro=out / "repro.py",
-        summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": [], "cause": []},
+        summary={
+            "rate": {"before": 1.0, "after": 1.0},
+            "other_failures": [],
+            "cause": [],
+        },
     )
 
 
@@ -376,7 +380,7 @@ def test_long_by_catch_is_cut(
     facts = {"kind": "nan", "stage": "run", "operators": 2, "candidate": "1a2b"}
     caught = [{**facts, "text": text} for text in ("x" * 81, "y" * 80 + "\nlog")]
     came = reduction(tmp_path)
-    came = replace(came, summary={**came.summary, "by_catch": caught})
+    came = replace(came, summary={**came.summary, "other_failures": caught})
     monkeypatch.setattr(reducing, "run", lambda *_: came)
     main([str(model), "--out", str(tmp_path / "out"), "-v"])
     shown = [s for s in capsys.readouterr().out.splitlines() if "other failures" in s]

@@ -27,7 +27,7 @@ DONE = Reduction(
     seconds=90.4,
     verified=(3, 3),
     repro=Path("report/repro.py"),
-    summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
+    summary={"rate": {"before": 1.0, "after": 1.0}, "other_failures": []},
     cause=("It overflows.",),
     told=TOLD,
 )
@@ -94,7 +94,7 @@ def test_warning_that_the_inputs_may_be_at_fault_is_at_the_end() -> None:
 
 
 def test_by_catch_is_counted_and_told_in_full_where_everything_is() -> None:
-    caught = replace(DONE, summary={**DONE.summary, "by_catch": [CAUGHT] * 5})
+    caught = replace(DONE, summary={**DONE.summary, "other_failures": [CAUGHT] * 5})
     short, full = said(caught), said(caught, everything=True)
     assert [s for s in short if "other failures" in s] == [
         (

@@ -51,7 +51,7 @@ def test_its_other_call_is_no_second_failure(
     assert found.operators[1] <= 2
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["without_it"] == "passed"
-    assert summary["by_catch"] == []
+    assert summary["other_failures"] == []
     assert summary["cause"][0].startswith("lying_twice.turn.default")
     assert "times=" in summary["cause"][0]
     assert "as its fake kernel declares it" in summary["cause"][1]

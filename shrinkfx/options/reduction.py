@@ -152,7 +152,7 @@ def lines(
         )
     yield from (s for s in reduction.told if everything or s.startswith(_IN_SHORT))
     folder = shlex.quote(str(reduction.repro.parent))
-    caught = reduction.summary["by_catch"]
+    caught = reduction.summary.get("other_failures", ())
     yield from _by_catch(caught, folder, _SHOWN if everything else 1)
     yield f"verified: {failed} of {runs} runs of the repro fail in the same way"
     yield f"repro:    {reduction.repro}"

@@ -78,7 +78,8 @@ def summarise(record: RunRecord) -> dict[str, Any]:
         **_of_failure(record.failure),
         **_of_programs(record.programs),
         **_of_spent(record.spent),
-        "by_catch": [asdict(caught) for caught in search.by_catch],
+        "other_failures": [asdict(caught) for caught in search.by_catch],
+        "by_catch": [asdict(caught) for caught in search.by_catch],  # until 0.2
         "minimal": search.minimal,
         "minimal_by_kind": dict(search.kinds),
         "without_it": search.without_it,

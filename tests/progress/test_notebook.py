@@ -138,7 +138,7 @@ def reduction_of(repro: Path) -> Reduction:
         seconds=4.0,
         verified=(3, 3),
         repro=repro,
-        summary={"rate": {"before": 1.0, "after": 1.0}, "by_catch": []},
+        summary={"rate": {"before": 1.0, "after": 1.0}, "other_failures": []},
     )
 
 

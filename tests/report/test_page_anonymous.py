@@ -82,7 +82,7 @@ def plant(out: Path) -> None:
             "fake-kernel mismatch: hushnode (secretnet.hushgate.default) is wrong",
             f"quuxlayers.0.attention.norm at {LINE} reads wobble_table",
         ],
-        "by_catch": [
+        "other_failures": [
             {
                 "kind": "nan",
                 "stage": "compare",

@@ -65,7 +65,7 @@ def over(out: Path, model: Path) -> Path:
         result = journal.fact("result")
         journal.note("result", {**result, "seen": None})
     summary = json.loads((out / "summary.json").read_text())
-    told = {"files": ["repro.py"], "by_catch": [], "guard_pages": None}
+    told = {"files": ["repro.py"], "other_failures": [], "guard_pages": None}
     rate = {"rate": {"before": 1.0, "after": 1.0}}
     (out / "summary.json").write_text(json.dumps({**summary, **told, **rate}))
     return out

@@ -119,7 +119,9 @@ class Summary:
             checks=checks.get("total", 0),
             cached=checks.get("cached", 0),
             cpu_seconds=data.get("cpu_seconds", {}),
-            by_catch=tuple(ByCatch(**caught) for caught in data.get("by_catch", ())),
+            by_catch=tuple(
+                ByCatch(**caught) for caught in data.get("other_failures", ())
+            ),
             minimal_by_kind=data.get("minimal_by_kind", {}),
             warnings=tuple(data.get("warnings", ())),
             suspects=tuple(map(_suspected_from_json, data.get("suspects", ()))),
