@@ -1,1 +1,1 @@
-"""What a compiled program is made of, and what each kernel was given."""
+"""Collect evidence on a compiled program: its kernels, their arguments and results."""

@@ -1,7 +1,8 @@
-"""Gather what a program is made of while it is compiled, and what its run tells.
+"""Record the compiled-program view while a program is compiled and run.
 
-It lies in a folder: ``anatomy.json``, written before each stage, and ``telling``, to
-which the kernels write as they run (``telling.py``). The process may die anywhere.
+The record lies in a folder: ``anatomy.json``, written before each stage, and
+``telling``, to which the kernels write while they run (``telling.py``). Both are on
+disk early, because the process may die at any point.
 """
 
 from __future__ import annotations
@@ -42,18 +43,19 @@ from shrinkfx.worker.private_api import codegen_api
 def gathered(
     folder: Path, run: Rebuilt, note: Note, build: Path, options: CheckOptions
 ) -> Iterator[Note]:
-    """Leave what a program is made of in a folder while it is compiled and run.
+    """Write the compiled-program view into a folder while the block compiles and runs.
 
     Args:
-        build: where it is compiled.
-        options: of the check. The fast build is for a first look: there kernels tell
-            the line of a fault, too, which they are changed more for.
+        build: the folder where the program is compiled.
+        options: the options of the check. In the fast build, which is used for a first
+            look, kernels also report the line of a fault, which takes more changes to
+            their code.
 
     Yields:
-        What to note stages with.
+        The function with which to note stages.
     """
     told = folder / "telling"
-    told.unlink(missing_ok=True)  # of an earlier run, which did not fail
+    told.unlink(missing_ok=True)  # from an earlier run, which did not fail
     os.environ[FILE] = str(told)
     known = _Gathered(described(run), lines_too=options.build is Build.FAST)
 
@@ -64,7 +66,7 @@ def gathered(
         _leave(folder, known.anatomy(build))
         note(stage)
 
-    # What Inductor has tracked is there until a compilation ends, however it does.
+    # Inductor would drop its provenance data at the end of a compilation.
     kept = mock.patch.object(
         codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext
     )
@@ -78,14 +80,14 @@ def gathered(
 
 
 def _leave(folder: Path, anatomy: Anatomy) -> None:
-    """Write all of it or nothing: the child may die here as anywhere."""
+    """Write the file atomically, because the child may die here as anywhere."""
     draft = folder / "anatomy.tmp"
     draft.write_text(anatomy.to_line())
     draft.rename(folder / "anatomy.json")
 
 
 class _Gathered:
-    """What Inductor has written so far for the latest graph that it compiles."""
+    """The compiled-program view of the latest graph that Inductor compiles."""
 
     def __init__(self, subject: Anatomy, *, lines_too: bool) -> None:
         self._subject = subject
@@ -96,6 +98,7 @@ class _Gathered:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
+        """Forget the facts about the previous graph."""
         self._kernels: dict[str, KernelText] = {}
         self._launches: list[KernelLaunch] = []
         self._buffers: dict[str, MadeBuffer] = {}
@@ -104,7 +107,7 @@ class _Gathered:
         self._timed.begin_anew()
 
     def add_eager(self, run: Rebuilt, second_seed: int, calls: int) -> None:
-        """Add what eager tells, as far as a run with another seed tells the same."""
+        """Add facts of the eager run that a run with another seed confirms."""
         found = eager_facts(run, second_seed, calls)
         handed = {b.result for b in self._buffers.values() if b.handed}
         self._subject = replace(
@@ -116,7 +119,7 @@ class _Gathered:
         )
 
     def anatomy(self, build: Path) -> Anatomy:
-        """State all of it."""
+        """Return the compiled-program view as known so far."""
         places = _first_lines(build, self._kernels)
         return replace(
             self._subject,
@@ -132,7 +135,7 @@ class _Gathered:
 
     @contextlib.contextmanager
     def hooked(self) -> Iterator[None]:
-        """Look over the shoulder of what writes the wrapper."""
+        """Patch the methods that write the wrapper to record what they write."""
         owner = codegen_api.PythonWrapperCodegen
         wraps = {
             "define_kernel": self._define,
@@ -147,6 +150,7 @@ class _Gathered:
             yield
 
     def _define(self, owner: Any) -> Callable[..., Any]:
+        """Wrap ``define_kernel``: record a kernel's text, and instrument the kernel."""
         usual = owner.define_kernel
 
         @functools.wraps(usual)
@@ -160,6 +164,7 @@ class _Gathered:
         return wrapped
 
     def _call(self, owner: Any) -> Callable[..., Any]:
+        """Wrap ``generate_kernel_call``: record a launch with its arguments."""
         usual = owner.generate_kernel_call
 
         @functools.wraps(usual)
@@ -174,6 +179,7 @@ class _Gathered:
         return wrapped
 
     def _reuse(self, owner: Any) -> Callable[..., Any]:
+        """Wrap ``codegen_inplace_reuse``: record which buffers share memory."""
         usual = owner.codegen_inplace_reuse
 
         @functools.wraps(usual)
@@ -186,12 +192,12 @@ class _Gathered:
         return wrapped
 
     def _describe(self, name: str) -> str:
-        """Note what is known of an argument; return what it is called here."""
+        """Record the buffer behind an argument; return the argument's unique name."""
         inside = _inside()
         if (buffer := _buffer(name)) is None:
             return name
         before = self._reused.get(inside + name, "")
-        if inside:  # names of nodes are its own, and may be those of others
+        if inside:  # a subgraph's node names may clash with the program's
             buffer = replace(buffer, name=inside + name, nodes=(), result="")
         self._buffers[inside + name] = replace(buffer, instead_of=before)
         if before and before not in self._buffers:
@@ -199,7 +205,7 @@ class _Gathered:
         return inside + name
 
     def _of_this_graph(self) -> None:
-        """Forget another graph's kernels: a program may be compiled again."""
+        """Forget another graph's kernels, because a program may be compiled again."""
         graph: Any = codegen_api.V.graph
         while (outer := getattr(graph, "parent", None)) is not None:
             graph = outer
@@ -210,7 +216,7 @@ class _Gathered:
 
 
 def _inside() -> str:
-    """Name the graph within the program that is at work, or ''; with a point."""
+    """Return the name of the current subgraph with a trailing dot, or ''."""
     return (
         f"{codegen_api.V.graph.name}."
         if getattr(codegen_api.V.graph, "parent", None) is not None
@@ -219,7 +225,7 @@ def _inside() -> str:
 
 
 def _buffer(name: str) -> MadeBuffer | None:
-    """Describe a buffer by what Inductor knows of it; None for anything else."""
+    """Describe a buffer by Inductor's data; None if the name is no buffer."""
     find = getattr(
         codegen_api.V.graph, "try_get_buffer", codegen_api.V.graph.get_buffer
     )
@@ -242,7 +248,7 @@ def _buffer(name: str) -> MadeBuffer | None:
 
 
 def _nodes(buffer: Any) -> list[fx.Node]:
-    """List what a buffer is computed by; of an operator's own result just that."""
+    """List the nodes that compute a buffer; for an operator's result only its node."""
     nodes = [n for n in getattr(buffer, "origins", ()) if isinstance(n, fx.Node)]
     inputs = getattr(buffer, "inputs", None)
     makers = [buffer, *(inputs[:1] if isinstance(inputs, list) else ())]
@@ -254,7 +260,7 @@ def _nodes(buffer: Any) -> list[fx.Node]:
 
 
 def _result(buffer: Any) -> str:
-    """Name the node of the program that a buffer is the result of, or ''."""
+    """Return the name of the program's node whose result a buffer is, or ''."""
     find = getattr(buffer, "get_origin_node", None)
     node = find() if find else None
     if node is None and len(own := _nodes(buffer)) == 1:
@@ -266,7 +272,7 @@ def _result(buffer: Any) -> str:
 
 
 def _with_nodes(launches: Sequence[KernelLaunch]) -> tuple[KernelLaunch, ...]:
-    """Say what each launch computes, as Inductor has tracked it."""
+    """Add the nodes that each launch computes, from Inductor's provenance data."""
     found = codegen_api.debug.create_kernel_information_json()
     in_order = sorted(found, key=lambda name: int(name.rpartition(":")[2]))
     nodes: dict[str, list[tuple[str, ...]]] = {}
@@ -282,7 +288,7 @@ def _with_nodes(launches: Sequence[KernelLaunch]) -> tuple[KernelLaunch, ...]:
 
 
 def _first_lines(build: Path, kernels: dict[str, KernelText]) -> dict[str, int]:
-    """Find the kernels in the files that a compiler reads, as if nothing were added."""
+    """Return each kernel's first line in the compiled files, without added lines."""
     found: dict[str, int] = {}
     for file in build.rglob("*.cpp") if kernels else ():
         added = 0

@@ -1,4 +1,4 @@
-"""How a value differs from what it should be: in numbers."""
+"""Measure how a tensor differs from the expected tensor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Tolerance = Callable[[torch.dtype], tuple[float, float]]
 """The relative and absolute tolerance for values of a dtype."""
 
 _OWN = 10
-"""How many times eager's own distance from a float64 run is no error."""
+"""A difference up to this multiple of the effect of rounding is no error."""
 
 
 def difference(
@@ -23,11 +23,14 @@ def difference(
     tolerance: Tolerance,
     rounding: torch.Tensor | None = None,
 ) -> Wrong | None:
-    """Measure how a value differs from what eager makes; None if it does not.
+    """Measure how a tensor differs from eager's; return None if it is close enough.
 
     Args:
-        exact: what float64 makes, where it does; eager's own error is none.
-        rounding: how far each element goes where its inputs are rounded otherwise.
+        exact: the float64 result, if there is one; differences that eager's own
+            rounding explains are no errors.
+        tolerance: the relative and absolute tolerance by dtype.
+        rounding: for each element, how far it moves if its inputs are rounded
+            differently.
     """
     for what in ("dtype", "shape"):
         a, e = getattr(actual, what), getattr(expected, what)
@@ -55,6 +58,7 @@ def _measured(
     marked: torch.Tensor,
     limits: tuple[float, float],
 ) -> Wrong:
+    """Return the number, sizes and first position of the marked differences."""
     a, e = wide(actual)[marked], wide(expected)[marked]
     first = tuple(int(i) for i in marked.nonzero()[0])
     errors = (a - e).abs().to(torch.float64)
@@ -74,15 +78,16 @@ def _measured(
 
 
 def _largest(errors: torch.Tensor) -> float | None:
-    """Find the largest that is a number; None if there is none."""
+    """Return the largest finite error; None if there is none."""
     finite = errors[errors.isfinite()]
     return float(finite.max()) if finite.numel() else None
 
 
 def _ulp(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Measure units in the last place; there are none of integers.
+    """Return the unit in the last place of each value; NaN for integers.
 
-    2 ** (floor(log2 |value|)) * eps, and no less than that of the smallest normal one.
+    It is 2 ** (floor(log2 |value|)) * eps, and at least that of the smallest normal
+    number.
     """
     size = values.abs().to(torch.float64)
     if not dtype.is_floating_point and not dtype.is_complex:
@@ -102,7 +107,11 @@ def _agrees(
     expected: torch.Tensor,
     limits: tuple[float, float],
 ) -> str:
-    """Say which of them float64 agrees with, wherever they differ."""
+    """Return which of the two results float64 agrees with, where they differ.
+
+    Returns:
+        ``eager``, ``compiled``, ``both`` or ``neither``.
+    """
     rtol, atol = limits
     near = [
         bool(torch.isclose(v, exact, rtol=rtol, atol=atol, equal_nan=True).all())

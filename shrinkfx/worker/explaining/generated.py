@@ -1,4 +1,4 @@
-"""The generated code that a compiler refuses, while it is there."""
+"""Excerpts of generated code that the C++ compiler rejects."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from shrinkfx.program.words import printable
 from shrinkfx.protocol.files import Excerpt
 
 _AROUND = 3
-"""Lines that are shown before the line at fault, and after it."""
+"""The number of lines shown before and after the rejected line."""
 
 _LONGEST = 400
 _FUNCTION = re.compile(r"\bvoid +([\w:]+)\(")
 
 
 def excerpt(message: str) -> Excerpt | None:
-    """Read the lines around the one that g++ refuses; None where it names none."""
+    """Return the lines around the line that g++ rejects; None if it names no line.
+
+    A check calls this before the generated file is deleted.
+    """
     complaint = gcc(message)
     if complaint is None or not complaint.file:
         return None

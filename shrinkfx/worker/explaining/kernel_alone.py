@@ -1,4 +1,4 @@
-"""A generated Triton kernel alone, with the arguments of the launch that failed."""
+"""Write ``kernel.py``: one generated Triton kernel with the arguments of its launch."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ from shrinkfx.worker.interpreter.findings import Report
 from shrinkfx.worker.interpreter.launch import WATCHING, Generated
 
 Held = tuple[Generated, Mapping[str, Memory]]
-"""A launch, and what it was given, as it was before."""
+"""A launch, and copies of its tensor arguments as they were before it."""
 
 _TELLING = re.compile(
     r"out-of-bounds \w+ of \d+ bytes|through \w+|declared divisible by 16, is \d+"
     r"|device-side assert(?= in )|(?<=\): )[^:\n]+(?= \[program )"
     r"|out of resource: [\w ]+|NameError\([^)]*\)|CompilationError"
 )
-"""What two ends of a kernel must have in common to be the same."""
+"""The parts of a failure's message that a repro of the kernel must reproduce."""
 
 _RUN_S, _INTERPRET = 300.0, "TRITON_INTERPRET"
 
 
 @dataclass
 class _Launches:
-    """The launches that were seen: the last one, and the last of each kernel asked."""
+    """The last launch, and the last launch of a requested kernel."""
 
     kernels: Collection[str]
     last: Held | None = None
     asked: Held | None = None
 
     def watch(self, launch: Generated) -> None:
+        """Copy the tensor arguments of a launch."""
         given = launch.arguments.items()
         tensors = {k: v for k, v in given if isinstance(v, torch.Tensor)}
         self.last = launch, Memory.of_all(tensors)
@@ -53,7 +54,10 @@ class _Launches:
 
 @contextlib.contextmanager
 def keeping_launches(home: Path, kernels: Collection[str], arch: str) -> Iterator[None]:
-    """Leave ``kernel.py`` of the kernel that fails inside, or of one of ``kernels``."""
+    """Write ``kernel.py`` for the kernel that fails in the block.
+
+    If none fails, it is the last launch of one of ``kernels``.
+    """
     seen = _Launches(kernels)
     WATCHING.append(seen.watch)
     try:
@@ -68,7 +72,7 @@ def keeping_launches(home: Path, kernels: Collection[str], arch: str) -> Iterato
 
 
 def _failed(seen: _Launches, error: Exception, arch: str) -> Script | None:
-    """Make the script of the kernel that failed when it was compiled or run."""
+    """Return the script of the kernel that failed to compile or to run, or None."""
     if isinstance(error, Report):
         name = error.findings[0].kernel
         is_last = seen.last is not None and seen.last[0].name == name
@@ -78,7 +82,7 @@ def _failed(seen: _Launches, error: Exception, arch: str) -> Script | None:
 
 
 def _tuner_in(error: BaseException) -> Any:
-    """Find the kernel that was compiled when this was raised, or None."""
+    """Return the ``CachingAutotuner`` that was running at the error, or None."""
     cause: BaseException | None = error
     while cause is not None:
         for frame, _ in traceback.walk_tb(cause.__traceback__):
@@ -90,7 +94,7 @@ def _tuner_in(error: BaseException) -> Any:
 
 
 def _leave(home: Path, make: Callable[[], Script | None], message: str) -> None:
-    """Write a script, and how a process of its own ends that runs it."""
+    """Write the script, run it, and write how it ended."""
     try:
         if (script := make()) is None:
             return
@@ -98,13 +102,13 @@ def _leave(home: Path, make: Callable[[], Script | None], message: str) -> None:
             torch.save(script.data, home / Left.KERNEL_DATA)
         (home / Left.KERNEL).write_text(script.text)
         told = _run(home / Left.KERNEL, script, message)
-    except Exception as error:  # noqa: BLE001 - how the program fails comes first
+    except Exception as error:  # noqa: BLE001 - the program's failure matters more
         told = KernelRun("", "", said=f"it could not be written: {error}")
     (home / Left.KERNEL_RUN).write_text(told.to_line())
 
 
 def _run(path: Path, script: Script, message: str) -> KernelRun:
-    """Run it as a stranger would who has no GPU."""
+    """Run the script as a user without shrinkfx and without a GPU would."""
     environment = dict(os.environ)
     for name in ("PYTHONPATH", _INTERPRET):
         environment.pop(name, None)
@@ -131,9 +135,10 @@ def _run(path: Path, script: Script, message: str) -> KernelRun:
 
 
 def is_alike(message: str, code: int, said: str) -> bool:
-    """Tell whether a kernel ends alone as in its program, which raised ``message``.
+    """Return whether a kernel alone ends as in its program, which raised ``message``.
 
-    What computes wrong values raises nothing.
+    A kernel that computes wrong values raises nothing, so an empty message matches exit
+    status 0.
     """
     wanted = _TELLING.findall(message)
     if not message:

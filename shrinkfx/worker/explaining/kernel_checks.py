@@ -1,7 +1,7 @@
-"""What Triton's interpreter does not look at: where a kernel loads and stores.
+"""Check where a kernel loads and stores, which Triton's interpreter does not.
 
-The text of this module is pasted into ``kernel.py``, which a stranger runs: it may not
-import anything of shrinkfx.
+The text of this module is pasted into ``kernel.py``, which users run without shrinkfx,
+so it may not import shrinkfx.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 import torch
 
 ROOM = 1 << 16
-"""Bytes on either side of each tensor's memory that nothing else has."""
+"""The unused bytes on either side of each tensor's memory."""
 
 
 LARGE = 1 << 26
-"""Bytes from which on memory is mapped for itself."""
+"""Memory of this many bytes or more is mapped on its own, so it needs no copy."""
 
 
 def apart(memory: torch.Tensor) -> torch.Tensor:
-    """Copy a vector to where nothing else lies next to it."""
+    """Copy a vector to memory with unused bytes on either side."""
     if memory.nbytes >= LARGE:
         return memory
     size = memory.element_size()
@@ -34,10 +34,10 @@ def apart(memory: torch.Tensor) -> torch.Tensor:
 def require_aligned(
     arguments: Iterable[tuple[str, object]], aligned: Collection[str]
 ) -> None:
-    """Refuse arguments that are not what the kernel was compiled for.
+    """Refuse arguments that violate the alignment that the kernel was compiled for.
 
     Raises:
-        ValueError: one that is declared to be divisible by 16 is not.
+        ValueError: an argument that is declared to be divisible by 16 is not.
     """
     for name, value in arguments:
         if name not in aligned:
@@ -51,10 +51,12 @@ def require_aligned(
 
 
 def watch(spans: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Have the interpreter refuse accesses outside of all arguments, and assert.
+    """Make Triton's interpreter raise on out-of-bounds accesses and failed assertions.
+
+    An access is out of bounds if it is outside of the memory of all arguments.
 
     Args:
-        spans: by argument, itself and the vector that is all of its memory.
+        spans: for each argument, the tensor and the vector of all its memory.
     """
     import numpy as np
     from triton.runtime import interpreter

@@ -1,4 +1,4 @@
-"""What a kernel was given: the memory behind its arguments, and that as Python."""
+"""Copy the memory behind a kernel's arguments, and write it as Python."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import torch
 from shrinkfx.worker.explaining.kernel_checks import LARGE
 
 _SMALL = 64
-"""Elements that are written out; more are in a file."""
+"""Up to this many elements are written as literals; more go into a file."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """An argument: the memory behind it, and where in that it lies.
+    """The memory behind an argument, and the argument's position in it.
 
     Attributes:
-        name: of the memory: arguments that share it have the same.
-        all_of_it: as a vector of the argument's type.
+        name: the name of the memory; arguments that share memory have the same.
+        all_of_it: the memory as a vector of the argument's dtype.
+        size, stride, offset: the argument's view of the memory, in elements.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Memory:
 
     @classmethod
     def of_all(cls, tensors: Mapping[str, torch.Tensor]) -> dict[str, Self]:
-        """Copy what arguments hold, shared memory once."""
+        """Copy the memory of arguments, shared memory once."""
         copies: dict[int, tuple[str, torch.UntypedStorage]] = {}
         made: dict[str, Self] = {}
         for name, value in tensors.items():
@@ -52,14 +53,19 @@ class Memory:
         return made
 
     def __str__(self) -> str:
+        """Write the argument as a call of the script's function ``part``."""
         layout = f"{self.size}, {self.stride}, {self.offset}"
         return f"part({self.name!r}, {self.all_of_it.dtype}, {layout})"
 
 
 def literal(memory: torch.Tensor) -> str:
-    """Write a vector of one value, a small or a very large one; '' for others."""
+    """Write a vector as Python, or return '' if it must go into a file.
+
+    Constant vectors, small vectors, and very large ones, whose content is dropped, are
+    written.
+    """
     values, dtype = memory, memory.dtype
-    if values.nbytes >= LARGE:  # what it held is left out
+    if values.nbytes >= LARGE:  # its content is dropped
         return f"torch.zeros({len(values)}, dtype={dtype})"
     if not dtype.is_complex and len(values):
         first = values[0].item()

@@ -1,4 +1,4 @@
-"""``kernel.py`` as text: one Triton kernel, what it was given, and how to run it."""
+"""The text of ``kernel.py``: one Triton kernel, its arguments, and its launch."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _LOGIC = re.compile(r"\b(?:and|or|not)\b")
 
 @dataclass(frozen=True)
 class Script:
-    """A kernel's script.
+    """The script of one kernel.
 
     Attributes:
-        data: what it reads from a file beside it.
-        compiles: it shows that the kernel does not compile, and launches nothing.
+        data: tensors that it reads from a file next to it.
+        compiles: the script only compiles the kernel, to show that this fails.
     """
 
     kernel: str
@@ -49,7 +49,7 @@ class Script:
 
 
 def launching(launch: Generated, held: Mapping[str, Memory]) -> Script:
-    """Write a kernel with the arguments, the grid and the constants of a launch."""
+    """Write a script with the kernel and its launch: arguments, grid and constants."""
     function = launch.tuner.fn.fn
     source = _source_of(function)
     memory = {m.name: m.all_of_it for m in held.values()}
@@ -85,7 +85,7 @@ def launching(launch: Generated, held: Mapping[str, Memory]) -> Script:
 
 
 def compiling(tuner: Any, arch: str) -> Script:
-    """Write a kernel that does not compile, with what compiles it without a GPU."""
+    """Write a script that compiles a kernel without a GPU, to show that this fails."""
     function, device = tuner.fn.fn, properties(arch)
     name = str(tuner.inductor_meta.get("kernel_name") or function.__name__)
     text = _COMPILING.substitute(
@@ -102,14 +102,14 @@ def compiling(tuner: Any, arch: str) -> Script:
 
 
 def _source_of(function: Any) -> str:
-    """Read the file of a kernel, which Inductor has written for it alone."""
+    """Return the text of a kernel's file; Inductor writes one file for each kernel."""
     text = Path(function.__code__.co_filename).read_text()
     with_gpu = "if torch.cuda.is_available():\n    triton_helpers.set_driver_to_gpu()"
     return _DRIVER.sub(with_gpu, text).strip() + "\n"
 
 
 def _lacking(source: str) -> str:
-    """Write what Triton's interpreter needs to run a kernel as a GPU does."""
+    """Write the code that lets Triton's interpreter run a kernel as a GPU does."""
     parts, calls = [_pasted(kernel_checks)], ["", "", "if INTERPRETED:"]
     calls += ["    _apart, _aligned, _watch = apart, require_aligned, watch"]
     if "libdevice." in source:
@@ -129,13 +129,13 @@ def _lacking(source: str) -> str:
 
 
 def _pasted(module: Any) -> str:
-    """Take the text of a module of ours that a stranger can run."""
+    """Return the text of one of our modules, changed to run without shrinkfx."""
     text = inspect.getsource(module).replace(_FUTURE, "")
     return text.replace(_OURS, "\nUnsupported = NotImplementedError\n")
 
 
 def _block(items: Mapping[str, str], indent: int = 0) -> str:
-    """Write a dict, an item to a line."""
+    """Write a dict with one item per line."""
     outer = "    " * indent
     lines = [f"{outer}    {name!r}: {value},\n" for name, value in items.items()]
     return "".join(["{\n", *lines, outer, "}"])

@@ -1,6 +1,6 @@
-"""What a check leaves in a folder for whoever reads the code of a program.
+"""Keep the generated code, logs and kernel arguments of a check in a folder.
 
-A child may die of the program that it runs: its code is copied before that.
+The code is copied before the program runs, because the run may kill the child.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from shrinkfx.worker.private_api import codegen_api
 _SOURCES = ("*.wrapper.cpp", "*.kernel.cpp")
 _KERNEL = re.compile(r"^@triton\.jit.*?^def (\w+)\(", re.MULTILINE | re.DOTALL)
 _WRAPPER = "AsyncCompile"
-"""What a wrapper imports, and no kernel."""
+"""A name that wrappers import and kernels do not."""
 
 
 @contextlib.contextmanager
 def leaving(
     home: Path, setup: Setup, kernels: Collection[str], note: Note, folder: Path
 ) -> Iterator[Note]:
-    """Leave code and logs of what is compiled inside.
+    """Keep the code and logs of a compilation in the block.
 
     Args:
-        home: where.
-        kernels: those whose arguments are left as well.
-        folder: the child's own, below which everything is compiled.
+        home: the folder that receives them.
+        kernels: the kernels whose arguments are kept as well.
+        folder: the child's own folder, below which everything is compiled.
 
     Yields:
-        What to note stages with.
+        The function with which to note stages.
     """
     home.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -72,8 +72,8 @@ def leaving(
 def _logging(home: Path) -> Iterator[None]:
     """Log as TORCH_LOGS=+inductor,output_code and TORCH_TRACE do, into files.
 
-    Not to stderr: what a program says there tells how it fails, and generated code is
-    full of such words.
+    They do not go to stderr, because the program's stderr is used to classify its
+    failure, and generated code contains the same words.
     """
     codegen_api.logs.set_logs(inductor=logging.DEBUG, output_code=True)
     registry = codegen_api.logs.log_registry
@@ -99,7 +99,11 @@ def _logging(home: Path) -> Iterator[None]:
 def _moved(
     logger: logging.Logger, log: TextIO
 ) -> list[tuple[logging.Logger, logging.Handler]]:
-    """Redirect the output of a logger of PyTorch from stderr to a file."""
+    """Redirect the output of a logger of PyTorch from stderr to a file.
+
+    Returns:
+        Pairs of the logger and its new handler.
+    """
     found: list[tuple[logging.Logger, logging.Handler]] = []
     for printing in list(logger.handlers):
         # Since torch 2.14 the handler looks up sys.stderr for each record.
@@ -115,8 +119,8 @@ def _moved(
 
 
 def _copy_sources(folder: Path, home: Path) -> None:
-    """Copy what AOTInductor has written, and Triton kernels by their names."""
-    with contextlib.suppress(OSError):  # of a full disk: the check goes on
+    """Copy AOTInductor's C++ files, and Triton kernels as files named after them."""
+    with contextlib.suppress(OSError):  # the check goes on if the disk is full
         _copy(folder, home)
 
 
@@ -134,7 +138,7 @@ def _copy(folder: Path, home: Path) -> None:
 
 @contextlib.contextmanager
 def _code_kept(home: Path) -> Iterator[None]:
-    """Keep the wrapper that the interpreter runs, before it is made to fit the CPU."""
+    """Keep the interpreter's wrapper as it is before it is rewritten for the CPU."""
     generate = interpreter.generate
 
     def generated(*args: Any, **kwargs: Any) -> interpreter.Code:
@@ -153,10 +157,12 @@ def _code_kept(home: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _saving_arguments(kernels: Collection[str]) -> Iterator[list[str]]:
-    """Have code that prints what kernels are given save it as well, before a launch.
+    """Generate code that saves the arguments of kernels before their launches.
+
+    Inductor generates code that prints the arguments; this adds code that saves them.
 
     Yields:
-        The kernels for which there is such code.
+        A list of the kernels for which such code was generated.
     """
     saved: list[str] = []
     printer = codegen_api.debug_utils.DebugPrinterManager

@@ -1,8 +1,8 @@
-"""Passes and lowerings left out by their number, where Inductor's bisector asks.
+"""Disable passes and lowerings by their number, through Inductor's bisector hook.
 
-PyTorch's ``CompilerBisector`` keeps what it is about to leave out in files of the cache
-folder, which all processes share, or in variables that it reads once. Here it is in the
-request; the numbers are those of ``TORCH_BISECT_MAX``.
+PyTorch's ``CompilerBisector`` reads what to disable from files in the cache folder,
+which all processes share, or from variables that it reads once. Here the request says
+it; the numbers are those of ``TORCH_BISECT_MAX``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INDUCTOR = "inductor"
 
 @contextlib.contextmanager
 def left_out(asked: LeaveOut) -> Iterator[None]:
-    """Leave out what is asked for of all that is compiled inside."""
+    """Disable the requested applications in all that is compiled in the block."""
     with own_nodes() as own:
         instead = staticmethod(_Counted(asked, own).is_left_out)
         with mock.patch.object(
@@ -36,7 +36,7 @@ def left_out(asked: LeaveOut) -> Iterator[None]:
 
 
 class _Counted:
-    """Counts applications as they come, and writes each down before it takes place."""
+    """Counts applications, and records each in a file before it takes place."""
 
     def __init__(self, asked: LeaveOut, own: OwnNodes) -> None:
         self._asked = asked
@@ -46,13 +46,16 @@ class _Counted:
     def is_left_out(
         self, backend: str, subsystem: str, debug_info: Callable[[], str] | None = None
     ) -> bool:
-        """Answer in the place of ``CompilerBisector.disable_subsystem``."""
+        """Return whether to disable an application.
+
+        This replaces ``CompilerBisector.disable_subsystem``.
+        """
         if backend != _INDUCTOR or subsystem not in set(Subsystem):
             return False
         number = self._counts[subsystem]
         self._counts[subsystem] += 1
-        # Now: what is applied may end the process. Anew, if something is applied: what
-        # runs a package that was compiled before knows of nothing.
+        # Written now, because the application may end the process. The first one
+        # truncates the file; running an already compiled package leaves it as it is.
         how = "a" if self._counts.total() > 1 else "w"
         told = _application(Subsystem(subsystem), number, debug_info, self._own)
         with Path(self._asked.applications).open(how, encoding="utf-8") as file:
@@ -71,6 +74,7 @@ def _application(
     debug_info: Callable[[], str] | None,
     own: OwnNodes,
 ) -> Application:
+    """Describe the pass or lowering that is about to be applied."""
     node = (
         codegen_api.V.get_current_node() if subsystem is Subsystem.LOWERINGS else None
     )

@@ -1,9 +1,10 @@
-"""For which node of the program each line of generated code is written.
+"""Record for which program node each line of generated code was written.
 
-Inductor keeps that of a kernel, not of its lines. A lowering leaves a function that
-says what one element is; it is called again and again, within those of the nodes that
-read it, until code is written. So it is known there whose function is at work, where
-that function notes it; and an operation that it notes down keeps it.
+Inductor keeps this for a kernel, not for its lines. A lowering creates a function that
+computes one element; it runs again and again, nested in the functions of the nodes that
+read it, until code is written. So each such function is wrapped to push its node onto a
+stack: an operation that is traced belongs to the innermost node, and keeps it in its
+metadata.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ _ELEMENT_FUNCTIONS = ("inner_fn", "output_indexer")
 
 
 class LineOrigins:
-    """Gathers origins of lines, in the order in which they are written."""
+    """Collects the origins of lines in the order in which they are written."""
 
     def __init__(self) -> None:
         self._at_work: list[fx.Node] = []
         self._written: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def take(self) -> tuple[LineOrigin, ...]:
-        """Hand out those of the kernel that has been written, and begin anew."""
+        """Return the line origins of the kernel just written, and forget them."""
         written, self._written = self._written, {}
         return tuple(LineOrigin(*key, nodes) for key, nodes in written.items())
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Note the lines that are written inside the block."""
+        """Record the lines that are written in the block."""
         with contextlib.ExitStack() as stack:
             for owner, name, wrap in (
                 (codegen_api.ir.Loops, "create", self._create),
@@ -50,6 +51,7 @@ class LineOrigins:
             yield
 
     def _create(self, usual: Any) -> Any:
+        """Wrap ``Loops.create``: wrap the element functions of the current node."""
         create = usual.__func__
 
         @functools.wraps(create)
@@ -64,6 +66,8 @@ class LineOrigins:
         return classmethod(wrapped)
 
     def _naming(self, node: fx.Node, function: Callable[..., Any]) -> Any:
+        """Wrap a node's element function to push the node while it runs."""
+
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             self._at_work.append(node)
@@ -75,10 +79,12 @@ class LineOrigins:
         return wrapped
 
     def _create_node(self, usual: Callable[..., Any]) -> Any:
+        """Wrap the tracer of loop bodies: store the innermost node in operations."""
+
         @functools.wraps(usual)
         def wrapped(tracer: Any, *args: Any, **kwargs: Any) -> Any:
             made = usual(tracer, *args, **kwargs)
-            # A body that is written anew is read off the old one.
+            # A body may be traced again from an old one, which has the metadata.
             if node := self._at_work[-1] if self._at_work else _interpreted():
                 made.meta[_META] = node
             return made
@@ -86,6 +92,8 @@ class LineOrigins:
         return wrapped
 
     def _generate(self, usual: Callable[..., Any]) -> Any:
+        """Wrap ``CSE.generate``: record the node of each line that it writes."""
+
         @functools.wraps(usual)
         def wrapped(cse: Any, buffer: Any, expr: Any, *args: Any, **kwargs: Any) -> Any:
             made = usual(cse, buffer, expr, *args, **kwargs)
@@ -93,7 +101,7 @@ class LineOrigins:
             if node is not None and isinstance(expr, str):
                 assigns = kwargs.get("assignment", True)
                 key = (str(made) if assigns else "", expr)
-                # Another loop of the kernel may hold the very same line.
+                # Another loop of the kernel may have the same line.
                 known = self._written.get(key, ())
                 self._written[key] = tuple(dict.fromkeys([*known, *origins(node)]))
             return made
@@ -102,7 +110,7 @@ class LineOrigins:
 
 
 def _interpreted() -> fx.Node | None:
-    """Name the node whose operation is being read, if that is known."""
+    """Return the program node of the operation that is written now, or None."""
     at = getattr(codegen_api.V.interpreter, "current_node", None)
     node = at.meta.get(_META) if isinstance(at, fx.Node) else None
     return node if isinstance(node, fx.Node) else None

@@ -1,7 +1,7 @@
-"""Whether the graph that Inductor lowers still computes what the program does.
+"""Check whether the graph that Inductor lowers computes what the program computes.
 
-Both are run in eager. Where they differ no kernel is at fault, but what has rewritten
-the program before: functionalisation, a decomposition, or a pass.
+Both run in eager. If they differ, no kernel is at fault but a rewrite of the program:
+functionalization, a decomposition, or a pass.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from shrinkfx.worker.explaining.recompute import both_times, on_host, run_all, w
 from shrinkfx.worker.model import Inputs, flat_inputs
 
 Origins = Callable[[fx.Node], list[str]]
-"""Names the nodes of the program that one of Inductor's graph comes from."""
+"""Returns the names of the program's nodes that a node of Inductor's graph comes
+from."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A program that was run, and compared with eager.
+    """A program that was run and compared with eager.
 
     Attributes:
-        calls: of it, the last of which the values are of.
-        metadata: its results differ from eager's in shape or dtype.
+        calls: the number of calls; the values are those of the last one.
+        metadata: whether its results differ from eager's in shape or dtype.
     """
 
     exported: ExportedProgram
@@ -43,10 +44,14 @@ class Ran:
 def with_graph(
     told: KernelValues, graph: fx.Graph, eager: Mapping[fx.Node, Any], ran: Ran
 ) -> KernelValues:
-    """Add what the lowered graph computes in eager.
+    """Add the results of the lowered graph in eager to a report of kernel values.
+
+    If they differ from the program's, this adds the first rewritten node, or the lost
+    write.
 
     Args:
-        eager: its values, those that random numbers have no part in.
+        told: the report.
+        eager: the graph's values in eager, without those that depend on random numbers.
     """
     if ran.calls > 1:
         return told
@@ -74,6 +79,7 @@ def with_graph(
 
 
 def _writes_into(node: fx.Node) -> Callable[[fx.Node], bool]:
+    """Return a predicate: whether ``node`` writes into an operand."""
     return lambda operand: node in writers(operand)
 
 
@@ -84,7 +90,10 @@ def _lost(
     results: list[Any],
     ran: Ran,
 ) -> str:
-    """Find the one operator without whose writing eager gives the same results."""
+    """Return the operator without whose write eager gives the same results, or ''.
+
+    It is '' as well if there are several such operators.
+    """
     found = []
     for node in writing:
         copies = {n: on_host(v) for n, v in known.items()}
@@ -95,13 +104,13 @@ def _lost(
 
 
 def _parts(graph: fx.Graph, name: str, origins: Origins) -> list[fx.Node]:
-    """List the nodes that one of the program's has become, and no other has."""
+    """List the graph's calls that come from one node of the program and no other."""
     calls = (node for node in graph.nodes if node.op == "call_function")
     return [node for node in calls if origins(node) == [name]]
 
 
 def _wrong(values: list[Any], expected: Any, ran: Ran) -> Wrong | None:
-    """Measure how the last of several values differs, unless one of them does not."""
+    """Measure how the last of several values differs; None if any of them is right."""
     if not isinstance(expected, torch.Tensor):
         return None
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
@@ -111,13 +120,14 @@ def _wrong(values: list[Any], expected: Any, ran: Ran) -> Wrong | None:
 
 
 def _results(graph: fx.Graph, values: Mapping[fx.Node, Any]) -> list[Any]:
+    """List the values that a graph returns; None for each one that is missing."""
     (output,) = graph.find_nodes(op="output")
     returned = list(output.args[0])
     return [values.get(v) if isinstance(v, fx.Node) else None for v in returned]
 
 
 def _agree(mine: list[Any], theirs: list[Any], tolerance: Tolerance) -> bool | None:
-    """Compare results; None where one is random, or could not be made."""
+    """Return whether results agree; None if one is random or could not be computed."""
     values = [*mine, *theirs]
     if len(mine) != len(theirs) or any(v is None for v in values):
         return None
@@ -126,7 +136,7 @@ def _agree(mine: list[Any], theirs: list[Any], tolerance: Tolerance) -> bool | N
 
 
 def differs(value: Any, expected: Any, tolerance: Tolerance) -> Wrong | None:
-    """Measure how one tensor differs from another; None where one is no tensor."""
+    """Measure how one tensor differs from another; None if either is no tensor."""
     if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor):
         return difference(value, expected, None, tolerance)
     return None

@@ -1,7 +1,7 @@
-"""Where the machine code of kernels lies in this process.
+"""Find the machine code of kernels in this process.
 
-A fault tells the address of the instruction that strays, and no more; the library that
-AOTInductor has made keeps the names of its functions, with their places.
+A fault reports only the address of the faulting instruction. The library that
+AOTInductor builds has a symbol table with the names and addresses of its functions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from shrinkfx.protocol.files import Code
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-"""Elf64_Shdr: its fifth to seventh are offset, size and link."""
+"""Elf64_Shdr; its fields 5 to 7, counted from 1, are offset, size and link."""
 
 _SYMBOL = struct.Struct("<IBBHQQ")
 """Elf64_Sym: name, info, other, section, value, size."""
@@ -27,22 +27,22 @@ _64_BITS_LITTLE = b"\x7fELF\x02\x01"
 
 
 def code_of(kernels: Collection[str], folder: Path) -> tuple[Code, ...]:
-    """List where kernels lie, and the parts of them that threads run.
+    """Return the address ranges of kernels, and of their parts that threads run.
 
     Args:
-        folder: below which the library was loaded from.
+        folder: the folder below which the library was loaded.
     """
     found = []
     for base, library in _loaded_from(folder):
         for name, value, size in _functions(library.read_bytes()):
-            kernel = name.partition(".")[0]  # g++ calls a part ``kernel._omp_fn.0``
+            kernel = name.partition(".")[0]  # g++ names a part ``kernel._omp_fn.0``
             if kernel in kernels:
                 found.append(Code(kernel, base + value, size))
     return tuple(found)
 
 
 def _loaded_from(folder: Path) -> Iterator[tuple[int, Path]]:
-    """List libraries below a folder, each with the address at which it begins."""
+    """Yield the base address and path of each loaded library below a folder."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         place, _, offset, _, _, *path = line.split(maxsplit=5)
         name = path[0] if path and int(offset, 16) == 0 else ""
@@ -58,7 +58,7 @@ class _Section(NamedTuple):
 
 
 def _functions(elf: bytes) -> Iterator[tuple[str, int, int]]:
-    """List the functions of a library: name, place and size in bytes."""
+    """Yield the name, address offset and size in bytes of a library's functions."""
     if not elf.startswith(_64_BITS_LITTLE):
         return
     (start,) = struct.unpack_from("<Q", elf, 0x28)

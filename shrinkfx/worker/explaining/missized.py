@@ -1,8 +1,8 @@
-"""Buffers that are of another size than the compiler has planned.
+"""Find buffers whose size in memory differs from the compiler's plan.
 
-What a buffer's sizes are is planned over symbols; what a symbol is in a call, compiled
-code reads off the call's inputs. Where the plan is right and the buffer is not, that
-reading is wrong, and no operator is.
+The plan gives a buffer's sizes over symbols; compiled code reads each symbol's value
+off the inputs of a call. If the plan is right and the buffer's size is not, then
+compiled code read a symbol wrongly, and no operator is at fault.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from shrinkfx.worker.sizes.bindings import bind
 
 
 def missized(value: torch.Tensor, planned: Sequence[Any], ran: Ran) -> str:
-    """Say which planned size of a buffer is another one in memory; '' where none is.
+    """Return a message about a size of a buffer that compiled code got wrong, or ''.
 
     Args:
-        planned: its sizes, expressions over the program's symbols.
+        planned: the buffer's sizes, expressions over the program's symbols.
     """
     if len(planned) != value.dim():
         return ""

@@ -1,4 +1,4 @@
-"""Which nodes of the program one of Inductor's own comes from."""
+"""Map nodes of Inductor's graphs to nodes of the program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shrinkfx.worker.private_api import codegen_api
 
 
 def origins(node: fx.Node) -> list[str]:
-    """Name the nodes of the program that one of Inductor's graphs comes from."""
+    """Return the names of the program's nodes that a node of Inductor's comes from."""
     if codegen_api.FEATURE.missing:
         return [node.name]
     graph = codegen_api.debug._pre_grad_graph_id

@@ -1,4 +1,4 @@
-"""What operators change of what they are given, and do not declare to write."""
+"""Find operators that write into an input without declaring it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def overwritten(
     computed: Sequence[Computed],
     ran: Ran,
 ) -> Iterator[Overwritten]:
-    """Find what operators change undeclared, and kernels read too late.
+    """Yield undeclared writes that run too early: later kernels read the changed value.
 
     Args:
-        nodes: whose values buffers, inputs and weights hold.
+        nodes: the node whose value each buffer, input and weight holds.
+        computed: the values of the run, with the launches that computed them.
     """
     is_before = _program_order(ran)
     for number, launch in enumerate(recording.launches):
@@ -51,14 +52,15 @@ def overwritten(
 
 
 IsBefore = Callable[[fx.Node, fx.Node], bool]
-"""Tells whether eager runs one node before another."""
+"""Returns whether eager runs one node before another."""
 
 
 def _program_order(ran: Ran) -> IsBefore:
-    """Order nodes as the program has what they come from.
+    """Return a predicate that orders nodes as the program orders their origins.
 
-    Inductor moves what it believes to be independent, and that is what goes wrong here;
-    its own order counts only for what comes from no operator of the program.
+    Inductor reorders operators that it takes as independent, which is the bug in
+    question. So its own order counts only for nodes that come from no operator of the
+    program.
     """
     order = {node.name: place for place, node in enumerate(ran.exported.graph.nodes)}
 
@@ -75,7 +77,7 @@ def _program_order(ran: Ran) -> IsBefore:
 
 
 def _read_before(value: fx.Node, writing: fx.Node, is_before: IsBefore) -> set[fx.Node]:
-    """List what eager computes of a value before an operator writes over it."""
+    """Return the nodes that eager computes from a value before a node overwrites it."""
     found: set[fx.Node] = set()
     left = [value]
     while left:

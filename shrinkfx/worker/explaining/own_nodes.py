@@ -1,10 +1,10 @@
-"""Nodes of Inductor's graphs that PyTorch did not make: code of a user's own did.
+"""Find nodes of Inductor's graphs that user code created, not PyTorch.
 
-    add = a + g * (c - a)    a pass of one's own     lerp(c, a, g), with add's ``meta``
+    add = a + g * (c - a)    a user's pass     lerp(c, a, g), with add's ``meta``
 
-What a node bears says nothing of that, since such a pass copies it from another node.
-Who makes a node is on the stack then. What is made of a node while that is traced, or
-copied, is made for it, whoever's code does so: a decomposition.
+A node's metadata does not show this, because such a pass copies it from another node.
+The stack shows who creates a node. A node that is created while another node is traced
+or copied is created for that node, whoever wrote the code: it is a decomposition.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from unittest import mock
 from torch import fx
 
 _PYTORCHS = frozenset({"torch", "triton", "sympy", "mpmath", "shrinkfx"})
-"""Packages whose frames are no user's."""
+"""Packages whose frames are not user code."""
 
 _EXPORT = "torch.export"
-"""What this traces is the program, whoever wrote its modules."""
+"""Nodes that torch.export traces belong to the program, whoever wrote its modules."""
 
 _FOR_ANOTHER = ("run_node", "node_copy")
-"""Functions whose first argument is the node that they make others for."""
+"""Functions whose first argument is the node for which they create others."""
 
 
 class OwnNodes:
-    """Remembers which nodes code of a user's own has made, or has call another thing.
+    """The nodes that user code has created, or whose target user code has replaced.
 
     Args:
-        outside: the frame past which the stack tells nothing of a compiler.
+        outside: the frame that called shrinkfx; it and the frames above it are ignored.
     """
 
     def __init__(self, outside: FrameType | None) -> None:
@@ -45,11 +45,12 @@ class OwnNodes:
         return node in self._nodes
 
     def see(self, node: fx.Node) -> None:
-        """Look who is at work on a node."""
+        """Add a node if user code is creating or changing it."""
         if self._is_own(sys._getframe(2)):
             self._nodes.add(node)
 
     def _is_own(self, frame: FrameType | None) -> bool:
+        """Return whether user code is at work, from the innermost frame outwards."""
         own = False
         while frame is not None and frame is not self._outside:
             code = frame.f_code
@@ -70,7 +71,7 @@ class OwnNodes:
 
 @contextlib.contextmanager
 def own_nodes() -> Iterator[OwnNodes]:
-    """See each node that is made inside."""
+    """Watch each node that is created in the block."""
     found = OwnNodes(_outside())
     make, put = fx.Graph.create_node, fx.Node.__setattr__
 
@@ -93,7 +94,7 @@ def own_nodes() -> Iterator[OwnNodes]:
 
 
 def _outside() -> FrameType | None:
-    """Find who has called this tool: what is outside of that compiles nothing."""
+    """Return the frame of the user code that called shrinkfx; it compiles nothing."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if _whose(frame.f_code.co_filename, _module(frame)) is _Whose.USERS:
@@ -103,7 +104,7 @@ def _outside() -> FrameType | None:
 
 
 class _Whose(Enum):
-    """Whose code a frame is of."""
+    """The owner of a frame's code."""
 
     USERS = auto()
     EXPORTS = auto()
@@ -112,12 +113,12 @@ class _Whose(Enum):
 
 @cache
 def _whose(file: str, module: str) -> _Whose:
-    """Tell code that is neither PyTorch's nor the standard library's: a user's."""
+    """Classify code: a user's if it is neither PyTorch's nor the standard library's."""
     if module.startswith(_EXPORT):
         return _Whose.EXPORTS
     package = module.partition(".")[0]
     is_known = package in _PYTORCHS or package in sys.stdlib_module_names
-    # Code without a file is generated: a graph as Python, an import.
+    # Code without a file is generated: a graph's Python code, or an import.
     if file.startswith("<") or (is_known and package != "__main__"):
         return _Whose.NOBODYS
     return _Whose.USERS

@@ -1,6 +1,6 @@
-"""Make a node's value in eager from values that are known.
+"""Compute a node's value in eager from known values.
 
-x -> sin -> y -> cos -> z        z from y alone, where y is known; else from x
+x -> sin -> y -> cos -> z        z from y alone if y is known, else from x
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from shrinkfx.worker.eager.widening import to_float64, widen_dtype
 from shrinkfx.worker.private_api.graph_api import pytree
 
 Known = Mapping[fx.Node, Any]
-"""Values of nodes: tensors, numbers."""
+"""Known values of nodes: tensors and numbers."""
 
 _WRITES_BACK = torch.ops.aten.copy_.default
 _SEEDS = (0, 1)
 
 
 class CannotRecompute(Exception):
-    """Eager cannot make a value anew, or not the same twice; says why."""
+    """Eager cannot compute a value, or computes two different ones; says why."""
 
 
 def between(node: fx.Node, known: Iterable[fx.Node]) -> list[fx.Node]:
-    """List what is computed from known values, up to a node, in the graph's order.
+    """List the nodes between known values and a node, in the graph's order.
 
-    What writes into an operand belongs to all who read that later.
+    Nodes that write into an operand are included, because later readers see their
+    writes.
     """
     known, order = set(known) - {node}, {n: i for i, n in enumerate(node.graph.nodes)}
     found, left = set(), [node]
@@ -46,35 +47,36 @@ def between(node: fx.Node, known: Iterable[fx.Node]) -> list[fx.Node]:
 
 
 def writers(node: fx.Node) -> list[fx.Node]:
-    """List what writes into a value of the graph.
+    """List the nodes that write into a value of the graph.
 
-    Not what is written back to inputs and buffers: that comes last.
+    Nodes that write back to inputs and buffers are left out, because they run last.
     """
     return [user for user in node.users if _writes(user) and node in user.args]
 
 
 def _writes(node: fx.Node) -> bool:
+    """Return whether a node writes into an operand, other than a final write-back."""
     schema = getattr(node.target, "_schema", None)
     in_place = bool(schema and schema.is_mutable) or "mutation" in str(node.target)
     return in_place and node.target is not _WRITES_BACK
 
 
 def is_view(node: fx.Node) -> bool:
-    """Tell whether an operator hands out the memory of its operand."""
+    """Return whether an operator returns the memory of its operand."""
     schema = getattr(node.target, "_schema", None)
     shared = [r.alias_info for r in schema.returns] if schema else []
     return any(alias is not None and not alias.is_write for alias in shared)
 
 
 def recompute(node: fx.Node, known: Known, *, exactly: bool = False) -> Any:
-    """Make a node's value from what is known.
+    """Compute a node's value from known values.
 
     Args:
-        exactly: in float64.
+        exactly: compute in float64.
 
     Raises:
-        CannotRecompute: an operator refuses, or draws random numbers, or hands out
-            memory as it is.
+        CannotRecompute: an operator raises, draws random numbers, or returns
+            uninitialized memory.
     """
     part = between(node, known)
     for at in part:
@@ -87,9 +89,11 @@ def recompute(node: fx.Node, known: Known, *, exactly: bool = False) -> Any:
 
 
 def sensitivity(node: fx.Node, known: Known) -> torch.Tensor:
-    """Measure how far a value moves where what it is made from is rounded otherwise.
+    """Measure how far a node's value moves if its operands are rounded differently.
 
-    The largest of three changes of each element by up to two units in its last place.
+    Returns:
+        For each element, the largest of three changes, each from operands that were
+        moved by up to two units in the last place.
     """
     exact = recompute(node, known, exactly=True)
     moved = []
@@ -102,6 +106,7 @@ def sensitivity(node: fx.Node, known: Known) -> torch.Tensor:
 
 
 def _jittered(value: Any) -> Any:
+    """Move each element of a float tensor by up to two units in its last place."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     ulps = 4 * torch.finfo(value.dtype).eps * (torch.rand(value.shape) - 0.5)
@@ -111,10 +116,10 @@ def _jittered(value: Any) -> Any:
 def run_all(
     graph: fx.Graph, known: Known, seed: int, aside: fx.Node | None = None
 ) -> dict[fx.Node, Any]:
-    """Make the values of all nodes, as far as operators do not refuse.
+    """Compute the values of all nodes, except where an operator raises.
 
     Args:
-        aside: what it writes into its operands is lost.
+        aside: a node whose writes into its operands are discarded.
     """
     values = dict(known)
     torch.manual_seed(seed)
@@ -124,7 +129,7 @@ def run_all(
         try:
             given = _copied(values) if node is aside else values
             values[node] = _call(node, given, exactly=False)
-        except Exception:  # noqa: BLE001 - whatever operators raise
+        except Exception:  # noqa: BLE001 - operators may raise anything
             continue
     return values
 
@@ -132,6 +137,11 @@ def run_all(
 def _run(
     node: fx.Node, part: list[fx.Node], known: Known, exactly: bool, seed: int
 ) -> Any:
+    """Compute a node's value by running a part of the graph with one seed.
+
+    Raises:
+        CannotRecompute: an operator raises.
+    """
     widened = to_float64 if exactly else copy_of
     needed = {n for at in part for n in at.all_input_nodes}
     values = {n: pytree.tree_map(widened, v) for n, v in known.items() if n in needed}
@@ -146,6 +156,11 @@ def _run(
 
 
 def _call(node: fx.Node, values: Known, *, exactly: bool) -> Any:
+    """Call a node's operator on known values, on the CPU.
+
+    Raises:
+        CannotRecompute: the node is no operator call.
+    """
     if node.op != "call_function":
         raise CannotRecompute(f"{node.name} is not known")
     args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
@@ -160,12 +175,12 @@ def _call(node: fx.Node, values: Known, *, exactly: bool) -> Any:
 
 
 def _on_cpu(value: Any) -> Any:
-    """Make there what Inductor's graph makes on a GPU that is not here."""
+    """Replace a device by the CPU, because Inductor's graph may name a missing GPU."""
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
 def both_times(graph: fx.Graph, known: Known) -> dict[fx.Node, Any]:
-    """Make the values of all nodes that do not depend on random numbers."""
+    """Compute the values of all nodes that do not depend on random numbers."""
     first, second = (run_all(graph, _copied(known), seed) for seed in _SEEDS)
     return {n: v for n, v in first.items() if n in second and identical(v, second[n])}
 
@@ -175,7 +190,7 @@ def _copied(known: Known) -> Known:
 
 
 def identical(first: Any, second: Any) -> bool:
-    """Tell whether two values, or two tuples of values, are the same; NaN is NaN."""
+    """Return whether two values or tuples are equal; NaN equals NaN."""
     mine, theirs = pytree.tree_leaves(first), pytree.tree_leaves(second)
     return len(mine) == len(theirs) and all(map(_same, mine, theirs))
 
@@ -189,13 +204,13 @@ def _same(first: Any, second: Any) -> bool:
 
 
 def on_host(value: Any) -> Any:
-    """Copy a value to where eager makes the others."""
+    """Copy a value to the CPU, where eager runs."""
     copied = copy_of(value)
     return copied.cpu() if isinstance(copied, torch.Tensor) else copied
 
 
 def calls(part: Iterable[fx.Node]) -> tuple[str, ...]:
-    """Name what a part of a graph calls, each once, without taking tuples apart."""
+    """Name the operators that a part of a graph calls, once each; skip ``getitem``."""
     functions = (n for n in part if n.op == "call_function")
     targets = (n.target for n in functions if n.target is not operator.getitem)
     return tuple(dict.fromkeys(str(target) for target in targets))

@@ -1,10 +1,10 @@
-"""Have a compiled program leave what each of its kernels was given, and has made.
+"""Make a compiled program save the arguments and results of each of its kernels.
 
-A line is put into the generated wrapper before and behind each launch, and each call
-of an operator: it saves tensors to files. Kernels are what they are without it.
+The generated wrapper gets a line before and after each launch, and each call of an
+operator, that saves tensors to files. The kernels themselves do not change.
 
 Private APIs: ``Scheduler.codegen_extern_call`` and the provenance hook of
-torch/_inductor/debug.py, which is told a kernel's part of the schedule before its
+torch/_inductor/debug.py, which receives a kernel's part of the schedule before its
 launch (2.11 to 2.13); the line in C++ is that of codegen/debug_utils.py.
 """
 
@@ -39,9 +39,9 @@ _BEFORE, _AFTER, _LEFT = "before", "after", "left"
 _RESULTS = "results.pt"
 _PASSING = "passing"
 _SAVED = Path("tmp", "aoti_torch")
-"""As AOTInductor's C++ has it, below the working directory."""
+"""The folder below the working directory where AOTInductor's C++ saves tensors."""
 _OWN = ("aten.", "prims.")
-"""Operators of PyTorch's: what these write, they declare."""
+"""Namespaces of PyTorch's operators, which declare all their writes."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class Launched:
     """A launch of a kernel, or a call of an operator.
 
     Attributes:
-        given: what it takes: buffers of earlier launches, inputs and weights.
-        made: pairs of a buffer and the node whose value it is then.
+        given: its arguments: buffers of earlier launches, inputs and weights.
+        made: pairs of a buffer that it writes and the node whose value the buffer then
+            holds.
     """
 
     kernel: str
@@ -60,11 +61,11 @@ class Launched:
 
 @dataclass
 class Recording:
-    """What was generated, and the folder where a run leaves values.
+    """The launches of the generated code, and the folder where a run saves values.
 
     Attributes:
-        graph: that Inductor has lowered.
-        layouts: by buffer, its sizes as Inductor has them: over symbols.
+        graph: the graph that Inductor lowered.
+        layouts: for each buffer its sizes, as expressions over symbols.
     """
 
     folder: Path
@@ -82,7 +83,7 @@ class Recording:
 
     @contextlib.contextmanager
     def generating(self) -> Iterator[None]:
-        """Record whatever is generated inside."""
+        """Record the code that is generated in the block; add the lines that save."""
         self._files.mkdir(parents=True, exist_ok=True)
         launch = codegen_api.PythonWrapperCodegen.generate_kernel_call
         call = codegen_api.scheduler.Scheduler.codegen_extern_call
@@ -117,7 +118,7 @@ class Recording:
             return done
 
         def scheduled(scheduling: Any, *args: Any, **kwargs: Any) -> Any:
-            self._notice()  # it may launch nothing
+            self._notice()  # now, because the graph may have no launches
             return generate(scheduling, *args, **kwargs)
 
         with contextlib.ExitStack() as stack:
@@ -128,14 +129,14 @@ class Recording:
                 (codegen_api.PythonWrapperCodegen, "generate_kernel_call", launched),
                 (codegen_api.scheduler.Scheduler, "codegen_extern_call", called),
                 (codegen_api.scheduler.Scheduler, "codegen", scheduled),
-                # What is known of nodes' origins is asked for after the run.
+                # The provenance of nodes is needed after the run.
                 (codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext),
             ):
                 stack.enter_context(mock.patch.object(owner, name, hook))
             yield
 
     def _notice(self) -> None:
-        """Begin anew with another graph: in another form, or after one that failed."""
+        """Start over if Inductor lowers another graph, as after a failed attempt."""
         if self._lowering is not codegen_api.V.graph and is_whole(codegen_api.V.graph):
             self._lowering, lowered = codegen_api.V.graph, codegen_api.V.graph.module
             self.graph = lowered if isinstance(lowered, fx.GraphModule) else None
@@ -145,14 +146,15 @@ class Recording:
     def _begin(
         self, wrapper: Any, kernel: str, names: Sequence[str], of: str = ""
     ) -> None:
-        """Count a launch, and save what it is given.
+        """Count a launch, and save its arguments.
 
         Args:
-            of: a tuple of results, of which one is taken: that is no launch.
+            of: the name of the tuple that a result is taken from; taking it is no
+                launch of its own.
         """
         self._notice()
         if self._lowering is not codegen_api.V.graph:
-            return  # a branch's
+            return  # the graph of a branch
         self._number = self._makers.get(of, len(self.launches))
         if self._number < len(self.launches):
             return
@@ -162,7 +164,7 @@ class Recording:
         self.launches.append(Launched(kernel, given, ()))
 
     def _end(self, wrapper: Any, buffers: list[Any]) -> None:
-        """Save what a launch has made."""
+        """Save the results of a launch."""
         if self._lowering is not codegen_api.V.graph:
             return
         for buffer in buffers:
@@ -181,7 +183,7 @@ class Recording:
         self._schedule = []
 
     def _look_back(self, wrapper: Any, buffers: list[Any]) -> None:
-        """Save what an operator was given and does not declare to write, once more."""
+        """Save an operator's arguments again, other than those it declares to write."""
         if self._lowering is not codegen_api.V.graph:
             return
         written = set(map(variable_of, buffers))
@@ -190,7 +192,7 @@ class Recording:
                 self._save(wrapper, name, _LEFT, name)
 
     def _save(self, wrapper: Any, variable: str, when: str, name: str) -> None:
-        """Write the line that saves a tensor, as ``after_2_buf3_cpu.pt``."""
+        """Write the line that saves a tensor to a file like ``after_2_buf3_cpu.pt``."""
         number = self._number
         if codegen_api.V.graph.cpp_wrapper:
             words = f'{variable}, "{name}", "{when}", "{number}"'
@@ -200,15 +202,15 @@ class Recording:
             wrapper.writeline(f"torch.save({variable}, {str(path)!r})")
 
     def made(self, launch: int, buffer: str) -> torch.Tensor | None:
-        """Read what a launch has left in a buffer; None if it did not come to it."""
+        """Load a buffer as it was after a launch; None if the run did not reach it."""
         return self._read(f"{_AFTER}_{launch}_{buffer}_")
 
     def was_given(self, launch: int, buffer: str) -> torch.Tensor | None:
-        """Read what lay in a buffer before a launch."""
+        """Load a buffer as it was before a launch."""
         return self._read(f"{_BEFORE}_{launch}_{buffer}_")
 
     def has_left(self, launch: int, buffer: str) -> torch.Tensor | None:
-        """Read what lay there behind an operator that declares no write to it."""
+        """Load a buffer as it was after an operator that declares no write to it."""
         return self._read(f"{_LEFT}_{launch}_{buffer}_")
 
     def _read(self, stem: str) -> torch.Tensor | None:
@@ -219,28 +221,30 @@ class Recording:
         return value if isinstance(value, torch.Tensor) else None
 
     def keeping(self, compiled: Callable[..., Any]) -> Kept:
-        """Have the compiled program leave its results as well."""
+        """Wrap the compiled program to save its results as well."""
         return Kept(compiled, self.folder)
 
     def apart(self, compiled: Callable[..., Any]) -> Kept:
-        """Have a run that passes leave all that where nobody reads it.
+        """Wrap the compiled program of a passing run, whose values nobody reads.
 
-        Else it would lie in the folder that the user works in.
+        They are saved to a folder of their own, because otherwise they would be saved
+        in the user's working directory.
         """
         folder = self.folder / _PASSING
         (folder / _SAVED).mkdir(parents=True, exist_ok=True)
         return Kept(compiled, folder)
 
     def results(self) -> list[Any] | None:
-        """Read what the last call has given; None if it came to no end."""
+        """Load the results of the last call; None if it did not return."""
         path = self.folder / _RESULTS
         return list(_loaded(path)) if path.exists() else None
 
 
 class Kept:
-    """A compiled program that leaves what its last call gives.
+    """A compiled program that saves the results of its last call.
 
-    Values are saved below the working directory, wherever that is (C++).
+    It runs in the recording's folder, because C++ code saves below the working
+    directory.
     """
 
     def __init__(self, compiled: Callable[..., Any], folder: Path) -> None:
@@ -249,12 +253,12 @@ class Kept:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """What of the last call was not run, kernel by kernel."""
+        """The kernels that the last call skipped or ran in part, with the reasons."""
         return tuple(getattr(self._compiled, "unseen", ()))
 
     @property
     def compares(self) -> bool:
-        """Tell whether the last call's results depend on nothing unseen."""
+        """Whether the last call's results depend on nothing that was not run."""
         return bool(getattr(self._compiled, "compares", True))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Parts of Inductor's schedule, and what they read and make.
+"""Helpers for parts of Inductor's schedule: their inputs, outputs and nodes.
 
 Private APIs of torch/_inductor/scheduler.py and ir.py, 2.11 to 2.13.
 """
@@ -13,14 +13,14 @@ from shrinkfx.worker.private_api import codegen_api
 
 
 def is_whole(lowering: Any) -> bool:
-    """Tell the program's graph from those of branches and bodies."""
+    """Return whether a graph is the program's, not that of a branch or loop body."""
     return type(lowering).__name__ == "GraphLowering"
 
 
 def outputs_of(part: Any) -> list[Any]:
-    """List the buffers that a part of the schedule makes.
+    """List the buffers that a part of the schedule computes.
 
-    ``EnableReduction`` and its like are no parts.
+    Markers such as ``EnableReduction`` have none.
     """
     found = getattr(part, "get_outputs", None)
     return list(found()) if found and not isinstance(part, type) else []
@@ -34,42 +34,43 @@ def inputs_of(lowering: Any) -> list[str]:
 
 
 def taken_from(part: Any) -> str:
-    """Name the tuple that one of several results is taken from, or ''."""
+    """Return the name of the tuple that a result is taken from, or ''."""
     if type(part.node).__name__ != "MultiOutput" or not part.node.inputs:
         return ""
     return str(getattr(part.node.inputs[0], "get_name", str)())
 
 
 def variable_of(buffer: Any) -> str:
-    """Name what holds a buffer: that which is written into, or itself."""
+    """Return the variable that holds a buffer: the one that it mutates, or itself."""
     name = buffer.get_name()
     return str(codegen_api.V.graph.scheduler.mutation_real_name.get(name, name))
 
 
 def reads_of(part: Any) -> list[str]:
+    """Name the variables that a part of the schedule reads."""
     real = codegen_api.V.graph.scheduler.mutation_real_name
     names = sorted(dep.name for dep in part.read_writes.reads)
     return [real.get(name, name) for name in names]
 
 
 def name_of(part: Any) -> str:
-    """Name an operator's call as users know it: ``aten.sort.default``."""
+    """Return the user-visible name of an operator's call: ``aten.sort.default``."""
     called = getattr(part.node, "op_overload", None)
     made_by = getattr(part.node, "python_kernel_name", None)
     return str(called or made_by or type(part.node).__name__)
 
 
 def is_tensor(node: Any) -> bool:
-    """Leave out tuples of results, and calls that have none."""
+    """Return whether a node is a tensor, and not a tuple or a call without results."""
     layout = getattr(node, "layout", None)
     return type(layout).__name__ not in ("MultiOutputLayout", "NoneLayout", "NoneType")
 
 
 def node_of(buffer: Any) -> fx.Node | None:
-    """Find the node of which a buffer holds the value; None if none is known to.
+    """Return the node whose value a buffer holds; None if it is unknown.
 
-    Inductor calls a buffer by the node that it holds the value of *in the end*: of one
-    that is written to by and by (``index_put``), only the last write makes that.
+    Inductor names a buffer after the node whose value it holds *in the end*. If several
+    operators write into it (``index_put``), only the last write yields that value.
     """
     graph, variable = codegen_api.V.graph, variable_of(buffer)
     real = graph.scheduler.mutation_real_name
@@ -81,6 +82,6 @@ def node_of(buffer: Any) -> fx.Node | None:
     elif variable in graph.name_to_buffer:
         held = graph.name_to_buffer[variable]
     else:
-        return None  # an input, or a weight
+        return None  # an input or a weight
     node = held.get_origin_node()
     return node if isinstance(node, fx.Node) else None

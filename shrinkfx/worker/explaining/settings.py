@@ -1,4 +1,4 @@
-"""What Inductor is set to, by this version and this user."""
+"""Read Inductor's settings, as set by this version of PyTorch and by the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shrinkfx.worker.private_api.inductor_api import config
 
 
 def read_settings(setup: Setup, wanted: InductorOptions) -> Settings:
-    """Look up those that there are, and those that a check cannot change."""
+    """Look up the settings that exist, and those that a check cannot change."""
     values: InductorOptions = {
         name: setup.inductor.get(name, _value(name))
         for name in wanted
@@ -31,9 +31,10 @@ _MISSING = object()
 
 
 def _value(name: str) -> Any:
-    """Take a setting as JSON has it, or in words; ``_MISSING`` if there is none.
+    """Return a setting as JSON allows, else its ``repr``; ``_MISSING`` if unknown.
 
-    Of other parts of PyTorch by its full name, ``torch._functorch.config.cse`` say.
+    Settings of other parts of PyTorch have full names, as
+    ``torch._functorch.config.cse``.
     """
     of_others = name.startswith("torch.")
     found: Any = torch if of_others else config

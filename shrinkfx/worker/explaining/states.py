@@ -1,4 +1,4 @@
-"""What buffers hold before a call, as eager leaves them after those before it."""
+"""Compute the contents of buffers before a call by running earlier calls in eager."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from shrinkfx.worker.model import MUTATIONS
 def before_call(
     exported: ExportedProgram, given: Sequence[Any], call: int
 ) -> list[Any]:
-    """Copy what a program takes in a call, from 1: inputs anew, buffers as left."""
+    """Return a program's flat inputs for a call, with the buffers of earlier calls.
+
+    Args:
+        call: the number of the call, from 1.
+    """
     specs = exported.graph_signature.input_specs
     names = [spec.target for spec in specs]
     values = [copy_of(value) for value in given]
@@ -38,7 +42,7 @@ def before_call(
 def states(
     exported: ExportedProgram, values: Sequence[Any], call: int
 ) -> Iterator[EagerState]:
-    """Say what the buffers hold that the program writes, where that is numbers."""
+    """Yield the ranges of the numeric buffers that the program writes."""
     makers = dict(_written(exported))
     placeholders = exported.graph.find_nodes(op="placeholder")
     specs = exported.graph_signature.input_specs
@@ -52,7 +56,7 @@ def states(
 
 
 def _written(exported: ExportedProgram) -> list[tuple[str, str]]:
-    """Pair what is written into after a call with the node whose value that gets."""
+    """Pair each mutated input or buffer with the name of the node that it receives."""
     specs = exported.graph_signature.output_specs
     return [
         (spec.target, spec.arg.name)

@@ -1,4 +1,4 @@
-"""What the interpreter has found, in numbers and with the kernel's text."""
+"""Describe the interpreter's finding in numbers and with the kernel's text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, place_of_l
 
 
 def stray_access(error: BaseException) -> StrayAccess | None:
-    """Take the first finding; None where something else has ended the run."""
+    """Describe the first finding; return None if another error ended the run."""
     if not isinstance(error, Report):
         return None
     found = error.findings[0]
@@ -42,7 +42,11 @@ def stray_access(error: BaseException) -> StrayAccess | None:
 
 
 def _kernel_text(found: KernelFinding) -> tuple[str, int]:
-    """Cut the function out of its file that holds a line, and number that in it."""
+    """Return the text of the function around a finding's line, and the line's index.
+
+    Returns:
+        '' and -1 if the file is not readable.
+    """
     lines = [line.rstrip("\n") for line in linecache.getlines(found.file)]
     if not 0 < found.line <= len(lines):
         return "", -1

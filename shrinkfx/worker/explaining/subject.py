@@ -1,4 +1,8 @@
-"""The inputs and symbols of a program, as declared and as they are in the run."""
+"""Describe a program's inputs and symbols, as declared and in the run.
+
+Also run the program in eager to collect integer ranges, layouts and fake-kernel
+mismatches.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +60,11 @@ _WHOLE = {
     torch.int32,
     torch.int64,
 }
+"""The dtypes whose values are recorded as integers."""
 
 
 def described(run: Rebuilt) -> Anatomy:
-    """Describe what a program is given."""
+    """Describe a program's inputs and symbols."""
     exported = run.exported
     given = flat_inputs(exported, run.failing)
     holds = run.original is not None and hasattr(run.original, "_guards_code")
@@ -77,10 +82,10 @@ _NO_GUARDS = "this PyTorch writes none into a program"
 def code_names(
     inputs: Sequence[GivenInput], names: Sequence[str]
 ) -> tuple[GivenInput, ...]:
-    """Say what generated code calls the inputs.
+    """Add the names that generated code uses for the inputs.
 
     Args:
-        names: of the graph's inputs in their order; weights may not be among them.
+        names: the names of the graph's inputs in order, with or without weights.
     """
     for chosen in ([*inputs], [i for i in inputs if i.role == "input"]):
         if len(chosen) == len(names):
@@ -93,6 +98,7 @@ def code_names(
 
 
 def _inputs(exported: ExportedProgram, given: Sequence[Any]) -> Iterator[GivenInput]:
+    """Yield a description of each input, weight, buffer and constant."""
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
     specs = exported.graph_signature.input_specs
     for node, spec, real in zip(placeholders, specs, given, strict=True):
@@ -120,6 +126,7 @@ def _dtype(declared: torch.Tensor | None, fake: Any) -> str:
 
 
 def _symbols(run: Rebuilt, sizes: SizesByName) -> Iterator[Symbol]:
+    """Yield each symbol with its range, value, carriers (input dims) and guards."""
     exported = run.exported
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
     carriers: dict[str, list[Carrier]] = {}
@@ -146,10 +153,10 @@ def _symbols(run: Rebuilt, sizes: SizesByName) -> Iterator[Symbol]:
 
 
 def _guards(run: Rebuilt) -> list[tuple[set[str], str]]:
-    """List the conditions that the original declares of its sizes.
+    """List the input program's guards on its sizes, with the symbols that they name.
 
-    What is made of it by decomposing and by cutting has no guards any more; one that
-    was exported anew has those that export has found again.
+    Candidates lose the guards in decomposition and cutting; a candidate that was
+    exported again has the guards that export found.
     """
     declared = conditions(run.original or run.exported)
     return [(names_in(text), text) for text in declared]
@@ -157,13 +164,14 @@ def _guards(run: Rebuilt) -> list[tuple[set[str], str]]:
 
 @dataclass(frozen=True)
 class EagerFacts:
-    """What a run in eager tells, value by value.
+    """The facts that an eager run shows, value by value.
 
     Attributes:
-        ranges: what whole numbers are.
-        untrue: who lies.
-        layouts: of all tensors, by their nodes.
-        states: of buffers that are written, where there is more than one call.
+        ranges: the ranges of integer values.
+        untrue: the fake-kernel mismatches.
+        layouts: the layouts of all strided tensors, by node name.
+        states: the ranges of the buffers that the program writes, if there is more than
+            one call.
     """
 
     ranges: tuple[EagerRange, ...]
@@ -173,11 +181,12 @@ class EagerFacts:
 
 
 def eager_facts(run: Rebuilt, second_seed: int, calls: int = 1) -> EagerFacts:
-    """Run it in eager, value by value: in the last of some calls.
+    """Run the program in eager, node by node, and collect facts from the last call.
 
     Args:
-        second_seed: of another run. No range is told of a value that is another one
-            there: neither need it be this one in the run that failed.
+        second_seed: the seed of a second run. A value that differs between the runs has
+            no range in the result, because it may differ in the failing run, too.
+        calls: the number of calls.
     """
     given = flat_inputs(run.exported, run.failing)
     sizes = bind(run.exported, given)
@@ -193,7 +202,7 @@ def eager_facts(run: Rebuilt, second_seed: int, calls: int = 1) -> EagerFacts:
         torch.manual_seed(SEED)
         first.run(*(_copies(given) if copied else given))
         torch.manual_seed(second_seed)
-        with contextlib.suppress(Exception):  # memory as it is may be an index
+        with contextlib.suppress(Exception):  # uninitialized memory may be an index
             second.run(*(_copies(given) if copied else given))
     ranges = tuple(
         EagerRange(name, int(value.min()), int(value.max()))
@@ -204,7 +213,7 @@ def eager_facts(run: Rebuilt, second_seed: int, calls: int = 1) -> EagerFacts:
 
 
 class _Whole(Watcher):
-    """Keeps values of whole numbers, and how all values lie."""
+    """Records integer values, and the layouts of all values."""
 
     def __init__(self, module: fx.GraphModule, sizes: SizesByName) -> None:
         super().__init__(module, FakeMismatches())

@@ -1,7 +1,7 @@
-"""Kernels in C++ that tell what they are given, and which index they refuse.
+"""Instrument C++ kernels to report their arguments and the indices they reject.
 
-Each function is changed before it is compiled, in its own lines, so that these keep
-their places. What it tells goes to a file: the process may die of the next line. ::
+Each function is changed before it is compiled, within its lines, so that lines keep
+their numbers. It reports to a file, because the process may die at the next line. ::
 
     launch cpp_fused_embedding_0 in_ptr0=0x7f.. ks0=12
     refused cpp_fused_embedding_0 17 tmp4=15 12=12 tmp0=3
@@ -10,7 +10,7 @@ their places. What it tells goes to a file: the process may die of the next line
     threw cpp_fused_embedding_0
     cut
 
-The last stands for all launches of a program that has very many.
+``cut`` stands for the remaining launches of a program that has very many.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import re
 from shrinkfx.failure.readers.generated import Code, IndexCheck
 
 FILE = "SHRINKFX_TELLING"
-"""A variable that names the file."""
+"""The environment variable that names the file."""
 
 _HELPERS = (
     "#include <csignal>",
@@ -120,7 +120,7 @@ template <typename C, typename F, typename... V> void check(const char* where,
 """.replace("\n", " "),
 )
 MARK = "// shrinkfx"
-"""Ends each line that is added before a kernel."""
+"""The end of each line that is added before a kernel."""
 
 _FUNCTION = re.compile(
     r'extern "C"\s+(?:\w+ +)*?void\s+(?P<kernel>\w+)\s*\((?P<given>[^)]*)\)\s*\{'
@@ -132,11 +132,11 @@ _NAME = re.compile(r"^_?tmp\w+$")
 
 
 def telling(text: str, *, lines_too: bool = False) -> str:
-    """Have a kernel tell; one of another form, a template's say, stays as it is.
+    """Instrument a kernel; one of another form, such as a template's, is not changed.
 
     Args:
-        lines_too: have each line note that it begins, for a fault to tell: that keeps
-            the C++ compiler from joining lines.
+        lines_too: also let each line record that it begins, so that a fault can report
+            its line. This keeps the C++ compiler from joining lines.
     """
     found = _FUNCTION.search(text)
     if found is None:
@@ -150,14 +150,14 @@ def telling(text: str, *, lines_too: bool = False) -> str:
         first = text[: found.end()].count("\n") + 1
         rest = enumerate(lines[first:], first)
         lines[first:] = [_noting(found["kernel"], n, line) for n, line in rest]
-    # Nothing above the body has changed.
+    # The text above the body has not changed.
     head, body = text[: found.end()], "\n".join(lines)[found.end() :]
     place = found.start()
     return head[:place] + _once() + head[place:] + _begun(found) + body
 
 
 def _begun(found: re.Match[str]) -> str:
-    """Write the statements that tell what a kernel is launched with."""
+    """Write the statements that report the arguments of a launch."""
     given = _given(found["given"])
     if not given:
         return ""
@@ -171,7 +171,7 @@ def _begun(found: re.Match[str]) -> str:
 
 
 def _noting(kernel: str, number: int, line: str) -> str:
-    """Have a line that is a statement of its own note that it begins."""
+    """Let a line that is a complete statement record that it begins."""
     begin = len(line) - len(line.lstrip())
     if not _STATEMENT.match(line):
         return line
@@ -179,13 +179,13 @@ def _noting(kernel: str, number: int, line: str) -> str:
 
 
 def _once() -> str:
-    """Write what all kernels of a file need, and once where there are several."""
+    """Write the helpers that all kernels of a file share, with an include guard."""
     lines = ["#ifndef SHRINKFX_TELLS", "#define SHRINKFX_TELLS", *_HELPERS, "#endif"]
     return "".join(f"{line} {MARK}\n" for line in lines)
 
 
 def _told(code: Code, check: IndexCheck, where: str) -> str:
-    """Write the call that tells of one check: its index, its limit and what made it."""
+    """Write the call that reports a check: its index, its limit and their history."""
     steps = code.history(check.index, check.line)
     names = [check.index, check.upper or check.lower]
     names += [step.name for step in steps if _is_visible(code, step.name, check.line)]
@@ -199,13 +199,13 @@ def _told(code: Code, check: IndexCheck, where: str) -> str:
 
 
 def _is_visible(code: Code, name: str, line: int) -> bool:
-    """Tell whether a name is one of a value there, and not of a function."""
+    """Return whether a name is that of a value in scope, and not that of a lambda."""
     found = code.definition(name, line)
     return bool(found and _NAME.match(name) and not found.expression.startswith("[&]"))
 
 
 def _given(parameters: str) -> list[tuple[str, str]]:
-    """List a function's parameters, and how their values are written."""
+    """List a function's parameters, with the expressions that print their values."""
     found = []
     for entry in parameters.split(","):
         words = re.findall(r"\w+", entry)

@@ -1,9 +1,9 @@
-"""The sizes that kernels are timed with while AOTInductor compiles.
+"""Find sizes with which AOTInductor times a kernel by mistake.
 
-Code generation notes down launches graph by graph, and works out their arguments for
-the benchmark later, when another graph may be at work: each has its own table of
-precomputed sizes (``ps0``). So both are asked: the graph that a launch was noted in,
-and the one that is at work then.
+Code generation records launches graph by graph, and computes their benchmark arguments
+later, when another graph may be current. Each graph has its own table of precomputed
+sizes (``ps0``). So this compares the values in both graphs: the one of the launch, and
+the one that is current then.
 
 Private APIs: ``generate_kernel_call``, ``_generate_kernel_call_helper`` and
 ``generate_example_arg_value`` of torch/_inductor/codegen/wrapper.py, and
@@ -26,7 +26,7 @@ from shrinkfx.worker.private_api.inductor_api import config
 
 
 class TimedSizes:
-    """Gathers the sizes that a kernel is timed with and that are not its graph's."""
+    """Collects benchmark sizes that differ from the sizes in the kernel's own graph."""
 
     def __init__(self) -> None:
         self.found: list[TimedSize] = []
@@ -34,12 +34,12 @@ class TimedSizes:
         self._kernel = ""
 
     def begin_anew(self) -> None:
-        """Forget what was of another program."""
+        """Forget the sizes of another program."""
         self.found, self._graphs = [], {}
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Note the kernels that are timed inside the block."""
+        """Record the sizes of the kernels that are timed in the block."""
         owner = codegen_api.PythonWrapperCodegen
         wraps = {
             "generate_kernel_call": self._noted,
@@ -53,16 +53,20 @@ class TimedSizes:
             yield
 
     def _noted(self, usual: Any) -> Any:
+        """Wrap ``generate_kernel_call``: record the graph of the first launch."""
+
         @functools.wraps(usual)
         def wrapped(wrapper: Any, name: str, *args: Any, **more: Any) -> Any:
             self._graphs.setdefault(
                 name, codegen_api.V.graph
-            )  # it is timed at its first launch
+            )  # a kernel is timed at its first launch
             return usual(wrapper, name, *args, **more)
 
         return wrapped
 
     def _called(self, usual: Any) -> Any:
+        """Wrap ``_generate_kernel_call_helper``: record which kernel is timed."""
+
         @functools.wraps(usual)
         def wrapped(wrapper: Any, name: str, *args: Any, **more: Any) -> Any:
             self._kernel = name
@@ -71,6 +75,8 @@ class TimedSizes:
         return wrapped
 
     def _made_up(self, usual: Any) -> Any:
+        """Wrap ``generate_example_arg_value``: compare the size that it returns."""
+
         @functools.wraps(usual)
         def wrapped(wrapper: Any, passed: Any, *args: Any, **more: Any) -> Any:
             made = usual(wrapper, passed, *args, **more)
@@ -85,6 +91,7 @@ class TimedSizes:
     def _compare(
         self, name: str, size: sympy.Expr, own: codegen_api.GraphLowering, value: int
     ) -> None:
+        """Record a size whose benchmark value differs from its graph's value."""
         meant = int(own.sizevars.optimization_hint(size))
         if meant == value:
             return

@@ -1,8 +1,9 @@
-"""What cannot be told of a program whose nodes have other names than are known.
+"""Restore known node names in a program whose nodes were renamed, or record the reason.
 
-A candidate that is exported anew, or read from its printed source, computes the same
-and calls its values otherwise: what is told of a name would be told of another value.
-So it gets the names that are known back, and where nobody knows these, word of why.
+A candidate that is exported again, or read from its printed source, computes the same
+values under other names. A report by name would then describe another value. So such a
+program gets the known names back; if that fails, reports by name are switched off with
+the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _SOURCE = "its printed source was run, in which values have other names"
 
 
 def by_known_names(run: Rebuilt, options: CheckOptions) -> tuple[Rebuilt, CheckOptions]:
-    """Have what is asked for by names told by those that are known, or not at all."""
+    """Restore the known node names if a report needs them, or switch the report off."""
     asked = options.evidence or options.anatomy or options.values
     if run.names is None or not asked:
         return run, options
@@ -31,7 +32,7 @@ def by_known_names(run: Rebuilt, options: CheckOptions) -> tuple[Rebuilt, CheckO
 
 
 def untold(options: CheckOptions, why_not: str) -> CheckOptions:
-    """Ask for nothing by names, and leave word of why where it was asked for."""
+    """Switch off all reports by name, and record the reason for those requested."""
     how = _SOURCE if options.form is CandidateForm.SOURCE else _ANEW
     why = f"{how}: {why_not}"
     if options.anatomy is not None:

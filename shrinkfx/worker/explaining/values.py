@@ -1,8 +1,9 @@
-"""Which kernel is wrong: each value in memory against eager's operators.
+"""Find the wrong kernel: compare each value in memory with eager's operators.
 
-What a kernel was given is what lay in memory, right or not, so a kernel is wrong here
-only where *it* is; it is not one that shows what another has made. Values that fusion
-keeps out of memory cannot be seen: all operators between two that can are one.
+A kernel's expected result is computed from its actual arguments, right or wrong. So a
+kernel is wrong here only if it computes a wrong value itself, and not if it passes on
+another kernel's error. Values that fusion keeps out of memory cannot be seen, so all
+operators between two values in memory are checked as one.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ _NOT_RETURNED = "what is returned is not what a kernel has left in memory"
 
 
 class _Unknown(Exception):
-    """Nothing can be told of the values; says why."""
+    """The values cannot be judged; the message says why."""
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """A value of a node that lay in memory: a kernel's, or a result.
+    """A node's value that was in memory: a kernel's output, or a result.
 
     Attributes:
-        lay: inputs and weights as they lay in memory before the launch.
-        spoilt: why what the kernel was given is not known, or ''.
+        lay: inputs and weights as they were in memory before the launch.
+        spoilt: why the kernel's arguments are unknown, or ''.
     """
 
     node: fx.Node
@@ -67,7 +68,7 @@ class _Seen:
 
 
 def judge(recording: Recording, ran: Ran) -> KernelValues:
-    """Hold what a run has left in memory against eager."""
+    """Compare the values that a run left in memory with eager."""
     launches = tuple(launch.kernel for launch in recording.launches)
     told = KernelValues(launches=launches, call=ran.calls)
     try:
@@ -82,6 +83,11 @@ def judge(recording: Recording, ran: Ran) -> KernelValues:
 
 
 def _judged(recording: Recording, ran: Ran, told: KernelValues) -> KernelValues:
+    """Compare all values; if none is wrong, compare again with relative tolerances.
+
+    Raises:
+        _Unknown: the run returned no result, or the graph does not fit the program.
+    """
     results = recording.results()
     if recording.graph is None or results is None:
         raise _Unknown("it returned no result")
@@ -105,7 +111,7 @@ def _judged(recording: Recording, ran: Ran, told: KernelValues) -> KernelValues:
 
 
 def _with_size(told: Computed, seen: _Seen, recording: Recording, ran: Ran) -> Computed:
-    """Add which size is another one than planned, of what has not eager's shape."""
+    """Add which size differs from the plan, for a value whose shape is not eager's."""
     if told.wrong is None or not told.wrong.metadata or not seen.launch:
         return told
     planned = recording.layouts.get(seen.name, ())
@@ -113,10 +119,12 @@ def _with_size(told: Computed, seen: _Seen, recording: Recording, ran: Ran) -> C
 
 
 def _roots(graph: fx.GraphModule, ran: Ran) -> dict[fx.Node, Any]:
-    """Know what the graph begins with, as it is in eager before the last call.
+    """Return the values of the graph's inputs and weights before the last call.
+
+    They are those of eager.
 
     Raises:
-        _Unknown: its inputs are not the program's.
+        _Unknown: the graph's inputs are not the program's.
     """
     takers = graph.graph.find_nodes(op="placeholder")
     for flat in (ran.inputs.flat(), flat_inputs(ran.exported, ran.inputs)):
@@ -136,13 +144,17 @@ def _roots(graph: fx.GraphModule, ran: Ran) -> dict[fx.Node, Any]:
 
 
 def _attribute(graph: fx.GraphModule, name: str) -> Any:
-    if hasattr(graph, name):  # a name with dots in it, as AOTInductor has them
+    if hasattr(graph, name):  # AOTInductor has names with dots in them
         return getattr(graph, name)
     return functools.reduce(getattr, name.split("."), graph)
 
 
 def _call_once(graph: fx.Graph, known: dict[fx.Node, Any]) -> None:
-    """Have weights and buffers hold what they do after a call in eager."""
+    """Update weights and buffers to their values after a call in eager.
+
+    Raises:
+        _Unknown: a value that is written back cannot be computed in eager.
+    """
     values = run_all(graph, known, seed=0)
     for node in graph.nodes:
         if node.target is torch.ops.aten.copy_.default and node.args[0] in known:
@@ -152,7 +164,7 @@ def _call_once(graph: fx.Graph, known: dict[fx.Node, Any]) -> None:
 
 
 def _in_memory(recording: Recording, roots: Known) -> Iterator[_Seen]:
-    """Read what each launch has made, in their order."""
+    """Yield the values that each launch left in memory, in the order of launches."""
     by_name = {node.name: node for node in roots}
     made: dict[str, tuple[int, torch.Tensor]] = {}
     for number, launch in enumerate(recording.launches):
@@ -175,6 +187,11 @@ def _in_memory(recording: Recording, roots: Known) -> Iterator[_Seen]:
 
 
 def _returned(graph: fx.Graph, results: Sequence[Any]) -> Iterator[_Seen]:
+    """Yield the results that are tensors.
+
+    Raises:
+        _Unknown: the number of results is not that of the graph's outputs.
+    """
     (output,) = graph.find_nodes(op="output")
     nodes = list(output.args[0])
     if len(nodes) != len(results):
@@ -186,13 +203,14 @@ def _returned(graph: fx.Graph, results: Sequence[Any]) -> Iterator[_Seen]:
 
 @dataclass(frozen=True)
 class _Look:
-    """Holds one value after the other against eager.
+    """Compares single values with eager.
 
     Attributes:
-        values: what is known, by its node: in memory, results, and inputs.
-        memory: what kernels have left there.
-        eager: values of a run of the whole graph in eager, without random ones.
-        tiny: look for what is wrong relative to its size, of single operators.
+        values: the known values by node: those in memory, results and inputs.
+        memory: the values that kernels left in memory.
+        eager: the values of an eager run of the whole graph, without random ones.
+        tiny: look for errors that are large relative to a value but below the
+            tolerances, in single operators.
     """
 
     ran: Ran
@@ -202,7 +220,7 @@ class _Look:
     tiny: bool = False
 
     def at(self, seen: _Seen) -> Computed:
-        """Hold a value against what eager makes of what it was computed from."""
+        """Compare a value with what eager computes from the same operands."""
         values = {**self.values, **seen.lay}
         others = {n: v for n, v in values.items() if n is not seen.node}
         is_returned = seen.node in self.memory and not seen.launch
@@ -234,6 +252,7 @@ class _Look:
             return replace(told, unknown=str(error))
 
     def _wrong(self, seen: _Seen, others: Known) -> Wrong | None:
+        """Measure how a value differs from eager's."""
         if seen.node.op != "call_function":  # a copy of an input, or of a weight
             lay = seen.lay.get(seen.node, self.values[seen.node])
             return self._difference(seen, lay, None)
@@ -243,12 +262,12 @@ class _Look:
         return self._difference(seen, expected, self._exact(seen.node, others))
 
     def _tiny(self, seen: _Seen, others: Known) -> Wrong | None:
-        """Look closer: an error may be below the tolerances and all of a value.
+        """Measure an error below the tolerances, which may exceed a tiny value.
 
-        Not where it is within what rounding of the inputs would do.
+        Differences that rounding of the operands explains are no errors.
         """
         if len([n for n in between(seen.node, others) if not is_view(n)]) > 1:
-            return None  # how far rounding inside of it goes is not known
+            return None  # rounding between its operators is unknown
         exact = self._exact(seen.node, others)
         if exact is None or not isinstance(
             expected := recompute(seen.node, others), torch.Tensor
@@ -262,6 +281,12 @@ class _Look:
     def _difference(
         self, seen: _Seen, expected: Any, exact: torch.Tensor | None
     ) -> Wrong | None:
+        """Measure how a value differs from the expected one.
+
+        Raises:
+            CannotRecompute: the expected value is no tensor, or its shape or dtype
+                differs although the failure is not about metadata.
+        """
         if not isinstance(expected, torch.Tensor):
             raise CannotRecompute(f"{seen.node.name} is no tensor")
         wrong = difference(seen.value, expected, exact, self.ran.tolerance)
@@ -270,6 +295,7 @@ class _Look:
         return wrong
 
     def _exact(self, node: fx.Node, others: Known) -> torch.Tensor | None:
+        """Return the value in float64, or None if it cannot be computed."""
         try:
             value = recompute(node, others, exactly=True)
         except CannotRecompute:
@@ -277,9 +303,11 @@ class _Look:
         return value if isinstance(value, torch.Tensor) else None
 
     def _is_not_eagers(self, node: fx.Node, value: Any) -> bool:
+        """Return whether a value differs from that of the whole graph's eager run."""
         expected = self.eager.get(node)
         return differs(value, expected, self.ran.tolerance) is not None
 
 
 def _relative(tolerance: Tolerance) -> Tolerance:
+    """Return the tolerance without its absolute part."""
     return lambda dtype: (tolerance(dtype)[0], 0.0)

@@ -1,1 +1,1 @@
-"""Generated CUDA kernels, run on CPU tensors under bounds checks."""
+"""Run generated CUDA kernels on CPU tensors with bounds checks."""

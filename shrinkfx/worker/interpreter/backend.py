@@ -1,18 +1,20 @@
-"""The interpreter: generated CUDA kernels, run on CPU tensors under bounds checks.
+"""The interpreter: run generated CUDA kernels on CPU tensors with bounds checks.
 
 In the server, before any fork::
 
     interpreter.warm_up()
 
-In a child, once per process, because ``load`` switches Triton over for good::
+In a child, once per process, because ``load`` switches Triton to interpretation for the
+rest of the process::
 
     code = interpreter.generate(exported, probes, arch, options, folder)
     code.benchmark()                   # the hints probe: raises Report
-    compiled = interpreter.load(code)  # eager of a user's Triton kernels works now
+    compiled = interpreter.load(code)  # user Triton kernels now run in eager, too
     compiled(*args, **kwargs)          # the real probe: raises Report
-    compiled.outcome                   # what was seen, contract findings too
+    compiled.outcome                   # what the run found, and what it did not run
 
-``Report`` holds findings, ``Unsupported`` a reason why there is no answer.
+``Report`` holds findings; ``Unsupported`` holds the reason why the interpreter cannot
+decide.
 """
 
 from __future__ import annotations
@@ -69,18 +71,19 @@ __all__ = [
 
 
 def missing_name() -> str:
-    """Return a message about the first private name that is missing, or ''."""
+    """Return a message about the first private API that is missing, or ''."""
     return next((f.missing for f in FOR_CUDA_WITHOUT_GPU if f.missing), "")
 
 
 def warm_up() -> None:
-    """Do in the server what every child would do: imports, and Inductor's patterns.
+    """Import modules and fill Inductor's pattern cache in the server, before any fork.
 
-    Generating code for one operator takes 3 s the first time and 0.1 s from then on.
-    It traces: no operator runs on data, and no thread starts.
+    Generating code for one operator takes 3 s the first time and 0.1 s afterwards. This
+    function only traces: no operator runs on data, and no thread starts.
 
     Raises:
-        LoadError: this PyTorch or Triton lacks a name that the interpreter needs.
+        LoadError: this version of PyTorch or Triton lacks a private API that the
+            interpreter needs.
     """
     start_no_thread()
     if reason := missing_name():
@@ -99,12 +102,13 @@ def warm_up() -> None:
 
 @dataclass(frozen=True)
 class Code:
-    """Generated code for the probes that were asked for.
+    """Generated code for the requested probes.
 
     Attributes:
-        wrapper: Inductor's Python wrapper, '' if no probe needs it.
-        untried: where that has a template chosen untimed, and among how many.
-        tuning: AOTInductor's own benchmarks, None if there is no kernel to run.
+        wrapper: Inductor's Python wrapper, or '' if no probe needs it.
+        untried: the operators in the wrapper for which Inductor chose a template
+            without timing, each with the number of templates.
+        tuning: AOTInductor's autotuning block, or None if it launches no kernel.
     """
 
     exported: ExportedProgram
@@ -114,10 +118,11 @@ class Code:
     tuning: TuningBlock | None = None
 
     def benchmark(self) -> Seen:
-        """Run the hints probe: what AOTInductor runs while it compiles.
+        """Run the hints probe: the block with which AOTInductor times kernels.
 
         Raises:
-            Report: a kernel strays on the arguments that AOTInductor makes up.
+            Report: a kernel access is out of bounds on the arguments that AOTInductor
+                generates from size hints.
             Unsupported: the interpreter cannot run a kernel.
         """
         switch_on()
@@ -145,15 +150,18 @@ def generate(
     arch: str = DEFAULT_ARCHITECTURE,
     options: InductorOptions | None = None,
 ) -> Code:
-    """Generate CUDA code for a program of the CPU, before anything is interpreted.
+    """Generate CUDA code for a CPU program, before this process interprets any kernel.
 
-    What Inductor or AOTInductor raises is a compile error of the program.
+    Raises:
+        Exception: whatever Inductor or AOTInductor raises. It is a compile error of the
+            program.
     """
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
     options = options or {}
     wrapper, tuning = Wrapper(), None
     if Probe.COMPILE in probes:
-        # Triton keeps what it has compiled, for the next program with that kernel.
+        # Triton's cache is shared, so that the next program with
+        # the same kernel does not compile it again.
         os.environ["TRITON_CACHE_DIR"] = str(folder.parent / "triton")
         compile_kernels(exported, arch, options, folder)
     if Probe.HINTS in probes:
@@ -164,10 +172,11 @@ def generate(
 
 
 def load(code: Code, probe: Probe = Probe.REAL) -> Compiled:
-    """Make generated code callable; from here on Triton's kernels are interpreted.
+    """Make generated code callable, and switch Triton to interpretation for good.
 
     Args:
-        probe: ``REAL`` or ``CONTRACT``: what its calls raise a ``Report`` for.
+        probe: ``REAL`` or ``CONTRACT``: the probe whose findings the returned object
+            raises as a ``Report``.
 
     Raises:
         Unsupported: the interpreter cannot run this code.

@@ -1,4 +1,4 @@
-"""A program's generated code as a callable whose kernels are checked."""
+"""A callable around a program's generated code that checks each kernel's accesses."""
 
 from __future__ import annotations
 
@@ -43,13 +43,17 @@ _NO_CPU_TWIN = ("'CPU' backend", "not implemented for the CPU")
 
 @dataclass(frozen=True)
 class Seen:
-    """What one run of the interpreter has seen.
+    """The outcome of one run on the interpreter.
 
     Attributes:
-        accesses: vector accesses that were checked.
-        unseen: what was not run, kernel by kernel, and why.
-        compares: results can be compared: they depend on nothing unseen.
-        restrided: results of aten's operators laid out as on a GPU.
+        findings: the faults.
+        accesses: the number of vector accesses that were checked.
+        unseen: one line for each kernel, or part of a kernel, that was not run, with
+            the reason.
+        compares: whether the results can be compared with eager, because they depend on
+            nothing that was not run.
+        restrided: the number of results of aten operators that were copied to the
+            strides of a GPU.
     """
 
     findings: tuple[KernelFinding, ...] = ()
@@ -60,7 +64,12 @@ class Seen:
 
 
 def seen(untried: Sequence[str] = (), contract: Contract | None = None) -> Seen:
-    """State what the latest checked run has seen; ``untried``: of its code, before."""
+    """Return the outcome of the latest checked run.
+
+    Args:
+        untried: the templates that code generation chose without timing.
+        contract: the layout checks of the run, if it had any.
+    """
     found = CHECKER.findings + (contract.findings if contract else [])
     restrided = contract.restrided if contract else 0
     if some := ", ".join(dict.fromkeys(CHECKER.untried)):
@@ -72,11 +81,11 @@ def seen(untried: Sequence[str] = (), contract: Contract | None = None) -> Seen:
 
 @contextlib.contextmanager
 def checked(probe: Probe, kernels: Mapping[str, tuple[str, ...]]) -> Iterator[None]:
-    """Run generated code inside: what its kernels access is checked and reported.
+    """Run generated code in a block; check and report what its kernels access.
 
     Raises:
-        Report: a fault, with a note for each launch that was not seen in full.
-        Unsupported: an operator has no twin on the CPU.
+        Report: a kernel has a fault. A note names each launch that was not run in full.
+        Unsupported: an operator has no CPU implementation.
     """
     CHECKER.start(probe, kernels)
     try:
@@ -97,9 +106,9 @@ def checked(probe: Probe, kernels: Mapping[str, tuple[str, ...]]) -> Iterator[No
 
 @dataclass
 class Compiled:
-    """A program's generated code, called as the program is.
+    """A program's generated code, with the calling convention of the program.
 
-    Buffers go from call to call, in copies of its own.
+    Buffers keep their values from call to call, in copies that this object owns.
     """
 
     exported: ExportedProgram
@@ -112,11 +121,11 @@ class Compiled:
     def __post_init__(self) -> None:
         self._contract = Contract(_strides(self.exported))
         self._own = _own_weights(self.exported)
-        self._unwritten: list[Any] = []  # of them, by what was not run
+        self._unwritten: list[Any] = []  # weights that skipped kernels should write
         _require_known(self.module, self._contract)
         replaced = {
             **self._contract.stubs,
-            "copy_if_misaligned": lambda value: value,  # a copy of ours is aligned
+            "copy_if_misaligned": lambda value: value,  # our copies are aligned
             "empty_strided_cuda": fresh,
             "extern_kernels": Externs(self.module.extern_kernels),
             "require_no": require_no,
@@ -126,20 +135,21 @@ class Compiled:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """What of the last call was not run, kernel by kernel."""
+        """The kernels that the last call skipped or ran in part, with the reasons."""
         return self.outcome.unseen
 
     @property
     def compares(self) -> bool:
-        """Tell whether the last call's results depend on nothing unseen."""
+        """Whether the last call's results depend on nothing that was not run."""
         return self.outcome.compares
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run once, and return the outputs in a flat list.
+        """Run the program once, and return the outputs in a flat list.
 
         Raises:
-            Report: a fault of the probe that this was loaded for.
-            RuntimeError: a sanity flag is set, and it refuses an input or a value.
+            Report: a fault of the probe that this object was loaded for.
+            RuntimeError: a sanity check that an environment variable enables refuses an
+                input or a value.
             Unsupported: the interpreter cannot run this program.
         """
         given = flat_inputs(self.exported, Inputs(args, kwargs))
@@ -163,7 +173,7 @@ class Compiled:
         return results
 
     def _hold(self, given: list[Any]) -> list[Any]:
-        """Copy what the program takes into memory of exactly its size."""
+        """Copy the program's inputs and weights into memory of exactly their size."""
         held, count = [], 0
         specs = self.exported.graph_signature.input_specs
         for spec, value in zip(specs, given, strict=True):
@@ -178,7 +188,7 @@ class Compiled:
         return held
 
     def _write_back(self, given: list[Any], held: list[Any]) -> None:
-        """Let the caller see what the program has written into its inputs."""
+        """Copy what the program wrote into its inputs back to the caller's tensors."""
         if not mutates(self.exported):
             return
         specs = self.exported.graph_signature.input_specs
@@ -190,7 +200,7 @@ class Compiled:
 
 
 def _require_known(module: ModuleType, contract: Contract) -> None:
-    """Refuse generated code with unknown names of checks, or without expected names.
+    """Refuse generated code with unknown assertions, or without expected names.
 
     Raises:
         Unsupported: an unknown version of Inductor generated the code.
@@ -210,7 +220,7 @@ def _require_known(module: ModuleType, contract: Contract) -> None:
 
 
 def _strides(exported: ExportedProgram) -> dict[str, set[tuple[int, ...]]]:
-    """Gather the strides that each operator's results were promised to have."""
+    """Collect the strides that the graph declares for each operator's results."""
     found: dict[str, set[tuple[int, ...]]] = {}
     for node in exported.graph.nodes:
         for value in pytree.tree_leaves(node.meta.get("val")):
@@ -225,7 +235,7 @@ def _is_static(value: torch.Tensor) -> bool:
 
 
 def _own_weights(exported: ExportedProgram) -> dict[str, Any]:
-    """Copy what the program holds; tied weights stay one."""
+    """Copy the program's weights, buffers and constants; tied weights stay tied."""
     copies: dict[int, Any] = {}
     own = {}
     for spec in exported.graph_signature.input_specs:

@@ -1,7 +1,7 @@
-"""What the checked run of a kernel can find, as data and as one line of text.
+"""The faults that a checked kernel run can find, as data and as one line of text.
 
-The line is what a child's exception says, so it is all that ``failure/classify.py``
-sees. Its forms are fixed::
+The line is the message of the exception that ends a child, so it is all that
+``failure/classify.py`` sees. Its forms are fixed::
 
     interpreter: illegal memory access: out-of-bounds load of 4 bytes in KERNEL
     (aten.index) through in_ptr0 (input 0): element 1056 of 1056 [program (3, 0, 0),
@@ -15,7 +15,8 @@ sees. Its forms are fixed::
 
     interpreter: expected size 4==5, stride 1==1 at dim=0 / Error in op: mylib.op
 
-One of the hints probe says ``interpreter, compile-time benchmark:`` instead.
+A finding of the hints probe starts with ``interpreter, compile-time benchmark:``
+instead.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from shrinkfx.protocol.choices import Probe
 
 
 class Fault(StrEnum):
+    """The kinds of faults that the checks of the interpreter find."""
+
     LOAD = "load"
     STORE = "store"
     ATOMIC = "atomic"
@@ -38,21 +41,23 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True)
 class KernelFinding:
-    """One fault of a generated kernel, or of what it was handed.
+    """One fault of a generated kernel, or of a value that was passed to generated code.
 
     Attributes:
-        operators: the source operators of the kernel, such as ``aten.add``.
-        argument: the kernel's parameter, '' for an assertion.
-        role: where that came from: ``input 0``, ``weight l.bias``,
-            ``result of aten.mm``.
-        offset: in elements, from the argument's first one; may be negative.
-        elements: how many the argument has from its first one to its end.
-        item_bytes: the size of an element.
-        program: its place in the grid.
-        lanes: how many of the program's lanes are concerned.
+        operators: the kernel's source operators, such as ``aten.add``.
+        argument: the kernel's parameter; '' for an assertion.
+        role: the origin of the argument: ``input 0``, ``weight l.bias``, ``result of
+            aten.mm``.
+        offset: the accessed element, counted from the argument's first element; may be
+            negative.
+        elements: the number of elements from the argument's first element to the end of
+            its storage.
+        item_bytes: the size of an element in bytes.
+        program: the program's position in the grid.
+        lanes: the number of lanes of the program that have the fault.
         source: the line of generated code.
-        values: whole numbers that the kernel held in the first lane concerned.
-        configuration: which of the kernel's was run, where it is not the first.
+        values: the integers that the kernel held in the first lane with the fault.
+        configuration: the launch configuration, where it is not the kernel's first.
     """
 
     probe: Probe
@@ -96,7 +101,7 @@ class KernelFinding:
 
 
 class Report(Exception):
-    """Faults were found; the message is the first one's line."""
+    """The checks found faults; the message is the line of the first finding."""
 
     def __init__(self, findings: Sequence[KernelFinding]) -> None:
         super().__init__(str(findings[0]))
@@ -104,7 +109,7 @@ class Report(Exception):
 
 
 class Unsupported(Exception):
-    """The interpreter cannot answer for this program: neither found nor passed."""
+    """The interpreter cannot run this program, so it neither failed nor passed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"interpreter: unsupported: {reason}")

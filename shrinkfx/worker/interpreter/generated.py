@@ -1,7 +1,7 @@
-"""Launches of the kernels that Inductor generates, by each of their configurations.
+"""Launch the kernels that Inductor generates, in each of their configurations.
 
-A GPU times several block sizes of a kernel and keeps one, which need not be the first:
-a fault may show in another alone.
+A GPU times several block sizes of a kernel and keeps one of them, which need not be the
+first. A fault may show in only one of them, so the interpreter runs them all.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 from shrinkfx.worker.model import Keywords
 
 MOST_TRIED = 1_000
-"""Programs of further configurations in one call: a program takes 0.2 to 3 ms."""
+"""The most programs of further configurations in one call; a program takes 0.2 to 3
+ms."""
 
 
 def run_generated(
     self: Any, *args: Any, stream: Any = None, benchmark_run: Any = False, **more: Any
 ) -> None:
-    """Launch a generated kernel: this is ``CachingAutotuner.run``.
+    """Launch a generated kernel, in place of ``CachingAutotuner.run``.
 
-    The first configuration's results are taken. The others are tried on copies; where
-    AOTInductor would time them, each is run as it would be.
+    The results are those of the first configuration; the other configurations run on
+    copies of the arguments. Where AOTInductor would time the kernel (the hints probe),
+    each configuration runs on the arguments themselves, as it would in AOTInductor.
     """
     first, *others = _configurations(self)
     prepared = _prepare(self, first, args, more)
@@ -62,10 +64,12 @@ def run_generated(
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A launch by one configuration.
+    """One launch in one configuration.
 
     Attributes:
+        passed: the positional arguments of the launch.
         given: the arguments without constants, by name.
+        arguments: all arguments of the kernel with constants, by name.
     """
 
     tuner: Any
@@ -77,7 +81,7 @@ class _Prepared:
 
 
 def _configurations(self: Any) -> Sequence[Any]:
-    """List those of a kernel, also of one that this process has compiled."""
+    """List a kernel's configurations, also if this process has compiled it already."""
     return self.configs or [made.config for made in self.compile_results]
 
 
@@ -133,7 +137,7 @@ def _programs(prepared: _Prepared) -> int:
 
 
 def _aligned(meta: Keywords, names: list[str]) -> list[str]:
-    """List the parameters that code may take to be divisible by 16."""
+    """List the parameters that compiled code may assume to be divisible by 16."""
     for declared in meta.get("configs", ()):
         if isinstance(declared, Mapping):
             return [
@@ -147,7 +151,7 @@ def _aligned(meta: Keywords, names: list[str]) -> list[str]:
 
 
 def _written(prepared: _Prepared) -> list[str] | None:
-    """List the parameters that a generated kernel writes through; None: a user's."""
+    """List the parameters that a generated kernel writes; None for a user kernel."""
     if prepared.tuner.custom_kernel:
         return None
     changed = set(prepared.tuner.mutated_arg_names)
@@ -156,7 +160,7 @@ def _written(prepared: _Prepared) -> list[str] | None:
 
 
 def _copied(prepared: _Prepared, args: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Copy what a kernel may write, as it is before; None: it is too large."""
+    """Copy the arguments that a kernel may write; None if they are too large."""
     writes = _written(prepared)
     given = prepared.given
     written = [v for name, v in given.items() if writes is None or name in writes]
@@ -169,7 +173,7 @@ def _copied(prepared: _Prepared, args: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 def _with_storage(value: Any, copies: Mapping[int, torch.UntypedStorage]) -> Any:
-    """Move a tensor or a TMA descriptor to the copy of its storage, if there is one."""
+    """Move a tensor or TMA descriptor onto the copy of its storage, if there is one."""
     tensor = tensor_of(value)
     if tensor is None:
         return value

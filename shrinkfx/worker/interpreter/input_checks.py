@@ -1,7 +1,7 @@
-"""``AOTI_RUNTIME_CHECK_INPUTS``: what AOTInductor's own code says of inputs, in Python.
+"""AOTInductor's input checks in Python, for ``AOTI_RUNTIME_CHECK_INPUTS``.
 
-Inductor's Python wrapper does not look at the variable. Order and words are those that
-``torch/_inductor/codegen/cpp_wrapper_cpu.py`` writes into a package.
+Inductor's Python wrapper ignores the variable. The order and the messages of the checks
+are those that ``torch/_inductor/codegen/cpp_wrapper_cpu.py`` writes into a package.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ VARIABLE = "AOTI_RUNTIME_CHECK_INPUTS"
 
 
 def require_declared(exported: ExportedProgram, given: Sequence[Any]) -> None:
-    """Hold inputs against what the program declares, if the variable says so.
+    """Compare inputs with the program's declarations, if the variable enables that.
 
     Args:
-        given: all that the graph takes, weights too, in order.
+        given: all inputs of the graph in order, weights included.
 
     Raises:
-        RuntimeError: one is of another dtype, size or stride.
+        RuntimeError: an input has another dtype, size or stride than declared.
     """
     if os.environ.get(VARIABLE, "0")[:1] in ("", "0"):
         return
@@ -42,7 +42,7 @@ def require_declared(exported: ExportedProgram, given: Sequence[Any]) -> None:
 
 
 def _wrong(declared: torch.Tensor, value: torch.Tensor) -> Iterator[str]:
-    """Say what of a tensor is not as declared, in the order of AOTInductor's checks."""
+    """Yield a message for each mismatch, in the order of AOTInductor's checks."""
     if value.dtype is not declared.dtype:
         yield f"unmatched dtype, expected: {declared.dtype}, but got: {value.dtype}"
     for dim, (size, got) in enumerate(zip(declared.shape, value.shape, strict=True)):
@@ -62,10 +62,10 @@ def _wrong(declared: torch.Tensor, value: torch.Tensor) -> Iterator[str]:
 
 
 def _range(size: int | torch.SymInt) -> tuple[Any, Any]:
-    """Bound a size as AOTInductor does, which knows no more of it than its range.
+    """Return the bounds of a size; AOTInductor, too, knows only its range.
 
     Returns:
-        SymPy's numbers, infinite ones among them, or the size itself.
+        SymPy numbers, which may be infinite, or twice the size itself if it is static.
     """
     from shrinkfx.worker.private_api.graph_api import bound_sympy
 

@@ -1,4 +1,4 @@
-"""Launch a Triton kernel on CPU tensors, program by program, under checks."""
+"""Launch a Triton kernel on CPU tensors with checks, one program after the other."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Generated:
     """A generated kernel that is about to be launched.
 
     Attributes:
-        tuner: Inductor's ``CachingAutotuner`` around it.
-        passed: what its ``run`` is given, in order.
-        arguments: all that it takes, constants too, by name.
+        tuner: the ``CachingAutotuner`` of Inductor that wraps the kernel.
+        passed: the positional arguments of its ``run``, in order.
+        arguments: all arguments of the kernel with constants, by name.
         aligned: the parameters that are declared to be divisible by 16.
     """
 
@@ -47,7 +47,7 @@ class Generated:
 
 
 WATCHING: list[Callable[[Generated], None]] = []
-"""Who is shown a generated kernel before each launch."""
+"""Functions that are called with each generated kernel before its launch."""
 
 
 def launch(
@@ -62,20 +62,20 @@ def launch(
 ) -> None:
     """Run a kernel, a ``triton.runtime.interpreter.InterpretedFunction``.
 
-    One that cannot be judged is noted as unseen, and what it would have written counts
-    as unwritten from then on.
+    A kernel that cannot be run under a probe is recorded as unseen, and the memory that
+    it would have written counts as unwritten from then on.
 
     Args:
-        grid: up to three numbers, or a function of the arguments that gives them.
-        arguments: all that it takes, constants too, by name.
-        signature: the declared types; without them integers have the type that
-            their value needs, as Triton chooses it.
+        grid: up to three numbers, or a function of the arguments that returns them.
+        arguments: all arguments of the kernel with constants, by name.
+        signature: the declared types; without them an integer has the type that its
+            value needs, as Triton chooses it.
         aligned: the parameters that are declared to be divisible by 16.
-        writes: the parameters that it may write through, None: any.
+        writes: the parameters that the kernel may write; None for any.
 
     Raises:
-        Report: a fault was found; the program that showed it has ended.
-        Unsupported: Triton's interpreter cannot run the kernel, in eager.
+        Report: the kernel has a fault; the program that showed it has ended.
+        Unsupported: Triton's interpreter cannot run the kernel, outside of a probe.
     """
     from shrinkfx.worker.private_api.triton_api import interpreter
 
@@ -91,7 +91,7 @@ def launch(
         for k, v in tensors.items()
     }
     outer = CHECKER.launch
-    # One that Inductor does not know is launched by an operator of the user's.
+    # A kernel that Inductor does not know is launched by a user's operator.
     operators = tuple(CHECKER.operators.get(name, (f"user kernel {name}",)))
     running = Launch(name, operators, tuple(pointers.values()))
     CHECKER.launch = running
@@ -135,7 +135,7 @@ def _pass_over(
     tensors: Mapping[str, torch.Tensor],
     writes: Collection[str] | None,
 ) -> None:
-    """Go on without a kernel: what it would have written is not there."""
+    """Skip a kernel: record the reason, and mark the memory it writes as unwritten."""
     CHECKER.unseen.append(f"{name}: {why}")
     written = [v for k, v in tensors.items() if writes is None or k in writes]
     CHECKER.partial.add(written)
@@ -147,14 +147,22 @@ def _run(
     grid: Place,
     blocks: Sequence[int],
 ) -> bool:
-    """Run the programs of a grid; of a large one some, which is what it returns."""
+    """Run the programs of a grid, or a sample of a large grid.
+
+    Returns:
+        Whether only a sample ran.
+
+    Raises:
+        Report: the checks found a fault in a program.
+        Unsupported: Triton's interpreter failed.
+    """
     import numpy as np
 
     from shrinkfx.worker.private_api.triton_api import interpreter_builder
 
     assert CHECKER.launch is not None
     name = CHECKER.launch.kernel
-    if CHECKER.probe is None:  # eager, whose results are taken as they are
+    if CHECKER.probe is None:  # eager: its results are used, so all programs run
         chosen, some = every(grid), ""
     else:
         chosen, some = places(grid, blocks)
@@ -175,7 +183,11 @@ def _run(
 
 
 def _why(error: BaseException, name: str) -> Exception:
-    """Find what an interpreter's error wraps, one within the other."""
+    """Return the innermost cause of an error of Triton's interpreter.
+
+    Returns:
+        The ``Report`` or ``Unsupported`` that Triton wrapped, or a new ``Unsupported``.
+    """
     innermost = error
     while innermost.__cause__ is not None:
         innermost = innermost.__cause__
@@ -186,6 +198,7 @@ def _why(error: BaseException, name: str) -> Exception:
 
 
 def _constants(function: Any, signature: Mapping[str, str]) -> set[str]:
+    """Name the parameters that are ``tl.constexpr`` by annotation or by signature."""
     annotated = {
         name
         for name, annotation in function.__annotations__.items()
@@ -195,7 +208,7 @@ def _constants(function: Any, signature: Mapping[str, str]) -> set[str]:
 
 
 def _known(function: Any, arguments: Keywords) -> Keywords:
-    """Fill in defaults, and leave out options of a launch such as ``num_warps``."""
+    """Bind arguments to parameters; drop launch options such as ``num_warps``."""
     signature = inspect.signature(function)
     given = {k: v for k, v in arguments.items() if k in signature.parameters}
     bound = signature.bind(**given)
@@ -204,6 +217,7 @@ def _known(function: Any, arguments: Keywords) -> Keywords:
 
 
 def _check_alignment(known: Keywords, aligned: Sequence[str]) -> None:
+    """Report arguments that are declared to be divisible by 16 but are not."""
     for name in aligned:
         value = known.get(name)
         if isinstance(value, torch.Tensor) and value.numel():
@@ -228,7 +242,7 @@ def _converted(
     signature: Mapping[str, str],
     pointers: Mapping[str, Argument],
 ) -> Any:
-    """Make the interpreter's value of an argument, of the declared type."""
+    """Convert an argument to the interpreter's value of the declared type."""
     import triton.language as tl
 
     from shrinkfx.worker.private_api.triton_api import TensorHandle, interpreter
@@ -249,13 +263,13 @@ def _converted(
 
 
 def tensor_of(value: Any) -> torch.Tensor | None:
-    """Return an argument that is a tensor, or the tensor of a TMA descriptor."""
+    """Return an argument that is a tensor, the tensor of a TMA descriptor, or None."""
     tensor = getattr(value, "base", None) if hasattr(value, "block_shape") else value
     return tensor if isinstance(tensor, torch.Tensor) else None
 
 
 def _integer(value: int, declared: str) -> Any:
-    """Cut an integer down to the declared type, as hardware does."""
+    """Truncate an integer to the declared type, as hardware does."""
     import numpy as np
     import triton.language as tl
 
@@ -272,7 +286,7 @@ def _integer(value: int, declared: str) -> Any:
 
 
 def interpreted(kernel: Any) -> Any:
-    """Give what interprets a kernel, also one that was decorated before the switch."""
+    """Return a kernel's interpreted function, creating one if it has none yet."""
     return kernel if hasattr(kernel, "rewrite") else _twin(kernel.fn)
 
 
@@ -284,12 +298,16 @@ def _twin(function: Any) -> Any:
 
 
 def named(names: Sequence[str], args: Sequence[Any]) -> Keywords:
-    """Name arguments passed by position; there may be fewer, or none for options."""
+    """Pair parameter names with positional arguments, of which there may be fewer."""
     return dict(zip(names, args, strict=False))
 
 
 def grid_size(grid: Any, known: Keywords) -> Place:
-    """Count a grid's programs along each axis, of up to three numbers or a function."""
+    """Return the number of programs along each axis of a grid.
+
+    Args:
+        grid: up to three numbers, or a function of the arguments that returns them.
+    """
     numbers = grid(dict(known)) if callable(grid) else grid
     numbers = tuple(numbers) if isinstance(numbers, Sequence) else (numbers,)
     x, y, z = (*(int(n) for n in numbers), 1, 1)[:3]

@@ -1,7 +1,9 @@
-"""Run a repro for CUDA where there is none: its kernels on the interpreter.
+"""Run a CUDA repro on a machine without a GPU: its kernels run on the interpreter.
 
-The script stays as it is but for the word cuda. What it calls to compile and load is
-replaced; it must compile before it runs eager where that takes a user's kernel.
+The script's text changes only in strings that name a CUDA device. The functions that it
+calls to compile and to load are replaced. A script whose eager run launches a user's
+Triton kernel must compile and load first, because only loading switches Triton to
+interpretation.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from shrinkfx.worker.private_api import inductor_api
 
 
 def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
-    """Prepare this process and the file at ``script`` for running it."""
-    with contextlib.suppress(ImportError):  # of Triton, which may not be needed
+    """Prepare this process and the file at ``script`` for running the script."""
+    with contextlib.suppress(ImportError):  # Triton, which may not be needed
         self_test()
     script.write_text(
         retarget_strings(script.read_text(encoding="utf-8")), encoding="utf-8"
     )
-    # Once the bug is fixed a repro goes on to its end, whatever was asked.
+    # A repro whose bug is fixed runs to its end, so a load must work for any probe.
     runs = Probe.CONTRACT if probe is Probe.CONTRACT else Probe.REAL
     packages: dict[str, interpreter.Code] = {}
 
@@ -76,7 +78,7 @@ def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
 
 
 def retarget_strings(source: str) -> str:
-    """Replace each string that names a CUDA device; every line stays where it is.
+    """Replace each string that names a CUDA device; every line keeps its number.
 
     >>> on_cpu('x.to("cuda:0"), "cuda is a word"')
     'x.to("cpu"), "cuda is a word"'

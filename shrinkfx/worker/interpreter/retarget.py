@@ -1,7 +1,8 @@
-"""Generated CUDA code as code that runs on CPU tensors, line for line.
+"""Rewrite generated CUDA code so that it runs on CPU tensors, line for line.
 
-Only what names a device in the text is rewritten; what the code calls is replaced
-in its namespace (``backend.py``). A line keeps its number, for reports.
+Only text that names a device is rewritten; the functions that the code calls are
+replaced in its namespace (``checked_module.py``). Each line keeps its number, because
+reports name it.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ _ORIGIN = re.compile(
 
 
 def retarget(source: str) -> str:
-    """Rewrite what names a device, and have layouts corrected where they may be."""
+    """Rewrite device names to the CPU, and let layout assertions replace the tensor."""
     source = _STREAM.sub(lambda m: f"{m[1] or m[2]} = lambda *_: 0", source)
     source = source.replace("triton_helpers.set_driver_to_gpu()", "pass")
     source = _PROMISE.sub(r"\1\3 = assert_\2(\3, ", source)
     source = _NAN_ASSERT.sub(r'\1require_no("\3", "\2", \2)', source)
     parts, end = [], 0
-    # Inside of a kernel's text, the device tells what it was compiled for.
+    # Inside a kernel's text, the device is the target that it was compiled for.
     for kernel in _KERNEL_TEXT.finditer(source):
         parts += [_host(source[end : kernel.start()]), kernel[0]]
         end = kernel.end()
@@ -50,15 +51,16 @@ def retarget(source: str) -> str:
 
 
 def _host(text: str) -> str:
+    """Rewrite the device names of the code around the kernels."""
     text = _GUARD.sub(_NO_CONTEXT, text)
     text = _SET_DEVICE.sub("None", text)
     return _DEVICE_NAME.sub("'cpu'", _DEVICE.sub("device(type='cpu')", text))
 
 
 def operators(source: str) -> dict[str, tuple[str, ...]]:
-    """Name the source operators of each kernel, from the comments above them.
+    """Return the source operators of each kernel, read from the comments above it.
 
-    A kernel of the user's computes none; it is named itself.
+    A user kernel computes no operator of the program; it is listed under its own name.
     """
     found: dict[str, tuple[str, ...]] = {}
     latest: tuple[str, ...] = ()
@@ -77,7 +79,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def why_not(source: str) -> str:
-    """Say what in the code the interpreter cannot run, or ''."""
+    """Return why the interpreter cannot run the code, or ''."""
     for name, how, _ in _KERNEL.findall(source):
         if how != "triton":
             return f"{name} is a kernel of kind {how}"

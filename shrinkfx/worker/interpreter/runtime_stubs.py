@@ -1,4 +1,4 @@
-"""What generated code calls on a GPU, as it is to behave on CPU tensors."""
+"""CPU implementations of the functions that generated code calls on a GPU."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from shrinkfx.worker.private_api import cuda_api
 
 
 class Contract:
-    """Replaces the checks of sizes, strides and dtypes in generated code.
+    """Replaces the size, stride and dtype assertions in generated code.
 
-    The results of aten's operators have the CPU's strides, so they are laid out
-    anew; what a custom operator returns, and what the program is given, must be as
-    was promised when the code was generated; or, of an operator that calls aten's,
-    as was promised on the CPU.
+    The results of aten operators have the CPU's strides here, so they are copied to the
+    declared strides. The results of a custom operator and the inputs of the program
+    must have the layout that was declared when the code was generated. A custom
+    operator that calls aten operators may also return the layout that was declared on
+    the CPU.
 
-    ``stubs`` has the replacements by their names in the generated code.
+    ``stubs`` maps the names in the generated code to the replacements.
 
     Args:
-        on_cpu: the strides that an operator's results were promised to have there.
+        on_cpu: the strides that the CPU program declares for each operator's results.
     """
 
     def __init__(self, on_cpu: Mapping[str, Collection[tuple[int, ...]]]) -> None:
@@ -38,6 +39,7 @@ class Contract:
         self.start()
 
     def start(self) -> None:
+        """Forget the findings of the last call."""
         self.findings: list[KernelFinding] = []
         self.restrided = 0
 
@@ -47,11 +49,15 @@ class Contract:
             self.check(value, size, stride, operator)
 
     def check(self, value: Any, size: Any, stride: Any, *promised: Any) -> Any:
-        """Compare a tensor with its declared layout; return one that has this layout.
+        """Compare a tensor with its declared layout; return a tensor with that layout.
 
         Args:
-            promised: the declared dtype, if it is checked, and the operator that made
-                the tensor.
+            promised: the declared dtype, if the assertion has one, and the operator
+                that computed the tensor.
+
+        Returns:
+            ``value``, or a copy with the declared strides. A mismatch that a copy
+            cannot explain is recorded in ``findings``.
         """
         dtype = next((p for p in promised if isinstance(p, torch.dtype)), None)
         operator = next((p for p in promised if isinstance(p, str)), "input")
@@ -77,7 +83,7 @@ class Contract:
         return value
 
     def _note(self, said: str, operator: str) -> None:
-        # What follows is advice, and not what was seen.
+        # The further lines are advice, and not part of the finding.
         text = f"{said.splitlines()[0]}\nError in op: {operator}"
         role = operator if operator == "input" else f"result of {_short(operator)}"
         finding = KernelFinding(
@@ -91,7 +97,7 @@ class Contract:
 
 
 class MadeUp:
-    """Stands for what makes up arguments for a benchmark; they live on the CPU."""
+    """Wraps the function that generates benchmark arguments, and labels its results."""
 
     def __init__(self, original: Callable[..., Any]) -> None:
         self._original = original
@@ -103,7 +109,7 @@ class MadeUp:
 
 
 class Externs:
-    """Stands for Inductor's library calls, and names what they write."""
+    """Wraps Inductor's library calls (``extern_kernels``), and labels their results."""
 
     def __init__(self, original: Any) -> None:
         self._original = original
@@ -119,12 +125,13 @@ class Externs:
 
 
 def require_no(what: str, name: str, value: torch.Tensor) -> None:
-    """Stand for a check that ``nan_asserts`` puts behind each kernel.
+    """Replace the check that ``nan_asserts`` puts after each kernel.
 
-    What a kernel that was not run has left unwritten is not looked at.
+    Memory that a skipped kernel has left unwritten is not checked.
 
     Raises:
-        RuntimeError: in the words of AOTInductor's own check.
+        RuntimeError: the value has a NaN or an infinity; the message is that of
+            AOTInductor's own check.
     """
     if value in CHECKER.partial or not value.is_floating_point():
         return
@@ -135,6 +142,7 @@ def require_no(what: str, name: str, value: torch.Tensor) -> None:
 
 
 def fresh(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Allocate a tensor in place of ``empty_strided_cuda``; label it as unwritten."""
     made = allocate(size, stride, dtype)
     CHECKER.roles.name(made, UNWRITTEN)
     return made

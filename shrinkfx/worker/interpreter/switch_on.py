@@ -1,8 +1,9 @@
-"""Switch Triton over to interpretation in this process, for good.
+"""Switch Triton to interpretation in this process, for good.
 
-Kernels that are decorated from now on are interpreted, and those decorated before
-are where they are launched or called. Code generation must be over by then: what
-Triton's language offers to kernels is replaced by what runs on NumPy arrays.
+Kernels that are decorated afterwards are interpreted by Triton itself; kernels that
+were decorated before are converted when they are launched or called. Code generation
+must be over by then, because functions of ``triton.language`` are replaced by functions
+on NumPy arrays.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from shrinkfx.worker.interpreter.memory_checks.hooks import hook
 
 @functools.cache
 def switch_on() -> None:
-    """Interpret every kernel from now on, and check what it accesses.
+    """Interpret every kernel from now on, and check its accesses.
 
     Raises:
-        Unsupported: a package is missing, or the checks do not find what they must.
+        Unsupported: a package is missing, or the checks fail their self-test.
     """
     for package in ("triton", "numpy"):
         if importlib.util.find_spec(package) is None:
@@ -46,7 +47,11 @@ def switch_on() -> None:
 
 @functools.cache
 def self_test() -> ModuleType:
-    """Import what needs Triton; before a script runs, which finds nothing of ours."""
+    """Import the self-test, which imports Triton.
+
+    A process that will run a script calls this first, because it cannot import
+    shrinkfx's modules once the script runs.
+    """
     from shrinkfx.worker.interpreter.memory_checks import selftest
 
     return selftest
@@ -57,11 +62,11 @@ def _patch_triton() -> None:
 
     from shrinkfx.worker.private_api.triton_api import interpreter
 
-    os.environ["TRITON_INTERPRET"] = "1"  # Inductor asks for the variable
+    os.environ["TRITON_INTERPRET"] = "1"  # Inductor reads the variable
     triton.knobs.runtime.interpret = True
     options = interpreter.interpreter_builder.options
-    # Assertions come with checks that arithmetic on data does not overflow, which
-    # it may; an index that does shows where it leads.
+    # ``debug`` enables assertions and overflow checks. The latter stay off: data
+    # may overflow, and an index that overflows shows as an out-of-bounds access.
     interpreter.interpreter_builder.options = dataclasses.replace(
         options, debug=True, sanitize_overflow=False
     )
@@ -78,7 +83,7 @@ def _patch_triton() -> None:
 
 
 def _speak_once() -> None:
-    """Patch Triton's language once, not in each launch and each call."""
+    """Patch Triton's language once instead of in each launch and each call."""
     import triton.language as tl
 
     from shrinkfx.worker.private_api.triton_api import interpreter
@@ -88,7 +93,7 @@ def _speak_once() -> None:
     names = {"__globals__": {"tl": tl, "core": tl.core}}
     interpreter._patch_lang(type("Kernel", (), names))
     interpreter._patch_lang = lambda _: _NothingToRestore()
-    # Triton 3.6 takes the array as it is, and NumPy 2.4 wants none of one element.
+    # Triton 3.6 calls int() on the array, which NumPy 2.4 refuses for one element.
     tl.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
 
 
@@ -97,7 +102,7 @@ class _NothingToRestore:
 
 
 def _launch_here() -> None:
-    """Run what was decorated before the switch, and all launches, by ``launch``."""
+    """Send all launches, also of kernels decorated before the switch, to ``launch``."""
     from shrinkfx.worker.private_api.triton_api import (
         Autotuner,
         JITFunction,
@@ -113,7 +118,7 @@ def _launch_here() -> None:
             launch(kernel, grid, {**named(kernel.arg_names, args), **kwargs})
 
     def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Take an autotuner's first configuration: none is benchmarked."""
+        """Run an autotuner's first configuration, because none is benchmarked."""
         config = self.configs[0]
         given = named(self.arg_names, args)
         if config.pre_hook is not None:
@@ -127,6 +132,7 @@ def _launch_here() -> None:
 
 
 def _launch_for_inductor() -> None:
+    """Send the launches of Inductor's kernels to ``run_generated``."""
     from shrinkfx.worker.private_api.cuda_api import CachingAutotuner, triton_helpers
 
     triton_helpers.set_driver_to_gpu = lambda: None

@@ -1,1 +1,1 @@
-"""CUDA code as Inductor generates it, where there is no GPU."""
+"""Generate Inductor's CUDA code on a machine without a GPU."""

@@ -1,4 +1,4 @@
-"""The devices that code is generated for where there is none, as data."""
+"""The properties of the GPUs that code can be generated for without having one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _SMS_AND_MEMORY = {
     "sm_100": ("NVIDIA B200", 148, 191_000_000_000, 126 << 20),
 }
 _SHARED_PER_BLOCK = {"sm_80": 166_912, "sm_90": 232_448, "sm_100": 232_448}
-"""Bytes that a block may opt in to; each multiprocessor has 1024 more."""
+"""Opt-in shared memory of a block in bytes; a multiprocessor has 1024 bytes more."""
 
 ARCHITECTURES = tuple(_SMS_AND_MEMORY)
 DEFAULT_ARCHITECTURE = "sm_90"
 
 
 def properties(arch: str) -> SimpleNamespace:
-    """State what ``torch.cuda.get_device_properties`` says of such a device.
+    """Return what ``torch.cuda.get_device_properties`` returns for such a GPU.
 
     Raises:
-        ValueError: no such architecture is known.
+        ValueError: the architecture is unknown.
     """
     if arch not in _SMS_AND_MEMORY:
         known = ", ".join(ARCHITECTURES)
@@ -57,7 +57,7 @@ def properties(arch: str) -> SimpleNamespace:
 
 
 class TritonDriver:
-    """A driver for Triton that compiles for a device and launches nothing."""
+    """A Triton driver that compiles for a device and cannot launch kernels."""
 
     def __init__(self, device: SimpleNamespace) -> None:
         self._device = device

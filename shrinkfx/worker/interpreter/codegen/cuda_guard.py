@@ -1,7 +1,7 @@
-"""A device guard for CUDA that does nothing, for a torch built without CUDA.
+"""A CUDA device guard that does nothing, for a torch that was built without CUDA.
 
-Such a torch has no guard at all for the device type, and ends the process where
-AOTAutograd needs one. Three lines of C++ register one.
+Such a torch has no guard for the device type, and AOTAutograd aborts the process where
+it needs one. Three lines of C++ register a no-op guard.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _TIMEOUT_S = 300.0
 
 
 class NoGuard(RuntimeError):
-    """The guard could not be built; the message holds the compiler's words."""
+    """The guard could not be built; the message contains the compiler's output."""
 
 
 @functools.cache
 def register_guard() -> None:
-    """Give this process a CUDA device guard, if torch has brought none.
+    """Register a CUDA device guard in this process, unless torch has one.
 
     Raises:
-        NoGuard: it could not be built.
+        NoGuard: the guard could not be built.
     """
     if torch.version.cuda is None:
         ctypes.CDLL(str(_built()), mode=ctypes.RTLD_GLOBAL)
 
 
 def _built() -> Path:
-    """Build the guard, or find it where an earlier run has left it."""
+    """Return the guard's library: build it, or reuse that of an earlier run."""
     from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
 
     compiler = get_cpp_compiler()
@@ -54,7 +54,7 @@ def _built() -> Path:
         build_cache.forget_old()
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-            # Renamed when whole: another process may be building it as well.
+            # Renamed when complete, because another process may build it, too.
             _build(compiler, Path(folder)).rename(library)
     build_cache.note_use(library)
     return library

@@ -1,7 +1,7 @@
-"""A program for the CPU as the program for a GPU that Inductor is to see.
+"""Copy a CPU program to a fake GPU, so that Inductor generates CUDA code for it.
 
-It is a copy: the given program stays what it was. All its tensors are fake, so
-no memory of a device is needed.
+The input program does not change. All tensors of the copy are fake, so no GPU memory is
+needed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MUTATIONS = frozenset(
 
 
 def on_cuda(exported: ExportedProgram) -> ExportedProgram:
-    """Copy a program to the device, with FakeTensors for all its tensors."""
+    """Copy a program to the fake GPU, with FakeTensors for all its tensors."""
     root = copy.deepcopy(exported.graph_module)
     signature = copy.deepcopy(exported.graph_signature)
     for old, new in zip(exported.graph.nodes, root.graph.nodes, strict=True):
-        if old.name != new.name:  # a copy may not have a builtin's name: input
+        if old.name != new.name:  # fx renames nodes with a builtin's name: input
             signature.replace_all_uses(old.name, new.name)
     convert = _Converter(exported)
     for module in root.modules():
@@ -53,7 +53,7 @@ def on_cuda(exported: ExportedProgram) -> ExportedProgram:
 
 
 class _Converter:
-    """Makes FakeTensors of one mode; equal tensors (tied weights) stay one."""
+    """Converts tensors to FakeTensors of one mode; tied weights stay tied."""
 
     def __init__(self, exported: ExportedProgram) -> None:
         from shrinkfx.worker.private_api.graph_api import FakeTensorMode
@@ -69,7 +69,7 @@ class _Converter:
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in self._made:
-            self._kept.append(value)  # else its id could be another's
+            self._kept.append(value)  # otherwise another tensor could get its id
             self._made[id(value)] = self._fake(value)
         return self._made[id(value)]
 
@@ -87,13 +87,13 @@ class _Converter:
 
 
 def _move(module: fx.GraphModule, convert: Callable[[Any], Any]) -> None:
-    """Rewrite one graph for the device, in place."""
+    """Rewrite one graph for the fake GPU, in place."""
     for node in list(module.graph.nodes):
         if node.target is _ATEN._assert_tensor_metadata.default:
-            module.graph.erase_node(node)  # it asserts the device, among others
+            module.graph.erase_node(node)  # it asserts the device, too
             continue
         if node.target is _ATEN.view.default:
-            # A CPU's strides may allow views that a GPU's do not.
+            # Strides on a CPU may allow views that strides on a GPU do not.
             node.target = _ATEN.reshape.default
         if "device" in node.kwargs:
             node.kwargs = {**node.kwargs, "device": DEVICE}
@@ -111,10 +111,10 @@ def _moved(argument: Any) -> Any:
 
 
 def lifted(exported: ExportedProgram) -> fx.GraphModule:
-    """Take the graph whose inputs are weights, buffers, constants and inputs.
+    """Return the graph module whose inputs are weights, buffers, constants and inputs.
 
-    What the program writes into buffers and inputs is written back inside, as in
-    the graph that AOTInductor lowers; the signature's other outputs are gone.
+    The graph writes buffer and input mutations back itself, as in the graph that
+    AOTInductor lowers; only the user outputs remain as outputs.
     """
     module: fx.GraphModule = exported.graph_module
     signature = exported.graph_signature
@@ -141,9 +141,9 @@ def lifted(exported: ExportedProgram) -> fx.GraphModule:
 
 @contextlib.contextmanager
 def fakes_on_device() -> Iterator[None]:
-    """Run fake kernels of custom operators under their first tensor's device.
+    """Run the fake kernels of custom operators under their first tensor's device.
 
-    One written as ``torch.empty(n)`` would put its result on the CPU.
+    Otherwise a fake kernel that calls ``torch.empty(n)`` would return a CPU tensor.
     """
     from shrinkfx.worker.private_api.cuda_api import Kernel, simple_registry
 
@@ -160,6 +160,8 @@ def fakes_on_device() -> Iterator[None]:
 
 
 class _OnDevice:
+    """Wraps a fake kernel to run under the device of its first tensor argument."""
+
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 

@@ -1,4 +1,4 @@
-"""The CUDA code that Inductor and AOTInductor generate for a program, as text."""
+"""Generate the CUDA code of Inductor and AOTInductor for a program, as text."""
 
 from __future__ import annotations
 
@@ -40,20 +40,22 @@ _OPTIONS: InductorOptions = {
 _AOTI_OPTIONS: InductorOptions = {
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.package_cpp_only": True,
-    # It makes AOTInductor generate the block that the probe takes.
+    # This option makes AOTInductor generate the block that the hints probe runs.
     "triton.autotune_at_compile_time": True,
 }
 _AOTI_COMPILE = inductor_api.aoti_compile_and_package
-"""The real one: a repro is run with another in its place (``repro_script.py``)."""
+"""The real function, because running a repro replaces it (``repro_script.py``)."""
 
 _NEEDS_DECOMPOSITION = (
     "_thnn_fused",
     "arguments from the 'CUDA' backend",
     "Found no NVIDIA driver",
 )
-"""``gru_cell`` and ``lstm_cell`` choose an operator that only a GPU can trace or run.
+"""Parts of error messages which show that an operator needs a GPU to trace or run.
 
-Without a GPU, 2.13 traces the operator of the LSTM, and 2.15 that of the GRU."""
+``gru_cell`` and ``lstm_cell`` dispatch to such operators. Without a GPU, PyTorch 2.13
+traces the operator of the LSTM, and 2.15 that of the GRU.
+"""
 
 _FUSED_CELL = re.compile(r"_thnn_fused\w+")
 _NEEDS_VALUES = ("dispatch key DispatchKey.CUDA", NO_VALUE)
@@ -61,12 +63,13 @@ _NEEDS_VALUES = ("dispatch key DispatchKey.CUDA", NO_VALUE)
 
 @dataclass(frozen=True)
 class TuningBlock:
-    """What AOTInductor runs while it compiles, to choose launch configurations.
+    """The autotuning block that AOTInductor runs while it compiles.
 
     Attributes:
         definitions: the kernels, as AOTInductor compiles them.
-        calls: launches on arguments that Inductor makes up from size hints.
-        untried: where a template was chosen untimed, and among how many.
+        calls: launches on arguments that Inductor generates from size hints.
+        untried: the operators for which a template was chosen without timing, each with
+            the number of templates.
     """
 
     definitions: str
@@ -79,7 +82,8 @@ class Wrapper:
     """Inductor's Python wrapper, with its kernels.
 
     Attributes:
-        untried: where a template was chosen untimed, and among how many.
+        untried: the operators for which a template was chosen without timing, each with
+            the number of templates.
     """
 
     text: str = ""
@@ -87,24 +91,25 @@ class Wrapper:
 
 
 COMPILED = "\nasync_compile.wait(globals())\ndel async_compile\n"
-"""What makes kernels of their definitions."""
+"""The lines after the kernel definitions that compile them."""
 
 
 class NoCode(Exception):
-    """Inductor ended without having generated what was asked for."""
+    """Inductor ended without generating the requested code."""
 
 
 class _Done(BaseException):
-    """The code is there: what would follow needs a device or a compiler.
+    """Stops Inductor once the code is there: the next steps need a GPU or a compiler.
 
-    Not an Exception, so that nobody in between takes it for a failure.
+    It derives from BaseException, so that no ``except Exception`` on the way handles
+    it.
     """
 
 
 def wrapper_source(
     exported: ExportedProgram, arch: str, options: InductorOptions
 ) -> Wrapper:
-    """Generate Inductor's Python wrapper, with its kernels, for a program."""
+    """Generate Inductor's Python wrapper for a program, with its kernels."""
 
     def generate(program: ExportedProgram) -> Wrapper:
         made = _wrapper_source(program, arch, options)
@@ -118,7 +123,7 @@ def wrapper_source(
 def tuning_block(
     exported: ExportedProgram, arch: str, options: InductorOptions, folder: Path
 ) -> TuningBlock | None:
-    """Generate the block that AOTInductor runs while it compiles; None: no kernel."""
+    """Generate AOTInductor's autotuning block; return None if it launches no kernel."""
     found: list[TuningBlock] = []
 
     def keep(wrapper: Any) -> None:
@@ -134,9 +139,11 @@ def tuning_block(
 def compile_kernels(
     exported: ExportedProgram, arch: str, options: InductorOptions, folder: Path
 ) -> None:
-    """Compile AOTInductor's kernels with Triton and ptxas, for each configuration.
+    """Compile AOTInductor's kernels with Triton and ptxas, in each configuration.
 
-    What that raises is wrapped as AOTInductor does.
+    Raises:
+        RuntimeError: a kernel does not compile; the error is wrapped as AOTInductor
+            wraps it.
     """
     _with_retry(
         exported, lambda e: _run_aoti(e, arch, options, folder, _compile_kernels)
@@ -160,10 +167,10 @@ def _compile_kernels(wrapper: Any) -> None:
 def _with_retry(
     exported: ExportedProgram, generate: Callable[[ExportedProgram], T]
 ) -> T:
-    """Generate code, from plainer operators if the program's need a GPU to trace.
+    """Generate code; retry with decomposed operators if tracing needs a GPU.
 
     Raises:
-        Unsupported: those need one as well.
+        Unsupported: the decomposed operators need a GPU as well.
     """
     try:
         return generate(exported)
@@ -179,10 +186,10 @@ def _with_retry(
 
 
 def _tell_ours(error: Exception) -> None:
-    """Tell failures that are ours from those of the program.
+    """Raise ``Unsupported`` if code generation failed for lack of a GPU.
 
     Raises:
-        Unsupported: it is for lack of a GPU.
+        Unsupported: it did. Otherwise the program caused the failure, and this returns.
     """
     if any(word in str(error) for word in (*_NEEDS_DECOMPOSITION, *_NEEDS_VALUES)):
         first = str(error).strip().splitlines()[0]
@@ -228,13 +235,14 @@ def _run_aoti(
     folder: Path,
     at_block: Callable[[Any], None],
 ) -> tuple[str, ...]:
-    """Run AOTInductor up to its own benchmark, and call ``at_block`` in its place.
+    """Run AOTInductor up to its autotuning block, and call ``at_block`` in its place.
 
     Returns:
-        Where a template was chosen untimed.
+        The operators for which a template was chosen without timing.
 
     Raises:
-        Unsupported: AOTInductor has reached no benchmark, not even an empty one.
+        Unsupported: AOTInductor did not reach the autotuning block, not even an empty
+            one.
     """
     from shrinkfx.worker.private_api.cuda_api import (
         AotCodeCompiler,
@@ -276,12 +284,12 @@ def _run_aoti(
 
 
 def _settings(options: InductorOptions) -> InductorOptions:
-    """Put what generation needs above what the user has chosen."""
+    """Return the user's options, overridden by those that code generation needs."""
     return {**options, **known_settings(), **_OPTIONS}
 
 
 def overridden(options: InductorOptions) -> list[str]:
-    """List the user's options that are not as chosen while code is generated here."""
+    """List the user's options that code generation without a GPU overrides."""
     fixed = {**CONFIG, **_OPTIONS, **_AOTI_OPTIONS}
     return sorted(
         name for name in options if fixed.get(name, options[name]) != options[name]

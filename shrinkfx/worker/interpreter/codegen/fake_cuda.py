@@ -1,7 +1,7 @@
-"""Have Inductor and AOTInductor generate CUDA code where there is no GPU.
+"""Let Inductor and AOTInductor generate CUDA code on a machine without a GPU.
 
-Each patch is of something that PyTorch 2.11 to 2.15 (Triton 3.6 to 3.9) asks a
-device for. What a version does not have is left alone.
+Each patch replaces a function through which PyTorch 2.11 to 2.15 (Triton 3.6 to 3.9)
+queries a device. Names that a version does not have are skipped.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ CONFIG: InductorOptions = {
     "use_static_cuda_launcher": False,  # 2.11
     "use_static_triton_launcher": False,  # 2.13
 }
-"""Inductor's settings under which it generates code and touches no device."""
+"""Inductor's settings under which it generates code without touching a device."""
 
 _NEWER_NAMES = {"benchmark_epilogue_fusion": "benchmark_template_fusion"}
-"""New name by old name: reading the old name warns if the new one exists."""
+"""New names by old names: reading an old name warns if the new one exists."""
 
 
 @contextlib.contextmanager
 def fake_cuda(arch: str = DEFAULT_ARCHITECTURE) -> Iterator[None]:
-    """Let Inductor believe in a GPU of this architecture; undone on exit.
+    """Let Inductor see a GPU of this architecture; undo that on exit.
 
     Raises:
-        ValueError: no such architecture is known.
-        NoGuard: torch has no CUDA device guard, and none could be built.
+        ValueError: the architecture is unknown.
+        NoGuard: torch has no CUDA device guard, and building one failed.
     """
     device = properties(arch)
     with contextlib.ExitStack() as stack:
@@ -76,7 +76,7 @@ def _patch(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> No
 
 
 def _answer_for_torch(patch: Patch, device: SimpleNamespace, arch: str) -> None:
-    """Answer what ``torch.cuda`` and Dynamo's device interface are asked."""
+    """Patch the device queries of ``torch.cuda`` and of Dynamo's device interface."""
     from shrinkfx.worker.private_api.cuda_api import CudaInterface
 
     memory = (device.total_memory, device.total_memory)
@@ -141,11 +141,11 @@ _ASK_THE_DEVICE = (
     "torch._inductor.kernel.mm",
     "torch._inductor.codegen.cuda.cuda_env",
 )
-"""Modules whose functions remember what a device has answered."""
+"""Modules whose functions cache the results of device queries."""
 
 
 def _forget_answers(stack: contextlib.ExitStack) -> None:
-    """Drop what was cached about devices, now and when this is over."""
+    """Clear caches of device queries, now and when the stack closes."""
     from shrinkfx.worker.private_api.cuda_api import DeviceProperties
 
     cached: list[Any] = [DeviceProperties.create]
@@ -159,7 +159,7 @@ def _forget_answers(stack: contextlib.ExitStack) -> None:
 
 
 def _keep_tensors_fake(patch: Patch) -> None:
-    """Keep what handles FakeTensors on CUDA away from CUDA and from memory."""
+    """Keep functions that handle CUDA FakeTensors from touching CUDA and memory."""
     from shrinkfx.worker.private_api.cuda_api import fake_tensor
     from shrinkfx.worker.private_api.graph_api import FakeTensor, FakeTensorMode
 
@@ -181,21 +181,21 @@ def _keep_tensors_fake(patch: Patch) -> None:
 
 
 def remember(fake: torch.Tensor, real: torch.Tensor) -> None:
-    """Keep what a small constant holds, for the code that has its value in it."""
+    """Attach a small constant's value to its FakeTensor, for code that inlines it."""
     if real.numel() <= _INLINED:
         setattr(fake, _REAL, real.detach().cpu())
 
 
 def _with_values(method: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
-    """Give a constant's values where no symbol can stand for them.
+    """Wrap a FakeTensor's method to return the attached value of a constant.
 
-    That is where Inductor writes them into code, with dispatch to FakeTensors off:
-    the method itself would turn to the device.
+    Inductor calls the method with dispatch to FakeTensors off when it writes a constant
+    into code; the original would access the device there.
     """
 
     def called(fake: Any) -> Any:
         if not cuda_api.is_key_excluded(_PYTHON):
-            return method(fake)  # while tracing: what a program reads off data
+            return method(fake)  # tracing: a program reads a number off data
         real = getattr(fake, _REAL, None)
         if real is None:
             raise NotImplementedError(NO_VALUE)
@@ -211,7 +211,7 @@ _REAL = "_value_on_cpu"
 
 
 def known_settings() -> InductorOptions:
-    """Return the options of ``CONFIG`` that this Inductor has, each by one name."""
+    """Return the options of ``CONFIG`` that this Inductor has, each under one name."""
     from shrinkfx.worker.private_api.inductor_api import config
 
     def is_known(name: str) -> bool:

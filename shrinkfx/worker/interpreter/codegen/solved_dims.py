@@ -1,7 +1,7 @@
-"""Sizes that the Python wrapper is to work out, as AOTInductor's wrapper does.
+"""Let the Python wrapper solve for symbols in input sizes, as AOTInductor's does.
 
-Where an input's dim is declared as ``2*half``, and no input has a dim ``half``,
-Inductor for C++ solves for ``half``; Inductor for Python does so since torch 2.14.
+If an input's dim is declared as ``2*half``, and no input has a dim ``half``, Inductor's
+C++ wrapper solves for ``half``; its Python wrapper does so since torch 2.14.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sympy
 
 
 def solved_dims() -> contextlib.AbstractContextManager[Any]:
-    """Have Inductor for Python solve an input's size for its one unknown symbol."""
+    """Patch the Python wrapper to solve an input's size for its one unknown symbol."""
     from shrinkfx.worker.private_api.cuda_api import PythonWrapperCodegen
 
     usual = PythonWrapperCodegen.codegen_input_symbol_assignment
@@ -45,7 +45,11 @@ def _sizes(value: Any) -> list[sympy.Expr]:
 
 
 def _solve(code: Any, symbol: sympy.Symbol, size: sympy.Expr, given: str) -> None:
-    """Write ``half = arg0_1.size(1) // 2``; what cannot be solved, Inductor refuses."""
+    """Write a line such as ``half = int(arg0_1.size(1) // 2)`` into the wrapper.
+
+    Raises:
+        AssertionError: the size cannot be solved for the symbol.
+    """
     from shrinkfx.worker.private_api.cuda_api import pexpr, try_solve
 
     whole = sympy.Symbol("given", integer=True)

@@ -1,7 +1,8 @@
-"""Templates of GEMMs, convolutions and attention, chosen where none can be timed.
+"""Choose a template of a GEMM, convolution or attention where none can be timed.
 
-With ``max_autotune`` Inductor times the choices that there are for such an operator.
-The first one made from a Triton template is taken here: a library's cannot be checked.
+With ``max_autotune`` Inductor times the choices for such an operator. Without a GPU,
+the first choice made from a Triton template is taken, because the interpreter cannot
+check a library's kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from unittest import mock
 
 @contextlib.contextmanager
 def chosen_untimed() -> Iterator[list[str]]:
-    """Let Inductor choose without a device; yields what of it nobody has seen."""
+    """Let Inductor choose templates without timing them on a device.
+
+    Yields:
+        A list that receives, on exit, a line for each operator with templates that were
+        not run.
+    """
     from shrinkfx.worker.private_api.cuda_api import AlgorithmSelectorCache
 
     untried: dict[str, None] = {}

@@ -1,1 +1,1 @@
-"""What Triton's own interpreter lacks, or does otherwise than a GPU."""
+"""Emulate GPU behavior that Triton's interpreter lacks or implements differently."""

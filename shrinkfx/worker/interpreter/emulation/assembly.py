@@ -1,7 +1,8 @@
-"""Inline assembly that Inductor itself writes into kernels, one instruction each.
+"""Emulate the inline assembly that Inductor writes into kernels.
 
-PyTorch writes two texts for ``atan`` (``_inductor/codegen/triton.py``, since 2.13), and
-one for ``cvt_e8m0_rceil`` (``_inductor/lowering.py``).
+PyTorch writes two instructions for ``atan`` (``_inductor/codegen/triton.py``, since
+2.13), and one for ``cvt_e8m0_rceil`` (``_inductor/lowering.py``). Each text is one
+instruction.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from shrinkfx.worker.interpreter.findings import Unsupported
 
 
 def run_assembly() -> None:
-    """Let interpreted kernels run those texts, for the rest of this process."""
+    """Let interpreted kernels run these instructions, for the rest of this process."""
     from triton.language.extra import cuda
     from triton.runtime import interpreter
 
     interpreter.InterpreterBuilder.create_inline_asm = _inline
-    # Kernels that wait for each other come one after the other here.
+    # Dependent launches run one after the other here, so they need not wait.
     for name in ("gdc_wait", "gdc_launch_dependents"):
         setattr(cuda, name, lambda: None)
 
 
 class _Results:
+    """The result of an instruction, with the interface of Triton's builder."""
+
     def __init__(self, handle: Any) -> None:
         self._handle = handle
 
@@ -40,10 +43,10 @@ def _inline(
     is_pure: bool,
     pack: int,
 ) -> _Results:
-    """Compute one instruction of the interpreter's values with NumPy.
+    """Compute one instruction on the interpreter's values with NumPy.
 
     Raises:
-        Unsupported: it is none that Inductor writes.
+        Unsupported: the text is none of the instructions that Inductor writes.
     """
     from triton.runtime.interpreter import TensorHandle, _get_np_dtype
 
@@ -57,14 +60,14 @@ def _inline(
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
-    """Multiply and add float32 numbers; in float64 the product is exact."""
+    """Multiply and add float32 numbers, in float64, where the product is exact."""
     import numpy as np
 
     return (a.astype(np.float64) * b + c).astype(np.float32)
 
 
 def _reciprocal(x: Any) -> Any:
-    """Divide 1 by float32 numbers; what is below the normal ones counts as zero."""
+    """Divide 1 by float32 numbers; subnormal inputs and results are flushed to zero."""
     import numpy as np
 
     tiny = np.float32(np.finfo(np.float32).tiny)
@@ -76,7 +79,7 @@ def _reciprocal(x: Any) -> Any:
 
 
 def _exponent(x: Any) -> Any:
-    """Round float32 numbers up to powers of two, and take the biased exponent."""
+    """Round float32 numbers up to powers of two, and return the biased exponents."""
     import numpy as np
 
     bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)

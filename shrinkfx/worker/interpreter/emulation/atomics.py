@@ -1,6 +1,6 @@
-"""Atomic additions of bfloat16, which Triton's interpreter lacks.
+"""Emulate atomic additions of bfloat16, which Triton's interpreter lacks.
 
-Its programs run one after the other, so a plain addition, lane by lane, is atomic.
+The interpreter runs programs one after the other, so adding lane by lane is atomic.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ import ctypes
 from typing import Any
 
 CELL = ctypes.c_uint16
-"""How the interpreter holds a bfloat16: the upper half of a float32's bits."""
+"""The interpreter stores a bfloat16 as the upper 16 bits of a float32."""
 
 
 def is_bfloat16_sum(operation: Any, value: Any) -> bool:
-    """Tell whether an atomic operation adds bfloat16 numbers."""
+    """Return whether an atomic operation adds bfloat16 numbers."""
     is_sum = getattr(operation, "name", "") == "FADD"
     return is_sum and str(value.dtype.scalar) == "bf16"
 
 
 def add_bfloat16(pointers: Any, value: Any, mask: Any) -> Any:
-    """Add ``value`` where ``pointers`` point, in lanes that ``mask`` lets through.
+    """Add ``value`` to the memory at ``pointers``, in the lanes of ``mask``.
 
     Args:
         pointers, value, mask: NumPy arrays that broadcast to one shape: addresses,
             bits, bools.
 
     Returns:
-        The bits that were there before, 0 in the other lanes.
+        The bits before the addition, 0 in the other lanes.
     """
     import numpy as np
 
@@ -40,13 +40,14 @@ def add_bfloat16(pointers: Any, value: Any, mask: Any) -> Any:
 
 
 def _number(bits: int) -> Any:
+    """Convert the bits of a bfloat16 to a float32."""
     import numpy as np
 
     return np.array(bits << 16, dtype=np.uint32).view(np.float32)
 
 
 def _bits(number: Any) -> int:
-    """Round a float32 to the nearest bfloat16, ties to even."""
+    """Round a float32 to the nearest bfloat16, ties to even, and return its bits."""
     import numpy as np
 
     if np.isnan(number):

@@ -1,4 +1,4 @@
-"""Globals that are a ``tl.constexpr``, in arithmetic with tensors."""
+"""Emulate arithmetic between a global ``tl.constexpr`` and a tensor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 
 def mix_constants() -> None:
-    """Let a global ``tl.constexpr`` times a tensor be a tensor, as when compiled."""
+    """Let an operation of a global ``tl.constexpr`` and a tensor return a tensor.
+
+    Triton's compiler does the same; its interpreter returns a ``tl.constexpr``.
+    """
     import triton.language as tl
 
     def mixing(operation: Any) -> Any:

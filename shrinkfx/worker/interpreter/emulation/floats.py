@@ -1,6 +1,6 @@
-"""Conversions between floating-point types, rounded as eager rounds them.
+"""Emulate conversions between floating-point types, rounded as in eager.
 
-Triton's interpreter cuts numbers of 8 bits off where hardware rounds to the nearest.
+Triton's interpreter truncates 8-bit floats where hardware rounds to the nearest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PLAIN = {"fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 
 
 def round_to_nearest() -> None:
-    """Replace the interpreter's conversion where torch has both types."""
+    """Replace the interpreter's conversions of 8-bit floats by those of torch."""
     from shrinkfx.worker.private_api.triton_api import interpreter
 
     builder = interpreter.InterpreterBuilder

@@ -1,4 +1,4 @@
-"""Which programs of a grid to run: all, or of a large grid those that tell most."""
+"""Choose the programs of a grid to run: all of them, or a sample of a large grid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from random import Random
 
 MOST_PROGRAMS = 10_000
-"""A program takes 0.2 to 3 ms: this many take some seconds."""
+"""The largest grid that is run in full; a program takes 0.2 to 3 ms."""
 
 _EDGE = 32
 _RANDOM = 256
@@ -18,11 +18,14 @@ Place = tuple[int, int, int]
 
 
 def places(grid: Place, blocks: Iterable[int]) -> tuple[Iterator[Place], str]:
-    """Choose programs; the text says which, or is '' where all are run.
+    """Return the programs to run, and a description of the sample.
 
     Args:
-        blocks: sizes that a program may step by; where they reach 2^31 and 2^32
-            is looked at, because a 32-bit index wraps there.
+        blocks: block sizes that a program may step by. The sample includes the programs
+            where such steps reach 2^31 and 2^32, because a 32-bit index wraps there.
+
+    Returns:
+        The positions in the grid, and a text that is '' if all programs run.
     """
     total = grid[0] * grid[1] * grid[2]
     if total <= MOST_PROGRAMS:
@@ -32,11 +35,12 @@ def places(grid: Place, blocks: Iterable[int]) -> tuple[Iterator[Place], str]:
 
 
 def every(grid: Place) -> Iterator[Place]:
-    """Choose all programs."""
+    """Return the positions of all programs."""
     return itertools.product(range(grid[0]), range(grid[1]), range(grid[2]))
 
 
 def _chosen(grid: Place, blocks: set[int]) -> list[Place]:
+    """Sample positions: both ends of each axis, the last one, and random ones."""
     axes = [sorted(_interesting(n, blocks)) for n in grid]
     corners = {
         tuple(axis[i] if k == along else 0 for k in range(3))
@@ -57,7 +61,7 @@ def _chosen(grid: Place, blocks: set[int]) -> list[Place]:
 
 
 def _interesting(count: int, blocks: set[int]) -> set[int]:
-    """Name the first, the last, and those where an index of 32 bits wraps."""
+    """Return an axis's first and last indices, and those where a 32-bit index wraps."""
     found = {*range(min(count, _EDGE)), *range(max(0, count - _EDGE), count)}
     for limit, block in itertools.product(_WRAPS, blocks):
         at = limit // block

@@ -1,4 +1,7 @@
-"""Bodies for the functions of CUDA's device library, which is PTX and not Python."""
+"""Emulate the functions of CUDA's device library with torch.
+
+The library is PTX, which Triton's interpreter cannot run.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +56,8 @@ _BODIES: dict[str, Callable[..., torch.Tensor]] = {
 def give_bodies() -> None:
     """Let interpreted kernels call the device library, for the rest of this process.
 
-    Kernels of Inductor call stubs that Triton's compiler replaces by those of the
-    target; they become the target's here, and those end in ``_extern``.
+    Inductor's kernels call stubs that Triton's compiler replaces by the functions of
+    the target. This does the same for CUDA; these functions end in ``_extern``.
     """
     from triton.language.extra import libdevice as stubs
     from triton.language.extra.cuda import libdevice
@@ -69,6 +72,7 @@ def give_bodies() -> None:
 
 
 def _interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a device function to run under the interpreter's semantics."""
     from triton.runtime.interpreter import interpreter_semantic
 
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -87,7 +91,7 @@ def _extern(
     result: Any,
     is_pure: bool,
 ) -> Any:
-    """Compute an extern function of the interpreter's values with torch."""
+    """Compute a device function on the interpreter's values with torch."""
     import numpy as np
     from triton.runtime.interpreter import TensorHandle, _get_np_dtype
 
@@ -99,13 +103,13 @@ def _extern(
 
 
 def _body(symbol: str) -> Callable[..., torch.Tensor]:
-    """Find what ``__nv_erff`` computes: ``torch.erf``.
+    """Return torch's function for a device function: ``torch.erf`` for ``__nv_erff``.
 
     Raises:
-        Unsupported: nothing in torch is known to compute it.
+        Unsupported: no function of torch is known to compute it.
     """
     name = symbol.removeprefix("__nv_").removeprefix("fast_")
-    for stem in (name, name[:-1]):  # without the suffix of float or double
+    for stem in (name, name[:-1]):  # the latter drops float's or double's suffix
         if stem in _OTHER_NAMES:
             stem = _OTHER_NAMES[stem]
             own = None if stem == "round" else _BODIES.get(stem)

@@ -1,7 +1,8 @@
-"""``and``, ``or`` and ``not`` in kernels, element by element as when compiled.
+"""Emulate ``and``, ``or`` and ``not`` in kernels, elementwise as in compiled kernels.
 
-Triton's interpreter leaves them to Python, for which any block of values is true:
-``(i >= 0) and (i < n)`` would be ``i < n`` alone, and ``not mask`` no lane at all.
+Triton's interpreter leaves these operators to Python, which takes any block of values
+as true: ``(i >= 0) and (i < n)`` would be ``i < n``, and ``not mask`` would select no
+lane.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 _NAME = "_shrinkfx_logic"
-_HERE = sys.modules[__name__]  # which scripts do not find there
+_HERE = sys.modules[__name__]  # a script's process has no shrinkfx later
 
 
 def compile_logic() -> None:
-    """Have kernels that are interpreted from now on call this module."""
+    """Make kernels that are interpreted from now on call this module's functions."""
     from triton.runtime import interpreter
 
-    # Its globals are what it gives to the kernels that it rewrites.
+    # The interpreter passes its own globals to the kernels that it rewrites.
     vars(interpreter)[_NAME] = _HERE
 
     class Logic(ast.NodeTransformer):
@@ -52,17 +53,17 @@ def _call(node: ast.expr, name: str, args: list[ast.expr]) -> ast.Call:
 
 
 def both(*operands: Callable[[], Any]) -> Any:
-    """Combine as ``and`` does: constants may end it early, values never do."""
+    """Combine operands as ``and`` does; constants short-circuit it, tensors do not."""
     return _combined(operands, ending=False, combine=lambda a, b: a & b)
 
 
 def either(*operands: Callable[[], Any]) -> Any:
-    """Combine as ``or`` does."""
+    """Combine operands as ``or`` does; only constants short-circuit it."""
     return _combined(operands, ending=True, combine=lambda a, b: a | b)
 
 
 def negated(operand: Any) -> Any:
-    """Negate as ``not`` does."""
+    """Negate an operand as ``not`` does."""
     return ~_truth(operand) if _is_value(operand) else not operand
 
 

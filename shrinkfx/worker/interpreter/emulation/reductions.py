@@ -1,7 +1,7 @@
-"""Reductions and scans of Triton's interpreter, whole blocks at a time.
+"""Emulate reductions and scans on whole blocks, because Triton's interpreter is slow.
 
-The interpreter calls the combining function for every element, which takes 0.1 s
-for a block of 2048. In pairs, as hardware does it, eleven calls are enough.
+The interpreter calls the combining function for each element, which takes 0.1 s for a
+block of 2048. Combining in pairs, as hardware does, takes eleven calls.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ def combine_blocks() -> None:
 
 
 def _reduce(self: Any, inputs: Any) -> list[Any]:
+    """Reduce all operands along the axis in pairs; replaces ``generic_reduce``."""
     import numpy as np
 
     whole, (inputs, axis) = inputs, self.unravel(inputs, self.axis)
@@ -44,6 +45,7 @@ def _reduce(self: Any, inputs: Any) -> list[Any]:
 
 
 def _scan(self: Any, inputs: Any) -> list[Any]:
+    """Scan all operands along the axis in log2(n) steps; replaces ``generic_scan``."""
     import numpy as np
 
     kinds = [value.dtype for value in inputs]
@@ -64,7 +66,7 @@ def _scan(self: Any, inputs: Any) -> list[Any]:
 
 
 def _combined(self: Any, left: Any, right: Any, kinds: Any) -> list[Any]:
-    """Combine two halves of all operands, element by element."""
+    """Combine two halves of all operands elementwise."""
     import numpy as np
 
     shape = left[0].shape

@@ -1,1 +1,1 @@
-"""What a kernel may touch, and what it does touch."""
+"""Check a kernel's memory accesses."""

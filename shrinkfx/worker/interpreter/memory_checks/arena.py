@@ -1,4 +1,4 @@
-"""The memory that checked kernels work on, and where each piece came from."""
+"""Allocate the memory of checked kernels, and record the role of each allocation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 SPARSE_BYTES = 1 << 30
-"""From here on, memory is mapped and only takes what is touched."""
+"""From this size on, memory is mapped without reserve and takes only touched pages."""
 
 _POISON_BYTE = 0x7B
 UNWRITTEN = "buffer"
@@ -17,7 +17,7 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 def span(size: Sequence[int], stride: Sequence[int]) -> int:
-    """Count the elements from the first to the last that such a tensor has."""
+    """Return the number of elements from a tensor's first to its last element."""
     if 0 in size:
         return 0
     return 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
@@ -26,9 +26,9 @@ def span(size: Sequence[int], stride: Sequence[int]) -> int:
 def allocate(
     size: Sequence[int], stride: Sequence[int], dtype: torch.dtype
 ) -> torch.Tensor:
-    """Make a tensor of exactly the size it needs, holding what no program would.
+    """Allocate a tensor of exactly the size it needs, filled with implausible values.
 
-    Floats are NaN: what is read and was never written shows in the results.
+    Floats are NaN, so that a read of unwritten memory shows in the results.
     """
     count = span(size, stride)
     if count * dtype.itemsize >= SPARSE_BYTES:
@@ -40,7 +40,7 @@ def allocate(
 
 
 def sparse(count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Make a vector of zeros larger than memory may be: pages come when touched."""
+    """Map a vector of zeros that may exceed the memory: pages are allocated lazily."""
     memory = mmap.mmap(
         -1,
         max(1, count) * dtype.itemsize,
@@ -60,9 +60,10 @@ def _poison(flat: torch.Tensor) -> None:
 
 
 def exact(value: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor, strides kept, into memory that ends where it does.
+    """Copy a tensor with its strides into memory that ends at its last element.
 
-    One that memory would not hold twice is handed back as it is.
+    A tensor of ``SPARSE_BYTES`` or more is returned uncopied, because memory may not
+    hold it twice.
     """
     if span(value.shape, value.stride()) * value.element_size() >= SPARSE_BYTES:
         return value
@@ -73,7 +74,7 @@ def exact(value: torch.Tensor) -> torch.Tensor:
 
 
 def distinct(value: torch.Tensor) -> torch.Tensor:
-    """Take each element of an expanded tensor once: together they are one."""
+    """Narrow expanded dims (stride 0) to one element, so that elements are distinct."""
     for dim, step in enumerate(value.stride()):
         value = value.narrow(dim, 0, 1) if step == 0 else value
     return value
@@ -84,16 +85,17 @@ def _is_result(role: str) -> bool:
 
 
 class Roles:
-    """What each piece of memory is to the program."""
+    """The role of each storage in the program, such as ``input 0``."""
 
     def __init__(self) -> None:
         self._by_storage: dict[int, str] = {}
         self._kept: dict[int, torch.UntypedStorage] = {}
 
     def name(self, value: Any, role: str) -> None:
-        """Say what a tensor's memory holds from now on.
+        """Set the role of a tensor's storage.
 
-        The storage is kept: freed, its address could be another's.
+        The storage is kept alive, because another one could get its address if it were
+        freed.
         """
         if isinstance(value, torch.Tensor):
             storage = value.untyped_storage()
@@ -101,16 +103,18 @@ class Roles:
             self._kept[storage.data_ptr()] = storage
 
     def name_once(self, value: Any, role: str) -> None:
+        """Set the role of a tensor's storage unless it has one."""
         if isinstance(value, torch.Tensor) and not self.of(value):
             self.name(value, role)
 
     def name_result(self, value: Any, operators: Sequence[str]) -> None:
-        """Say that a tensor now holds what operators computed; inputs stay inputs."""
+        """Record that operators wrote a tensor; inputs keep their role."""
         if isinstance(value, torch.Tensor) and _is_result(self.of(value)):
             of = ", ".join(operators) or "a kernel"
             self.name(value, f"result of {of}")
 
     def of(self, value: torch.Tensor) -> str:
+        """Return the role of a tensor's storage, or '' if it is unknown."""
         return self._by_storage.get(value.untyped_storage().data_ptr(), "")
 
     def clear(self) -> None:

@@ -1,8 +1,8 @@
-"""Check every access of an interpreted kernel against what its pointer points to.
+"""Check each access of an interpreted kernel against the memory of its pointer.
 
-A pointer carries the argument it came from (``ROOT``) through arithmetic and
-changes of shape, so that an overrun is found even where it hits another tensor.
-Lanes that would leave their memory are masked out: nothing crashes.
+A pointer carries its kernel argument (``ROOT``) through arithmetic and changes of
+shape, so that an overrun is found even if it hits another tensor. Out-of-bounds lanes
+are masked out, so that nothing crashes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ _MOST_FINDINGS = 50
 
 @dataclass(frozen=True)
 class Argument:
-    """A tensor that a kernel was launched with, as addresses."""
+    """A tensor argument of a launch, as addresses.
+
+    Attributes:
+        low: the first address of its storage; ``high`` is the first one after the
+            storage.
+        base: the address of its first element.
+    """
 
     name: str
     role: str
@@ -41,22 +47,24 @@ class Argument:
 
     @staticmethod
     def of(name: str, role: str, value: torch.Tensor) -> Argument:
+        """Describe a tensor argument."""
         storage = value.untyped_storage()
         low = storage.data_ptr()
         high = low + storage.nbytes() if value.numel() else low
         return Argument(name, role, low, high, value.data_ptr())
 
     def distance(self, address: int) -> int:
+        """Return the distance in bytes from an address to the storage's nearer end."""
         return min(abs(address - self.low), abs(address - self.high))
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel that is being run.
+    """A kernel that is running.
 
     Attributes:
-        written: the arguments that it has stored through, by name; all, where a
-            pointer's origin is not known.
+        written: the names of the arguments that it has stored to; all arguments if it
+            stored through a pointer of unknown origin.
     """
 
     kernel: str
@@ -67,20 +75,20 @@ class Launch:
 
 @dataclass
 class Checker:
-    """What is known of the launch that runs, and what was found so far.
+    """The state of the running launch, and the findings so far.
 
     Attributes:
-        probe: None while nothing is to be reported (bad lanes are masked all the
-            same): eager must not crash where a user's kernel goes astray.
-        roles: what the memory of tensors is to the program.
+        probe: None while nothing is reported. Out-of-bounds lanes are masked all the
+            same, because an eager run must not crash in a user's kernel.
+        roles: the roles of the storages in the program.
         operators: the source operators of each kernel.
-        unseen: what was not run, kernel by kernel: some programs, or all of it.
-        partial: the memory that was not written in full for that.
-        accesses: how many vector accesses were checked.
+        unseen: one line for each kernel that was skipped or ran in part.
+        partial: the memory that is not fully written because of that.
+        accesses: the number of vector accesses that were checked.
         launched: the launches so far.
-        configuration: which of a kernel's runs, where it is not the first.
-        tried: how many programs of such were run on copies.
-        untried: kernels of which some configurations were not run.
+        configuration: the launch configuration, where it is not the kernel's first.
+        tried: the number of programs that ran in further configurations.
+        untried: the kernels of which some configurations were not run.
     """
 
     probe: Probe | None = None
@@ -99,7 +107,7 @@ class Checker:
     def start(
         self, probe: Probe, operators: Mapping[str, Sequence[str]] | None = None
     ) -> None:
-        """Report from now on; what was seen before is forgotten."""
+        """Start to report, and forget earlier findings."""
         self.probe, self.launch, self.operators = probe, None, operators or {}
         self.accesses, self.findings, self.unseen, self.launched = 0, [], [], []
         self.configuration, self.tried, self.untried = "", 0, []
@@ -107,12 +115,17 @@ class Checker:
         self.partial.clear()
 
     def stop(self) -> None:
-        """Report nothing more; what was seen stays."""
+        """Stop to report; keep the findings."""
         self.probe = None
 
     @contextlib.contextmanager
     def trying(self, configuration: str, *, alone: bool) -> Iterator[None]:
-        """Run a configuration beyond the first; ``alone``: results are nobody's."""
+        """Run a further configuration of a kernel in a block.
+
+        Args:
+            alone: it runs on copies, so memory that it leaves unwritten does not
+                matter.
+        """
         self.configuration, kept = configuration, self.partial.kept()
         try:
             yield
@@ -122,7 +135,12 @@ class Checker:
                 self.partial.restore(kept)
 
     def inside(self, fault: Fault, pointers: Any, mask: Any) -> Any:
-        """Tell which of the lanes that ``mask`` lets through stay inside."""
+        """Return the mask of the requested lanes whose access is in bounds.
+
+        Args:
+            pointers: the interpreter's handle of the addresses.
+            mask: the lanes that the kernel requests, as a bool or an array.
+        """
         import numpy as np
 
         self.accesses += 1
@@ -146,6 +164,7 @@ class Checker:
     def _report_access(
         self, fault: Fault, bad: Any, addresses: Any, size: int, root: Argument | None
     ) -> None:
+        """Report an out-of-bounds access, with the values of the first bad lane."""
         import numpy as np
 
         first = tuple(np.argwhere(bad)[0])
@@ -168,7 +187,7 @@ class Checker:
         )
 
     def require(self, condition: Any, message: str) -> None:
-        """Report a ``tl.device_assert`` that does not hold in each lane."""
+        """Report a ``tl.device_assert`` that fails in any lane."""
         import numpy as np
 
         fails = ~np.asarray(condition.data, dtype=bool)
@@ -177,7 +196,7 @@ class Checker:
             self.report(Fault.ASSERT, **facts, values=values(_kernel_frame(), fails))
 
     def report(self, fault: Fault, **facts: Any) -> None:
-        """Note a fault of the launch that runs."""
+        """Record a fault of the running launch, with its line and program."""
         if self.probe is None or len(self.findings) >= _MOST_FINDINGS:
             return
         if launch := self.launch:
@@ -192,13 +211,16 @@ class Checker:
 
 
 CHECKER = Checker()
-"""The process's own: Triton has one interpreter for all launches, too."""
+"""The only checker of the process, because Triton has one interpreter for all
+launches."""
 
 
 def place_of_launch(finding: KernelFinding) -> int:
-    """Number a finding's launch among those of its kernel, from 1; 0: not known.
+    """Return the number of a finding's launch among those of its kernel, from 1.
 
-    Where kernels are timed, each is launched once for each of its configurations.
+    Returns:
+        0 for the hints probe, because it launches each kernel once for each of its
+        configurations.
     """
     if finding.probe is Probe.HINTS:
         return 0
@@ -207,6 +229,7 @@ def place_of_launch(finding: KernelFinding) -> int:
 
 
 def _program() -> tuple[int, int, int]:
+    """Return the position in the grid of the running program."""
     from shrinkfx.worker.private_api.triton_api import interpreter_builder
 
     place = getattr(interpreter_builder, "grid_idx", None) or (0, 0, 0)
@@ -215,20 +238,20 @@ def _program() -> tuple[int, int, int]:
 
 
 def _site() -> tuple[str, int]:
-    """Find the line of the kernel, or of its helper, that runs."""
+    """Return the file and line that runs in the kernel, or in a helper of it."""
     frame = _kernel_frame()
     return (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
 
 
 def _kernel_frame() -> Any:
-    """Find the innermost frame of a kernel, or None."""
+    """Return the innermost frame of a kernel, or None."""
     import triton
 
     ours = (os.path.dirname(triton.__file__), _INTERPRETER, "<")
     frame = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith(ours):
-            # Outside of a launch, the innermost such frame is the runtime's.
+            # Outside of a launch, the innermost such frame belongs to the runtime.
             return frame if _is_kernel(frame) else None
         if frame.f_back is None:
             break
@@ -244,5 +267,5 @@ def _is_kernel(frame: Any) -> bool:
 
 
 def tag(handle: Any, argument: Argument) -> None:
-    """Say which argument a pointer comes from."""
+    """Record which kernel argument a pointer comes from."""
     handle.attr[ROOT] = argument

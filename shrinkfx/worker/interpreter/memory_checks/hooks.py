@@ -1,6 +1,6 @@
-"""Where the checks go into Triton's interpreter: loads, stores, atomics, assertions.
+"""Install the checks in Triton's interpreter: loads, stores, atomics, assertions.
 
-Also what keeps the argument that a pointer came from through arithmetic on it.
+The hooks also propagate a pointer's kernel argument through pointer arithmetic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POINTER_OPERATIONS = (
 
 
 def hook() -> None:
-    """Put the checks into Triton's interpreter, for the rest of this process."""
+    """Install the checks in Triton's interpreter, for the rest of this process."""
     from shrinkfx.worker.private_api.triton_api import interpreter
 
     builder = interpreter.InterpreterBuilder
@@ -41,6 +41,7 @@ def hook() -> None:
 
 
 def _keeping_root(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap an operation on pointers to propagate the kernel argument to its result."""
     from shrinkfx.worker.private_api.triton_api import TensorHandle
 
     def wrapped(builder: Any, *args: Any, **kwargs: Any) -> Any:
@@ -48,7 +49,7 @@ def _keeping_root(operation: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(made, TensorHandle) and ROOT not in made.attr:
             tags = (getattr(argument, "attr", {}).get(ROOT) for argument in args)
             roots = {root for root in tags if root is not None}
-            if len(roots) == 1:  # of a choice between two, either may be meant
+            if len(roots) == 1:  # a select between two arguments is ambiguous
                 made.attr[ROOT] = roots.pop()
         return made
 
@@ -56,6 +57,8 @@ def _keeping_root(operation: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _rooted(materialize: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a block pointer's materialization to propagate the kernel argument."""
+
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         pointers, masks = materialize(self, *args, **kwargs)
         if root := self.base.attr.get(ROOT):
@@ -66,14 +69,14 @@ def _rooted(materialize: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _hook_accesses(builder: Any, handle: Any) -> None:
-    """Replace what loads, stores, adds atomically and asserts."""
+    """Replace the builder's loads, stores, atomics and assertions by checked ones."""
     import triton.language as tl
 
     load, store = builder.create_masked_load, builder.create_masked_store
     change, swap = builder.create_atomic_rmw, builder.create_atomic_cas
 
     def inside(fault: Fault, pointers: Any, mask: Any) -> Any:
-        # Block pointers come with a bare array for a mask.
+        # The mask of a block pointer is a bare array.
         array = mask.data if isinstance(mask, handle) else mask
         return handle(CHECKER.inside(fault, pointers, array), tl.int1)
 

@@ -1,4 +1,4 @@
-"""Launches of kernels, as they were made."""
+"""Records of kernel launches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Layout:
-    """Shape and strides of a tensor that a kernel was launched with."""
+    """Shape and strides, in elements, of a tensor argument."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -16,10 +16,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch with its grid, and the tensors that it was given, by parameter.
+    """A launch: its grid, and the layouts of its tensor arguments by parameter.
 
     Attributes:
-        tried: by a configuration beyond the first, on copies.
+        tried: it ran on copies, in a configuration other than the first.
     """
 
     kernel: str

@@ -1,7 +1,7 @@
-"""Memory that a kernel has not written in full: it was not run, or in part.
+"""Memory that kernels have not fully written, because they were skipped or sampled.
 
-The rest of it holds what no program would: an index read there leads anywhere. So what
-is found in a kernel that takes such memory, or what was computed from it, is no fault.
+The unwritten part holds implausible values, and an index read there may point anywhere.
+So findings in a kernel that reads such memory, or values computed from it, are ignored.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from shrinkfx.worker.private_api.graph_api import TorchDispatchMode, pytree
 
 
 class Partial:
-    """The storages that are not written in full, or made of such."""
+    """The storages that are not fully written, or computed from such storages."""
 
     def __init__(self) -> None:
-        # Kept: freed, their addresses could be another's.
+        # Kept alive: another storage could get the address of a freed one.
         self._kept: dict[int, torch.UntypedStorage] = {}
 
     def __contains__(self, values: Any) -> bool:
@@ -30,13 +30,15 @@ class Partial:
         return bool(self._kept)
 
     def add(self, values: Any) -> None:
+        """Add the storages of all tensors in a value."""
         self._kept |= {s.data_ptr(): s for s in _storages(values)}
 
     def kept(self) -> dict[int, torch.UntypedStorage]:
-        """Copy what is known, for ``restore``."""
+        """Return a copy of the state, for ``restore``."""
         return dict(self._kept)
 
     def restore(self, kept: dict[int, torch.UntypedStorage]) -> None:
+        """Restore the state that ``kept`` returned."""
         self._kept = kept
 
     def clear(self) -> None:
@@ -49,10 +51,10 @@ def _storages(values: Any) -> Iterable[torch.UntypedStorage]:
 
 
 class Spreading(TorchDispatchMode):
-    """Follow partial memory through the operators that a program calls.
+    """Marks the results of operators that read partial memory as partial, too.
 
     Raises:
-        Unsupported: one fails on it, or reads a number off it.
+        Unsupported: an operator fails on partial memory, or reads a number from it.
     """
 
     def __init__(self, partial: Partial) -> None:
@@ -76,7 +78,7 @@ class Spreading(TorchDispatchMode):
         if not isinstance(made, bool | int | float):
             self._partial.add(made)
             return made
-        raise Unsupported(f"{func} reads {LEFT}")  # it may be a size
+        raise Unsupported(f"{func} reads {LEFT}")  # the number may be a size
 
 
 LEFT = "what a kernel that was not run, or in part, has left unwritten"

@@ -1,4 +1,4 @@
-"""Kernels whose faults are known: if the checks miss one, nothing they say counts."""
+"""Self-test of the checks: a kernel with known faults, each of which they must find."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _double(x: Any, y: Any, count: Any, block: tl.constexpr) -> Any:
 
 
 def check_the_checks() -> None:
-    """Run one kernel rightly, with a bound too high, and on too large a grid.
+    """Run one kernel correctly, with a bound that is too high, and on too large a grid.
 
     Raises:
-        Unsupported: a fault was missed, or one was seen where there is none.
+        Unsupported: the checks missed a fault, or found one that does not exist.
     """
     seen = [_found(2, _COUNT), _found(2, _COUNT + 1), _found(3, _COUNT)]
     wanted = [[], [(Fault.LOAD, 1), (Fault.STORE, 1)], [(Fault.ASSERT, _BLOCK)]]
@@ -36,6 +36,7 @@ def check_the_checks() -> None:
 
 
 def _found(programs: int, count: int) -> list[tuple[Fault, int]]:
+    """Run the kernel under the checks, and return the faults with their lane counts."""
     x = torch.arange(_COUNT, dtype=torch.float32)
     y = allocate((_COUNT,), (1,), torch.float32)
     CHECKER.start(Probe.REAL)

@@ -1,4 +1,4 @@
-"""The whole numbers that a kernel holds in one of a program's lanes."""
+"""Read the integers that a kernel holds in one lane."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def values(frame: Any, lanes: Any) -> tuple[tuple[str, int], ...]:
-    """Read them off the kernel's frame, by their names, in the first lane.
+    """Return the integer variables of a kernel's frame, by name, in one lane.
 
     Args:
-        lanes: tells which are meant.
+        lanes: a bool array; the values are those of its first true lane.
     """
     import numpy as np
 
@@ -18,7 +18,7 @@ def values(frame: Any, lanes: Any) -> tuple[tuple[str, int], ...]:
     first = tuple(np.argwhere(lanes)[0])
     found = {}
     for name, known in frame.f_locals.items():
-        value = getattr(known, "value", known)  # of a constant of Triton's
+        value = getattr(known, "value", known)  # unwrap a tl.constexpr
         data = getattr(getattr(known, "handle", None), "data", value)
         if not isinstance(data, (int, np.ndarray, np.integer)):
             continue
@@ -27,6 +27,6 @@ def values(frame: Any, lanes: Any) -> tuple[tuple[str, int], ...]:
             continue
         try:
             found[name] = int(np.broadcast_to(numbers, np.shape(lanes))[first])
-        except ValueError:  # of another shape: no lane of it is this one
+        except ValueError:  # another shape, so it has no such lane
             continue
     return tuple(found.items())
