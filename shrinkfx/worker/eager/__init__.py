@@ -1,1 +1,1 @@
-"""Runs in eager: their inputs, and the values that a cut feeds."""
+"""Eager runs: their inputs, and the values that candidates are fed with."""

@@ -1,4 +1,4 @@
-"""Operators whose metadata says something else than what they really yield."""
+"""Fake-kernel mismatches: operators whose metadata differs from real results."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _BUILT_IN = ("aten.", "prims.", "cond")
 
 
 class FakeMismatches:
-    """What is found by comparing metadata with real values.
+    """Mismatches between metadata and real values.
 
     Attributes:
-        sizes: what the symbols stand for.
-        found: results of the operators that lie.
-        untrue: nodes whose dtype, shape or device is not what they say, whoever lied.
+        sizes: the numbers of the symbolic sizes.
+        found: the results for which fake kernel and real kernel disagree.
+        untrue: nodes whose metadata has a wrong dtype, shape or device, whichever
+            operator caused it.
     """
 
     def __init__(self) -> None:
@@ -31,13 +32,13 @@ class FakeMismatches:
         self.untrue: set[fx.Node] = set()
 
     def look(self, n: fx.Node, real: torch.Tensor) -> None:
-        """Compare one value; sizes that depend on data cannot be."""
+        """Compare one value with its metadata; skip sizes that depend on data."""
         fake = n.meta.get("val")
         if not isinstance(fake, torch.Tensor):
             return
         producer, _ = _producer(n)
         if not self._is_like(fake, real):
-            # What is computed from a lie is one as well, but no other operator's.
+            # Mismatches propagate, so report only the first operator.
             if n.op != "placeholder" and not self.untrue & {*producer.all_input_nodes}:
                 self.found.append(self.describe(n, real))
             self.untrue.add(n)
@@ -45,7 +46,7 @@ class FakeMismatches:
             self._look_at_strides(n, fake, real)
 
     def describe(self, n: fx.Node, real: torch.Tensor) -> FakeMismatch:
-        """Hold a value against what is declared of it."""
+        """Return the declared and the real properties of a value."""
         fake, (producer, place) = n.meta["val"], _producer(n)
         return FakeMismatch(
             node=producer.name,
@@ -68,19 +69,23 @@ class FakeMismatches:
     def _look_at_strides(
         self, n: fx.Node, fake: torch.Tensor, real: torch.Tensor
     ) -> None:
-        """Note wrong strides of custom operators; PyTorch's own guess some."""
+        """Record wrong strides of custom operators.
+
+        Those of PyTorch's own operators are no finding, because some fake kernels guess
+        them.
+        """
         said = [evaluate(step, self.sizes) for step in fake.stride()]
         layout = zip(real.shape, real.stride(), said, strict=True)
         if any(size > 1 and told not in (None, step) for size, step, told in layout):
             self.found.append(self.describe(n, real))
 
     def clear(self) -> None:
-        """Forget what has been found, but not what is untrue."""
+        """Forget the mismatches, but not the nodes with wrong metadata."""
         self.found.clear()
 
 
 class Watcher(fx.Interpreter):
-    """Runs a graph, and the branches that it takes, with an eye on lies."""
+    """Runs a graph and the branches that it takes, and records mismatches."""
 
     def __init__(self, module: fx.GraphModule, lies: FakeMismatches) -> None:
         super().__init__(module)
@@ -100,7 +105,7 @@ class Watcher(fx.Interpreter):
             results = Watcher(branch, self.mismatches).run(*operands)
             if len(self.mismatches.found) > before:
                 self.mismatches.untrue.add(n)
-                # Names within a branch are its own.
+                # Names inside a branch are local to it.
                 within = next(iter(n.users)).name
                 self.mismatches.found[before:] = [
                     replace(lie, within=within)
@@ -112,12 +117,12 @@ class Watcher(fx.Interpreter):
 
 
 def is_branching(n: fx.Node) -> bool:
-    """Tell whether a node runs one of several graphs that it is given."""
+    """Return whether a node runs one of several subgraphs."""
     return n.target is torch.ops.higher_order.cond
 
 
 def _producer(n: fx.Node) -> tuple[fx.Node, str]:
-    """Find the operator that a value is one of several results of, and of which."""
+    """Return the operator that computes a value, and the index of the result."""
     place = ""
     while n.target is operator.getitem and isinstance(n.args[0], fx.Node):
         place, n = f"[{n.args[1]}]{place}", n.args[0]
@@ -127,10 +132,10 @@ def _producer(n: fx.Node) -> tuple[fx.Node, str]:
 def facts_of(
     tensor: torch.Tensor, size_of: Callable[[Any], int | None] = int
 ) -> TensorFacts:
-    """State what a tensor is, without its values.
+    """Return the properties of a tensor, without its values.
 
     Args:
-        size_of: what a size is that may be a symbol; None where nobody knows.
+        size_of: converts a size that may be symbolic; None if it is unknown.
     """
     is_strided = tensor.layout == torch.strided
     return TensorFacts(

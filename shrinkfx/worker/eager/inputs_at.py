@@ -1,4 +1,4 @@
-"""Inputs of given sizes, with values like those of the example."""
+"""Inputs at requested sizes, with values like those of the failing inputs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 def inputs_at(
     program: Program, sizes: Mapping[str, int], seed: int, file: str | None
 ) -> Inputs:
-    """Make inputs of these sizes: the same ones for the same sizes and seed.
+    """Make inputs of these sizes, the same ones for the same sizes and seed.
 
     Args:
-        file: a ``.py`` whose ``inputs(**sizes)`` makes them, or anything else.
+        file: a ``.py`` whose ``inputs(**sizes)`` makes them; anything else is ignored.
 
     Raises:
-        LoadError: that function makes something else.
+        LoadError: the file has no such function, or it makes other inputs.
     """
     if file and file.endswith(".py"):
         return _from_file(program, sizes, file)
@@ -75,7 +75,7 @@ def _sizes(value: Any) -> list[torch.SymInt]:
 def _moves(
     exported: ExportedProgram, given: Inputs, at: Mapping[Any, sympy.Integer]
 ) -> list[tuple[int, int]]:
-    """List each free size of an input: what it was, and what it is to be."""
+    """List the old and the new number of each free size of the inputs."""
     before = bind(exported, flat_inputs(exported, given))
     return [(int(old), int(size.xreplace(at))) for size, old in before.items()]
 
@@ -134,13 +134,16 @@ def _is_integer(tensor: Tensor) -> bool:
 
 
 def _is_a_code(example: Tensor) -> bool:
-    """Tell whether numbers between two of its numbers may mean nothing: masks."""
+    """Return whether numbers between two elements may be meaningless, as in masks."""
     wide = example.double()
     return not bool(wide.isfinite().all()) or bool((wide == wide.round()).all())
 
 
 def _within(values: Tensor, largest: int, moves: Sequence[tuple[int, int]]) -> Tensor:
-    """Keep an index valid: what could point into a dim does so once that is shorter."""
+    """Keep indices valid.
+
+    If a dim shrinks, values that could index it before must still be in its bounds.
+    """
     ends = [new for old, new in moves if new <= largest < old]
     if not ends:
         return values
@@ -155,7 +158,7 @@ def _is_sorted(example: Tensor) -> bool:
 
 
 def _counts_up(example: Tensor, shape: Sequence[Any]) -> list[Tensor]:
-    """Continue 0, 1, 2, ... along a dim, as positions do; [] if it does not."""
+    """Continue 0, 1, 2, ... along a dim, as positions do; [] for other tensors."""
     for dim, size in enumerate(example.shape):
         if size < 2 or not _is_integer(example):
             continue
@@ -170,7 +173,7 @@ def _counts_up(example: Tensor, shape: Sequence[Any]) -> list[Tensor]:
 
 
 def _from_file(program: Program, sizes: Mapping[str, int], file: str) -> Inputs:
-    """Call a user's ``inputs``, and see that they are what was asked for."""
+    """Call a user's ``inputs`` function, and check the structure and the shapes."""
     make = getattr(import_file(file), "inputs", None)
     if make is None:
         raise LoadError(file, "defines no function inputs(**sizes)", _ADVICE)

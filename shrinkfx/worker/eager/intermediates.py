@@ -1,4 +1,4 @@
-"""Eager values, kept for cuts, and the runs that they come from."""
+"""Eager runs of programs, and their values, which are stored for cuts."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _EXAMPLE, _PASSING, _FAILING = "example", "passing", "failing"
 _SCALARS = "scalars.json"
 
 Scalar = bool | int | float
-"""A number that an operator such as ``item`` read off a tensor."""
+"""A number that an operator such as ``item`` read from a tensor."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """How an eager run went.
+    """The outcome of an eager run.
 
     Attributes:
-        error: at which it stopped on the failing inputs, or ''; values up to there
-            are kept.
+        error: the exception on the failing inputs, or ''; values up to there are
+            stored.
         stopped: the node that raised it.
-        mismatches: what operators' metadata says wrongly.
+        mismatches: the fake-kernel mismatches.
     """
 
     error: str = ""
@@ -49,10 +49,10 @@ class Recorded:
 
 
 class Values:
-    """Every value of the original's eager runs, on disk and mapped on demand.
+    """All values of the input program's eager runs, on disk and mapped on demand.
 
-    Up to three runs are kept: on the example inputs, which build a program, and on
-    the failing ones, and those that pass, which run it.
+    There are up to three runs: on the example inputs, which build a program, and on the
+    failing and the passing inputs, which run it.
     """
 
     def __init__(self, folder: Path, program: Program) -> None:
@@ -65,20 +65,21 @@ class Values:
         self._folders = [folder / name for name in self._runs]
 
     def record(self, program: Program, at: Path | None = None) -> Recorded:
-        """Run the program and keep what each node yields.
+        """Run the program, and store the result of each node.
 
         Args:
-            at: a file for the operator at work, since it may kill this process.
+            at: a file for the name of the running operator, because it may kill this
+                process.
 
         Raises:
-            LoadError: that takes more space than there is.
+            LoadError: there is too little disk space.
         """
         require_space_for_values(program.graph, len(self._runs), self._folder.parent)
         runs = [
             _Recorder(program.graph, self._folder / name, at).go(inputs)
             for name, inputs in self._runs.items()
         ]
-        # Where only the example fails, its values are missing for cuts.
+        # An error of the example run is not reported: only its values are missing.
         lies = (lie for run in runs for lie in run.mismatches)
         return replace(runs[-1], mismatches=tuple(dict.fromkeys(lies)))
 
@@ -100,16 +101,16 @@ class Values:
         return value
 
     def scalar(self, name: str) -> Scalar | None:
-        """Fetch a number that all runs agree on, or None."""
+        """Return a number that all runs agree on, or None."""
         numbers = [_scalars(folder).get(name) for folder in self._folders]
         return numbers[0] if all(n == numbers[0] for n in numbers) else None
 
     def why_not(self, name: str) -> str:
-        """Say why a value may not be cut at, or ''.
+        """Return the reason why the program cannot be cut at a value, or ''.
 
-        A value whose real dtype, shape or device is not what the program's
-        metadata says comes from an operator that lies. The liar must stay
-        inside: a candidate fed with such a value would only have bad inputs.
+        If the real dtype, shape or device of a value differs from the metadata, an
+        operator has a fake-kernel mismatch. This operator must stay in the candidate,
+        because a candidate that is fed with the value would just have invalid inputs.
         """
         for folder in self._folders:
             if not (folder / f"{name}.pt").exists():
@@ -121,7 +122,7 @@ class Values:
 
 
 class _Recorder(Watcher):
-    """Keeps what each node yields."""
+    """Stores the result of each node."""
 
     def __init__(
         self, exported: ExportedProgram, folder: Path, at: Path | None
@@ -132,7 +133,7 @@ class _Recorder(Watcher):
         self._folder = folder
         self._scalars: dict[str, Scalar] = {}
         self._at = ""
-        self._is_given_others = False  # than those that it was exported for
+        self._is_given_others = False  # inputs that contradict the metadata
         self._weights = weights_of(exported)
         self._views = Views(exported)
         folder.mkdir(parents=True, exist_ok=True)
@@ -156,7 +157,7 @@ class _Recorder(Watcher):
         finally:
             (self._folder / _SCALARS).write_text(json.dumps(self._scalars))
             if self._is_given_others:
-                self.mismatches.clear()  # that is not the operators' fault
+                self.mismatches.clear()  # the operators are not to blame
         return ""
 
     def run_node(self, n: fx.Node) -> Any:
@@ -175,7 +176,7 @@ class _Recorder(Watcher):
         elif isinstance(value, (bool, int, float)):
             self._scalars[n.name] = value
             if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.SymInt):
-                # AOTI takes tensors alone: one of this length carries the number.
+                # AOTI takes only tensors, so the length of one is the number.
                 self._store(n.name, torch.zeros(int(value), dtype=torch.bool))
         return value
 
@@ -195,7 +196,7 @@ def _scalars(folder: Path) -> dict[str, Scalar]:
 
 
 def compact(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a view that holds on to a larger storage, strides kept."""
+    """Copy a view that keeps a larger storage alive, with its strides."""
     if tensor.untyped_storage().nbytes() <= 2 * tensor.numel() * tensor.element_size():
         return tensor
     return restride(tensor, tensor.stride())
@@ -217,16 +218,16 @@ def restride(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
 
 def span(tensor: torch.Tensor) -> int:
-    """Count the elements of memory that it reaches over."""
+    """Count the elements of memory from the tensor's first element to its last."""
     return reach(tensor.shape, tensor.stride())
 
 
 def copy_of(value: Any) -> Any:
-    """Copy a tensor, strides kept, or a script object; hand anything else back.
+    """Copy a tensor with its strides, or a script object; return others unchanged.
 
-    ``clone`` keeps strides only where memory is dense, and compiled code that
-    was promised a view with gaps would read past the end of the copy. What lies in
-    the gaps is copied too: whoever reads there reads what a script would.
+    ``clone`` keeps strides only where memory is dense, and compiled code that expects a
+    view with gaps would read past the end of the copy. The content of gaps is copied,
+    too, so that code that reads there gets the same values as in a script.
     """
     if isinstance(value, torch.ScriptObject):
         return copy_of_object(value)
@@ -242,7 +243,7 @@ def copy_of(value: Any) -> Any:
 def call(
     function: Callable[..., Any], inputs: Inputs, *, seed: int = SEED
 ) -> list[Any]:
-    """Call with fresh copies of the inputs under a seed; flatten."""
+    """Call a function with fresh copies of inputs, under a seed; flatten results."""
     args, kwargs = pytree.tree_map(copy_of, (inputs.args, inputs.kwargs))
     torch.manual_seed(seed)
     with torch.no_grad():
@@ -252,17 +253,16 @@ def call(
 def call_often(
     function: Callable[..., Any], inputs: Inputs, calls: int, *, seed: int = SEED
 ) -> list[Any]:
-    """Call so often, each time as ``call`` does, and keep the last results."""
+    """Call a function repeatedly, as ``call`` does; return the last results."""
     for _ in range(calls):
         results = call(function, inputs, seed=seed)
     return results
 
 
 def given_to_one_run(exported: ExportedProgram, flat: Sequence[Any]) -> list[Any]:
-    """Copy what a graph is run on, so that the run changes none of it.
+    """Copy the inputs of a graph, so that a run does not change them.
 
-    Weights that no operator writes into are handed over as they are: there may be
-    gigabytes of them.
+    Weights that no operator writes are not copied, because they may be gigabytes.
     """
     held = shared_weights(exported)
     names = (node.name for node in exported.graph.find_nodes(op="placeholder"))
@@ -278,17 +278,19 @@ def run_eager(
     calls: int = 1,
     memory: int | None = None,
 ) -> list[Any]:
-    """Call a program in eager, and leave what it holds as it was before.
+    """Call a program in eager, and restore its buffers afterwards.
+
+    Sizes out of the declared ranges are not refused, because the question may be
+    whether compiled code refuses them.
 
     Args:
-        memory: what ``empty`` and the like hold; None means whatever lies there.
+        calls: the number of calls; a program that changes its buffers may need several.
+        memory: the content of ``empty`` and the like: 0 for zeros, another number for
+            values that no program expects, None for uninitialized memory.
 
     Returns:
-        What the last call gave: a program that changes its buffers may need several.
-        They are copies: a program may return its buffer, which is set back.
-
-    Sizes outside of its ranges are no reason to refuse: whether compiled code
-    refuses them may be the very question.
+        The results of the last call, as copies, because a program may return its
+        buffer.
     """
     names = exported.graph_signature.inputs_to_buffers.values()
     stores = (exported.state_dict, exported.constants)

@@ -1,10 +1,11 @@
-"""Memory that an operator hands out as it is: what it holds is nobody's result.
+"""Uninitialized memory in eager runs.
 
-A mixture of experts fills ``empty_like`` by ``index_put``. With that cut off, the
-program returns what lay in memory: eager and compiled differ, and nothing is wrong.
-So eager's two runs fill it with 0 and with what no program means, and what differs
-between them is not compared, as it is with random numbers; where it is an index, eager
-refuses. Branches and bodies are left as they are.
+A mixture of experts fills ``empty_like`` by ``index_put``. If a candidate cuts the
+``index_put``, it returns uninitialized memory: eager and compiled results differ,
+although there is no bug. Therefore two eager runs fill the memory: one with 0, the
+other with a number that no program expects. Elements that differ between the runs are
+not compared, as with random numbers; if they are indices, eager raises an exception.
+Branches and loop bodies are not filled.
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ _HAND_OUT = frozenset(
 
 
 def fill(module: torch.nn.Module, number: int) -> None:
-    """Have a program's own graph start with a number where it would start with
-    nothing.
+    """Make a program's main graph fill uninitialized memory.
+
+    Args:
+        number: 0 for zeros; any other number for values that no program expects.
     """
     if not isinstance(module, fx.GraphModule):
         return
     found = [n for n in module.graph.nodes if n.target in _HAND_OUT]
     for node in found:
         filled = functools.partial(_filled, node.target, number)
-        # Code is generated with its name.
+        # fx generates code with the name of the function.
         node.target = functools.update_wrapper(filled, _filled)
     if found:
         module.recompile()
@@ -53,7 +56,7 @@ def _filled(
 
 
 def _far(dtype: torch.dtype) -> float:
-    """Choose what lies in no range that a program means: no index, no number."""
+    """Return a value that no program expects: NaN, an extreme integer, or True."""
     if dtype == torch.bool:
         return 1
     if dtype.is_floating_point or dtype.is_complex:

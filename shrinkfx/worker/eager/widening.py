@@ -1,4 +1,4 @@
-"""A program's values in float64: what a narrower one gets wrong is known by that."""
+"""Values in float64, which show the rounding errors of narrower dtypes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
-    """Widen what has rounding errors; integers are compared as they are."""
+    """Convert to the widest dtype of its kind; integers are compared as int64."""
     if tensor.is_quantized:
         tensor = tensor.dequantize()
     if tensor.is_complex():
@@ -22,42 +22,43 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def to_float64(value: Any) -> Any:
-    """Widen a tensor of floating-point numbers; hand anything else back."""
+    """Convert a floating-point tensor to float64; return others unchanged."""
     if isinstance(value, torch.Tensor) and value.is_floating_point():
         return value.to(torch.float64)
     return value
 
 
 def to_float32(value: Any) -> Any:
-    """Narrow a tensor or dtype in float64; hand anything else back."""
+    """Convert a float64 tensor or dtype to float32; return others unchanged."""
     if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
         return value.to(torch.float32)
     return torch.float32 if value is torch.float64 else value
 
 
 def widen_dtype(value: Any) -> Any:
-    """Have an operator that is told a narrow dtype make float64."""
+    """Replace a narrow floating-point dtype by float64; return others unchanged."""
     narrow = isinstance(value, torch.dtype) and value in _NARROW
     return torch.float64 if narrow else value
 
 
 def rounding_bound(expected: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Bound what rounding alone may do to the values of eager's result.
+    """Bound the rounding error of each element of an eager result.
 
-    In floating point there is one bound for all elements, since of many each is some
-    time right by chance: ten times what nine in ten of those that are off stay within,
-    or five times the largest, whichever is more. An integer is allowed ten times its
-    own error.
+    Floating-point results have one bound for all elements, because among many elements
+    some are exact by chance: ten times the error that nine in ten of the inexact
+    elements stay within, or five times the largest error, whichever is more. The bound
+    of an integer is ten times its own error.
 
-    What is only rounded otherwise stays within it: of 194,256 elements of results of
-    twelve architectures in bfloat16 and float16, none was beyond; with ten times the
-    own error of each it was one in fourteen (``benchmarks/rounding.py``).
+    Results that only round differently stay within the bound. Of 194,256 elements of
+    results of twelve architectures in bfloat16 and float16, none was beyond it; one in
+    fourteen was beyond ten times its own error (``benchmarks/rounding.py``).
 
     Args:
-        exact: what a float64 run gives, of the same shape.
+        expected: the eager result.
+        exact: the result of a float64 run, of the same shape.
 
     Returns:
-        A bound for each element, infinite where one of both overflows.
+        A bound for each element, infinite where one of the two overflows.
     """
     error = (wide(expected) - wide(exact)).abs().nan_to_num(0.0, posinf=torch.inf)
     if not (expected.is_floating_point() or expected.is_complex()):
@@ -81,8 +82,14 @@ def beyond_rounding(
     exact: torch.Tensor,
     tolerance: tuple[float, float],
 ) -> torch.Tensor:
-    """Mark elements that rounding cannot explain: |actual - expected| is more than
-    rtol |expected| + the larger of atol and the bound, or only one is a number."""
+    """Mark the elements that rounding cannot explain.
+
+    Those are elements where |actual - expected| is more than rtol |expected| + the
+    larger of atol and the bound, or where only one of both is a number.
+
+    Args:
+        tolerance: rtol and atol.
+    """
     rtol, atol = tolerance
     a, e = wide(actual), wide(expected)
     size = e.abs().nan_to_num(0.0, posinf=0.0)

@@ -1,1 +1,1 @@
-"""From a program to its skeleton, and from a candidate back to a program."""
+"""Conversion of programs to skeletons, and of candidates to programs."""

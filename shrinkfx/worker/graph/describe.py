@@ -1,4 +1,4 @@
-"""From a program to its skeleton: the graph that leaves this room."""
+"""Skeletons: the graphs of programs as data, for the parent process."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def describe(program: Program, content: str) -> Skeleton:
     """Build the skeleton of the graph that candidates are cut from.
 
     Args:
-        content: digest of files and settings, to tell programs of equal graph
-            apart.
+        content: digest of files and settings, which distinguishes programs with equal
+            graphs.
     """
     exported = program.graph
     roles = {
@@ -63,7 +63,7 @@ def describe(program: Program, content: str) -> Skeleton:
 
 
 def _sizes(program: Program) -> dict[str, FreeSize]:
-    """List the sizes of values that are not fixed, and what they are in both runs."""
+    """List the free sizes of values, with their numbers in both runs."""
     assert program.passing is not None
     exported = program.graph
     runs = [
@@ -83,21 +83,22 @@ def _sizes(program: Program) -> dict[str, FreeSize]:
 
 
 _PART_BYTES = 1 << 20
+"""Number of bytes to read at once."""
 
 
 def content_digest(*files: str | None) -> str:
-    """Hash the content of files; None and missing ones count as empty."""
+    """Hash the content of files; None and missing files count as empty."""
     digest = hashlib.sha256(torch.__version__.encode())
     for name in files:
         if name and Path(name).is_file():
-            with Path(name).open("rb") as file:  # which may be gigabytes
+            with Path(name).open("rb") as file:  # it may be gigabytes
                 while part := file.read(_PART_BYTES):
                     digest.update(part)
     return digest.hexdigest()
 
 
 def count_operators(module: fx.GraphModule) -> int:
-    """Count the operators of a graph, those in branches too."""
+    """Count the operators of a graph, including those in its subgraphs."""
     total = 0
     for node in module.graph.nodes:
         if _is_operator(node):
@@ -110,7 +111,7 @@ def count_operators(module: fx.GraphModule) -> int:
 
 
 def _is_operator(node: fx.Node) -> bool:
-    """Tell whether a node is one: no getitem, and no arithmetic on sizes."""
+    """Return whether a node is an operator: no getitem, no arithmetic on sizes."""
     is_called = node.op == "call_function" and node.target is not operator.getitem
     return is_called and not _is_size(node)
 
@@ -160,7 +161,10 @@ def _describe(
 def _with_subgraph_nodes(
     described: Node, node: fx.Node, module: fx.GraphModule
 ) -> Iterator[Node]:
-    """Put the nodes of a subgraph before it; what it returns, it reads."""
+    """Yield the nodes of a subgraph, and then the node that holds it.
+
+    The operands of that node are the values that the subgraph returns.
+    """
     inner = getattr(module, str(node.target), None) if node.op == "get_attr" else None
     if isinstance(inner, fx.GraphModule):
         yield from _subgraph_nodes(inner, f"{described.name}.")
@@ -210,6 +214,7 @@ def _is_size_arithmetic(node: fx.Node) -> bool:
 
 
 def _weight(node: fx.Node, exported: ExportedProgram) -> int:
+    """Count the operators of a node, including those in its subgraphs."""
     if not _is_operator(node):
         return 0
     inner = [
@@ -221,7 +226,10 @@ def _weight(node: fx.Node, exported: ExportedProgram) -> int:
 
 
 def draws_random_numbers(exported: ExportedProgram) -> bool:
-    """Tell whether an operator may; some, such as attention, need not."""
+    """Return whether an operator may draw random numbers.
+
+    Some operators with the tag, such as attention, need not.
+    """
     return any(
         torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         for node in exported.graph.nodes
@@ -229,7 +237,7 @@ def draws_random_numbers(exported: ExportedProgram) -> bool:
 
 
 def mutates(exported: ExportedProgram) -> bool:
-    """Tell whether a call changes a buffer or an input, or may a script object."""
+    """Return whether a call may change a buffer, an input or a script object."""
     if any(s.kind in MUTATIONS for s in exported.graph_signature.output_specs):
         return True
     if exported.graph_signature.lifted_custom_objs:
@@ -238,14 +246,14 @@ def mutates(exported: ExportedProgram) -> bool:
 
 
 def is_functional(original: ExportedProgram) -> bool:
-    """Tell whether nothing is written to, and no branch or loop is taken."""
+    """Return whether the program mutates nothing and takes no branch or loop."""
     nodes = original.graph.nodes
     higher = any(isinstance(n.target, graph_api.HigherOrderOperator) for n in nodes)
     return not (higher or mutates(original))
 
 
 def keeps_state(program: Program) -> bool:
-    """Tell whether a second call may give something else than the first."""
+    """Return whether a second call may return other values than the first."""
     signature = program.graph.graph_signature
     if signature.lifted_custom_objs:
         return True
@@ -259,7 +267,7 @@ def count_inputs(exported: ExportedProgram) -> int:
 
 
 def dynamic_dims(exported: ExportedProgram) -> int:
-    """Count the dims of inputs that are not fixed."""
+    """Count the dynamic dims of the inputs."""
     names = set(exported.graph_signature.user_inputs)
     return sum(
         isinstance(size, torch.SymInt)
@@ -278,7 +286,7 @@ def tensor_type(tensor: torch.Tensor) -> TensorType:
 
 
 def _note_storage(node: fx.Node, storages: dict[str, int]) -> None:
-    """Give a view, or one of several, the storage number of what it views."""
+    """Give a view, or one of several results, the storage number of its base."""
     if node.target is operator.getitem and isinstance(whole := node.args[0], fx.Node):
         if whole.name in storages:
             storages[node.name] = storages[whole.name]

@@ -1,7 +1,7 @@
-"""The form of a program in which the branch that is taken stands for its ``cond``.
+"""Graph form in which the taken branch replaces each ``cond``.
 
-A ``cond`` is one operator to a search, with all that its branches hold. Most failures
-inside of a branch need no ``cond`` around it, so they are looked for without.
+For the search, a ``cond`` with all its branches is a single operator. Most failures
+inside a branch do not need the ``cond``, so the search can look for them without it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _TAKEN = "taken.json"
 
 
 def inline_conds(program: Program, folder: Path) -> Program:
-    """Put the branches that are taken in the place of each ``cond``.
+    """Replace each ``cond`` by the branch that it takes.
 
-    Which these are is found in eager, once, and kept in ``folder``.
+    Eager runs find the branches once; the result is stored in ``folder``.
     """
     known = folder / _TAKEN
     if not known.exists():
@@ -44,7 +44,7 @@ def inline_conds(program: Program, folder: Path) -> Program:
 
 
 def branches_taken(program: Program) -> dict[str, bool]:
-    """Run the program in eager and list the predicates on which all runs agree."""
+    """Run the program in eager, and return the predicates on which all runs agree."""
     runs = [program.example, program.failing, *filter(None, [program.passing])]
     first, *others = (_predicates(program.graph, inputs) for inputs in runs)
     return {
@@ -62,13 +62,13 @@ def _predicates(exported: ExportedProgram, inputs: Inputs) -> dict[str, bool]:
         with torch.no_grad():
             _Chooser(exported.graph_module, taken).run(*flat)
     except Exception as error:  # noqa: BLE001 - whatever the user's program raises
-        # The original may fail in eager too; what it chose up to there is known.
+        # The input program may fail in eager, too; keep the branches up to there.
         print(f"shrinkfx: eager fails: {error}", flush=True)
     return taken
 
 
 class _Chooser(fx.Interpreter):
-    """Runs a graph and notes which branches it takes, those inside branches too."""
+    """Runs a graph, and records the taken branches, including nested ones."""
 
     def __init__(
         self, module: fx.GraphModule, taken: dict[str, bool], path: str = ""
@@ -89,7 +89,7 @@ class _Chooser(fx.Interpreter):
 
 
 def _can_be_inlined(cond: fx.Node) -> bool:
-    """Tell whether each branch yields what is said of both: tensors of known sizes."""
+    """Return whether both branches yield tensors of the same known sizes."""
     values = pytree.tree_leaves(cond.meta.get("val"))
     tensors = all(isinstance(value, torch.Tensor) for value in values)
     return tensors and not cond.meta.get("unbacked_bindings")
@@ -120,7 +120,7 @@ def _inlined(exported: ExportedProgram, taken: Taken) -> ExportedProgram:
 
 
 class _Inliner:
-    """Writes a graph anew, with the branches that are taken in line."""
+    """Writes a new graph, with the taken branches inlined."""
 
     def __init__(self, module: fx.GraphModule, taken: Taken) -> None:
         self._taken = taken
@@ -130,16 +130,17 @@ class _Inliner:
 
     def module(self) -> fx.GraphModule:
         self._graph.output(self._output)
-        self._graph.eliminate_dead_code()  # what has chosen, and other branches
+        self._graph.eliminate_dead_code()  # predicates, and other branches
         return fx.GraphModule(self._attributes, self._graph)
 
     def _write(
         self, module: fx.GraphModule, path: str, operands: Sequence[Any] | None
     ) -> Any:
-        """Copy a graph's nodes; return what stands for its output.
+        """Copy the nodes of a graph, and return the values that replace its output.
 
         Args:
-            operands: what stands for its inputs; None if they are the program's.
+            operands: the values that replace its inputs; None for the program's own
+                graph.
         """
         new: dict[fx.Node, Any] = {}
         given = iter(operands or ())

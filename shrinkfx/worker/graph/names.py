@@ -1,9 +1,9 @@
-"""What the values of a program that was exported anew were called before.
+"""Original names of the values of a program that was exported again.
 
     softmax_3 = softmax(relu_7)  ->  printed, run, exported  ->  softmax = softmax(relu)
 
-A value is the one of before where the same operators are called in the same order, each
-of the same values; where they are not, nobody can tell which is which.
+A value gets its original name if both programs call the same operators in the same
+order on the same values. Otherwise the original names are unknown.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from shrinkfx.worker.model import MUTATIONS
 from shrinkfx.worker.origin import calls
 
 _NOBODYS = "anew_"
-"""Begins the name of a value that was not there before: a size that is read again."""
+"""Prefix of new values, such as a size that is read again."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """What values were called before a program was exported anew.
+    """The original names of values after a program was exported again.
 
     Attributes:
-        before: by what they are called now.
-        why_not: why nobody can tell, or ''.
+        before: original names, by current name.
+        why_not: the reason why the original names are unknown, or ''.
     """
 
     before: Mapping[str, str] = field(default_factory=dict)
     why_not: str = ""
 
     def followed_by(self, later: Names) -> Names:
-        """Say so of a program that was exported anew once more."""
+        """Return the original names after one more export."""
         if self.why_not or later.why_not:
             return Names(why_not=self.why_not or later.why_not)
         pairs = later.before.items()
@@ -47,11 +47,11 @@ class Names:
 
 
 class _CannotTell(Exception):
-    """Nobody knows which value is which; says why."""
+    """The original names are unknown; the message is the reason."""
 
 
 def names_before(before: ExportedProgram, after: ExportedProgram) -> Names:
-    """Find what the values of what was made of ``before`` are called there."""
+    """Find the names in ``before`` of the values in ``after``, its new export."""
     try:
         known = _inputs(before, after)
         _follow(before, after, known)
@@ -61,7 +61,7 @@ def names_before(before: ExportedProgram, after: ExportedProgram) -> Names:
 
 
 def _inputs(before: ExportedProgram, after: ExportedProgram) -> dict[fx.Node, fx.Node]:
-    """Pair the inputs and weights, which what is printed takes by their names."""
+    """Pair inputs and weights by name, because printing keeps their names."""
     named = {node.name: node for node in before.graph.find_nodes(op="placeholder")}
     known = {}
     for node in after.graph.find_nodes(op="placeholder"):
@@ -74,7 +74,7 @@ def _inputs(before: ExportedProgram, after: ExportedProgram) -> dict[fx.Node, fx
 def _follow(
     before: ExportedProgram, after: ExportedProgram, known: dict[fx.Node, fx.Node]
 ) -> None:
-    """Pair what operators compute, as long as they are the same ones of the same."""
+    """Pair the results of operators that are the same and read the same values."""
     if any(node.op == "get_attr" for node in before.graph.nodes):
         raise _CannotTell("the values in its branches or loops then have other names")
     old, new = calls(before.graph), _without_writing(before, calls(after.graph))
@@ -91,9 +91,9 @@ def _follow(
 
 
 def _without_writing(before: ExportedProgram, new: list[fx.Node]) -> list[fx.Node]:
-    """Leave out the copies at the end that write results into buffers and inputs.
+    """Leave out the final copies that write results into buffers and inputs.
 
-    Before, the signature says that.
+    In ``before``, the graph signature states these writes.
     """
     specs = before.graph_signature.output_specs
     written = sum(spec.kind in MUTATIONS for spec in specs)
@@ -103,20 +103,20 @@ def _without_writing(before: ExportedProgram, new: list[fx.Node]) -> list[fx.Nod
 
 
 def _tensors(node: fx.Node) -> list[fx.Node]:
-    """List the tensors that an operator takes, in order; sizes are read again."""
+    """List the tensor operands of an operator, without sizes, which are read again."""
     taken: list[fx.Node] = []
     fx.node.map_arg((node.args, node.kwargs), taken.append)
     return [n for n in taken if isinstance(n.meta.get("val"), torch.Tensor)]
 
 
 def _parts(node: fx.Node) -> dict[Any, fx.Node]:
-    """List what is taken out of an operator's several results, by its place."""
+    """Return the getitem nodes of an operator with several results, by index."""
     users = [user for user in node.users if user.target is operator.getitem]
     return {user.args[1]: user for user in users}
 
 
 def with_names(exported: ExportedProgram, names: Mapping[str, str]) -> ExportedProgram:
-    """Make the same program with other names; what has none gets one of nobody's."""
+    """Return the same program with other names; a value without one gets a prefix."""
     graph = fx.Graph()
     new: dict[fx.Node, fx.Node] = {}
     for node in exported.graph.nodes:
@@ -127,7 +127,7 @@ def with_names(exported: ExportedProgram, names: Mapping[str, str]) -> ExportedP
         copied = graph.create_node(
             node.op, node.target, args, kwargs, wanted, node.type
         )
-        copied.name = wanted  # an input may be called as a built-in function is
+        copied.name = wanted  # fx renames inputs named like built-ins
         copied.meta = dict(node.meta)
         new[node] = copied
     called = {node.name: copied.name for node, copied in new.items()}

@@ -1,4 +1,4 @@
-"""What a rebuilt candidate returns, and what it writes back into buffers."""
+"""Outputs and buffer mutations of a rebuilt candidate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.worker.graph.symbols import CannotRebuild
 
 GraphOutputs = tuple[OutputSpec, str]
-"""How a value leaves the program, and its name in the original."""
+"""The output spec of a value, and its name in the input program."""
 
 
 def graph_outputs(
@@ -22,22 +22,22 @@ def graph_outputs(
     new: Mapping[str, fx.Node],
     taps: Sequence[str] = (),
 ) -> list[GraphOutputs]:
-    """List what leaves the program; what is written back comes first, as in exports.
+    """List the outputs, with buffer mutations first, as in exported programs.
 
     Args:
-        exported: the original.
-        new: the candidate's nodes by the names of the original's.
-        taps: values that are to be returned besides.
+        exported: the input program.
+        new: the candidate's nodes, by the names of the input program.
+        taps: values to return in addition.
 
     Raises:
-        CannotRebuild: it would have no outputs.
+        CannotRebuild: the candidate would return nothing.
     """
     original = [
         name for name in _original(exported, candidate) if _is_tensor(new[name])
     ]
     sinks = _sinks(exported, candidate)
     names = original + [name for name in sinks if name not in candidate.writes]
-    # Where all that is left is written back, only what is returned can be compared.
+    # Only returned values can be compared, so return the sinks if nothing else is.
     names = (names or sinks) + list(taps)
     if not names:
         raise CannotRebuild("it would return nothing")
@@ -52,9 +52,9 @@ def graph_outputs(
 
 
 def _original(exported: ExportedProgram, candidate: Candidate) -> list[str]:
-    """List what the original returned and is still computed.
+    """List the outputs of the input program that the candidate still computes.
 
-    So is what it wrote where that cannot be written any more.
+    These include values for buffers that the candidate cannot write any more.
     """
     if candidate.outputs is not Outputs.ORIGINAL:
         return []
@@ -70,7 +70,7 @@ def _original(exported: ExportedProgram, candidate: Candidate) -> list[str]:
 
 
 def _sinks(exported: ExportedProgram, candidate: Candidate) -> list[str]:
-    """List the values that nobody uses, or what is written into where none is."""
+    """List unused values; for operators without results, the values they write."""
     nodes = {n.name: n for n in exported.graph.nodes}
     return [
         name
@@ -81,7 +81,7 @@ def _sinks(exported: ExportedProgram, candidate: Candidate) -> list[str]:
 
 
 def _written_into(node: fx.Node) -> list[str]:
-    """List what an operator without a result of its own writes into."""
+    """List the values that an operator writes into."""
     schema = getattr(node.target, "_schema", None)
     arguments = zip(schema.arguments if schema else (), node.args, strict=False)
     return [

@@ -1,7 +1,7 @@
-"""From a candidate to an ``ExportedProgram``.
+"""Conversion of a candidate to an ``ExportedProgram``.
 
-A new graph is written node by node: feeds become placeholders, kept operators
-are copied with their metadata, sizes are read again off whatever carries them.
+A new graph is written node by node: cut values become placeholders, the remaining
+operators are copied with their metadata, and sizes are read from values that have them.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _WEIGHTS = {
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A candidate made real, with what it is called with.
+    """A candidate as a program, with its inputs.
 
     Attributes:
-        stale: sizes that depended on data come from inputs now, strides are other
-            ones, or a value of another shape is read, so the metadata is of another
-            program: export it again.
-        outputs: what it returns, by the names of the original's values.
-        passing: near inputs on which it must pass before it may fail, or None.
-        settled: how its inputs' sizes are to be declared, if not as they were.
-        names: those that its values had before it was exported anew, if it was.
-        original: whose guards hold of its symbols, by their names; None if it was
-            exported anew, with other symbols.
+        stale: the metadata does not describe the program, so it must be exported again:
+            a size that depended on data is an input now, strides have changed, or an
+            operator reads a value of another shape.
+        outputs: the names of the outputs in the input program.
+        passing: similar inputs on which it must pass before it may fail, or None.
+        settled: how to declare the sizes of inputs, if not as before.
+        names: the names of its values before it was exported again, if it was.
+        original: the program whose guards hold for the symbols of this one; None if it
+            was exported again, because its symbols are different then.
     """
 
     exported: ExportedProgram
@@ -72,13 +72,13 @@ class Rebuilt:
 
     @property
     def at_passing(self) -> Rebuilt | None:
-        """The same program, to be run on the inputs on which it must pass, alone."""
+        """The same program, with the passing inputs only, or None."""
         if self.passing is None:
             return None
         return replace(self, failing=self.passing, passing=None)
 
     def exported_again(self, exported: ExportedProgram) -> Rebuilt:
-        """Take another program of the same inputs, which has other names inside."""
+        """Return the candidate with a new export, which has other names inside."""
         hand_on_origins(self.exported.graph_module, exported.graph_module)
         names = names_before(self.exported, exported)
         return Rebuilt(
@@ -91,7 +91,7 @@ class Rebuilt:
         )
 
     def with_names_before(self) -> Rebuilt:
-        """Call its values what they were called before it was exported anew."""
+        """Restore the names of values from before it was exported again."""
         if self.names is None:
             return self
         named = with_names(self.exported, self.names.before)
@@ -101,13 +101,13 @@ class Rebuilt:
 def rebuild(
     program: Program, candidate: Candidate, values: Values, taps: Sequence[str] = ()
 ) -> Rebuilt:
-    """Make a candidate a valid program.
+    """Build a valid program from a candidate.
 
     Args:
-        taps: values of its that it is to return besides its outputs.
+        taps: values of the candidate to return in addition to its outputs.
 
     Raises:
-        CannotRebuild: before anything is compiled.
+        CannotRebuild: the candidate is not valid; nothing has been compiled.
     """
     return _Builder(program, candidate, values).build(taps)
 
@@ -143,10 +143,10 @@ class _Builder:
         return self._finish(outputs)
 
     def _feeds_in_order(self) -> list[str]:
-        """Weights first, as every exported program has them, then inputs.
+        """List weights first, as every exported program has them, then inputs.
 
-        What carries a size stands before values that were cut, as it did: compiled
-        code reads symbols off the first input that has them.
+        An input that carries a size comes before cut values, as in the input program,
+        because compiled code reads a symbol from the first input that has it.
         """
         skeleton = self._candidate.skeleton
         feeds = [n for n in self._candidate.feeds if not self._symbols.take_literal(n)]
@@ -173,7 +173,7 @@ class _Builder:
         node = self._graph.placeholder(name)
         node.meta = {**self._nodes[name].meta, "val": value}
         role = self._candidate.skeleton.node(name).role
-        if role is not Role.SIZE:  # a size is read off what carries it
+        if role is not Role.SIZE:  # sizes are read from their carrier
             self._new[name] = node
         spec = self._specs.get(name)
         if role in _WEIGHTS and spec is not None:
@@ -186,7 +186,7 @@ class _Builder:
         self._inputs.append(InputSpec(kind, argument, target, persistent))
 
     def _copy(self, name: str) -> None:
-        """Copy an operator, its getitems, and what it carries along."""
+        """Copy an operator and its getitems."""
         if name in self._candidate.replace:
             self._new[name] = self._plain(name)
             return
@@ -197,7 +197,7 @@ class _Builder:
             self._copy(projection)
 
     def _plain(self, name: str) -> fx.Node:
-        """Write the simple operator that stands in the place of another."""
+        """Write the simple operator that replaces another operator."""
         (source,) = self._candidate.operands(name)
         operand, old = self._new[source], self._nodes[name].meta["val"]
         function = _function(self._candidate.target(name))
@@ -208,7 +208,7 @@ class _Builder:
             raise CannotRebuild(
                 f"{function} of {source} is of another type than {name}"
             )
-        # Other strides may be handed on to all that follows.
+        # All later values may get other strides, too.
         self._symbols.stale |= str(value.stride()) != str(old.stride())
         return node
 
@@ -248,7 +248,7 @@ class _Builder:
         signature = ExportGraphSignature(self._inputs, [spec for spec, _ in outputs])
         root = fx.GraphModule(self._exported.graph_module, self._graph)
         root.meta.update(self._exported.graph_module.meta)
-        # Strides may be others then, and what a body returns must be checked.
+        # Strides may change then, and export must check what a body returns.
         self._symbols.stale |= shorten_subgraphs(root, self._candidate, self._new)
         user = [(s, n) for s, n in outputs if s.kind is OutputKind.USER_OUTPUT]
         call = ModuleCallSignature(
@@ -292,17 +292,17 @@ class _Builder:
     def _arguments(
         self, value: Callable[[str], torch.Tensor], inputs: Inputs
     ) -> tuple[torch.Tensor, ...]:
-        """Fetch what the inputs held in one of the original's runs."""
+        """Return the values of the inputs in one run of the input program."""
         flat = flat_inputs(self._exported, inputs)
         sizes = bind(self._exported, flat)
         return tuple(self._fit(name, value(name), sizes) for name in self._fed)
 
     def _fit(self, name: str, value: torch.Tensor, sizes: SizesByName) -> torch.Tensor:
-        """Lay a cut value out as the compiler was told.
+        """Lay a cut value out with the strides that the compiler expects.
 
-        Real strides may differ from the metadata (some operators' fake kernels
-        guess); with the value's own strides the candidate would have a bad
-        input, and fail for another reason than the original.
+        Real strides may differ from the metadata, because some fake kernels guess. With
+        the real strides, the candidate would have an invalid input, and would fail for
+        another reason than the input program.
         """
         if self._nodes[name].op == "placeholder":
             return value
@@ -318,7 +318,7 @@ class _Builder:
         return restride(value, stride) if differs else value
 
     def _ranges(self) -> dict[Any, Any]:
-        """Keep the ranges of the symbols that are still there."""
+        """Return the ranges of the symbols that the graph still uses."""
         used: set[Any] = set()
         for node in self._graph.nodes:
             for value in pytree.tree_leaves(node.meta.get("val")):

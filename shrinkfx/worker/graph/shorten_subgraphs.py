@@ -1,4 +1,4 @@
-"""Subgraphs without the operators that a candidate has bypassed in them."""
+"""Removal of the operators that a candidate bypasses inside subgraphs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from shrinkfx.program.candidate import Candidate
 def shorten_subgraphs(
     root: fx.GraphModule, candidate: Candidate, nodes: Mapping[str, fx.Node]
 ) -> bool:
-    """Put shorter graphs in the place of those that a candidate bypasses nodes of.
+    """Replace each subgraph that has bypassed nodes by a shorter one.
 
     Args:
-        nodes: those of ``root``, by what the candidate calls them.
+        nodes: the nodes of ``root``, by their names in the candidate.
 
     Returns:
-        Whether there is one.
+        Whether a subgraph was replaced.
     """
     found = False
     for name, node in nodes.items():
@@ -27,7 +27,7 @@ def shorten_subgraphs(
         if _holds_a_graph(node) and any(paths):
             inner = root.get_submodule(str(node.target))
             assert isinstance(inner, fx.GraphModule)
-            # Another operator may carry the same graph along, as it was.
+            # Another operator may use the same subgraph unchanged.
             if any(_names_alike(other, node) for other in root.graph.nodes):
                 node.target = f"{node.target}_shortened"
             root.add_submodule(str(node.target), _shortened(inner, name, candidate))

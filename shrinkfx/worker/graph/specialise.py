@@ -1,7 +1,7 @@
-"""Sizes that a candidate has settled: as numbers, as dims of their own, as ranges.
+"""Specialized sizes of a candidate: numbers, independent dims, or ranges.
 
-Such a candidate is printed and exported again. So all there is to it is how its
-inputs are declared, and an example whose sizes fit the declaration.
+Such a candidate is printed and exported again. Therefore only the declarations of its
+inputs change, and the example, whose sizes must fit the declarations.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from shrinkfx.program.edits import Specialisation
 from shrinkfx.worker.sizes.bindings import SizesByName, sizes_of
 
 _LEAST = 2
-"""Export takes 0 and 1 in its example for sizes that are fixed."""
+"""Smallest size of a dynamic dim in the example; export takes 0 and 1 as static."""
 
 
 @dataclass(frozen=True)
 class Specialised:
-    """What has been settled.
+    """The specialized sizes of a candidate.
 
     Attributes:
-        numbers: what the symbols are that are static.
-        ranges: the smallest and largest of sizes that have a range of their own, as
-            the program spells them.
+        numbers: the values of static symbols.
+        ranges: the smallest and largest value of each size with a range of its own, by
+            its expression in the program.
     """
 
     numbers: Mapping[Any, sympy.Integer]
@@ -38,10 +38,10 @@ class Specialised:
 
     @classmethod
     def of(cls, candidate: Candidate, example: SizesByName) -> Specialised:
-        """Take what a candidate has settled.
+        """Collect the specialized sizes of a candidate.
 
         Args:
-            example: the sizes of the program's own example.
+            example: the sizes in the program's own example.
         """
         numbers, ranges, chosen = {}, {}, {}
         known = candidate.skeleton.sizes
@@ -53,7 +53,7 @@ class Specialised:
                 passing, failing = known[size].passing, known[size].failing
                 high = max(passing, failing, _LEAST)
                 ranges[size] = min(passing, failing), high
-                # What the program passes on makes the shortest example.
+                # The size of the passing run makes the shortest example.
                 chosen[size] = passing if passing >= _LEAST else high
         symbols = {s: n for s, n in example.items() if isinstance(s, sympy.Symbol)}
         narrow = {s: sympy.Integer(chosen[str(s)]) for s in symbols if str(s) in chosen}
@@ -61,14 +61,15 @@ class Specialised:
 
     @classmethod
     def nothing(cls) -> Specialised:
+        """Return an object for a candidate without specialized sizes."""
         return cls({}, {}, {}, {})
 
     def needed(self, value: torch.Tensor) -> list[torch.SymInt]:
-        """List the sizes of an input that have no range of their own."""
+        """List the free sizes of an input that have no range of their own."""
         return [size for size in sizes_of(value) if str(size) not in self.ranges]
 
     def is_static(self, size: int | torch.SymInt) -> bool:
-        """Tell whether a size is a number by now."""
+        """Return whether a size is a number now."""
         if isinstance(size, int):
             return True
         return bool(size.node.expr.xreplace(self.numbers).is_number)
@@ -76,10 +77,10 @@ class Specialised:
     def example(
         self, fake: torch.Tensor, values: Sequence[torch.Tensor]
     ) -> torch.Tensor:
-        """Choose a value for export: one of these if it fits, else any of that shape.
+        """Choose an example value: one of ``values`` if its shape fits, else zeros.
 
         Args:
-            values: what the input is in other runs.
+            values: the values of the input in other runs.
         """
         pairs = zip(fake.shape, values[-1].shape, strict=True)
         shape = [self._number(size, own) for size, own in pairs]
@@ -97,7 +98,7 @@ class Specialised:
 
 
 def _zeros(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
-    """Make a tensor whose memory is laid out in the order of another's."""
+    """Make zeros, with the dims in the memory order of another tensor."""
     strides = like.stride()
     stride, step = [0] * len(shape), 1
     outer_first = sorted(range(len(shape)), key=lambda dim: -strides[dim])

@@ -1,8 +1,8 @@
-"""Sizes in a candidate: what they are read off, once half the program is gone.
+"""Symbolic sizes of a candidate, after many of the values that have them are cut.
 
-A symbol such as ``s0`` is bound by an input that has it as a dim. Where the last
-such input is cut away, a program input that has it is carried along; a size that
-nothing tells any more becomes the number that it was.
+A symbol such as ``s0`` is bound by an input that has it as a dim. If a candidate cuts
+the last such input, it keeps a program input that has the symbol. A size that no value
+determines any more becomes the number that it was.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from shrinkfx.worker.sizes.bindings import tells
 
 
 class CannotRebuild(ShrinkfxError):
-    """The candidate is no program that can be fed; its message says why."""
+    """The candidate is not a valid program; the message is the reason."""
 
 
 class Symbols:
     """The symbols of one candidate.
 
     Attributes:
-        literals: numbers that stand for values that nothing tells any more.
-        stale: the metadata of the kept nodes is of another program now.
+        literals: numbers for values that nothing determines any more.
+        stale: the metadata of the remaining nodes does not describe the new program.
 
     Args:
-        settled: what sizes are settled as; the symbols among them are numbers.
+        settled: the specialized sizes; static symbols among them are numbers.
     """
 
     def __init__(
@@ -57,13 +57,17 @@ class Symbols:
         self.stale = bool(candidate.sizes or reshaped(candidate))
 
     def bind(self, node: fx.Node) -> None:
-        """Take an input of the new graph as one to read sizes off."""
+        """Register an input of the new graph, so that sizes can be read from it."""
         for dim, size in enumerate(_dims(node.meta["val"])):
             if isinstance(size, sympy.Expr):
                 self._binders.setdefault(size, (node, dim))
 
     def take_literal(self, name: str) -> bool:
-        """Take a number read off data as the number that it was."""
+        """Replace a number that was read from data by its value.
+
+        Returns:
+            Whether the value is known.
+        """
         if self._candidate.skeleton.node(name).value is not None:
             return False
         number = self._values.scalar(name)
@@ -73,10 +77,10 @@ class Symbols:
         return number is not None
 
     def carriers(self, inputs: Iterable[str]) -> list[str]:
-        """Choose program inputs that bring in the symbols nothing else binds.
+        """Choose program inputs that bind the symbols that nothing else binds.
 
-        A symbol that no input has as a size of its own gets a fresh one when the
-        program is exported again; a size computed from it becomes a literal.
+        Re-export replaces a symbol that is not itself a size of any input by a new
+        symbol; a size that is computed from it becomes a literal.
         """
         bound: set[Any] = set(self._settled.numbers)
         needed: set[Any] = set()
@@ -107,9 +111,9 @@ class Symbols:
         return carriers
 
     def is_computed(self, name: str) -> bool:
-        """Tell whether an input has a size that its symbol can't be read off.
+        """Return whether an input has a size from which its symbol cannot be computed.
 
-        A call checks such a size only if an input before it told the symbol.
+        A call checks such a size only if an earlier input determines the symbol.
         """
         value = self._nodes[name].meta["val"]
         sizes = _dims(value) if isinstance(value, torch.Tensor) else []
@@ -122,7 +126,8 @@ class Symbols:
     def _find_carrier(self, symbol: sympy.Symbol) -> str | None:
         """Find the program input that has the symbol as a dim, or is the symbol.
 
-        At worst one has ``2*s0 + 1``, from which ``s0`` is computed.
+        The last choice is an input with a size such as ``2*s0 + 1``, which determines
+        ``s0``.
         """
         given = [n for n in self._nodes.values() if n.op == "placeholder"]
         values = {n.name: n.meta["val"] for n in given}
@@ -139,7 +144,7 @@ class Symbols:
         return None
 
     def carrying(self, size: torch.SymInt) -> torch.Tensor:
-        """Describe a tensor that has a number given from outside as its dim."""
+        """Return a fake tensor that has an input number as its dim."""
         values = (n.meta.get("val") for n in self._nodes.values())
         mode = next(v.fake_mode for v in values if isinstance(v, FakeTensor))
         with mode:
@@ -154,7 +159,7 @@ class Symbols:
         ]
 
     def is_within_reach(self, size: str) -> bool:
-        """Tell whether a size can be read off kept values and feeds."""
+        """Return whether a size can be read from remaining values and inputs."""
         skeleton = self._candidate.skeleton
         operands = skeleton.node(size).operands
         for name in operands:
@@ -170,7 +175,7 @@ class Symbols:
         return bool(operands)
 
     def is_arithmetic(self, size: str) -> bool:
-        """Tell whether a size is computed from other sizes, not read off a value."""
+        """Return whether a size is computed from sizes, and not read from a value."""
         skeleton = self._candidate.skeleton
         operands = skeleton.node(size).operands
         return bool(operands) and all(
@@ -178,7 +183,7 @@ class Symbols:
         )
 
     def compute(self, graph: fx.Graph, expression: sympy.Expr) -> fx.Node | int:
-        """Write the operators that compute a size from the inputs' dims."""
+        """Write the operators that compute a size from the dims of inputs."""
         expression = expression.xreplace(self._settled.numbers)
         if expression.is_Integer:
             return int(expression)
@@ -243,6 +248,7 @@ def _plain_dims(value: torch.Tensor) -> list[sympy.Symbol]:
 
 
 def symbols_in(sizes: Iterable[Any]) -> set[Any]:
+    """Return the symbols in sizes."""
     found: set[Any] = set()
     for size in sizes:
         if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):

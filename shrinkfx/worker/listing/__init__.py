@@ -1,1 +1,1 @@
-"""Candidates as statements and recipes: written down, rewritten, and run again."""
+"""Printed programs: built, printed as source, rewritten, and repaired."""

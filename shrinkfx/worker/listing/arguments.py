@@ -1,4 +1,4 @@
-"""Which argument of an operator a leaf belongs to, by the operator's schema."""
+"""The operator argument that each leaf of a statement belongs to, by schema."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
 from shrinkfx.worker.private_api import graph_api
 
 FROM_THE_END = ("index", "_unsafe_index", "index_put", "_unsafe_index_put")
-"""Operators that take negative indices, and a list of them."""
+"""Operators that take a list of indices, which may be negative."""
 
 ALONG = (
     *("index_select", "gather", "scatter", "scatter_add", "scatter_reduce"),
     *("index_add", "index_copy", "index_fill"),
 )
+"""Operators with an ``index`` along one dim."""
 TABLES = ("embedding", "embedding_bag", "_embedding_bag")
+"""Operators whose ``indices`` are rows of a table."""
 LOSSES = ("nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss_nd")
+"""Operators whose ``target`` is a class."""
 
 _POINTING = {
     **dict.fromkeys((*FROM_THE_END, *TABLES), "indices"),
     **dict.fromkeys(ALONG, "index"),
     **dict.fromkeys(LOSSES, "target"),
 }
-"""The argument that points, by operator."""
+"""The argument that holds indices, by operator."""
 
 
 @cache
 def pointing(statement: Statement) -> frozenset[str]:
-    """Name the values by which a statement points into another one."""
+    """Return the names of the values that a statement uses as indices."""
     argument = _POINTING.get(operator_of(statement).removesuffix("_"))
     leaves = named(statement, argument) if argument else []
     return frozenset(leaf.text for leaf in leaves if leaf.kind is LeafKind.VALUE)
@@ -38,9 +41,10 @@ def pointing(statement: Statement) -> frozenset[str]:
 
 @cache
 def arguments_of(statement: Statement) -> Mapping[int, tuple[str, str]]:
-    """Give the name and type of the argument that each leaf is, or is a part of.
+    """Map the number of each leaf to the argument that it is, or is a part of.
 
-    Leaves of what has no schema are left out.
+    Returns:
+        Name and schema type of the argument; empty if the callee has no schema.
     """
     operator = operator_at(statement.callee)
     if operator is None:
@@ -61,13 +65,13 @@ def arguments_of(statement: Statement) -> Mapping[int, tuple[str, str]]:
 
 
 def named(statement: Statement, name: str) -> list[Leaf]:
-    """List the leaves of an argument, its own and those in it, in order."""
+    """List the leaves of an argument, including nested leaves, in order."""
     there = arguments_of(statement)
     return [x for x in statement.leaves if there.get(x.number, ("", ""))[0] == name]
 
 
 def operator_of(statement: Statement) -> str:
-    """Name an operator of aten without its overload; '' of others."""
+    """Return the name of an aten operator without its overload, else ''."""
     parts = statement.callee.split(".")
     return parts[3] if parts[:3] == ["torch", "ops", "aten"] else ""
 
@@ -80,7 +84,7 @@ def _top(leaf: Leaf, parents: Mapping[int, Leaf]) -> Leaf:
 
 @cache
 def operator_at(callee: str) -> graph_api.OpOverload | None:
-    """Find the operator that a statement calls; None of what is no operator."""
+    """Return the operator that a statement calls, or None if it calls none."""
     if not callee.startswith("torch.ops."):
         return None
     found: object = torch
@@ -90,6 +94,6 @@ def operator_at(callee: str) -> graph_api.OpOverload | None:
 
 
 def is_index(leaf: Leaf, statement: Statement) -> bool:
-    """Tell whether a number says which: ``split[1]``, ``x.shape[0]``."""
+    """Return whether a number is an index: ``split[1]``, ``x.shape[0]``."""
     above = [other for other in statement.leaves if other.number == leaf.parent]
     return any(a.kind is LeafKind.SIZE and a.text.endswith("]") for a in above)

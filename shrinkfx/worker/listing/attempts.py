@@ -1,4 +1,4 @@
-"""Attempts at a rewrite: changes, what they make of a listing, and how that runs."""
+"""Attempts at a rewrite: the changes, the changed program, and its trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Changes = tuple[Change, ...]
 
 @dataclass(frozen=True)
 class Attempt:
-    """A listing with changes, run at the sizes of its example."""
+    """A changed printed program, and its trace at the sizes of the example."""
 
     changes: Changes
     listing: Listing
@@ -22,7 +22,11 @@ class Attempt:
 
 
 def largest(most: int, made: Callable[[int], Attempt | None]) -> Attempt | None:
-    """Find what is made of the largest number; of none where nothing is made of 1."""
+    """Find the attempt with the largest number up to ``most``, by binary search.
+
+    Returns:
+        None if there is no attempt for 1.
+    """
     best = made(1) if most > 0 else None
     least = 1
     while best and least < most:
@@ -35,12 +39,12 @@ def largest(most: int, made: Callable[[int], Attempt | None]) -> Attempt | None:
 
 
 def merged(changes: Iterable[Change], more: Iterable[Change]) -> Changes:
-    """Add changes; a later one takes the place of an earlier one."""
+    """Add changes; a later change replaces an earlier one of the same place."""
     by_place = {place_of(change): change for change in changes}
     by_place |= {place_of(change): change for change in more}
     return tuple(by_place.values())
 
 
 def in_order(changes: Iterable[Change]) -> Changes:
-    """Put changes into the order of their normal form, each once."""
+    """Sort changes into their normal order, without duplicates."""
     return tuple(sorted(set(changes), key=lambda c: (type(c).__name__, str(c))))

@@ -1,4 +1,4 @@
-"""From a listing to a program: its source is run as a repro runs it, and exported."""
+"""Construction of an exported program from a printed one, as in a repro."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shrinkfx.worker.printing.module import export
 from shrinkfx.worker.private_api import archive_api
 
 Saves = Mapping[str, torch.Tensor]
-"""Values by the keys of recipes."""
+"""Saved values, by the keys of tensor specs."""
 
 
 def build(
@@ -31,16 +31,16 @@ def build(
     taps: Sequence[str] = (),
     runs: Collection[Run] = (Run.EXAMPLE, Run.FAILING),
 ) -> Rebuilt:
-    """Make a listing a program, and what it is called with.
+    """Export a printed program, and make its inputs.
 
-    Its operators go by the names of the statements.
+    The nodes of the exported program get the names of the statements.
 
     Args:
-        taps: statements whose values are returned as well.
-        runs: those that there are, also where one is like the example.
+        taps: statements whose values the program returns in addition.
+        runs: the runs that the program has, even if their inputs equal the example.
 
     Raises:
-        CannotRebuild: it is no program.
+        CannotRebuild: the printed program is not valid.
     """
     listing = _tapped(listing, taps)
     try:
@@ -63,10 +63,10 @@ def build(
 def _made(
     listing: Listing, saved: Saves
 ) -> tuple[dict[Run, Inputs], torch.nn.Module, Any]:
-    """Make inputs and weights in the order in which a repro does: seeds say them so.
+    """Make inputs and weights in the order of a repro, because seeds depend on it.
 
     Returns:
-        Inputs by run, the module, and what its dims are declared as.
+        The inputs by run, the module, and the declared dynamic shapes.
     """
     module, shapes = executed(statements_of(listing))
     torch.manual_seed(0)
@@ -87,13 +87,13 @@ def _made(
 
 
 def _own(given: Given, run: Run, saved: Saves) -> Any:
-    """Make what an input holds in a run; None where that is the example."""
+    """Make the value of an input in a run; None if it is the example's value."""
     recipe = dict(given.recipes).get(run)
     return None if recipe is None else make(recipe, saved)
 
 
 def _tapped(listing: Listing, taps: Sequence[str]) -> Listing:
-    """Return more values, of those that there are."""
+    """Make the program return more values, if it has statements of these names."""
     main, known = listing.main, set(_returned(listing))
     there = {line.name for line in main.statements if line.yields}
     more = [name for name in taps if name in there - known]
@@ -105,7 +105,7 @@ def _tapped(listing: Listing, taps: Sequence[str]) -> Listing:
 
 
 def _returned(listing: Listing) -> list[str]:
-    """List what is returned."""
+    """List the expressions that the main block returns."""
     tree = ast.parse(listing.main.statements[-1].code, mode="eval").body
     values = tree.elts if isinstance(tree, (ast.Tuple, ast.List)) else [tree]
     return [ast.unparse(value) for value in values]

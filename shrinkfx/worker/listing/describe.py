@@ -1,4 +1,4 @@
-"""From a program to a listing: what is printed of it, as data."""
+"""Conversion of a rebuilt candidate to a printed program, as data."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ from shrinkfx.worker.printing.module import export_source, print_program, same
 
 @dataclass(frozen=True)
 class Described:
-    """A listing, and what it says of values by a key alone.
+    """A printed program, and the values that it refers to by key.
 
     Attributes:
-        seeded: what draws values instead, where there are no plain ones.
-        saved: the values of inputs; those of weights are the program's own.
+        seeded: a rewrite that draws values from a seed, where no simple initializer
+            makes the exact values.
+        saved: the values of inputs by key; the values of weights stay in the exported
+            program.
     """
 
     listing: Listing
@@ -41,17 +43,17 @@ class Described:
     saved: Mapping[str, torch.Tensor]
 
     def left_at(self, data: str) -> Listed:
-        """Leave the values in a file, if there are any, and answer with the rest."""
+        """Save the values, if there are any, to the file ``data``; return a message."""
         if self.saved:
             torch.save(dict(self.saved), data)
         return Listed(self.listing, self.seeded, data if self.saved else "")
 
 
 def describe(built: Rebuilt) -> Described:
-    """Write a program down as statements, and what it is given as recipes.
+    """Convert a candidate to statements, and its inputs and weights to tensor specs.
 
     Raises:
-        Unprintable, CannotRebuild: it is no program, or none as source.
+        Unprintable, CannotRebuild: the candidate is not valid, or has no source form.
     """
     loose = export_source(built)[1] if dynamic_dims(built.exported) else frozenset()
     values = _Values()
@@ -69,11 +71,11 @@ def describe(built: Rebuilt) -> Described:
 
 
 class _Values:
-    """What a program is given, as it is printed.
+    """The inputs and weights of a program, collected while it is printed.
 
     Attributes:
-        saved: the values of inputs that have no plain recipe.
-        seeded: what else may be in their place.
+        saved: the values of inputs that have no simple initializer.
+        seeded: seeded initializers that may replace long exact values.
     """
 
     def __init__(self) -> None:
@@ -82,13 +84,13 @@ class _Values:
         self.seeded: list[Refill] = []
 
     def note(self, value: Any, device: str) -> Expression:
-        """Keep a value, and write its number."""
+        """Store a value, and print its number as a placeholder."""
         self._noted.append(value)
         number = str(len(self._noted) - 1)
         return Expression(number, number)
 
     def weight(self, printed: Weight) -> Given:
-        """Write down a weight."""
+        """Describe a weight."""
         name, kind, text = printed.attribute, printed.kind, printed.text.exact
         if kind in ("script_object", "saved_object"):
             if not text:
@@ -101,7 +103,7 @@ class _Values:
         return Given(name, kind, ((Run.EXAMPLE, recipe),))
 
     def inputs(self, printed: Source) -> tuple[Given, ...]:
-        """Write down the inputs of all runs, and which of their dims are dynamic."""
+        """Describe the inputs in all runs, with their dynamic dims."""
         shapes = ast.parse(printed.dynamic_shapes, mode="eval").body
         dims = shapes.elts if isinstance(shapes, ast.Tuple) else itertools.repeat(None)
         pairs = zip(printed.inputs, dims, strict=False)
@@ -132,7 +134,7 @@ class _Values:
 
 
 def _open_dims(said: ast.expr | None) -> tuple[tuple[int, str], ...]:
-    """Read the dynamic dims of an input."""
+    """Read the dynamic dims of an input from its ``dynamic_shapes`` entry."""
     if not isinstance(said, ast.Dict):
         return ()
     pairs = zip(said.keys, said.values, strict=True)
@@ -140,7 +142,7 @@ def _open_dims(said: ast.expr | None) -> tuple[tuple[int, str], ...]:
 
 
 def _dim(line: str) -> Dim:
-    """Read a declaration."""
+    """Parse the declaration of a dim."""
     (tree,) = ast.parse(line).body
     assert isinstance(tree, ast.Assign)
     assert isinstance(tree.value, ast.Call)
@@ -149,7 +151,7 @@ def _dim(line: str) -> Dim:
 
 
 def _blocks(printed: Source, built: Rebuilt) -> tuple[Block, ...]:
-    """Read the statements, each block after those that it calls."""
+    """Parse the statements, each block after the blocks that it calls."""
     acting = set(_acting(built.exported.graph_module))
     inner = [_read_class(text, acting) for text in printed.branches]
     arguments = tuple(each.name for each in printed.inputs)
@@ -159,7 +161,7 @@ def _blocks(printed: Source, built: Rebuilt) -> tuple[Block, ...]:
 
 
 def _read_class(text: str, acting: set[str]) -> Block:
-    """Read the class of a branch or body."""
+    """Parse the class of a branch or loop body."""
     (tree,) = ast.parse(text).body
     assert isinstance(tree, ast.ClassDef)
     members = [
@@ -188,12 +190,15 @@ def _statements(lines: Iterable[str], acting: set[str]) -> tuple[Statement, ...]
 
 
 def _acts(line: Statement, acting: set[str]) -> bool:
-    """Tell what must stay though nobody reads it; what yields nothing stays anyway."""
+    """Return whether a statement must stay even if nothing reads its result.
+
+    Statements without a result stay in any case.
+    """
     return line.yields and (line.callee in acting or line.callee.startswith("self."))
 
 
 def _acting(module: fx.GraphModule) -> Iterator[str]:
-    """List operators that write into what they are given, or yield nothing."""
+    """List the operators that mutate an argument, or return nothing."""
     for node in module.graph.nodes:
         schema = getattr(node.target, "_schema", None)
         inner = getattr(module, str(node.target), None)

@@ -1,4 +1,4 @@
-"""Dynamic dims of a listing: what they are in a run, and where else it must run."""
+"""Dynamic dims of a printed program: sizes in each run, and other sizes to test."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from shrinkfx.program.listing.recipes import Constant, Opaque, Recipe
 from shrinkfx.worker.listing.scope import compiled
 
 Recipes = Mapping[str, Recipe]
-"""By name of an input or weight."""
+"""Tensor specs, by the name of the input or weight."""
 
 
 class Contradiction(Exception):
-    """Sizes are not what is declared of them."""
+    """The sizes of inputs contradict the declarations of dims."""
 
 
 def runs_of(listing: Listing) -> list[Run]:
-    """List the runs that the program must take: the example first."""
+    """List the runs that the program must work in, the example first."""
     own = {run for given in listing.given for run, _ in given.recipes}
     return [run for run in Run if run in own or run is Run.EXAMPLE]
 
@@ -31,11 +31,14 @@ def recipes_in(listing: Listing, run: Run) -> Recipes:
 
 
 Outside = frozenset[tuple[Run, str]]
-"""Dims that are outside of their ranges in a run: what fails may be just that."""
+"""Dims that are out of their declared range in a run.
+
+This may be why the program fails.
+"""
 
 
 def outside_of(listing: Listing) -> Outside:
-    """List the dims that are outside of what is declared of them, by run."""
+    """Return the dims that are out of their declared range, with the run."""
     found = set()
     for run in runs_of(listing):
         sizes = sizes_in(listing, run)
@@ -47,16 +50,17 @@ def outside_of(listing: Listing) -> Outside:
 
 
 def require_declared(listing: Listing, outside: Outside = frozenset()) -> None:
-    """See that each dim is in its range in all runs, and a static one the same.
+    """Check that dims are in range in all runs, and that static sizes are equal.
 
     Args:
-        outside: what was outside before, and may stay so.
+        outside: dims that were out of range before, and may stay so.
 
     Raises:
-        Contradiction: one is not.
+        Contradiction: a dim is out of range, static sizes differ between runs, or
+            export would refuse a declaration.
     """
     for dim in listing.dims:
-        if dim.high is not None and not dim.low < dim.high:  # export takes no other
+        if dim.high is not None and not dim.low < dim.high:  # export refuses others
             raise Contradiction(f"{dim.name} has the range {dim.low} to {dim.high}")
     for given in listing.given:
         _require_static(given)
@@ -82,10 +86,11 @@ def _require_static(given: Given) -> None:
 
 
 def sizes_in(listing: Listing, run: Run) -> dict[str, int]:
-    """Work out what each declared dim is.
+    """Compute the size of each declared dim in a run.
 
     Raises:
-        Contradiction: two sizes say different things of one.
+        Contradiction: a size does not fit its declaration, or two inputs imply
+            different sizes of one dim.
     """
     sizes: dict[str, int] = {}
     for given, dim, how, name in _declared(listing):
@@ -99,7 +104,11 @@ def sizes_in(listing: Listing, run: Run) -> dict[str, int]:
 
 
 def _declared(listing: Listing) -> Iterator[tuple[Given, int, str, str]]:
-    """Go through the dims that are declared by the name of one."""
+    """Yield the dims whose declaration reads exactly one named dim.
+
+    Yields:
+        The input, its dim, the declared expression, and the name in it.
+    """
     known = {dim.name for dim in listing.dims}
     tensors = [g for g in listing.given if not isinstance(g.recipe().fill, Opaque)]
     for given in tensors:
@@ -114,10 +123,10 @@ def _at(how: str, sizes: Mapping[str, int]) -> int:
 
 
 def followed(listing: Listing, changes: Sequence[Change]) -> tuple[Change, ...]:
-    """Add to changes the sizes of all that share a dim with what they resize.
+    """Add resizes of all inputs that share a named dim with a resized input.
 
     Raises:
-        Contradiction: the new size is none that its dim can have.
+        Contradiction: the named dim cannot give the new size.
     """
     asked = {(c.name, c.dim) for c in changes if isinstance(c, Resize)}
     more: list[Change] = []
@@ -140,6 +149,7 @@ def _is_of(change: Resize, declared: tuple[Given, int, str, str]) -> bool:
 
 
 def _solved(how: str, name: str, size: int) -> int:
+    """Return the size of a named dim at which an expression has the given size."""
     start, step = _at(how, {name: 0}), _at(how, {name: 1}) - _at(how, {name: 0})
     if step == 0 or (size - start) % step:
         raise Contradiction(f"{how} cannot be {size}")
@@ -147,9 +157,9 @@ def _solved(how: str, name: str, size: int) -> int:
 
 
 class Way(Enum):
-    """Another point of the declared ranges.
+    """Other sizes within the declared ranges.
 
-    A program that has a dynamic dim's size written into it does not run there.
+    A program with the size of a dynamic dim hard-coded does not run at these sizes.
     """
 
     APART = "each dim larger, by its own number"
@@ -158,7 +168,7 @@ class Way(Enum):
 
 
 def elsewhere(listing: Listing, way: Way) -> Recipes:
-    """Make recipes at other sizes of the declared ranges, of whatever values."""
+    """Return tensor specs at other sizes of the declared ranges, with any values."""
     here = sizes_in(listing, Run.EXAMPLE)
     sizes = {}
     for place, dim in enumerate(dim for dim in listing.dims if dim.name in here):
@@ -177,7 +187,7 @@ def _resized(listing: Listing, sizes: Mapping[str, int]) -> Recipes:
     made = dict(recipes_in(listing, Run.EXAMPLE))
     for given, dim, how, name in _declared(listing):
         size = _at(how, {name: sizes[name]})
-        # No more is saved of its values than there are.
+        # Saved values cannot grow, and the values do not matter here.
         tensor = replace(made[given.name], fill=Constant(0))
         made[given.name] = tensor.resized(dim, size)
     return made

@@ -1,7 +1,7 @@
-"""What statements yield, as tensors that say of which kind: fake ones, or small ones.
+"""Results of statements on stand-in tensors: fake ones, or small real ones.
 
-A fake tensor is asked what an operator would make of it, which takes a millisecond.
-Where all is small, the operator itself is faster, and checks more.
+To evaluate an operator on fake tensors takes a millisecond. If all operands are small,
+it is faster to run the operator itself, which also checks more.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from shrinkfx.worker.listing.trial import (
 from shrinkfx.worker.private_api.graph_api import FakeTensor, FakeTensorMode
 
 Saved = Mapping[str, Tensor]
-"""Values by the keys of recipes."""
+"""Saved values, by the keys of tensor specs."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,11 @@ class Value:
     """A tensor, a number, or several of these.
 
     Attributes:
-        what: of tensors what counts is their kind, and not their elements.
-        kind: equal for those that no operator tells apart.
-        exact: it is of whole numbers, and these are the very ones.
+        what: the value itself; unless it is exact, only the metadata of its tensors
+            counts, not their elements.
+        kind: a number for the metadata; equal for values that no operator
+            distinguishes.
+        exact: the value consists of whole numbers, and they are the real ones.
     """
 
     what: Any = field(compare=False, repr=False)
@@ -55,16 +57,16 @@ class Value:
     exact: bool = False
 
     def tensors(self) -> list[Tensor]:
-        """List the tensors in it, in order."""
+        """List the tensors in the value, in order."""
         return list(tensors(self.what))
 
 
 class Fakes:
-    """Runs statements, each once for each kind of its operands.
+    """Runs statements, each once per combination of the kinds of its operands.
 
     Attributes:
-        trusting: what runs now is known to be valid. Where eager refuses that with few
-            zeros for operands, it is not asked any more.
+        trusting: the statements that run now are known to be valid. If eager refuses
+            one on stand-in operands, its operator does not run in eager any more.
     """
 
     def __init__(self) -> None:
@@ -79,19 +81,20 @@ class Fakes:
         self.trusting = False
 
     def value(self, what: object, *, exact: bool = False) -> Value:
+        """Wrap a value, and number its kind."""
         numbers = tuple(_numbers_in(what)) if exact else None
         key = _kind_of(what), numbers
         return Value(what, self._kinds.setdefault(key, len(self._kinds)), exact)
 
     def given(self, recipe: Recipe, saved: Saved | None = None) -> Value:
-        """Make what a recipe makes.
+        """Return the value that a tensor spec makes.
 
         Args:
-            saved: values by the keys of recipes, for whole numbers to be the very ones,
-                where these are few and not drawn.
+            saved: saved values by key; if passed, whole numbers are the real ones,
+                provided that they are few and not drawn from a seed.
 
         Raises:
-            Misfit: there is no such tensor.
+            Misfit: no such tensor can be made.
         """
         if saved is not None and recipe not in self._exact:
             numbers = few_numbers(recipe, saved)
@@ -125,10 +128,10 @@ class Fakes:
             raise Misfit(str(error)) from error
 
     def run(self, statement: Statement, names: Mapping[str, Value]) -> Value:
-        """Tell what a statement yields.
+        """Return the result of a statement.
 
         Raises:
-            Misfit: it does not run.
+            Misfit: the statement does not run.
         """
         reads = reads_of(statement)
         key = statement.code, tuple(names[n].kind for n in reads if n in names)
@@ -157,12 +160,12 @@ class Fakes:
             return str(misfit)
 
     def _tried(self, statement: Statement, read: Mapping[str, Value]) -> Value:
-        """Run a statement in eager, with whole numbers as they are.
+        """Run a statement in eager, with the whole numbers that are known.
 
-        Where an index points outside, or eager does not look, they are not known.
+        Indices that are out of bounds, or that eager does not check, count as unknown.
 
         Raises:
-            Misfit: it is refused.
+            Misfit: eager refuses the statement.
         """
         what = {name: value.what for name, value in read.items()}
         exact = frozenset(name for name, value in read.items() if value.exact)
@@ -184,7 +187,7 @@ class Fakes:
         exact: frozenset[str],
         unknown: frozenset[str],
     ) -> object:
-        """Run it with zeros for what is not known and says which: there is a first."""
+        """Run a statement with zeros for unknown indices: index 0 is in bounds."""
         known = exact - unknown
         which = (name for name in pointing(statement) - known if name in what)
         zeros = {*unknown, *(name for name in which if is_whole_tensor(what[name]))}
@@ -192,14 +195,16 @@ class Fakes:
         return eager(statement, held, known | zeros)
 
     def _plainly(self, statement: Statement, read: Mapping[str, Value]) -> Value:
-        """Compute with numbers, or take a part of a value."""
+        """Evaluate arithmetic on numbers, or take a part of a value."""
         made = evaluated(statement.code, {n: value.what for n, value in read.items()})
         exact = all(value.exact for value in read.values())
         return self.value(made, exact=exact and of_whole_numbers(made))
 
     def _need_not_hold(self, statement: Statement, read: Mapping[str, Value]) -> bool:
-        """Tell whether it is asserted of numbers that are not known, and did not hold
-        of what is known to be valid."""
+        """Return whether a failed assertion on unknown numbers can be ignored.
+
+        It can if it also failed in a program that is known to be valid.
+        """
         guessed = any(not value.exact for value in read.values())
         if self.trusting and guessed and "assert" in statement.callee:
             self._unsure.add(statement.name)
@@ -209,10 +214,10 @@ class Fakes:
         return is_tame(statement) and statement.callee not in self._excused
 
     def _excuse(self, statement: Statement, misfit: Misfit) -> None:
-        """Go on with what eager refuses only for the operands that it was tried on.
+        """Exclude an operator from eager, because it refuses its stand-in operands.
 
         Raises:
-            Misfit: that is not known.
+            Misfit: the statement is not known to be valid.
         """
         if not self.trusting:
             raise misfit
@@ -226,7 +231,7 @@ class Fakes:
         before = [_kind_of(fake) for fake in fakes.values()]
         made = self.evaluate(statement.code, fakes)
         if before != [_kind_of(fake) for fake in fakes.values()]:
-            self._yielded.clear()  # resized in place: they are not what they were
+            self._yielded.clear()  # resized in place, so cached values are wrong
             self._given.clear()
             self._faked.clear()
             return "an operand is of another size after"
@@ -238,7 +243,7 @@ class Fakes:
         return self.value(made)
 
     def faked(self, what: Any) -> Any:
-        """Make fakes of all tensors in a value."""
+        """Replace all tensors in a value by fake tensors."""
         if isinstance(what, (tuple, list)):
             return type(what)([self.faked(item) for item in what])
         if not isinstance(what, Tensor) or isinstance(what, FakeTensor):
@@ -249,17 +254,17 @@ class Fakes:
         return self._faked[kind]
 
     def evaluate(self, code: str, names: Names) -> Any:
-        """Evaluate an expression on fake tensors and whatever else there is.
+        """Evaluate an expression on fake tensors and other values.
 
         Raises:
-            Misfit: whatever it raises.
+            Misfit: the expression raises any exception.
         """
         with self._mode:
             return evaluated(code, names)
 
 
 def zeroed(what: Any) -> Any:
-    """Make tensors of the same kind of which no element is known."""
+    """Replace all tensors in a value by zeros, because their elements are unknown."""
     if isinstance(what, (tuple, list)):
         return type(what)([zeroed(item) for item in what])
     return torch.zeros_like(what) if isinstance(what, Tensor) else what
@@ -271,7 +276,7 @@ def _numbers_in(what: object) -> Iterator[tuple[object, ...]]:
 
 
 def _is_plain(statement: Statement, what: Names) -> bool:
-    """Tell whether it computes with numbers alone: arithmetic, or an assertion."""
+    """Return whether a statement reads only numbers: arithmetic, or an assertion."""
     makes = statement.callee.startswith("torch.ops.") and statement.yields
     return not makes and next(tensors(list(what.values())), None) is None
 

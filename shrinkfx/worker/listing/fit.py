@@ -1,4 +1,4 @@
-"""Which rewrites of a listing make a valid program, as far as fake tensors tell."""
+"""Test of rewrites: which ones make a valid program, according to fake tensors."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def fit_rewrites(
     rewrites: Sequence[Rewrite],
     saved: Mapping[str, torch.Tensor] | None = None,
 ) -> Fitted:
-    """Fit each rewrite, apart from the others.
+    """Complete each rewrite to a valid program, independently of the others.
 
     Args:
-        saved: values by the keys of recipes.
+        saved: saved values by the keys of tensor specs.
     """
     with _quiet():
         fitter = Fitter(listing, saved or {})
@@ -35,7 +35,7 @@ def fit_rewrites(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Have fake tensors log no traceback for each operator that does not fit."""
+    """Keep fake tensors from logging a traceback for each invalid operator."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     was, logger.disabled = logger.disabled, True
     try:
@@ -53,7 +53,7 @@ def _fit(fitter: Fitter, rewrite: Rewrite) -> Rewrite | None:
 
 
 def _fitting(fitter: Fitter, changes: Sequence[Change]) -> tuple[Change, ...]:
-    """Keep each change that fits, given those kept before."""
+    """Keep each change that fits together with those kept before."""
     kept: tuple[Change, ...] = ()
     for change in changes:
         if fitter.fit((*kept, change)) is not None:
@@ -62,7 +62,7 @@ def _fitting(fitter: Fitter, changes: Sequence[Change]) -> tuple[Change, ...]:
 
 
 def _typed(trace: Trace) -> Iterator[Typed]:
-    """Say what each value is that is one tensor."""
+    """Describe each value that is a single strided tensor."""
     for (block, name), value in trace.values.items():
         match value.what:
             case torch.Tensor(layout=torch.strided) as fake:

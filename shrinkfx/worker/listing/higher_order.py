@@ -1,6 +1,6 @@
-"""Higher-order operators on fake tensors: each of their blocks is run once.
+"""Higher-order operators on fake tensors: each runs every block once.
 
-What a loop carries must come back as it went in; branches must return alike.
+A loop body must return values like those that it takes; branches must return alike.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ HIGHER_ORDER: dict[str, Callable[..., Any]] = {
     "torch.ops.higher_order.invoke_subgraph": _subgraph,
     "torch.ops.higher_order.wrap_with_set_grad_enabled": _with_grad,
 }
-"""By what a statement calls; others are torch's own, called with the blocks."""
+"""Implementations by callee; torch itself calls the blocks of other operators."""
 
 
 def _require_truth(value: object) -> None:
@@ -111,13 +111,14 @@ def _items(values: object) -> list[object]:
 
 
 def _told(value: object) -> tuple[object, ...]:
+    """Return the properties in which two values must agree."""
     if isinstance(value, Tensor):
         return tuple(value.shape), value.dtype, value.device
     return (type(value).__name__,)
 
 
 def _first(rows: Sequence[Tensor]) -> list[Tensor]:
-    """Take what a body sees of each: a slice of it."""
+    """Return the first row of each tensor, as a body receives it."""
     counts = {len(row) if row.dim() else 0 for row in rows}
     if len(counts) != 1 or 0 in counts:
         raise Misfit(f"rows of the numbers {sorted(counts)}")

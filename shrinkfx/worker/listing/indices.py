@@ -1,7 +1,7 @@
-"""Whether indices stay inside: fake tensors have no values, and eager refuses others.
+"""Bounds checks of indices, because fake tensors have no values to check.
 
-What an index is made of is computed in eager, as far as whole numbers alone make it
-(``slices``), in the main block and in those that it calls.
+Index values are computed in eager as far as they depend on whole numbers only,
+in the main block and in the blocks that it calls.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from shrinkfx.worker.listing.stepwise import Place, Trace
 
 @dataclass(frozen=True)
 class Beyond:
-    """An index that points outside.
+    """An out-of-bounds index.
 
     Attributes:
-        place: where its value stands.
-        givens: inputs and weights that it is made of, by name.
-        size: what it must stay below.
+        place: the block and the name of the index value.
+        givens: names of the inputs and weights that the index is computed from.
+        size: the exclusive upper bound of the index.
     """
 
     place: Place
@@ -57,13 +57,13 @@ class Beyond:
 
 @dataclass
 class Indices:
-    """Looks for indices that point outside, and computes each of them once."""
+    """Finds out-of-bounds indices, and computes each index once."""
 
     saved: Mapping[str, Tensor]
     _computed: dict[Hashable, Tensor | None] = field(default_factory=dict)
 
     def beyond(self, listing: Listing, run: Run, trace: Trace) -> Iterator[Beyond]:
-        """List what points outside in a run, at the sizes of the example."""
+        """Yield the out-of-bounds indices of a run, at the sizes of the example."""
         slices = Slices(self._computed, self.saved, listing, run, trace)
         for block, statement in listing.operators():
             for name, size, negative in _pointers(statement, block.name, trace):
@@ -79,7 +79,11 @@ class Indices:
 def _pointers(
     statement: Statement, block: str, trace: Trace
 ) -> Iterator[tuple[str, int, bool]]:
-    """List the names that a statement takes indices from, and what they point into."""
+    """Yield the index values of a statement.
+
+    Yields:
+        The name, the exclusive upper bound, and whether indices may be negative.
+    """
     operator = operator_of(statement).removesuffix("_")
     into = "weight" if operator in TABLES else "self"
     table = _shape(statement, into, block, trace)
@@ -122,7 +126,10 @@ def _shape(
 def bounding(
     listing: Listing, each: Run, names: Iterable[str], size: int
 ) -> list[Refill | None]:
-    """List what fills the inputs of an index with numbers below a size, or None."""
+    """List refills that keep the inputs of an index below a size.
+
+    Inputs that cannot be bounded, or are bounded already, get no refill.
+    """
     found: list[Refill | None] = []
     for name in names:
         given = listing.find(name)
@@ -136,7 +143,7 @@ def bounding(
 
 
 def bounded(recipe: Recipe, size: int) -> Fill | None:
-    """Fill it with what stays below a size; None where that cannot be said."""
+    """Return an initializer with numbers below a size; None if there is none."""
     known = not isinstance(recipe.fill, Opaque) and recipe.dtype != "bool"
     if not known or not is_whole(recipe):
         return None
@@ -160,14 +167,15 @@ def _below(value: Number, size: int) -> Number:
 
 
 _FIXED = ("parameter", "constant")
-"""Kinds of weights that no program that is exported writes."""
+"""Kinds of weights that an exported program never writes."""
 
 
 def require_given(now: Listing, was: Listing, saved: Mapping[str, Tensor]) -> None:
-    """See that what is given otherwise can be made, and has not become empty.
+    """Check that changed inputs and weights can be made, and are not newly empty.
 
     Raises:
-        InvalidEdit: it cannot, or has; or it is no weight that may be written.
+        InvalidEdit: one cannot be made or is newly empty, or the program writes a
+            weight of a kind that must not be written.
     """
     written = {line.callee for line in now.main.statements}
     for given in now.given:
@@ -183,10 +191,10 @@ def require_given(now: Listing, was: Listing, saved: Mapping[str, Tensor]) -> No
 
 
 def require_made(recipe: Recipe, saved: Mapping[str, Tensor]) -> None:
-    """See that there is such a tensor: that its dtype holds its numbers.
+    """Check that a tensor spec can be made, for example that its dtype fits.
 
     Raises:
-        InvalidEdit: there is none.
+        InvalidEdit: no such tensor exists.
     """
     numbers: list[Number] = []
     small = replace(recipe, shape=(1,), stride=None, device="cpu")

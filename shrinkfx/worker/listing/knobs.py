@@ -1,4 +1,4 @@
-"""What a repair may turn: numbers and dtypes in statements, sizes of what is given."""
+"""Knobs of a repair: numbers and dtypes in statements, and sizes of inputs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
 from shrinkfx.worker.listing.arguments import arguments_of, is_index, operator_of
 
 _LONGEST = 2**31
-"""A slice to the end is written as a number beyond; that is no size."""
+"""Numbers from here on stand for the end of a slice; they are no sizes."""
 
 _NO_SIZES = re.compile(r"dims?\d?|.*_dim|dimension|axis|correction|device|layout|k")
-"""Arguments that are integers and no sizes."""
+"""Integer arguments that are not sizes."""
 
 _COUNTING = frozenset({"arange", "linspace"})
-"""Operators whose sizes are declared as any numbers."""
+"""Operators whose schemas declare sizes as numbers of any type."""
 
 
 @dataclass(frozen=True)
 class Knob:
-    """A number or a dtype that a repair may write anew.
+    """A number or a dtype that a repair may change.
 
     Attributes:
-        change: what writes it; with what is there now.
-        now: what is there now.
-        argument: the argument of the operator that it is in, or ''.
+        change: the change that writes it, with the current value.
+        now: the current value.
+        argument: the operator argument that it belongs to, or ''.
     """
 
     change: Write | Resize | Cast
@@ -37,7 +37,7 @@ class Knob:
     argument: str = ""
 
     def turned(self, to: int | str) -> Change:
-        """Write something else."""
+        """Return the change that writes another value."""
         match self.change:
             case Write():
                 return replace(self.change, text=str(to))
@@ -48,7 +48,7 @@ class Knob:
 
 
 def knobs_in(block: str, statement: Statement, asked: Set[int]) -> Iterator[Knob]:
-    """List the knobs of a statement, without the leaves that were asked for."""
+    """Yield the knobs of a statement, without leaves that the rewrite itself sets."""
     fixed = set(asked)
     for leaf in statement.leaves:
         if leaf.number in fixed or leaf.parent in fixed:
@@ -77,7 +77,7 @@ def _number_or_dtype(leaf: Leaf, statement: Statement) -> int | str | None:
 
 
 def knobs_of(given: Given, asked: Set[tuple[object, ...]]) -> Iterator[Knob]:
-    """List the static sizes and the dtype of what is given, where nobody asked."""
+    """Yield static sizes and dtype of an input, unless the rewrite sets them."""
     recipe = given.recipe()
     if isinstance(recipe.fill, Opaque):
         return
@@ -93,13 +93,13 @@ def _is_asked(name: str, dim: int, asked: Set[tuple[object, ...]]) -> bool:
 
 
 Pair = tuple[int, int]
-"""A number, and what it has become."""
+"""An old number and the new one."""
 
 
 def exactly(
     knobs: Iterable[Knob], moves: Mapping[int | str, int | str]
 ) -> tuple[Change, ...]:
-    """Turn all that are what has moved."""
+    """Change each knob whose value has been replaced elsewhere."""
     return tuple(
         knob.turned(moves[knob.now])
         for knob in knobs
@@ -108,7 +108,7 @@ def exactly(
 
 
 def following(number: int, pairs: Iterable[Pair]) -> Iterator[int]:
-    """Scale a number that is a multiple of what has moved, or divides it."""
+    """Yield scaled values of a multiple or divisor of a replaced number."""
     seen = {number}
     for old, new in pairs:
         related = old and number and (number % old == 0 or old % number == 0)

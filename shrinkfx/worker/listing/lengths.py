@@ -1,9 +1,9 @@
-"""Lengths, offsets and counts: filled again where eager refuses those that there are.
+"""New values for lengths, offsets and counts that eager refuses.
 
     segment_reduce(x, lengths=[4, 9, 2])  ->  of an x of 5 rows: [4, 1, 0]
 
-Which numbers an operator takes it does not say. So these are tried, those that are near
-to what is there first, and eager answers.
+A schema does not say which numbers an operator accepts. Therefore a repair tries some,
+those close to the current values first, and eager accepts or refuses them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shrinkfx.worker.listing.slices import Slices
 from shrinkfx.worker.listing.stepwise import Place, Trace
 
 _MOST_TOTALS = 6
-"""Sizes that lengths are tried to add up to, or offsets to end at."""
+"""Maximal number of sizes to try as the sum of lengths, or the last offset."""
 
 
 def refills(
@@ -32,7 +32,7 @@ def refills(
     place: Place,
     totals: Sequence[int],
 ) -> Iterator[Refill]:
-    """List fills for what the whole numbers that a statement reads are made of.
+    """Yield refills for the inputs of the whole numbers that a statement reads.
 
     Args:
         totals: the sizes of its operands.
@@ -58,7 +58,7 @@ def _is_exact(trace: Trace, place: Place) -> bool:
 def _fills(
     recipe: Recipe, saved: Mapping[str, Tensor], totals: Sequence[int]
 ) -> Iterator[Fill]:
-    """Have the numbers add up to a total, or be no larger than it."""
+    """Yield initializers whose numbers add up to a total, or do not exceed it."""
     numbers = few_numbers(recipe, saved)
     if numbers is None or not numbers.numel() or numbers.dtype is torch.bool:
         return
@@ -76,9 +76,9 @@ def _fills(
 
 
 def _adding_up(numbers: Tensor, total: int) -> Tensor:
-    """Keep the first ones up to a total; the next one has what is left of it.
+    """Keep the first lengths up to a total; the next length takes the rest.
 
-    Of what adds up to less the last one has more.
+    If the lengths add up to less, the last length takes the difference.
     """
     ends = numbers.clamp(min=0).flatten().cumsum(0).clamp(max=total)
     ends[-1] = total
@@ -87,7 +87,7 @@ def _adding_up(numbers: Tensor, total: int) -> Tensor:
 
 
 def _spread(numbers: Tensor, total: int) -> Tensor:
-    """Share a total out, so that nothing is of no length where that can be."""
+    """Divide a total evenly, so that no length is 0 if possible."""
     count = numbers.numel()
     shares = total // count + (torch.arange(count) < total % count).long()
     return shares.reshape(numbers.shape).to(numbers.dtype)

@@ -1,7 +1,7 @@
-"""Names of statements, and where they come from, for the nodes that export makes.
+"""Names and origins of statements, set on the nodes that export makes.
 
-So that whatever is said of a compiled program by the names of nodes is said of the
-statements, and of the original's operators, whose names these are.
+Reports about a compiled program use the names of nodes. With these names they refer to
+statements, and to the operators of the input program that have the same names.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _PART = re.compile(r"(\w+)(\.shape)?\[(\d+)\]")
 """One of several results, or a size."""
 
 _METHOD = "torch.ops.higher_order.call_torchbind"
-"""What calls the methods of script objects."""
+"""The operator that calls methods of script objects."""
 
 _ATTRIBUTE = re.compile(r"self\.(\w+)")
 
 
 def hand_on_names(listing: Listing, exported: ExportedProgram) -> ExportedProgram:
-    """Have a program that was exported from a listing go by its names."""
+    """Give the nodes of a printed program's export the names of its statements."""
     root = exported.graph_module
     renamed = _hand_on(listing, listing.main, root)
     signature = exported.module_call_graph[0].signature
@@ -45,10 +45,10 @@ def hand_on_names(listing: Listing, exported: ExportedProgram) -> ExportedProgra
 
 
 def _hand_on(listing: Listing, block: Block, module: fx.GraphModule) -> dict[str, str]:
-    """Do so for a block, and those that it calls.
+    """Rename the nodes of a block, and of the blocks that it calls.
 
     Returns:
-        What nodes are called now, by what they were.
+        New names of nodes, by old name.
     """
     found = _matches(block, module.graph)
     for node in module.graph.nodes:
@@ -63,15 +63,15 @@ def _hand_on(listing: Listing, block: Block, module: fx.GraphModule) -> dict[str
         wanted |= dict(zip(_placeholders(module.graph), block.arguments, strict=False))
     before = [node.name for node in module.graph.nodes]
     _rename(module.graph, wanted)
-    module.graph = copy.deepcopy(module.graph)  # which knows its nodes' names
+    module.graph = copy.deepcopy(module.graph)  # registers the new names
     after = [node.name for node in module.graph.nodes]
     return dict(zip(before, after, strict=True))
 
 
 def _matches(block: Block, graph: fx.Graph) -> dict[fx.Node, Statement]:
-    """Find the nodes of statements: operators in their order, and parts of those.
+    """Match statements with nodes: operators in order, and parts of their results.
 
-    Export may put in operators of its own, and leave out what nothing comes of.
+    Export may insert operators of its own, and remove unused ones.
     """
     found: dict[fx.Node, Statement] = {}
     placeholders = _placeholders(graph)
@@ -101,13 +101,13 @@ def _placeholders(graph: fx.Graph) -> list[fx.Node]:
 
 
 def _is_operator(node: fx.Node) -> bool:
-    """Tell operators from the ways in which export reads sizes."""
+    """Return whether a node is an operator that does not just read a size."""
     read_size = str(node.target).startswith("aten.sym_")
     return bool(getattr(node.target, "namespace", "")) and not read_size
 
 
 def _part_of(node: fx.Node, number: int, *, is_size: bool) -> fx.Node | None:
-    """Find a result of a node, or its size."""
+    """Find the node for one result of a node, or for one of its sizes."""
     target = torch.ops.aten.sym_size.int if is_size else operator.getitem
     for user in node.users:
         if user.target is target and user.args == (node, number):
@@ -118,7 +118,7 @@ def _part_of(node: fx.Node, number: int, *, is_size: bool) -> fx.Node | None:
 def _members(
     block: Block, found: Mapping[fx.Node, Statement]
 ) -> Iterator[tuple[str, str]]:
-    """Pair the graphs that operators are handed with what statements call them."""
+    """Pair the subgraphs that operators take with their names in statements."""
     held = dict(block.members)
     for node, line in found.items():
         graphs = (n for n in node.all_input_nodes if n.op == "get_attr")
@@ -128,7 +128,7 @@ def _members(
 
 
 def _move(module: fx.GraphModule, members: Mapping[str, str]) -> None:
-    """Have a module hold others by new names, if each gets one of its own."""
+    """Rename the submodules of a module, if the new names are distinct and free."""
     new, others = set(members.values()), dict(module.named_children()).keys()
     if len(new) < len(members) or new & (others - members.keys()):
         return
@@ -143,7 +143,7 @@ def _move(module: fx.GraphModule, members: Mapping[str, str]) -> None:
 
 
 def _rename(graph: fx.Graph, wanted: Mapping[fx.Node, str]) -> None:
-    """Name nodes; of others of such a name become others."""
+    """Name nodes, and rename other nodes that have one of these names."""
     taken = {node.name for node in graph.nodes if node not in wanted}
     for node, name in wanted.items():
         if node.op != "placeholder" or name not in taken:

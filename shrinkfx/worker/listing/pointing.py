@@ -1,4 +1,4 @@
-"""Indices that point outside once a listing is changed, and what bounds them."""
+"""Out-of-bounds indices of changed programs, and refills that bound them."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from shrinkfx.worker.listing.stepwise import Trace
 
 @dataclass(frozen=True)
 class Pointing:
-    """The indices of a listing, and of what is made of it.
+    """The bounds check of a printed program, and of its changed versions.
 
     Attributes:
-        astray: what indices are made of that point outside in a run as it is. That may
-            be why it fails: they may stay so.
+        astray: the run and the inputs of each index that is out of bounds in the
+            unchanged program. This may be why it fails, so they may stay out of bounds.
     """
 
     indices: Indices
     astray: frozenset[tuple[Run, tuple[str, ...]]] = frozenset()
 
     def allowing(self, listing: Listing, trace: Trace) -> Self:
-        """Let those point outside that do in a listing as it is."""
+        """Allow the indices that are out of bounds in the unchanged program."""
         found = self._outside(listing, trace)
         return replace(self, astray=frozenset((run, b.givens) for run, b in found))
 
     def beyond(self, attempt: Attempt) -> Iterator[tuple[Run, Beyond]]:
-        """Go through the indices that point outside, and did not before."""
+        """Yield the indices that are out of bounds and were not before."""
         for run, beyond in self._outside(attempt.listing, attempt.trace):
             if (run, beyond.givens) not in self.astray:
                 yield run, beyond
 
     def refills(self, attempt: Attempt) -> list[Refill | None]:
-        """List what bounds the indices that point outside; None where nothing does."""
+        """List refills that bound the indices; None for an index without a refill."""
         refills: dict[Refill | None, None] = {}
         for run, beyond in self.beyond(attempt):
             found = bounding(attempt.listing, run, beyond.givens, beyond.size)

@@ -1,9 +1,9 @@
-"""Repairs of a statement that does not fit: the likely ones first, a bounded number.
+"""Repairs of an invalid statement: a bounded number, the likely ones first.
 
     x: (2, 12, 32) -> (2, 4, 32)        x.view([24, 32])  ->  x.view([8, 32])
 
-A number that was what has moved becomes what that is now; a multiple or a part of it
-is scaled alike; of a shape, what is left over is worked out.
+A number that equals a replaced size becomes the new size; multiples and divisors are
+scaled alike; one number of a shape may be computed from the others.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from shrinkfx.worker.listing.knobs import Knob, Pair, exactly, following
 _MOST_NEAR = 40
 _MOST_FAR = 60
 _MOST_EACH = 8
-"""Repairs that are tried of the statement, of all before it, of one of these."""
+"""Maximal number of repairs: of the statement, of all before it, of each of these."""
 
 _SHAPES = frozenset({"size", "shape", "split_sizes"})
-"""Arguments whose product, or sum, is that of what they are given."""
+"""Arguments whose product or sum equals that of the operand's sizes."""
 
 Repair = tuple[Change, ...]
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What has become another, as far as it is known.
+    """The sizes and dtypes that have been replaced, as far as known.
 
     Attributes:
-        sizes: those nearest to the statement last, since these follow from others.
-        dtypes: as statements write them.
-        totals: what the operands have of elements now, and along their dims.
+        sizes: old and new sizes; those nearest to the statement last, because they
+            follow from the others.
+        dtypes: old and new dtypes, as statements write them.
+        totals: the current element counts and sizes of the operands.
     """
 
     sizes: tuple[Pair, ...]
@@ -43,18 +44,18 @@ class Moved:
 
     @property
     def exact(self) -> dict[int | str, int | str]:
-        """What is what now; of several the first."""
+        """The new value of each old value; of several the first."""
         return dict([*reversed(self.sizes), *reversed(self.dtypes)])
 
 
 def proposals(
     near: Sequence[Knob], far: Sequence[Sequence[Knob]], moved: Moved
 ) -> Iterator[Repair]:
-    """List repairs, each once.
+    """Yield repairs, each once.
 
     Args:
-        near: knobs of the statement that does not fit.
-        far: by what comes before it, the nearest first.
+        near: knobs of the invalid statement.
+        far: knobs of each earlier statement, the nearest first.
     """
     before = [knob for knobs in far for knob in knobs]
     chain = [
@@ -91,7 +92,7 @@ def _far(groups: Sequence[Sequence[Knob]], moved: Moved) -> Iterator[Repair]:
 
 
 def _guesses(knobs: Sequence[Knob], moved: Moved) -> Iterator[Repair]:
-    """Try the least, and the last that is inside."""
+    """Try 1, the new sizes, the last valid indices, and 0."""
     ends = {n for _, new in moved.sizes for n in (new, new - 1) if n > 0}
     for knob in knobs:
         if isinstance(knob.now, int):
@@ -122,7 +123,7 @@ def _all_following(knobs: Iterable[Knob], pairs: Sequence[Pair]) -> Repair:
 
 
 def _left_over(shape: Sequence[Knob], totals: Sequence[int]) -> Iterator[Repair]:
-    """Work one number of a shape out of the others; or all but one are 1."""
+    """Compute one number of a shape from the others, or set all but one to 1."""
     now = [int(knob.now) for knob in shape]
     for total in totals:
         for place, knob in enumerate(shape):
@@ -131,7 +132,7 @@ def _left_over(shape: Sequence[Knob], totals: Sequence[int]) -> Iterator[Repair]
                 yield (knob.turned(total // rest),)
     ones = tuple(knob.turned(1) for knob in shape[:-1] if knob.now != 1)
     yield from _one_besides(shape, now, totals)
-    if len(shape) > 2:  # a prime number, say, of what was [2, 4, 4]
+    if len(shape) > 2:  # e.g. a prime total for [2, 4, 4]
         yield from ((*ones, shape[-1].turned(total)) for total in totals)
     for total in totals:
         if shape and (left := total - len(shape) + 1) > 0:
@@ -141,7 +142,10 @@ def _left_over(shape: Sequence[Knob], totals: Sequence[int]) -> Iterator[Repair]
 def _one_besides(
     shape: Sequence[Knob], now: Sequence[int], totals: Sequence[int]
 ) -> Iterator[Repair]:
-    """Leave one number, make one 1; what is a size of an operand rather stays."""
+    """Set one number of a shape to 1, and compute another.
+
+    Numbers that are sizes of an operand are changed last.
+    """
     pairs = ((i, j) for i in range(len(now)) for j in range(len(now)) if i != j)
     by_stay = sorted(pairs, key=lambda p: (now[p[0]] in totals) + (now[p[1]] in totals))
     for total in totals:

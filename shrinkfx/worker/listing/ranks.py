@@ -1,4 +1,4 @@
-"""What statements say of the dims of an operand that has lost some of size 1."""
+"""Updates of statements whose operand has lost dims of size 1."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from shrinkfx.worker.listing.stepwise import shapes_of
 from shrinkfx.worker.listing.upstream import Values
 
 _DIMS = re.compile(r"dims?\d?|.*_dim|axis")
-"""Arguments that say which dims."""
+"""Arguments that number dims."""
 
 _SIZES = re.compile(r"\w*size|\w*shape|repeats")
-"""Lists that have an item for each dim, or for the last ones."""
+"""Lists with an item for each dim, or for the last dims."""
 
 
 def follow(statement: Statement, was: Values, now: Values) -> tuple[Write, ...]:
-    """Have a statement of the main block name the dims that are left.
+    """Renumber the dims in a statement of the main block, if an operand lost some.
 
     Args:
-        was: what its values were, ``now`` what they are.
+        was: the values before the change.
+        now: the values after it.
     """
     for leaf in statement.leaves:
         old, new = (held.get((MAIN, leaf.text)) for held in (was, now))
@@ -35,7 +36,7 @@ def follow(statement: Statement, was: Values, now: Values) -> tuple[Write, ...]:
 
 
 def _lost(old: Sequence[int], new: Sequence[int]) -> list[int]:
-    """Number the dims of size 1 that are there no more, if nothing else is."""
+    """List the removed dims of size 1; [] if anything else has changed."""
     gone, left = [], list(new)
     for dim, size in enumerate(old):
         more = len(old) - dim > len(left)
@@ -71,7 +72,7 @@ def _is_whole(leaf: Leaf) -> bool:
 
 
 def _renumbered(dim: int, rank: int, gone: Sequence[int]) -> str:
-    """Number a dim among those that are left; '' for what is not."""
+    """Return the new number of a dim, or '' for a removed dim."""
     place = dim % rank
     if place in gone:
         return ""

@@ -1,4 +1,4 @@
-"""Recipes of what a program is given, and what recipes make."""
+"""Tensor specs of inputs and weights, and the tensors that specs make."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from shrinkfx.worker.printing.module import attribute_of
 from shrinkfx.worker.printing.tensors import ends, memory_of, unpack
 
 _TINY = 8
-"""Elements that are as short written out as drawn from a seed."""
+"""Up to this many elements, a list is as short as a seeded initializer."""
 
 _SAMPLE = 4096
-"""Elements that tell whether most of a tensor's are one number."""
+"""Number of elements that show whether most elements of a tensor are equal."""
 
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By their bytes: what elements are compared as."""
+"""Integer dtypes by item size, to compare elements bit for bit."""
 
 
 def exact_recipe(value: Any, key: str) -> Recipe:
-    """Write down a tensor, or what else a program takes, by its very values.
+    """Describe a tensor, or another argument of a program, by its exact values.
 
     Args:
-        key: of its values, if there is nothing shorter.
+        key: the key of the values, if no shorter initializer makes them.
     """
     if not isinstance(value, torch.Tensor):
         return Recipe((), "", Opaque(repr(value)))
@@ -61,7 +61,7 @@ def exact_recipe(value: Any, key: str) -> Recipe:
         recipe = Recipe(known.shape, known.dtype, fill, known.stride, known.device)
         try:
             made = make(recipe, {})
-        except (RuntimeError, OverflowError, TypeError):  # few know all dtypes
+        except (RuntimeError, OverflowError, TypeError):  # not for this dtype
             continue
         if made.dtype == value.dtype and _same_values(made, value):
             return recipe
@@ -69,7 +69,7 @@ def exact_recipe(value: Any, key: str) -> Recipe:
 
 
 def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Compare bit for bit, but that what is no number is like any other such."""
+    """Compare bit for bit, except that all NaNs are equal."""
     return one.shape == other.shape and torch.equal(_bits(one), _bits(other))
 
 
@@ -77,12 +77,12 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     found = memory_of(tensor).reshape(-1, tensor.element_size())
     if tensor.is_floating_point():
         known = tensor.double() if tensor.element_size() == 1 else tensor
-        found[known.flatten().isnan()] = 0xFF  # quarter types have few operators
+        found[known.flatten().isnan()] = 0xFF  # float8 has few operators
     return found
 
 
 def saved_weights(exported: ExportedProgram) -> dict[str, torch.Tensor]:
-    """Map keys to the weights that a program holds anyway."""
+    """Return the weights that a program holds, by the keys of tensor specs."""
     stores = {**exported.constants, **exported.state_dict}
     return {
         key_of_weight(attribute_of(target)): value.detach()
@@ -92,11 +92,12 @@ def saved_weights(exported: ExportedProgram) -> dict[str, torch.Tensor]:
 
 
 def key_of_weight(attribute: str) -> str:
+    """Return the key of a weight in tensor specs."""
     return f"weight_{attribute}"
 
 
 def seeded_fill(value: Any, recipe: Recipe) -> Seeded | None:
-    """Draw other values of that range; None where the very ones are as plain."""
+    """Return a seeded initializer of the same range; None if a list is as short."""
     long = isinstance(recipe.fill, (Sparse, Saved)) and recipe.span > _TINY
     if not long or not isinstance(value, torch.Tensor):
         return None
@@ -113,13 +114,13 @@ def seeded_fill(value: Any, recipe: Recipe) -> Seeded | None:
 
 
 def make(recipe: Recipe, saved: Mapping[str, torch.Tensor], device: str = "") -> Any:
-    """Make what a recipe says, as its text would.
+    """Make the tensor of a spec, as its source text does.
 
     Args:
-        device: where it goes, if that is not what the recipe says.
+        device: the target device, if it differs from the spec's.
 
     Raises:
-        CannotRebuild: no such values are saved.
+        CannotRebuild: the values are not saved, or fewer are saved.
     """
     if isinstance(recipe.fill, Saved):
         if recipe.fill.key not in saved:
@@ -133,6 +134,7 @@ def make(recipe: Recipe, saved: Mapping[str, torch.Tensor], device: str = "") ->
 
 
 def is_whole(recipe: Recipe) -> bool:
+    """Return whether a spec has an integer or bool dtype."""
     dtype = getattr(torch, recipe.dtype)
     return not dtype.is_floating_point and not dtype.is_complex
 
@@ -140,7 +142,11 @@ def is_whole(recipe: Recipe) -> bool:
 def few_numbers(
     recipe: Recipe, saved: Mapping[str, torch.Tensor]
 ) -> torch.Tensor | None:
-    """Make whole numbers, where they are few, at hand, and not drawn from a seed."""
+    """Make a tensor of whole numbers, if they are few, known, and not seeded.
+
+    Returns:
+        None for other specs, and for more than ``_SAMPLE`` elements.
+    """
     if isinstance(recipe.fill, (Opaque, Seeded)) or recipe.device != "cpu":
         return None
     if not is_whole(recipe) or recipe.span > _SAMPLE:
@@ -148,12 +154,12 @@ def few_numbers(
     try:
         made: torch.Tensor = make(recipe, saved)
     except (CannotRebuild, RuntimeError, OverflowError, TypeError):
-        return None  # said where it is made
+        return None  # reported where the tensor is made
     return made
 
 
 def told(recipe: Recipe, saved: Mapping[str, torch.Tensor]) -> Recipe:
-    """Tell the values of a part, where they are few."""
+    """Write out the values of a partly saved tensor, if they are few."""
     if not isinstance(recipe.fill, Part) or recipe.fill.key not in saved:
         return recipe
     try:
@@ -165,10 +171,10 @@ def told(recipe: Recipe, saved: Mapping[str, torch.Tensor]) -> Recipe:
 
 
 def _part(fill: Part, value: torch.Tensor) -> torch.Tensor:
-    """Put a number everywhere else.
+    """Replace all values outside of the saved parts by the base number.
 
     Raises:
-        CannotRebuild: there are not so many values.
+        CannotRebuild: fewer values are saved.
     """
     flat = _cut(Recipe(fill.shape, _dtype(value), fill), value).flatten()
     kept = torch.full_like(flat, fill.base)
@@ -182,12 +188,12 @@ def _dtype(value: torch.Tensor) -> str:
 
 
 def _cut(recipe: Recipe, value: torch.Tensor) -> torch.Tensor:
-    """Take the first elements of each dim, in a layout of their own.
+    """Take the first elements of each dim, in the layout of the spec.
 
-    All of it is taken as it lies there: that may be gigabytes.
+    A tensor that already fits the spec is not copied, because it may be gigabytes.
 
     Raises:
-        CannotRebuild: there are not so many.
+        CannotRebuild: fewer values are saved.
     """
     fits = len(recipe.shape) == value.dim()
     cut = value[tuple(map(slice, recipe.shape))] if fits else value
@@ -205,7 +211,7 @@ def _cut(recipe: Recipe, value: torch.Tensor) -> torch.Tensor:
 
 
 def _plain_fills(value: torch.Tensor) -> Iterator[Fill]:
-    """List what may say the values of a tensor, the plainest first."""
+    """Yield initializers that may make the values, the simplest first."""
     if value.numel() == 0:
         yield Constant(0)
         return
@@ -221,7 +227,7 @@ def _plain_fills(value: torch.Tensor) -> Iterator[Fill]:
 
 
 def _sparse(memory: torch.Tensor) -> Sparse | None:
-    """Say where elements differ from what most of them are, if few do."""
+    """Return the most common number and the exceptions to it, if these are few."""
     listed = memory.numel() <= LISTED
     places = list(range(memory.numel())) if listed else _unusual(memory)
     if places is None:
@@ -239,7 +245,7 @@ def _sparse(memory: torch.Tensor) -> Sparse | None:
 
 
 def _unusual(memory: torch.Tensor) -> list[int] | None:
-    """Find the elements that are not like most others; None where there are many."""
+    """List the elements that differ from most others; None if there are many."""
     kind = _WHOLE.get(memory.element_size())
     if kind is None:
         return None
@@ -255,7 +261,10 @@ def _unusual(memory: torch.Tensor) -> list[int] | None:
 
 
 def _most(numbers: Sequence[Number | None]) -> Number | None:
-    """Find what most are, by their texts: 0.0 equals -0.0, and NaN not even NaN."""
+    """Return the most common number.
+
+    Numbers are compared as text, because 0.0 equals -0.0, and NaN does not equal NaN.
+    """
     told = {repr(number): number for number in numbers}
     return told[Counter(map(repr, numbers)).most_common(1)[0][0]]
 
@@ -265,7 +274,7 @@ def _is(number: Number | None, other: Number | None) -> bool:
 
 
 def _number(one: torch.Tensor) -> Number | None:
-    """Read an element; None where no number of Python's says it."""
+    """Read an element; None for a complex number with an infinite or NaN part."""
     number: Number = one.flatten().tolist()[0]
     if isinstance(number, complex):
         finite = math.isfinite(number.real) and math.isfinite(number.imag)

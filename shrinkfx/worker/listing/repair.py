@@ -1,4 +1,4 @@
-"""A rewrite made to fit: what it asks for, and all that follows from that."""
+"""Completion of rewrites: the requested changes, and all that follow from them."""
 
 from __future__ import annotations
 
@@ -53,26 +53,27 @@ from shrinkfx.worker.listing.stepwise import Admit, Trace, admit_all, admit_like
 from shrinkfx.worker.listing.trial import writes
 
 _MOST_TRIES = 120
-"""Runs of a listing for one rewrite, most of them of a few new statements."""
+"""Maximal number of runs for one rewrite, most of them of a few new statements."""
 
 _MOST_REFILLS = 4
 
 _MOST_LENGTHS = 3
-"""Numbers that are made smaller, one or the other, to have indices point inside."""
+"""Maximal number of sizes to try to reduce, so that indices stay in bounds."""
 
 
 @dataclass
 class Fitter:
-    """Makes rewrites of one listing fit.
+    """Completes rewrites of one printed program, so that it stays valid.
 
     Attributes:
-        saved: values by the keys of recipes.
-        base: what its values are as it is.
-        outside: dims that are in a run what they are not declared to be. That may be
-            why it fails: they may stay so.
-        pointing: tells where indices point.
-        roams: at which other sizes of its dynamic dims it runs as well: so must what
-            is made of it. Where it does not, more is asked of those than is declared.
+        saved: saved values by the keys of tensor specs.
+        base: the trace of the unchanged program.
+        outside: dims that are out of their declared range in a run. This may be why the
+            program fails, so they may stay so.
+        pointing: the bounds check of indices.
+        roams: the other sizes of dynamic dims at which the unchanged program runs. A
+            changed program must run there, too. At the remaining sizes, the program
+            needs more than it declares.
     """
 
     listing: Listing
@@ -102,7 +103,7 @@ class Fitter:
             self.roams = ()
 
     def fit(self, asked: Sequence[Change]) -> Changes | None:
-        """Add what follows from changes; None where that makes no valid program."""
+        """Add the changes that follow; None if they make no valid program."""
         if self.base.misfit is not None:
             return self._unseen(tuple(asked))
         key = tuple(map(self._told, asked))
@@ -111,7 +112,7 @@ class Fitter:
         return self._fitted[key]
 
     def _told(self, change: Change) -> Change:
-        """Tell what is left of saved values, where that is little."""
+        """Write out the saved values that remain after a refill, if they are few."""
         held = {given.name: given for given in self.listing.given}
         if not isinstance(change, Refill) or change.name not in held:
             return change
@@ -127,7 +128,7 @@ class Fitter:
         return None if inside is None else in_order(inside.changes)
 
     def _ran(self, asked: Changes) -> Attempt | None:
-        """Add what has it run, wherever its indices point."""
+        """Add the changes that make the program run, ignoring bounds of indices."""
         try:
             changes = followed(self.listing, asked)
             renamed = self._renamed(self._attempt(changes, asked), asked)
@@ -138,9 +139,10 @@ class Fitter:
         return attempt if runs else None
 
     def _spared(self, attempt: Attempt, asked: Changes) -> Attempt:
-        """Have no size follow one that was asked for alone, unless it is tied to it.
+        """Undo each resize that a single requested resize does not need.
 
-        A repair turns all equal numbers upstream, where two of three may do.
+        This is necessary because a repair changes all equal numbers upstream, although
+        two of three may suffice.
         """
         is_alone = len(asked) == 1 and isinstance(asked[0], Resize)
         more = set(attempt.changes) - set(asked) if is_alone else set()
@@ -153,7 +155,7 @@ class Fitter:
         return attempt
 
     def _unseen(self, asked: Changes) -> Changes | None:
-        """Fit what leaves each type as it is, where nobody knows what these are."""
+        """Accept refills only, because fake tensors cannot run the program."""
         if not all(isinstance(change, Refill) for change in asked):
             return None
         try:
@@ -179,7 +181,12 @@ class Fitter:
         *,
         called_so: bool = True,
     ) -> Trace:
-        """Run it; whole numbers are known if it is called with just that."""
+        """Run a program on fake tensors.
+
+        Args:
+            called_so: the program is called with exactly these inputs, so that their
+                whole numbers are known.
+        """
         known = self._known if called_so else None
         try:
             given = {}
@@ -190,7 +197,7 @@ class Fitter:
         return run(self.fakes, listing, given, admit)
 
     def _renamed(self, attempt: Attempt, asked: Changes) -> Attempt:
-        """Have statements name the dims that are left, where some have gone."""
+        """Renumber dims in statements, if the rewrite squeezes an input."""
         if not any(isinstance(change, Squeeze) for change in asked):
             return attempt
         for line in self.listing.main.statements:
@@ -202,7 +209,7 @@ class Fitter:
         return attempt
 
     def _repaired(self, attempt: Attempt, asked: Changes) -> Attempt | None:
-        """Repair statement after statement, until all of them run."""
+        """Repair one statement after another, until all of them run."""
         tries = _MOST_TRIES
         while attempt.trace.misfit is not None:
             better = None
@@ -224,7 +231,7 @@ class Fitter:
     def _repairs(self, attempt: Attempt, asked: Changes) -> Iterator[Changes]:
         misfit = attempt.trace.misfit
         if misfit is None or not misfit.frames:
-            return iter(())  # what is given is none: nothing follows from that
+            return iter(())  # an input is invalid: no repair helps
         knobs = upstream.Knobs(self.listing, attempt.listing, asked)
         near, far = knobs.around(misfit.frames)
         last = misfit.frames[-1]
@@ -240,7 +247,7 @@ class Fitter:
         return chain(proposals(near, far, moved), filled)
 
     def _runs_in_all(self, listing: Listing) -> bool:
-        """Tell whether it runs in its other runs, and elsewhere in declared ranges."""
+        """Return whether the program runs in its other runs, and at other sizes."""
         others = [recipes_in(listing, each) for each in runs_of(listing)[1:]]
         ran = all(self._run(listing, recipes).misfit is None for recipes in others)
         return ran and all(self._roams(listing, way) for way in self.roams)
@@ -250,7 +257,7 @@ class Fitter:
         return self._run(listing, recipes, called_so=False).misfit is None
 
     def _inside(self, attempt: Attempt, asked: Changes) -> Attempt | None:
-        """Have all indices point inside; None where they cannot be made to."""
+        """Bound the indices that are out of bounds; None if that is impossible."""
         places = {place_of(change) for change in asked}
         for _ in range(_MOST_REFILLS):
             refills = self.pointing.refills(attempt)
@@ -269,10 +276,10 @@ class Fitter:
         return None
 
     def _shorter(self, attempt: Attempt, asked: Changes) -> Attempt | None:
-        """Have what indices are made of be shorter, and no more than need be.
+        """Reduce the sizes that indices depend on, but no more than necessary.
 
-        Of what counts, a sum of ones say, the values follow from a size: a table of
-        fewer rows goes with fewer places. Asked for sizes only.
+        The values of a count, such as a sum of ones, follow from a size: a table with
+        fewer rows needs fewer elements to count. This applies only to requested sizes.
         """
         if {Resize} != {type(change) for change in asked} - {Write}:
             return None
@@ -288,7 +295,7 @@ class Fitter:
         return None
 
     def _lengths(self, attempt: Attempt, asked: Changes) -> Iterator[list[Knob]]:
-        """List the numbers that an index is made of, each with all its places."""
+        """Yield the numbers that an index is computed from, each with all its knobs."""
         knobs = upstream.Knobs(self.listing, attempt.listing, asked)
         by_number: dict[int, list[Knob]] = {}
         places = dict.fromkeys(

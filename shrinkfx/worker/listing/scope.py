@@ -1,4 +1,4 @@
-"""Statements evaluated: what they see, and the tensors in what comes of them."""
+"""Evaluation of statements: the names in scope, and the tensors in a result."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 from shrinkfx.program.listing.statements import Statement
 
 Names = Mapping[str, object]
-"""What statements read, by how they spell it."""
+"""The values that statements read, by spelling."""
 
 
 class Misfit(Exception):
-    """A statement does not take what it is given, or yields what it must not.
+    """A statement refuses its operands, or yields a value that is not allowed.
 
     Attributes:
         frames: block and statement, the innermost last.
@@ -30,7 +30,7 @@ class Misfit(Exception):
 
 
 def scope_of(names: Names) -> dict[str, Any]:
-    """Bind names, those of attributes below ``self``."""
+    """Build the scope of an expression, with attributes below ``self``."""
     held = {name[5:]: what for name, what in names.items() if name.startswith("self.")}
     free = {name: what for name, what in names.items() if not name.startswith("self.")}
     words = {"torch": torch, "operator": operator, "math": math}
@@ -41,7 +41,7 @@ def evaluated(code: str, names: Names) -> Any:
     """Evaluate an expression.
 
     Raises:
-        Misfit: whatever it raises.
+        Misfit: the expression raises any exception.
     """
     try:
         with torch.no_grad():
@@ -54,16 +54,18 @@ def evaluated(code: str, names: Names) -> Any:
 
 @cache
 def compiled(code: str) -> CodeType:
+    """Compile an expression, once."""
     return compile(code, "<listing>", "eval")
 
 
 @cache
 def reads_of(statement: Statement) -> tuple[str, ...]:
+    """Return the sorted names that a statement reads."""
     return tuple(sorted(statement.reads))
 
 
 def tensors(what: object) -> Iterator[torch.Tensor]:
-    """List the tensors in a value, in order."""
+    """Yield the tensors in a value, in order."""
     if isinstance(what, torch.Tensor):
         yield what
     elif isinstance(what, (tuple, list)):

@@ -1,7 +1,7 @@
-"""Whole numbers that are made of what a program is given, computed in eager.
+"""Whole numbers that a program computes from its inputs, evaluated in eager.
 
-Of those drawn from a seed the least and the largest, and of the rows that a body sees
-one by one as well.
+The smallest and largest numbers stand for all numbers that are drawn from a seed, and
+for the rows that a loop body receives one by one.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from shrinkfx.worker.listing.scope import Names, reads_of, scope_of
 from shrinkfx.worker.listing.stepwise import Place, Trace
 
 _MOST_ELEMENTS = 1 << 20
-"""Of a value that is computed."""
+"""Maximal number of elements of a value that is computed."""
 
 
 @dataclass(frozen=True)
 class Slices:
-    """The values of a run, each computed from what it reads.
+    """The values of a run, each computed from the values that it reads.
 
-    Of what a loop carries, that is what it begins with.
+    Values that a loop carries are their initial values.
     """
 
     computed: dict[Hashable, Tensor | None]
@@ -40,14 +40,14 @@ class Slices:
     trace: Trace
 
     def tensor(self, place: Place) -> Tensor | None:
-        """Compute a value; None where that takes more than whole numbers."""
+        """Compute a value; None if it depends on more than whole numbers."""
         key = self._key(place)
         if key not in self.computed:
             self.computed[key] = self._compute(place)
         return self.computed[key]
 
     def givens(self, place: Place) -> tuple[str, ...]:
-        """List the inputs and weights that a value is made of."""
+        """List the inputs and weights that a value is computed from."""
         if given := self._given(place):
             return (given.name,)
         if handed := self._handed(place):
@@ -69,7 +69,7 @@ class Slices:
         return next((line for line in found if line.yields), None)
 
     def _handed(self, place: Place) -> Place | None:
-        """Find what an argument of a block is given by whoever calls that."""
+        """Find the operand that the caller passes for an argument of a block."""
         block, name = place
         caller = self.trace.callers.get(block)
         arguments = self.listing.block(block).arguments
@@ -121,9 +121,10 @@ class Slices:
 
 @cache
 def operands_of(code: str) -> tuple[str, ...]:
-    """List what a call hands to its blocks, by name; '' for what has none.
+    """List the names that a call passes to its blocks; '' for operands without one.
 
-    That is what stands in lists; or where there are none, what follows the last block.
+    The operands are the items of lists, or if there are none, the arguments after the
+    last block.
     """
     call = ast.parse(code, mode="eval").body
     if not isinstance(call, ast.Call):
@@ -143,7 +144,7 @@ def _name(item: ast.expr) -> str:
 
 
 def _rowwise(values: Tensor, seen: object) -> Tensor | None:
-    """Make of all rows one of a shape that a body sees, of the least and largest."""
+    """Return a row of the shape that a body receives, with the extremes of all rows."""
     if not isinstance(seen, Tensor) or not values.numel():
         return None
     if values.shape == seen.shape:
@@ -166,7 +167,7 @@ def _evaluated(code: str, read: Names) -> Tensor | None:
 
 
 def _worst(recipe: Recipe, saved: Mapping[str, Tensor]) -> Tensor | None:
-    """Make whole numbers as a recipe says; of drawn ones the least and largest."""
+    """Make whole numbers by spec; for seeded ones only the smallest and largest."""
     if isinstance(recipe.fill, Opaque) or not is_whole(recipe):
         return None
     match recipe.fill:

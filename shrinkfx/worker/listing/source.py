@@ -1,4 +1,4 @@
-"""From a listing to source: exactly its lines, and its recipes."""
+"""Source code of a printed program: exactly its statements and tensor specs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shrinkfx.worker.printing.graph import write_class
 from shrinkfx.worker.printing.tensors import write_tensor
 
 IN_FILE = Expression("", "")
-"""Of values that lie in the file beside the script, by the name they are given by."""
+"""The expression for a value that the script reads from its data file by name."""
 
 _DEVICE = re.compile(r"torch\.device\([^()]*\)")
 
@@ -24,11 +24,11 @@ _DEVICE = re.compile(r"torch\.device\([^()]*\)")
 def source_of(
     listing: Listing, saved: Mapping[str, torch.Tensor], device: str = ""
 ) -> Source:
-    """Print a listing.
+    """Print a program as source.
 
     Args:
-        saved: values by their keys; short ones stand in the script, packed.
-        device: where the printed program is to run, if not where it is now.
+        saved: saved values by key; the script holds short ones in packed form.
+        device: the target device, if it differs from the current one.
 
     Raises:
         CannotRebuild: no values are saved under a key.
@@ -37,7 +37,7 @@ def source_of(
 
 
 def statements_of(listing: Listing) -> Source:
-    """Print the statements of a listing alone, and how its dims are declared."""
+    """Print only the statements, and the declarations of dims."""
     return _Printer(lambda recipe: IN_FILE, "").of(listing)
 
 
@@ -80,7 +80,7 @@ class _Printer:
 def values_in_file(
     listing: Listing, saved: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Collect what the printed listing reads from the file, by the names there."""
+    """Return the values that the script reads from its data file, by name."""
     found = {}
     for given in listing.given:
         for run, recipe in given.recipes:

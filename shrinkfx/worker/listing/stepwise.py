@@ -1,4 +1,4 @@
-"""A listing run on fake tensors, statement by statement."""
+"""Runs of a printed program on fake tensors, statement by statement."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from shrinkfx.worker.listing.higher_order import HIGHER_ORDER
 from shrinkfx.worker.listing.scope import Misfit, evaluated
 
 Place = tuple[str, str]
-"""The name of a block, and of a value in it."""
+"""The names of a block, and of a value in it."""
 
 Admit = Callable[[Place, Value], None]
-"""Raise a Misfit for a value that must not be there."""
+"""A check of a value; it raises a Misfit if the value is not allowed."""
 
 
 @dataclass
 class Trace:
-    """What a run has told.
+    """The record of a run.
 
     Attributes:
-        values: of arguments and statements; of inputs and weights in the main block,
-            as statements spell them.
-        callers: by block, the statement that has called it.
-        steps: how many statements ran.
-        misfit: what has ended it early, or None.
+        values: the values of arguments and statements; in the main block also inputs
+            and weights, as statements spell them.
+        callers: the statement that called each block, by block.
+        steps: the number of statements that ran.
+        misfit: the exception that ended the run early, or None.
     """
 
     values: dict[Place, Value] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def run(
 
 @dataclass(frozen=True)
 class Branch:
-    """A block that a higher-order operator is given; called, it runs on fakes."""
+    """A block as an operand of a higher-order operator; a call runs it on fakes."""
 
     name: str
     call: Callable[..., Any] = field(compare=False)
@@ -89,7 +89,7 @@ class _Runner:
     trace: Trace
 
     def block(self, block: Block, names: dict[str, Value]) -> Value:
-        """Run a block; it is what it returns."""
+        """Run a block, and return the value that it returns."""
         for statement in block.statements:
             place = block.name, statement.name
             try:
@@ -153,12 +153,15 @@ def shapes_of(value: Value) -> list[tuple[int, ...]]:
 
 
 def admit_all(place: Place, value: Value) -> None:
-    """Take whatever a statement yields."""
+    """Accept every value."""
 
 
 def admit_like(base: Mapping[Place, Value], *, cast: bool) -> Admit:
-    """Take what is on the device that it was, and of its dtype unless that is cast;
-    and nothing empty that was not."""
+    """Return a check that values stay like those of a base trace.
+
+    The device must stay the same, and the dtype unless ``cast`` is set. No value may
+    become empty.
+    """
 
     def admit(place: Place, value: Value) -> None:
         if place not in base:

@@ -1,6 +1,6 @@
-"""A statement tried in eager, on operands of which only the kind counts.
+"""Eager runs of single statements, on stand-in operands.
 
-Kernels check what fake tensors do not: a fake ``mm`` takes a float and a bfloat16
+Kernels check more than fake tensors do: a fake ``mm`` takes a float and a bfloat16
 matrix, a fake ``index_put`` any values.
 """
 
@@ -26,21 +26,24 @@ from shrinkfx.worker.listing.scope import (
 )
 
 MOST_GIVEN = 4096
-"""Elements of all operands."""
+"""Maximal number of elements of all operands."""
 
 _MOST_MADE = 1 << 22
-"""Elements that may come of them, by all numbers in the statement multiplied."""
+"""Maximal number of result elements.
+
+The estimate is the number of operand elements times all numbers in the statement.
+"""
 
 _MOST_TOLD = 1 << 15
-"""Elements of operands and results where the latter are known."""
+"""Maximal number of elements of operands and results, if results are known."""
 
 _NEEDS_VALUES = re.compile(r"linalg|cholesky|inverse|triangular|assert|constrain|ctc")
-"""Operators that refuse what is no matrix of their kind."""
+"""Operators that refuse arbitrary elements, for example singular matrices."""
 
 _UNFORESEEN = {"dynamic_output_shape", "data_dependent_output"}
-"""Tags of operators whose results have sizes that depend on elements.
+"""Tags of operators whose result sizes depend on elements.
 
-They are told of as if all elements were ones: a mask takes everything.
+They run on ones, so that a mask selects everything.
 """
 
 Fill = Callable[..., Tensor]
@@ -48,7 +51,10 @@ Fill = Callable[..., Tensor]
 
 @cache
 def is_tame(statement: Statement) -> bool:
-    """Tell whether it is an operator of torch that does nothing but yield a value."""
+    """Return whether a statement calls an aten operator that only yields a value.
+
+    False for CUDA code, and for operators that refuse arbitrary elements.
+    """
     operator = operator_at(statement.callee)
     if operator is None or not statement.callee.startswith("torch.ops.aten."):
         return False
@@ -59,7 +65,7 @@ def is_tame(statement: Statement) -> bool:
 
 @cache
 def writes(statement: Statement) -> bool:
-    """Tell whether what it is given has other elements after."""
+    """Return whether a statement mutates an operand."""
     operator = operator_at(statement.callee)
     written = operator is not None and operator._schema.is_mutable
     return written or statement.callee.endswith(".copy_")
@@ -72,10 +78,10 @@ def _is_unforeseen(statement: Statement) -> bool:
 
 
 def is_small(statement: Statement, read: Names, made: object = None) -> bool:
-    """Tell whether to run it takes no time and no memory to speak of.
+    """Return whether running a statement takes negligible time and memory.
 
     Args:
-        made: what comes of it, where that is known.
+        made: the result, if it is known.
     """
     operands = list(tensors(list(read.values())))
     known = list(tensors(made))
@@ -89,14 +95,14 @@ def is_small(statement: Statement, read: Names, made: object = None) -> bool:
 
 @cache
 def _numbers(statement: Statement) -> int:
-    """Multiply all whole numbers in a statement; none is larger than a size."""
+    """Multiply all whole numbers in a statement; from 2**31 on they are no sizes."""
     texts = [x.text for x in statement.leaves if x.kind is LeafKind.NUMBER]
     numbers = [abs(int(text)) for text in texts if text.lstrip("-").isdigit()]
     return math.prod(max(1, number) for number in numbers if number < 1 << 31)
 
 
 def tells_numbers(statement: Statement, made: object) -> bool:
-    """Tell whether whole numbers come of it, always the same ones of the same."""
+    """Return whether a statement yields whole numbers, deterministically."""
     operator = operator_at(statement.callee)
     if operator is None or "empty" in statement.callee:
         return False
@@ -106,6 +112,7 @@ def tells_numbers(statement: Statement, made: object) -> bool:
 
 
 def of_whole_numbers(made: object) -> bool:
+    """Return whether a value consists of integers and bools only."""
     if isinstance(made, (tuple, list)):
         return all(of_whole_numbers(each) for each in made)
     if isinstance(made, Tensor):
@@ -114,7 +121,7 @@ def of_whole_numbers(made: object) -> bool:
 
 
 def is_whole_tensor(made: object) -> bool:
-    """Tell whether it is a tensor of whole numbers, and of no truth values."""
+    """Return whether a value is a tensor of integers, and not of bools."""
     is_tensor = isinstance(made, Tensor) and made.dtype is not torch.bool
     return is_tensor and of_whole_numbers(made)
 
@@ -122,14 +129,15 @@ def is_whole_tensor(made: object) -> bool:
 def eager(
     statement: Statement, read: Names, exact: Collection[str] = frozenset()
 ) -> object:
-    """Run a statement.
+    """Run a statement in eager.
 
     Args:
-        exact: what stays as it is; of other operands only the kind counts.
+        exact: operands that keep their values; of other operands only the metadata
+            counts.
 
     Raises:
-        Misfit: it is refused, with operands of ones as well: whole numbers are not
-            divided by zero.
+        Misfit: eager refuses the statement, even with ones for elements. Ones avoid the
+            division of whole numbers by zero.
     """
     error = Misfit("")
     fills = (torch.ones,) if _is_unforeseen(statement) else (torch.zeros, torch.ones)
@@ -149,7 +157,7 @@ def eager(
 
 
 def _real(what: object, fill: Fill, again: bool) -> object:
-    """Put real tensors in the place of fake ones, and others where they fail."""
+    """Replace fake tensors by real ones; ``again``: replace real ones, too."""
     if isinstance(what, (tuple, list)):
         return type(what)([_real(item, fill, again) for item in what])
     if not isinstance(what, Tensor) or (type(what) is Tensor and not again):

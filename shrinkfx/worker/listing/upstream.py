@@ -1,4 +1,4 @@
-"""What comes before a statement: the knobs there, and what has moved."""
+"""The knobs before a statement, and the sizes and dtypes replaced there."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Values = Mapping[Place, Value]
 
 
 class Knobs:
-    """The knobs of a listing that was changed: as leaves of what it was before.
+    """The knobs of a changed program, as leaves of the unchanged program.
 
     Args:
-        was: the listing that changes are of.
-        now: what is run.
-        asked: leaves and sizes that stay as they were asked for.
+        was: the unchanged program.
+        now: the changed program, which runs.
+        asked: the requested changes; their leaves and sizes are no knobs.
     """
 
     def __init__(self, was: Listing, now: Listing, asked: Sequence[Change]) -> None:
@@ -38,10 +38,10 @@ class Knobs:
                 self._leaves.setdefault(place, set()).add(change.leaf)
 
     def around(self, frames: Sequence[Place]) -> tuple[list[Knob], list[list[Knob]]]:
-        """List those of a statement, and of each that comes before it, back to front.
+        """List the knobs of a statement, and of each earlier one in reverse order.
 
         Args:
-            frames: the statement, last, and those that call its block.
+            frames: the statements that call its block, and the statement last.
         """
         groups = [
             self._of(*place)
@@ -56,7 +56,7 @@ class Knobs:
         return self._of(*frames[-1]), [group for group in groups if group]
 
     def before(self, name: str) -> list[Knob]:
-        """List all that a value of the main block is made of."""
+        """List the knobs of everything that a value of the main block depends on."""
         for given in self._now.given:
             if given.spelling == name:
                 return list(knobs_of(self._was.find(given.name), self._places))
@@ -64,7 +64,10 @@ class Knobs:
         return [*near, *(knob for group in far for knob in group)]
 
     def compared(self) -> list[Knob]:
-        """List those of arithmetic: what is asserted is not upstream of anything."""
+        """List the knobs of arithmetic statements in the main block.
+
+        A search upstream misses them if only an assertion reads them.
+        """
         lines = (line for line in self._now.main.statements if not line.callee)
         return [knob for line in lines for knob in self._of(MAIN, line.name)]
 
@@ -76,7 +79,7 @@ class Knobs:
         return list(knobs_in(block, found[0], asked))
 
     def _before(self, block: Block, name: str) -> Iterator[Place]:
-        """List what a statement reads, and is made of, also through others."""
+        """Yield the statements that a statement depends on, also indirectly."""
         for statement in reversed(block.statements):
             if statement.name == name:
                 yield from self._within(block, statement)
@@ -85,7 +88,7 @@ class Knobs:
                 yield from self._within(block, statement)
 
     def _within(self, block: Block, statement: Statement) -> Iterator[Place]:
-        """List the statements of the blocks that one calls."""
+        """Yield the statements of the blocks that a statement calls."""
         for attribute, kind in block.members:
             if f"self.{attribute}" in statement.reads:
                 inner = self._now.block(kind)
@@ -94,7 +97,7 @@ class Knobs:
                     yield from self._within(inner, each)
 
     def _reads(self, block: str, name: str) -> set[str]:
-        """List the names that a statement reads, also through others."""
+        """Return the names that a statement reads, also indirectly."""
         found: set[str] = set()
         after = False
         for statement in reversed(self._now.block(block).statements):
@@ -113,10 +116,10 @@ def moved(
     place: Place,
     values: tuple[Values, Values],
 ) -> Moved:
-    """Tell what has moved by what was asked for, and among a statement's operands.
+    """Collect replaced sizes and dtypes: requested ones, and those of operands.
 
     Args:
-        values: before and now.
+        values: the values before and after the change.
     """
     pairs = list(_sizes_moved(was, asked))
     totals: list[int] = []
@@ -140,7 +143,7 @@ def moved(
 
 
 def _sums(value: Value) -> list[int]:
-    """Add up whole numbers: of lengths a size may follow."""
+    """Add up whole numbers, because a size may be the sum of lengths."""
     return [int(tensor.sum()) for tensor in value.tensors()]
 
 
@@ -164,7 +167,7 @@ def _sizes_moved(was: Listing, asked: Sequence[Change]) -> Iterator[tuple[int, i
 
 
 def dtypes_moved(was: Listing, asked: Sequence[Change]) -> Iterator[tuple[str, str]]:
-    """List the dtypes that were asked to be others, as statements write them."""
+    """Yield the old and new dtype of each cast, as statements write them."""
     for change in asked:
         if isinstance(change, Cast):
             old = was.find(change.name).recipe().dtype

@@ -1,1 +1,1 @@
-"""Custom operators, held against what they declare."""
+"""Checks of custom operators against their declarations."""

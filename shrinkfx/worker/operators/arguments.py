@@ -1,4 +1,4 @@
-"""What a call of an operator is given, by the names of its schema."""
+"""Arguments of an operator call, by the parameter names of its schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from shrinkfx.worker.private_api.graph_api import pytree
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a schema; ``written``: declared to be changed."""
+    """A parameter of a schema.
+
+    Attributes:
+        written: the schema declares that the operator changes it.
+    """
 
     name: str
     written: bool
@@ -27,7 +31,7 @@ Given = tuple[Parameter, Tensor]
 def _given(
     target: Any, args: Sequence[Any], kwargs: Keywords
 ) -> Iterator[tuple[torch.Argument, Any]]:
-    """List parameters of a schema with what they are given, defaults left out."""
+    """Yield the parameters of a schema with their arguments, without defaults."""
     for position, parameter in enumerate(target._schema.arguments):
         if position < len(args):
             yield parameter, args[position]
@@ -38,7 +42,7 @@ def _given(
 def tensors_given(
     target: Any, args: Sequence[Any], kwargs: Keywords
 ) -> Iterator[Given]:
-    """List the tensors among the arguments, those in lists too."""
+    """Yield the strided tensors among the arguments, including those in lists."""
     for parameter, value in _given(target, args, kwargs):
         alias = parameter.alias_info
         argument = Parameter(parameter.name, alias is not None and alias.is_write)
@@ -48,7 +52,7 @@ def tensors_given(
 
 
 def call_in_words(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
-    """Tell what an operator is called with: sizes of tensors, and short values.
+    """Describe the arguments of a call: sizes of tensors, and short values.
 
     ``given q[2, 8, 16], k[2, 8, 16], heads=2``: defaults are left out, as in the call.
     """
@@ -64,7 +68,7 @@ def call_in_words(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
 
 
 def _value_in_words(value: Any) -> str:
-    """Tell a value that is short; of texts only words, for others may be secrets."""
+    """Print a short value; of strings only identifiers, as others may be secrets."""
     texts = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, str)]
     said = repr(value)
     is_told = len(said) <= _SHORT and all(t.isidentifier() for t in texts if t)
@@ -72,7 +76,7 @@ def _value_in_words(value: Any) -> str:
 
 
 _NAMED = 4
-"""Tensors that are told."""
+"""Maximal number of tensors to describe."""
 
 _SHORT = 30
-"""Characters of a value that is told."""
+"""Maximal number of characters of a printed value."""

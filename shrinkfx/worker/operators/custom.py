@@ -1,4 +1,4 @@
-"""Which operators of a program are custom ones."""
+"""Detection of custom operators."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def custom_operators(exported: ExportedProgram) -> list[str]:
 
 
 def is_custom(node: fx.Node) -> bool:
-    """Tell whether a node calls an operator with a schema of somebody else's."""
+    """Return whether a node calls an operator whose schema is not PyTorch's own."""
     target = node.target
     if not isinstance(target, graph_api.OpOverload) or target.namespace in PYTORCHS:
         return False
-    # What is made of other operators has no fake kernel, and is taken apart.
+    # Composite operators have no fake kernel, because they are decomposed.
     return not target.has_kernel_for_dispatch_key(_COMPOSITE)
 
 

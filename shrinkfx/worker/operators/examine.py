@@ -1,13 +1,12 @@
-"""Custom operators, held against what they declare.
+"""Checks of custom operators against their schemas and fake kernels.
 
-A compiler believes schema and fake kernel. So the program runs in eager, at its own
-sizes and at others that it declares, and around each call of a custom operator it is
-seen whether it writes to arguments, or returns their memory, without declaring that
-(what ``torch.library.opcheck`` calls ``test_schema``), and whether its fake kernel, as
-it is now, promises what it returns (``test_faketensor``). It is called again, to see
-what else its values depend on (``repeated.py``). ``eager/fake_mismatch.py``
-compares with the metadata instead, which the file brings. Only what was seen is
-stated.
+A compiler relies on the schema and on the fake kernel. Therefore this module runs the
+program in eager, at its own sizes and at others that it declares, and checks each call
+of a custom operator: whether it writes to arguments or returns their memory without
+declaring so (``test_schema`` of ``torch.library.opcheck``), and whether the result
+matches its current fake kernel (``test_faketensor``). It then calls the operator again
+to see what else its values depend on. In contrast, ``eager/fake_mismatch.py`` compares
+with the metadata in the program's file. A finding states only what was observed.
 """
 
 from __future__ import annotations
@@ -40,23 +39,26 @@ from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.read_space import find_space
 
 _MOST_BYTES = 1 << 28
-"""Arguments beyond that are not copied, so no writes to them are seen."""
+"""Larger arguments are not copied, so writes to them go undetected."""
 
 
 class OutOfTime(Exception):
-    """What there is time for has been seen."""
+    """The time limit of the examination is over."""
 
 
 class _EagerEnds(Exception):
-    """The program raises an exception."""
+    """The program raises an exception in eager."""
 
 
 def examine(program: Program, task: Examine, at: Path) -> Examined:
-    """Run the program at its own sizes, then at others, and say how far that came.
+    """Examine the program at its own sizes, then at others.
 
     Args:
-        task: where findings go, and how long it may take.
-        at: a file for the operator at work.
+        task: the file for findings, and the time limit.
+        at: a file for the name of the running operator.
+
+    Returns:
+        The custom operators that were checked, and whether time ran out.
     """
     return examine_runs(program.original, _runs(program), task, at)
 
@@ -67,7 +69,7 @@ def examine_runs(
     task: Examine | ExamineCandidate,
     at: Path,
 ) -> Examined:
-    """Run a program on some inputs, and say how far that came."""
+    """Examine a program on some inputs; see ``examine``."""
     deadline = time.monotonic() + task.seconds
     examination = Examination(exported, Path(task.findings), at, deadline)
     over = False
@@ -80,7 +82,7 @@ def examine_runs(
 
 
 def _runs(program: Program) -> Iterator[Inputs]:
-    """List inputs: the program's own, and of other sizes that it declares."""
+    """Yield the program's own inputs, then inputs of other declared sizes."""
     yield program.failing
     space = find_space(program.original, program.failing)
     for sizes in near(space):
@@ -89,12 +91,13 @@ def _runs(program: Program) -> Iterator[Inputs]:
 
 @dataclass
 class Examination:
-    """Runs a program at some sizes, and writes down what it finds as it goes.
+    """Runs a program on inputs, and writes findings as it goes.
 
     Attributes:
-        findings: a file, a line of JSON each; the next call may end this process.
-        at: a file for the operator at work, and what it is given.
-        deadline: of ``time.monotonic``.
+        findings: a file with one line of JSON per finding; each is written at once,
+            because the next call may end this process.
+        at: a file for the running operator and its arguments.
+        deadline: the end of the time limit, in ``time.monotonic``.
     """
 
     exported: ExportedProgram
@@ -106,10 +109,12 @@ class Examination:
     _promises: dict[tuple[fx.Node, int], Promises] = field(default_factory=dict)
 
     def run(self, inputs: Inputs) -> None:
-        """Run it in eager once, as far as it runs: values for other sizes are made up.
+        """Run the program in eager once, until it ends or raises an exception.
+
+        An exception is no finding, because values for other sizes are made up.
 
         Raises:
-            OutOfTime: before it has come to its end.
+            OutOfTime: the time limit is over before the program ends.
         """
         flat = flat_inputs(self.exported, inputs)
         torch.manual_seed(SEED)
@@ -120,7 +125,7 @@ class Examination:
             print(f"shrinkfx: eager ends: {error}", flush=True)
 
     def note(self, found: OperatorFinding, target: Any) -> None:
-        """Write something down, unless it is known of the operator."""
+        """Write a finding, unless the operator has one of this kind already."""
         if (found.operator, found.what) not in self._found:
             self._found.add((found.operator, found.what))
             is_fake = found.what in (What.FAKE, What.FIXES)
@@ -131,7 +136,7 @@ class Examination:
     def look(
         self, node: fx.Node, call: str, promised: Sequence[Any], real: Sequence[Any]
     ) -> None:
-        """Compare what a fake kernel promises with what there is."""
+        """Compare the results of a fake kernel with the real results."""
         for place, (fake, value) in enumerate(zip(promised, real, strict=False)):
             if isinstance(fake, Tensor) and isinstance(value, Tensor):
                 known = self._promises.setdefault((node, place), Promises())
@@ -153,17 +158,20 @@ class Examination:
 
 
 def _known(size: Any) -> int | None:
-    """Take a size that is a number; another one depends on data."""
+    """Return a size that is a number; None for a size that depends on data."""
     return size if isinstance(size, int) else None
 
 
 def _own(value: Any) -> Any:
-    """Copy what a call may change; weights may be large, and this process ends."""
+    """Copy an argument that a call may change.
+
+    Weights are not copied, because they may be large, and this process ends soon.
+    """
     return value if isinstance(value, torch.nn.Parameter) else copy_of(value)
 
 
 class _Observer(fx.Interpreter):
-    """Looks at each call of a custom operator."""
+    """Checks each call of a custom operator."""
 
     def __init__(self, examination: Examination, module: fx.GraphModule) -> None:
         super().__init__(module)
@@ -184,7 +192,7 @@ class _Observer(fx.Interpreter):
             value = self._run(n)
             hanging = list(_hanging_on(n.target, args, kwargs))
         finally:
-            self._examination.at.write_text("")  # what dies now is another
+            self._examination.at.write_text("")  # later crashes have another cause
         real = pytree.tree_leaves(value)
         self._look_at_memory(n, given, before, real)
         if isinstance(promised, str):
@@ -209,7 +217,7 @@ class _Observer(fx.Interpreter):
             return super().run_node(n)
         except OutOfTime:  # within a branch
             raise
-        except Exception as error:  # values are made up: it may be right to refuse them
+        except Exception as error:  # made-up values may rightly be refused
             raise _EagerEnds(str(error)) from error
 
     def _look_at_memory(
@@ -222,7 +230,10 @@ class _Observer(fx.Interpreter):
 
 
 def _hanging_on(target: Any, args: Sequence[Any], kwargs: Keywords) -> Iterator[What]:
-    """Call it again; what raises then has given a result before, and tells nothing."""
+    """Call the operator again, and yield what its results depend on.
+
+    An exception is no finding, because the first call did return a result.
+    """
     try:
         yield from hangs_on(target, args, kwargs)
     except Exception as error:  # noqa: BLE001 - whatever the user's operator raises
@@ -232,7 +243,7 @@ def _hanging_on(target: Any, args: Sequence[Any], kwargs: Keywords) -> Iterator[
 def _undeclared(
     target: Any, given: list[Given], before: list[Any], results: list[Any]
 ) -> Iterator[tuple[What, str]]:
-    """List what a call did with memory that the schema does not declare."""
+    """Yield the effects of a call on memory that the schema does not declare."""
     written = [tensor for argument, tensor in given if argument.written]
     for (argument, tensor), was in zip(given, before, strict=True):
         is_another = any(_share(tensor, other) for other in written)
@@ -261,7 +272,7 @@ def _is_same(some: Tensor, other: Tensor) -> bool:
         return False
     try:
         equal = (some == other) | ((some != some) & (other != other))
-    except RuntimeError:  # quarter types have few operators
+    except RuntimeError:  # float8 has few operators
         return True
     return bool(equal.all())
 

@@ -1,4 +1,4 @@
-"""What a fake kernel promises, and whether the operator keeps that."""
+"""Comparison of fake kernels with the real results of operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def promised_by(
     """Call the fake kernel of an operator at the sizes of real arguments.
 
     Returns:
-        Its results; the exception that it raises; None if nobody could tell.
+        Its results; the text of the exception that it raises; None if the arguments
+        have no fake counterparts.
     """
     mode = FakeTensorMode(shape_env=ShapeEnv())
 
@@ -46,18 +47,18 @@ def promised_by(
 
 @dataclass
 class Promises:
-    """Shapes of one result, promised and real, from run to run."""
+    """The fake and real shapes of one result, over several runs."""
 
     seen: list[tuple[list[Any], list[int]]] = field(default_factory=list)
 
     def see(self, fake: Tensor, real: Tensor) -> None:
-        """Note what was promised in a run, and what there is."""
+        """Record the fake and the real shape in a run."""
         promised = [s if isinstance(s, int) else None for s in fake.shape]
         if fake.dim() == real.dim():
             self.seen.append((promised, list(real.shape)))
 
     def fixed(self) -> int | None:
-        """Name the dim that was promised to be the same in all runs, and is not."""
+        """Return the dim that is fixed in the fake kernel but varies, or None."""
         for dim, size in enumerate(self.seen[-1][0] if self.seen else ()):
             said = {promised[dim] for promised, _ in self.seen}
             was = {real[dim] for _, real in self.seen}
@@ -68,9 +69,10 @@ class Promises:
 
 
 def broken(fake: Tensor, real: Tensor) -> bool:
-    """Tell whether a promise is broken; sizes that depend on data cannot be.
+    """Return whether a fake and a real result disagree.
 
-    Dtype, device and sizes are compared, and strides of dims that have steps.
+    Dtype, device and sizes are compared, and the strides of dims longer than 1. Sizes
+    that depend on data agree with any number.
     """
     if (fake.dtype, fake.device.type, fake.dim()) != (
         *(real.dtype, real.device.type, real.dim()),

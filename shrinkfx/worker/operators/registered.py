@@ -1,4 +1,4 @@
-"""Where the fake kernel of a custom operator stands."""
+"""Source locations of the fake kernels of custom operators."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from shrinkfx.worker.private_api import operator_api
 
 
 def fake_kernel_of(target: Any) -> str:
-    """Name file and line of a fake kernel; '' where no Python file has it.
+    """Return file and line of a fake kernel; '' if it is in no Python file.
 
-    Read off the registries of ``torch/_library``: of ``torch.library.custom_op``, and
-    of ``torch.library.register_fake``.
+    The location comes from the registries of ``torch/_library``: of
+    ``torch.library.custom_op``, and of ``torch.library.register_fake``.
     """
     if operator_api.FEATURE.missing:
         return ""

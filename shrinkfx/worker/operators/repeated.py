@@ -1,8 +1,8 @@
-"""An operator called again with the same values: what else its result depends on.
+"""Repeated calls of an operator: what its result depends on besides its arguments.
 
-What reads past the end of an argument, or does not fill its result, gives what lay in
-memory. Eager is the truth that compiled code is held against, so all else rests on
-that. Each call is given copies, in memory of which all is known.
+An operator that reads past the end of an argument, or does not fill its result, returns
+whatever memory holds. Compiled code is compared with eager, so eager must be
+reproducible. Each call gets copies of the arguments, in memory of known content.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from shrinkfx.worker.operators.arguments import tensors_given
 from shrinkfx.worker.private_api.graph_api import pytree
 
 _AROUND = 4096
-"""Bytes before and behind each argument."""
+"""Bytes before and after each argument."""
 
 _FILLINGS = (0x00, 0x5A)
-"""Bytes: zeros, and large numbers of any dtype, which are no NaN."""
+"""Bytes around arguments: zeros, and large numbers of any dtype, not NaN."""
 
 _CLOSE = 1e-3
-"""Relative to the largest value; threads add in another order."""
+"""Tolerance relative to the largest value, because threads add in another order."""
 
 _MOST_BYTES = 1 << 26
-"""Larger arguments are not copied so often."""
+"""Operators with larger arguments are not called again."""
 
 
 def hangs_on(target: Any, args: Sequence[Any], kwargs: Keywords) -> Iterator[What]:
-    """Call a functional operator again, and say what its results depend on.
+    """Call a functional operator again, and yield what its results depend on.
 
-    Of what gives other values each time nothing else can be told.
+    If its results differ in each call, nothing else can be determined.
 
     Raises:
-        Exception: what the operator raises.
+        Exception: the operator raises it.
     """
     if not _may_be_repeated(target, args, kwargs):
         return
@@ -67,7 +67,7 @@ def hangs_on(target: Any, args: Sequence[Any], kwargs: Keywords) -> Iterator[Wha
 
 
 def _may_be_repeated(target: Any, args: Sequence[Any], kwargs: Keywords) -> bool:
-    """Tell whether it declares to change nothing, and what it is given is not large."""
+    """Return whether the schema declares no writes and arguments are small."""
     given = list(tensors_given(target, args, kwargs))
     leaves = pytree.tree_leaves((tuple(args), kwargs))
     return (
@@ -78,7 +78,10 @@ def _may_be_repeated(target: Any, args: Sequence[Any], kwargs: Keywords) -> bool
 
 
 def _among(byte: int) -> Callable[[Any], Any]:
-    """Copy tensors, strides kept, each to among bytes that are all the same."""
+    """Return a function that copies a tensor, with its strides.
+
+    The bytes before and after the copy all have the value ``byte``.
+    """
 
     def place(value: Any) -> Any:
         if not _is_plain(value):
@@ -111,7 +114,7 @@ def _is_plain(value: Any) -> bool:
 
 @contextlib.contextmanager
 def _fresh_memory_filled() -> Iterator[None]:
-    """Have PyTorch fill memory that it hands out: with NaN, or the largest integer."""
+    """Make PyTorch fill new memory with NaN, or with the largest integer."""
     fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     was = torch.are_deterministic_algorithms_enabled()
     warned = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -125,7 +128,7 @@ def _fresh_memory_filled() -> Iterator[None]:
 
 
 def _is_left_as_it_was(value: Any, filled: Any) -> bool:
-    """Tell whether a result holds what its memory was filled with, and only then."""
+    """Return whether a result has the fill value only if memory was filled."""
     if not isinstance(value, Tensor) or not _is_plain(filled):
         return False
     if value.shape != filled.shape or value.dtype != filled.dtype:

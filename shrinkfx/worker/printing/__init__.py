@@ -1,1 +1,1 @@
-"""From a program to Python that a PyTorch engineer can read."""
+"""Programs as Python source that PyTorch engineers can read."""

@@ -1,4 +1,4 @@
-"""A printed program without the names of its user's model.
+"""Printed programs without the names of the user's model.
 
 h = torch.ops.aten.relu.default(token_ids)  # model.py:7, encoder    becomes
 h = torch.ops.aten.relu.default(x)
@@ -17,34 +17,35 @@ from itertools import chain, count
 from shrinkfx.protocol.source import Input, Source
 
 _TAKEN = {*dir(builtins), *keyword.kwlist, "torch", "self", "operator", "math", "data"}
+"""Words that cannot be the name of a value."""
 
 _KINDS = {
     "parameter": "weight",
     "buffer": "buffer",
     "non_persistent_buffer": "buffer",
 }
-"""What weights are called, by their kind; constants and objects are that."""
+"""New names of weights by kind; every other kind is called ``constant``."""
 
 _RUNS = ("example", "failing", "passing")
 
 
 @dataclass(frozen=True)
 class NewNames:
-    """New names of inputs and weights by old ones."""
+    """New names of inputs and weights, by old name."""
 
     inputs: Mapping[str, str]
     weights: Mapping[str, str]
 
     @property
     def in_file(self) -> dict[str, str]:
-        """Those of what lies in a file beside the program."""
+        """New names of the values in the data file of the program, by old name."""
         files = {f"weight_{old}": f"weight_{new}" for old, new in self.weights.items()}
         given = self.inputs.items()
         return files | {f"{r}_{old}": f"{r}_{new}" for r in _RUNS for old, new in given}
 
 
 def anonymous(source: Source) -> tuple[Source, NewNames]:
-    """Rename inputs, weights, sizes and the arguments of branches; drop comments."""
+    """Rename inputs, weights, dims and the arguments of branches; drop comments."""
     fresh = _Fresh(_names(source))
     inputs = {
         i.name: name for i, name in zip(source.inputs, fresh("xyz"), strict=False)
@@ -70,7 +71,7 @@ def anonymous(source: Source) -> tuple[Source, NewNames]:
 
 
 class _Fresh:
-    """Names that are not taken yet: the ones asked for, then the first with numbers."""
+    """Free names: the requested words, then the first word with numbers."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = {*_TAKEN, *taken}
@@ -84,7 +85,7 @@ class _Fresh:
 
 
 def _names(source: Source) -> set[str]:
-    """Collect the names that stay: those of values, and of what holds branches."""
+    """Collect the names that stay: those of values, and of modules for branches."""
     stay = set(source.members)
     for line in source.body:
         for node in ast.walk(ast.parse(line)):
@@ -112,7 +113,7 @@ def _statement(line: str, words: Mapping[str, str], weights: Mapping[str, str]) 
 
 
 def _branch(text: str) -> str:
-    """Rename what a branch or a body takes; drop comments."""
+    """Rename the arguments of a branch or loop body; drop comments."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == "forward":

@@ -1,4 +1,4 @@
-"""From an ``ExportedProgram`` to a source archive."""
+"""Source archives of exported programs."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def save_as_source(exported: ExportedProgram, path: Path, device: str = "") -> N
     """Write a program that ``torch.export.save`` refuses to a source archive.
 
     Args:
-        device: where the program is to run, if not where it is now.
+        device: the target device, if it differs from the current one.
 
     Raises:
-        Unprintable: the program has no source code, or a part that no file holds.
+        Unprintable: a part of the program has no source form, or cannot be saved.
         Exception: torch.export refuses the source code, or torch.save an input.
     """
     if exported.example_inputs is None:
@@ -67,9 +67,9 @@ def save_as_source(exported: ExportedProgram, path: Path, device: str = "") -> N
 def _printable(
     exported: ExportedProgram, example: Inputs
 ) -> tuple[Rebuilt, frozenset[str]]:
-    """Make sure that a program can be exported from its source, with its inputs flat.
+    """Return a form of the program whose source can be exported, with flat inputs.
 
-    A program that cannot be printed with in-place operators is printed without them.
+    The program is functionalized if it cannot be printed with in-place operators.
 
     Returns:
         The program, and the sizes that are not declared by name.

@@ -1,4 +1,4 @@
-"""How a printed program declares its dynamic dims: as ``torch.export.Dim``."""
+"""Declarations of dynamic dims in printed programs, as ``torch.export.Dim``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from shrinkfx.worker.sizes.bindings import tells
 
 _AUTO, _DYNAMIC = "torch.export.Dim.AUTO", "torch.export.Dim.DYNAMIC"
 _COMPUTED = "size"
+"""Prefix of the names of computed sizes."""
 
 
 def dynamic_shapes(
@@ -25,12 +26,15 @@ def dynamic_shapes(
     settled: Specialised | None,
     loose: Set[str] = frozenset(),
 ) -> tuple[list[str], str]:
-    """State the dynamic dims: those that are plain by name, those that are linear in
-    a symbol as such, also where no other dim shows it. Others, such as ``(s0 - 1)//2``,
-    have a name of their own: what is left need not be computed from ``s0``.
+    """Print the declarations of dynamic dims.
+
+    A dim that is a symbol is declared by name. A dim that is linear in a symbol is
+    declared as an expression of the symbol, even if no other dim has it. Any other dim,
+    such as ``(s0 - 1)//2``, has a name of its own, because a reduced program need not
+    compute it from ``s0``.
 
     Args:
-        loose: symbols that are left to export, too, but for their ranges.
+        loose: sizes that are not declared by name; only their ranges are declared.
 
     Returns:
         Statements that declare dims, and an expression for ``dynamic_shapes``.
@@ -44,16 +48,17 @@ def dynamic_shapes(
 
 
 def least_needed(refused: Set[str]) -> Set[str]:
-    """Choose from names that export refuses: those of computed sizes, if there are any.
+    """Choose the names to give up among those that export refuses.
 
-    It is such a name that another dim contradicts, and that says least.
+    Names of computed sizes go first, because another dim contradicts them, and they say
+    least.
     """
     computed = {n for n in refused if re.fullmatch(rf"{_COMPUTED}\d+", n)}
     return computed or refused
 
 
 def user_input_names(exported: ExportedProgram) -> list[str]:
-    """List the names of a program's inputs, also of those that are constants."""
+    """List the names of a program's inputs, including constant inputs."""
     specs = exported.graph_signature.input_specs
     return [spec.arg.name for spec in specs if spec.kind is InputKind.USER_INPUT]
 
@@ -69,7 +74,7 @@ class _Dims:
     """The dims that are declared so far.
 
     Attributes:
-        statements: by the size that they declare.
+        statements: the declarations, by the size that they declare.
     """
 
     def __init__(
@@ -82,7 +87,7 @@ class _Dims:
         self.statements: dict[str, str] = {}
 
     def of(self, node: fx.Node) -> str:
-        """Write the dynamic dims of an input, or that of a number."""
+        """Print the dynamic dims of an input, or the declaration of a number."""
         if isinstance(node.meta.get("val"), torch.SymInt):
             return _DYNAMIC
         sizes = enumerate(getattr(node.meta.get("val"), "shape", ()))
@@ -108,7 +113,7 @@ class _Dims:
         return self._worked_out(expression)
 
     def _worked_out(self, expression: sympy.Expr) -> str:
-        """Name a size that is computed, by itself."""
+        """Print a computed size under a name of its own."""
         if self._name(str(expression)) in self._loose:
             return _AUTO
         span = bound_sympy(expression, self._ranges)
@@ -128,13 +133,13 @@ class _Dims:
         return self._named(size, low, int(allowed.upper) if finite else None)
 
     def _name(self, size: str) -> str:
-        """Choose a name, the same whatever is declared by name."""
+        """Choose the name of a size; the choice ignores which sizes are loose."""
         if size.isidentifier():
             return size
         return self._names.setdefault(size, f"{_COMPUTED}{len(self._names)}")
 
     def _named(self, size: str, low: int, high: int | None) -> str:
-        """Name a dim, and note the statement that declares it; a loose one has none."""
+        """Print a dim, and record its declaration; a loose dim has none."""
         span = [f"min={low}"] if low > 0 else []
         span += [] if high is None else [f"max={high}"]
         if size in self._loose:

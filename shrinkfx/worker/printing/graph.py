@@ -1,4 +1,4 @@
-"""From a graph to statements: one line a node, graphs inside as classes."""
+"""Statements for a graph: one line per node, and a class per subgraph."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from shrinkfx.worker.private_api import graph_api
 
 
 class Unprintable(ShrinkfxError):
-    """The program holds something that has no form as plain source."""
+    """The program contains something that has no source form."""
 
 
 class GraphPrinter:
-    """Print one graph, and the graphs inside it as classes of their own.
+    """Prints a graph as statements, and its subgraphs as classes.
 
     Args:
-        names: what stands for some nodes.
-        device: what stands for each device in the graph; '' leaves them.
-        prefix: of the classes' names.
+        names: expressions that replace nodes, by node name.
+        device: the device that replaces all devices in the graph; '' keeps them.
+        prefix: the prefix of class names.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class GraphPrinter:
         """Print the statements.
 
         Args:
-            written_back: what the first outputs are copied into.
+            written_back: expressions that the first outputs are copied into.
         """
         lines = []
         for node in self._module.graph.nodes:
             if node.op == "get_attr":
                 self._names[node.name] = self._member(str(node.target))
             elif node.target is operator.getitem and not node.users:
-                continue  # an export lists them all
+                continue  # export adds unused ones, too
             elif node.op == "call_function":
                 origin = origin_of(node)
                 where = f"  # {origin}" if origin else ""
@@ -66,7 +66,7 @@ class GraphPrinter:
         return lines
 
     def _output(self, values: Any, written_back: Sequence[str]) -> list[str]:
-        if not written_back:  # a graph inside may return one value alone
+        if not written_back:  # a subgraph may return a single value
             return [f"return {self._literal(values)}"]
         copies = [
             f"{into}.copy_({self._literal(value)})"
@@ -84,7 +84,7 @@ class GraphPrinter:
             printer = GraphPrinter(inner, {}, self._device, prefix=name)
             self.members[target] = name
             self.branches += [*_class(name, inner, printer)]
-        # A body is traced in a way that cannot follow the call of a module.
+        # The tracing of a body cannot follow the call of a module.
         return f"self.{target}.forward" if self._prefix else f"self.{target}"
 
     def _call(self, node: fx.Node) -> str:
@@ -99,7 +99,7 @@ class GraphPrinter:
         if target is torch.ops.higher_order.call_torchbind:
             named = [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
             return f"{args[0]}.{node.args[1]}({', '.join([*args[2:], *named])})"
-        # All of them, though most are defaults: pattern matchers look at them.
+        # Keep default values, because pattern matchers look at them.
         args += [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
         return f"{callee(target)}({', '.join(args)})"
 
@@ -141,7 +141,7 @@ def _class(name: str, module: fx.GraphModule, printer: GraphPrinter) -> list[str
 def write_class(
     name: str, arguments: Sequence[str], members: Mapping[str, str], body: Sequence[str]
 ) -> str:
-    """Write the class of a graph that is inside of another."""
+    """Print the class of a subgraph."""
     lines = "\n        ".join(body)
     setup = "".join(
         f"        self.{attribute} = {kind}()\n" for attribute, kind in members.items()
@@ -153,16 +153,16 @@ def write_class(
 
 
 def callee(target: Callable[..., Any] | str) -> str:
-    """Write what is called.
+    """Print the function that a node calls.
 
     Raises:
-        Unprintable: it has no name that a script could say.
+        Unprintable: the function has no name that a script can use.
     """
     if isinstance(target, graph_api.OpOverload):
         return f"torch.ops.{target}"
     if isinstance(target, graph_api.HigherOrderOperator):
         name = target.name()
-        # The public one takes an operand twice, the bare operator does not.
+        # torch.cond accepts a repeated operand, the bare operator does not.
         return "torch.cond" if name == "cond" else f"torch.ops.higher_order.{name}"
     module = getattr(target, "__module__", "")
     name = getattr(target, "__name__", "")

@@ -1,4 +1,4 @@
-"""From an ``ExportedProgram`` to Python that a PyTorch engineer can read."""
+"""Source code of rebuilt candidates, and its export."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from shrinkfx.worker.private_api.graph_api import (
 )
 
 Write = Callable[[Any, str], Expression]
-"""Write a tensor, or what else a program takes, for a device."""
+"""Prints a tensor, or another argument of a program, for a device."""
 
 
 def print_program(
@@ -41,12 +41,12 @@ def print_program(
     """Print a rebuilt candidate.
 
     Args:
-        device: where the printed program is to run, if not where it is now.
+        device: the target device, if it differs from the current one.
         loose: sizes that are not declared by name.
-        write: what writes weights and inputs.
+        write: prints weights and inputs.
 
     Raises:
-        Unprintable: it holds an argument or an operator without a source form.
+        Unprintable: the candidate has an argument or an operator without a source form.
     """
     exported = built.exported
     names, weights = _weights(exported, device, write)
@@ -65,9 +65,9 @@ def print_program(
 
 
 def print_if_possible(built: Rebuilt, device: str) -> tuple[Source | None, str]:
-    """Print a candidate, or say why it has no source that can be exported."""
+    """Print a candidate, or return the reason why its source does not export."""
     try:
-        # Only a dim can be loose, and a large program takes long to export.
+        # Only dims can be loose, and exporting a large program takes long.
         dynamic = dynamic_dims(built.exported)
         loose = export_source(built)[1] if dynamic else frozenset()
         return print_program(built, device, loose), ""
@@ -76,16 +76,16 @@ def print_if_possible(built: Rebuilt, device: str) -> tuple[Source | None, str]:
 
 
 def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
-    """Print a candidate and export that, with each dim that can be declared by name.
+    """Print a candidate and export its source, with dims declared by name if possible.
 
     Export refuses a range that a guard of the program cuts into: ``s0`` from 2 up
-    where ``(s0 - 1)//4 + 1`` must not be 1. Those dims it is left to work out.
+    where ``(s0 - 1)//4 + 1`` must not be 1. Such dims are left to export.
 
     Returns:
-        What was exported, and the sizes that were not declared by name.
+        The exported program, and the sizes that were not declared by name.
 
     Raises:
-        Unprintable, CannotRebuild: it is no program, or none as source.
+        Unprintable, CannotRebuild: the candidate is not valid, or has no source form.
     """
     loose: frozenset[str] = frozenset()
     settled = built.settled.ranges.keys() if built.settled else set()
@@ -101,14 +101,14 @@ def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
 
 
 def leave_out(value: object, device: str) -> Expression:
-    """Write nothing: what is exported again has the weights and inputs themselves."""
+    """Print nothing, because the new export gets the real weights and inputs."""
     return Expression("", "")
 
 
 def _refused(error: UserError, printed: Source) -> frozenset[str]:
-    """Name the declared dims that export says it cannot take, or all if it says none.
+    """Return the declared dims that export refuses, or all if it names none.
 
-    Those of another refusal than of a declaration are none.
+    If export refuses something other than a declaration, no dim is returned.
     """
     named = re.search(r"Constraints violated \((.*)\)!", str(error))
     declared = frozenset(line.partition(" ")[0] for line in printed.dims)
@@ -118,10 +118,10 @@ def _refused(error: UserError, printed: Source) -> frozenset[str]:
 
 
 def run_source(printed: Source, built: Rebuilt) -> ExportedProgram:
-    """Export the printed source again, with the same weights and inputs.
+    """Export printed source, with the weights and inputs of the candidate.
 
     Raises:
-        CannotRebuild: a branch or a body is missing that torch.export takes.
+        CannotRebuild: torch.export does not accept a branch or a loop body.
     """
     module, shapes = executed(printed)
     _set_weights(module, built.exported)
@@ -131,10 +131,10 @@ def run_source(printed: Source, built: Rebuilt) -> ExportedProgram:
 def export(
     module: torch.nn.Module, example: tuple[Any, ...], shapes: Any
 ) -> ExportedProgram:
-    """Export a module that was printed.
+    """Export the module of a printed program.
 
     Raises:
-        CannotRebuild: a branch or a body is none that torch.export takes.
+        CannotRebuild: torch.export does not accept a branch or a loop body.
     """
     try:
         return torch.export.export(module.eval(), example, dynamic_shapes=shapes)
@@ -143,7 +143,7 @@ def export(
 
 
 def long_values(built: Rebuilt) -> dict[str, Any]:
-    """Collect what may be too long for a script, by the names that it uses."""
+    """Return values that may be too long for a script, by their names in it."""
     names = user_input_names(built.exported)
     values = arguments_of(built)
     for prefix, args in arguments_of(built).items():
@@ -158,7 +158,7 @@ def long_values(built: Rebuilt) -> dict[str, Any]:
 
 
 def arguments_of(built: Rebuilt) -> dict[str, Any]:
-    """Collect what it is called with, by run."""
+    """Return the arguments of the program, by run."""
     runs = {"example": built.example, "failing": built.failing}
     if built.passing:
         runs["passing"] = built.passing
@@ -174,10 +174,10 @@ def _set_weights(module: torch.nn.Module, exported: ExportedProgram) -> None:
 
 
 def weights_of(exported: ExportedProgram) -> dict[str, Any]:
-    """Collect weights by the attributes that hold them in what is printed.
+    """Return weights by attribute name in the printed program.
 
     Raises:
-        Unprintable: one is neither a tensor nor a script object.
+        Unprintable: a weight is neither a tensor nor a script object.
     """
     return {
         attribute_of(spec.target): _weight_value(exported, spec.target)
@@ -193,7 +193,11 @@ def _kind(spec: InputSpec) -> str:
 
 
 def _weight_value(exported: ExportedProgram, target: str) -> Any:
-    """Fetch a tensor, or a script object."""
+    """Return the tensor or script object of a weight.
+
+    Raises:
+        Unprintable: the weight is neither.
+    """
     store = exported.state_dict if target in exported.state_dict else exported.constants
     value = store[target]
     if isinstance(value, torch.ScriptObject):
@@ -204,7 +208,7 @@ def _weight_value(exported: ExportedProgram, target: str) -> Any:
 
 
 def attribute_of(target: str) -> str:
-    """Name the attribute that holds a weight in what is printed."""
+    """Return the attribute name of a weight in the printed program."""
     name = re.sub(r"\W", "_", target)
     return name if name.isidentifier() else f"_{name}"  # nn.Sequential has 0.weight
 
@@ -212,7 +216,7 @@ def attribute_of(target: str) -> str:
 def _weights(
     exported: ExportedProgram, device: str, write: Write
 ) -> tuple[dict[str, str], tuple[Weight, ...]]:
-    """Name each weight's placeholder ``self.attribute`` and write its values."""
+    """Map each weight's placeholder to ``self.attribute``, and print its values."""
     names: dict[str, str] = {}
     weights: list[Weight] = []
     for spec in exported.graph_signature.input_specs:
@@ -231,7 +235,7 @@ def _weights(
 
 
 def _object(attribute: str, value: torch.ScriptObject) -> Weight:
-    """Write a script object by its state, or else by its bytes, which no seed gives."""
+    """Print a script object as its state, or else as bytes, which no seed can draw."""
     if text := expression_for(value):
         return Weight(attribute, "script_object", Expression(text, text))
     exact = write_tensor(bytes_of(value)).exact
@@ -239,7 +243,7 @@ def _object(attribute: str, value: torch.ScriptObject) -> Weight:
 
 
 def _buffer_mutations(exported: ExportedProgram) -> list[str]:
-    """Name what the first outputs are written back into: buffers and inputs."""
+    """List the buffers and inputs that the first outputs are copied into."""
     return [
         f"self.{attribute_of(spec.target)}"
         if spec.kind is OutputKind.BUFFER_MUTATION
@@ -272,7 +276,7 @@ def _differ(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Tell whether two are the same, bit for bit, and laid out alike."""
+    """Return whether two values are equal bit for bit, and have equal strides."""
     if not isinstance(a, torch.Tensor):
         return bool(a == b)
     same_type = a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride()

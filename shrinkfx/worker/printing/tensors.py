@@ -1,4 +1,4 @@
-"""Tensors as Python expressions: from a seed, exactly, or from a file."""
+"""Tensors as Python expressions: from a seed, exact, or from a file."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ from shrinkfx.protocol.source import Expression
 from shrinkfx.worker.eager.intermediates import span
 
 _SMALL = 64
-"""Elements that are still readable one by one."""
+"""Maximal number of elements to write out one by one."""
 
 _TINY = 8
-"""Elements that are as short written out as drawn from a seed."""
+"""Up to this many elements, a list is as short as a seeded expression."""
 
 _TEXT_BYTES = 16 * 1024
-"""Compressed text that a file may hold and still be pasted into an issue."""
+"""Maximal compressed text of a tensor in a script that fits into an issue."""
 
 _WORTH_PACKING_BYTES = 512 * 1024
-"""Above this not even zeros compress into so little text."""
+"""Tensors above this size are not packed: even zeros would not fit."""
 
 
 def write_tensor(value: Any, device: str = "") -> Expression:
-    """Write a tensor; ``device`` is where it goes, if that is not where it is."""
+    """Print a tensor, or another value.
+
+    Args:
+        device: the target device, if it differs from the tensor's.
+    """
     if not isinstance(value, torch.Tensor):
         return Expression(repr(value), repr(value))
     device = device or str(value.device)
     view = f'.to("{device}")' if device != "cpu" else ""
     flat = value.detach()
     if not flat.is_contiguous():
-        # The memory behind the view, then the view: strides are kept exactly.
+        # Print the memory, then a view of it, so that strides are exact.
         shape, stride = tuple(flat.shape), tuple(flat.stride())
         view += f".as_strided({shape}, {stride})"
         flat = flat.as_strided((span(flat),), (1,))
     flat = flat.cpu().contiguous()
-    # Contiguous may still mean any step in a dim of one element.
+    # A contiguous tensor may have any stride in a dim of size 1.
     flat = flat.as_strided(flat.shape, torch.empty(flat.shape, device="meta").stride())
     exact = _short(flat) or _listed(flat) or _packed(flat)
     seeded = _short(flat) or (exact if flat.numel() <= _TINY else _seeded(flat))
@@ -46,12 +50,12 @@ def write_tensor(value: Any, device: str = "") -> Expression:
 
 
 def _short(tensor: torch.Tensor) -> str:
-    """Write what is empty, constant or a range; '' otherwise."""
+    """Print an empty or constant tensor or a range; return '' for others."""
     shape, dtype = tuple(tensor.shape), tensor.dtype
     if tensor.numel() == 0:
         return f"torch.empty({shape}, dtype={dtype})"
     flat = tensor.flatten()
-    # Half and quarter types have few operators; equal bytes are equal values.
+    # float16 and float8 have few operators; equal bytes are equal values.
     raw = flat.view(torch.uint8).reshape(flat.numel(), -1)
     if not dtype.is_complex and bool((raw == raw[0]).all()):
         return f"torch.full({shape}, {_number(flat[0].item())}, dtype={dtype})"
@@ -91,23 +95,24 @@ def _packed(tensor: torch.Tensor) -> str:
 
 
 def unpack(text: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """Read what is packed, as a repro does."""
+    """Unpack a packed tensor, as a repro does."""
     raw = bytearray(zlib.decompress(base64.b85decode(text)))
     return torch.frombuffer(raw, dtype=dtype).reshape(shape)
 
 
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Look at a tensor as what it is in memory: not every dtype has arithmetic."""
-    # A copy: one element is contiguous with any stride, but no view of bytes.
+    """Return the elements as bytes, because not every dtype has arithmetic."""
+    # Copy, because bytes cannot view one element with any stride.
     copied = tensor.resolve_conj().clone(memory_format=torch.contiguous_format)
     return copied.flatten().view(torch.uint8)
 
 
 _FEW_OPERATORS = (torch.uint16, torch.uint32, torch.uint64)
+"""Dtypes without ``aminmax``."""
 
 
 def ends(tensor: torch.Tensor) -> tuple[int, int]:
-    """Find the least and the largest of whole numbers."""
+    """Return the smallest and the largest element of an integer tensor."""
     if tensor.dtype in _FEW_OPERATORS:
         values = tensor.flatten().tolist()
         return min(values), max(values)

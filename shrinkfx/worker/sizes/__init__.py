@@ -1,1 +1,1 @@
-"""Symbols of a program: what they stand for, and what they may be."""
+"""Symbolic sizes of a program: their values in a run, and their ranges."""

@@ -1,4 +1,4 @@
-"""What the symbols of a program stand for in one run."""
+"""Values of a program's symbolic sizes in one run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.export import ExportedProgram
 from shrinkfx.program.listing.strides import reach
 
 SizesByName = dict[Any, sympy.Integer]
-"""What each symbol of a program stands for in one run."""
+"""The number that each symbolic size of a program has in one run."""
 
 
 def bind(exported: ExportedProgram, flat: Sequence[Any]) -> SizesByName:
-    """Read the symbols off the flat inputs of a run, and sizes computed from them."""
+    """Read symbols from the flat inputs of a run, or compute them from sizes."""
     sizes: SizesByName = {}
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
     for node, real in zip(placeholders, flat, strict=True):
@@ -37,13 +37,13 @@ def bind(exported: ExportedProgram, flat: Sequence[Any]) -> SizesByName:
 
 
 def sizes_of(value: torch.Tensor) -> list[torch.SymInt]:
-    """List the sizes of a tensor that are not fixed."""
+    """List the symbolic sizes of a tensor."""
     sizes: Sequence[Any] = value.shape
     return [size for size in sizes if isinstance(size, torch.SymInt)]
 
 
 def tells(size: Any, symbol: sympy.Symbol) -> bool:
-    """Tell whether a symbol can be computed from a size: it is linear in it."""
+    """Return whether a size determines a symbol, because it is linear in it."""
     return (
         isinstance(size, sympy.Expr)
         and size.free_symbols == {symbol}
@@ -52,7 +52,7 @@ def tells(size: Any, symbol: sympy.Symbol) -> bool:
 
 
 def evaluate(size: int | torch.SymInt, sizes: SizesByName) -> int | None:
-    """Work out a size or stride, or None if it depends on data."""
+    """Return the number of a size or stride, or None if it depends on data."""
     if isinstance(size, int):
         return size
     value = size.node.expr.xreplace(sizes)
@@ -60,7 +60,7 @@ def evaluate(size: int | torch.SymInt, sizes: SizesByName) -> int | None:
 
 
 def declared_bytes(fake: torch.Tensor, sizes: SizesByName) -> int | None:
-    """Count the bytes that a value is declared to reach over; None: data decides."""
+    """Return the declared extent of a value in bytes; None if it depends on data."""
     shape = [evaluate(size, sizes) for size in fake.shape]
     stride = [evaluate(step, sizes) for step in fake.stride()]
     known = [(a, b) for a, b in zip(shape, stride, strict=True) if None not in (a, b)]
@@ -70,7 +70,7 @@ def declared_bytes(fake: torch.Tensor, sizes: SizesByName) -> int | None:
 
 
 def nbytes(tensor: torch.Tensor) -> int:
-    """Count bytes, at the sizes of the example inputs."""
+    """Return the bytes of a tensor at the sizes of the example inputs."""
     total = tensor.element_size()
     for size in tensor.shape:
         hint = size.node.hint if isinstance(size, torch.SymInt) else size

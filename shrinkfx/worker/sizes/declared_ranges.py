@@ -1,4 +1,4 @@
-"""Whether the sizes of inputs are those that a program declares."""
+"""Check of the sizes of inputs against the declarations of a program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def require_declared_sizes(
         example: the inputs that it was exported with, of the same structure.
 
     Raises:
-        LoadError: which, what it is, and what the program declares.
+        LoadError: a size is not allowed; the message has its place, its number, and the
+            declaration.
     """
     pairs = zip(user_placeholders(program, example), given.flat(), strict=True)
     sizes = [entry for node, leaf in pairs for entry in _sizes(node, leaf)]
@@ -56,7 +57,7 @@ _TO_TEST = Words(
 
 
 def _sizes(node: fx.Node, leaf: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield where a size or number shows, what is declared there, and what it is."""
+    """Yield the place, the declared and the actual number of each size or number."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and isinstance(leaf, torch.Tensor):
         for dim, (size, real) in enumerate(zip(value.shape, leaf.shape, strict=True)):
@@ -72,7 +73,7 @@ def _outside(program: ExportedProgram, declared: Any, size: Any) -> str:
     bounds = program.range_constraints.get(declared)
     if bounds is None:
         return ""
-    # As torch.export.export has it: up to 2 means that no lower bound was asked for.
+    # As in torch.export.export, a lower bound up to 2 means that none was set.
     low = bounds.lower if bounds.lower > 2 else 0
     if type(size) is int and low <= size <= bounds.upper:
         return ""

@@ -1,4 +1,4 @@
-"""The free sizes of a program, as data."""
+"""Free sizes of a program, as data."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SOURCE = re.compile(r"L((?:\[(?:'[^']*'|\d+)\])+)(?:\.size\(\)\[(\d+)\])?")
 
 
 def find_space(exported: ExportedProgram, inputs: Inputs) -> Space:
-    """List what the program leaves open, and what it declares of it.
+    """List the free sizes of a program, and its declarations about them.
 
     Args:
-        inputs: of the run that its symbols have their first sizes from.
+        inputs: the inputs of the run that gives the symbols their first sizes.
     """
     places = list(_places(exported, inputs))
     symbols = {s for _, size, _ in places for s in size.free_symbols}
@@ -41,7 +41,7 @@ def find_space(exported: ExportedProgram, inputs: Inputs) -> Space:
 
 
 def conditions(exported: ExportedProgram) -> list[str]:
-    """List what the program declares of its sizes besides the ranges of symbols."""
+    """List the conditions on sizes of a program, without the ranges of symbols."""
     values = (n.meta.get("val") for n in exported.graph.find_nodes(op="placeholder"))
     sizes = (size for value in values for size in getattr(value, "shape", [value]))
     free = (s.node.expr.free_symbols for s in sizes if isinstance(s, torch.SymInt))
@@ -51,7 +51,7 @@ def conditions(exported: ExportedProgram) -> list[str]:
 def _places(
     exported: ExportedProgram, inputs: Inputs
 ) -> Iterator[tuple[tuple[str, int | None], sympy.Expr, int]]:
-    """Yield where a size shows, as what, and the number that it was."""
+    """Yield the place, expression and number of each free size in the inputs."""
     leaves = graph_api.pytree.tree_leaves((inputs.args, inputs.kwargs))
     for node, real in zip(user_placeholders(exported, inputs), leaves, strict=True):
         value = node.meta.get("val")
@@ -74,7 +74,7 @@ def _symbol(
         size: number for _, size, number in places if size.free_symbols == {symbol}
     }
     size, number = min(sizes.items(), key=lambda pair: len(str(pair[0])))
-    # A dim such as 2*s0 + 1 tells s0 as well.
+    # A dim such as 2*s0 + 1 determines s0, too.
     factor, offset = size.diff(symbol), size.subs(symbol, 0)
     number = (number - int(offset)) // int(factor)
     top = int(high) if isinstance(high, (int, sympy.Integer)) else None
@@ -82,7 +82,10 @@ def _symbol(
 
 
 def _conditions(exported: ExportedProgram, names: set[str]) -> list[str]:
-    """List what holds besides the symbols' own ranges: of derived dims, and guards."""
+    """List the conditions besides the symbols' own ranges.
+
+    They come from the ranges of derived dims, and from guards.
+    """
     found = []
     for size, bounds in exported.range_constraints.items():
         if not isinstance(size, sympy.Symbol):
@@ -100,7 +103,7 @@ def _ends(bounds: Any) -> tuple[Any, Any]:
 
 
 def _size_of(found: re.Match[str], values: dict[str, Any]) -> str:
-    """Write a size that a guard names by its source in symbols."""
+    """Replace the source of a size in a guard by its symbolic expression."""
     path = "_".join(re.findall(r"[^\[\]']+", found[1]))
     value = values.get(re.sub(r"\W", "_", path).lower())
     if found[2] is not None and isinstance(value, torch.Tensor):
@@ -111,7 +114,7 @@ def _size_of(found: re.Match[str], values: dict[str, Any]) -> str:
 
 
 def _is_about(text: str, names: set[str]) -> bool:
-    """Tell whether a condition is arithmetic on the free sizes, and on nothing else."""
+    """Return whether a condition is arithmetic on the free sizes, and nothing else."""
     try:
         return set() < names_in(text) <= names
     except (ValueError, SyntaxError):
@@ -119,7 +122,7 @@ def _is_about(text: str, names: set[str]) -> bool:
 
 
 def _tensors(exported: ExportedProgram, symbols: set[sympy.Symbol]) -> list[str]:
-    """Count the elements of each tensor whose size is not fixed."""
+    """List expressions for the element counts of tensors with a free size."""
     counts: dict[str, None] = {}
     for node in exported.graph.nodes:
         for value in graph_api.pytree.tree_leaves(node.meta.get("val")):
