@@ -1,1 +1,1 @@
-"""ANSWERING: the only room with torch. Nobody imports it; it is started by name."""
+"""The worker process, the only package that imports torch; started by name."""

@@ -1,9 +1,9 @@
-"""The worker's process: ``python -P -m shrinkfx.worker``.
+"""The entry point of the worker process: ``python -P -m shrinkfx.worker``.
 
-Reads a ``Setup`` from stdin, loads, answers ``Ready``, then serves. With
-``--once FOLDER`` it answers the one request that lies there, in a fresh
-interpreter, and leaves. With ``--versions`` it only imports torch, reports the version
-of torch in ``Ready``, and exits.
+The worker reads a ``Setup`` from stdin, loads the program, answers ``Ready``, then
+serves requests. With ``--once FOLDER``, it answers the one request in that folder, in a
+fresh interpreter, and exits. With ``--versions``, it only imports torch, reports the
+version of torch in ``Ready``, and exits.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def main() -> None:
             traceback.print_exc()  # into the server's log
             line.write(_refusal(error))
             return
-        # A child that collects would look at all that torch has imported and copy
-        # those pages: 0.24 of the 0.37 CPU-seconds that a small check took.
+        # A garbage collection in a child would visit all objects of torch and so copy
+        # their pages: 0.24 of the 0.37 CPU-seconds that a small check took.
         gc.freeze()
         line.write(replace(ready, stem=stem))
         _serve(line, worker, directory)
@@ -82,10 +82,10 @@ def main() -> None:
 
 
 def _find_modules_here() -> None:
-    """Look in the current folder first, as Python does without ``-P``.
+    """Put the current folder first on the module path, as Python does without ``-P``.
 
-    What preloads import may lie there, and so may another ``shrinkfx``: the process is
-    started with ``-P`` to import its own package first, which stays.
+    Modules that preloads import may be there, and so may another copy of ``shrinkfx``.
+    ``-P`` makes the process import its own package first, which stays imported.
     """
     if sys.flags.safe_path and not os.environ.get("PYTHONSAFEPATH"):
         sys.path.insert(0, os.getcwd())
@@ -107,7 +107,7 @@ def _serve(line: Line, worker: AnyWorker, directory: Path) -> None:
 
 
 def _device(worker: AnyWorker) -> Contexts | None:
-    """Tell how children come to a GPU that holds the program, None where none does."""
+    """Return how children get a context on the program's GPU; None without a GPU."""
     from shrinkfx.worker.cuda_memory.contexts import Contexts
     from shrinkfx.worker.loading.devices import wanted_gpu
 
@@ -117,12 +117,13 @@ def _device(worker: AnyWorker) -> Contexts | None:
 
 
 def _settle_in_fork(names: Sequence[str], task: ForkServer) -> None:
-    """Have what is temporary lie in the fork's folder, and take its part of the disk.
+    """Move temporary files into this fork's folder, and set its share of the disk.
 
-    What is limited is all that lies in the folder of the server, this one's included.
+    The disk limit applies to all files in the server's folder, which contains this
+    fork's folder.
 
     Args:
-        names: of the GPUs that checks are spread over.
+        names: the GPUs that checks are spread over.
     """
     from shrinkfx.worker.aoti import backend as aoti
     from shrinkfx.worker.disk_space import share
@@ -138,10 +139,11 @@ def _settle_in_fork(names: Sequence[str], task: ForkServer) -> None:
 
 @contextlib.contextmanager
 def _collecting_once() -> Iterator[None]:
-    """Look for garbage at the end, not over and over while torch is imported.
+    """Collect garbage once at the end, not repeatedly while torch is imported.
 
-    That makes 400,000 objects, which stay: a start took one CPU-second in five more.
-    Whoever freezes them before the end spares half a CPU-second of looking at them.
+    The import creates 400,000 objects that stay alive; without this, a start took one
+    CPU-second in five more. A caller that freezes them before the end saves the half
+    CPU-second that the final collection takes.
     """
     gc.disable()
     try:
@@ -152,7 +154,7 @@ def _collecting_once() -> Iterator[None]:
 
 
 def _refusal(error: Exception) -> Ready:
-    """Say why there is nothing to serve."""
+    """Return the ``Ready`` message that says why the worker cannot serve."""
     if isinstance(error, LoadError):
         return Ready(error.reason, error.subject, error.advice)
     advice = advice_on(error) or f"the program is not the cause: {REPORT_BUG}"
@@ -189,7 +191,7 @@ def _torch_version() -> str:
 
 
 def _import_worker() -> None:
-    """Import the modules of the worker, and of torch, that a worker needs.
+    """Import the modules of shrinkfx and of torch that a worker needs.
 
     Raises:
         LoadError: a module cannot be imported, or lacks a name.
@@ -233,21 +235,21 @@ def _once(folder: Path) -> None:
         faulthandler.enable(2)
         package = request.options.package
         if package and Path(package).exists():
-            aoti.import_inductor()  # under a sanitizer, each probe takes a second
+            aoti.import_inductor()  # under a sanitizer, each compiler probe takes 1 s
         else:
-            aoti.warm_up()  # before a cache of its own, where all probes are new
-        if not request.options.sanitize:  # that has a compiler of its own
+            aoti.warm_up()  # before the process has its own cache, which is empty
+        if not request.options.sanitize:  # AddressSanitizer reports signals itself
             last_words.keep()
         gc.freeze()
     try:
         preload(setup.preloads)
-        wait_for_children()  # compilers are such
+        wait_for_children()  # compiler processes are children
         worker = Worker(setup, torch.get_num_threads())
         allow(Path(setup.directory), setup.max_disk_bytes)
         write_answer(folder, worker.perform(request, note, folder))
     except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
         write_answer(folder, describe_error(error))
-        traceback.print_exc()  # it tells where in a script this was
+        traceback.print_exc()  # it names the line of the script
     os._exit(0)
 
 

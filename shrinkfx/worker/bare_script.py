@@ -1,7 +1,7 @@
-"""Have a script run as it would for a stranger, in this process or in a new one.
+"""Run a script as a user without shrinkfx would, in this process or in a new one.
 
-A stranger has the same interpreter with the same packages, and nothing of this server,
-of the home of whoever runs it, or of the folder where that was.
+Such a user has the same interpreter and packages, but not this server's environment,
+the home folder of the user who runs shrinkfx, or the folder that the run started in.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ OWN_VARIABLES = (
     guard_pages.LIBRARY,
     red_zones.LIBRARY,
 )
-"""What is set for servers only."""
+"""Environment variables that are set for servers only."""
 
 _TELL = "import json, sys; print(json.dumps(sys.path))"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Take the server's own variables out of this process's, and give it a new home.
+    """Return the environment without the server's variables, with a new empty home.
 
-    What lies in a home is configuration, and caches. Inductor's lie in ``$TMPDIR``.
+    A home folder holds configuration and caches. Inductor's caches are in ``$TMPDIR``.
 
     Args:
-        folder: where to make that.
+        folder: the folder in which to create the home folder.
     """
     home = folder / "home"
     home.mkdir()
@@ -53,19 +53,19 @@ def _is_of_home(name: str) -> bool:
 
 
 def become(environment: Mapping[str, str], folder: str) -> None:
-    """Let what is imported from now on be found as in a new interpreter.
+    """Resolve all later imports, also of ``shrinkfx``, as a new interpreter would.
 
     Args:
-        folder: where the script lies.
+        folder: the folder of the script.
     """
     take_places(environment, folder)
     for name in [*sys.modules]:
         if name.partition(".")[0] == "shrinkfx":
-            del sys.modules[name]  # whoever has imported it keeps it
+            del sys.modules[name]  # modules that imported it keep their reference
 
 
 def take_places(environment: Mapping[str, str], folder: str) -> None:
-    """Do so for all but what is imported already."""
+    """Set the environment and ``sys.path``, but keep the imported modules."""
     os.environ.clear()
     os.environ.update(environment)
     done = subprocess.run(

@@ -1,7 +1,8 @@
-"""What a forked child does: answer, or become another program.
+"""The main function of a forked child: answer the request, or become another program.
 
-A script, a command, and whatever needs an interpreter of its own (a sanitizer, guard
-pages from the start) take the child's place, so that limits and signals are as ever.
+A script, a command, and a check that needs its own interpreter (under a sanitizer, or
+with guard pages from the start) replace the child by ``exec``, so that the limits and
+the handling of signals stay the same.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ if TYPE_CHECKING:  # it imports torch
     from shrinkfx.worker.model import Program
 
 JOB = "job.json"
-"""What an interpreter of its own is to do, in the folder of its check."""
+"""The file, in the folder of a check, with the job of a fresh interpreter."""
 
 
 class AnyWorker(Protocol):
-    """Whoever does what is asked: ``tasks.Worker``, which imports torch."""
+    """The interface of ``tasks.Worker``, which this module does not import.
+
+    That module imports torch.
+    """
 
     setup: Setup
     program: Program | None
@@ -51,7 +55,7 @@ class AnyWorker(Protocol):
 
 
 def work_of(worker: AnyWorker, request: Request) -> Work:
-    """Choose what the forked child does: answer here, or in a fresh interpreter."""
+    """Return what the forked child does: answer itself, or in a fresh interpreter."""
 
     def here(note: Note, folder: Path) -> Answer:
         return worker.perform(request, note, folder)
@@ -61,7 +65,7 @@ def work_of(worker: AnyWorker, request: Request) -> Work:
 
     def fresh(note: Note, folder: Path) -> Answer:
         asked, told = request.options.environment, request
-        environment = {**os.environ, **asked}  # one may count as Python starts
+        environment = {**os.environ, **asked}  # Python reads some when it starts
         for name in asked:
             if not asked[name]:
                 del environment[name]
@@ -89,7 +93,7 @@ def work_of(worker: AnyWorker, request: Request) -> Work:
 
 
 def _tool_for(worker: AnyWorker, request: Request) -> str:
-    """Name the tool of compute-sanitizer that is to look on, '' if none is."""
+    """Return the tool of compute-sanitizer to run the check under, or ''."""
     side, task = request.options.guard_pages, request.task
     runs = isinstance(task, (CheckCandidate, CheckOriginal, RunScript))
     return side.value if side.is_sanitizer and runs and worker.on_gpu else ""
@@ -98,7 +102,7 @@ def _tool_for(worker: AnyWorker, request: Request) -> str:
 def _script(
     task: RunScript, request: Request, library: str, tool: str, *, on_gpu: bool
 ) -> Work:
-    """Have the child become a Python that runs a script, as anyone's would."""
+    """Return the work that replaces the child by a Python running the script."""
 
     def work(note: Note, folder: Path) -> Answer:
         from shrinkfx.worker.aoti import backend as aoti
@@ -110,7 +114,7 @@ def _script(
         temporary = aoti.own_cache_below(folder, left_behind(folder))
         environment = {**bare_script.environment(folder), **temporary}
         environment |= path_with_compiler(folder, environment)
-        environment.pop(HASH_SEED, None)  # a stranger has none, and the script sets it
+        environment.pop(HASH_SEED, None)  # users have none, and the script sets it
         environment |= {"PADDING": "x" * task.padding} if task.padding else {}
         side = request.options.guard_pages
         script = [task.path]
@@ -126,7 +130,7 @@ def _script(
 
 
 def _command(task: RunCommand) -> Work:
-    """Have the child become a command of the user's."""
+    """Return the work that replaces the child by the user's command."""
 
     def work(note: Note, folder: Path) -> NoReturn:
         from shrinkfx.worker.aoti import backend as aoti
@@ -141,7 +145,7 @@ def _command(task: RunCommand) -> Work:
         gpus.show_again()
         if own:
             os.environ["PYTHONPATH"] = own
-        # One that is killed clears nothing away.
+        # A command that is killed leaves its temporary files.
         os.environ.update(aoti.own_cache_below(folder))
         os.execvp(task.words[0], task.words)
 
@@ -151,7 +155,11 @@ def _command(task: RunCommand) -> Work:
 def _exec_under(
     tool: str, environment: Mapping[str, str], *arguments: str
 ) -> Unresolved:
-    """Become a Python, under a tool of compute-sanitizer; say why that cannot be."""
+    """Replace the process by Python, under a tool of compute-sanitizer if one is named.
+
+    Returns:
+        The reason, if compute-sanitizer cannot run.
+    """
     try:
         before = sanitizer.command(tool) if tool else []
     except sanitizer.CannotSanitize as error:

@@ -1,4 +1,4 @@
-"""What is compiled once for all runs of a user."""
+"""The user's cache of compiled libraries, which all runs share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shrinkfx import user_cache
 
 
 def folder() -> Path:
-    """Name the user's folder for it; it need not exist."""
+    """Return the cache folder of the user; it need not exist."""
     return user_cache.folder("shrinkfx")
 
 
@@ -20,16 +20,16 @@ _KEPT_BYTES = 512 << 20
 
 
 def note_use(path: Path) -> None:
-    """Have a file count as just used."""
-    with contextlib.suppress(OSError):  # another user's, or a read-only disk's
+    """Set the time of last use of a cached file to now."""
+    with contextlib.suppress(OSError):  # another user's file, or a read-only disk
         os.utime(path)
 
 
 def forget_old() -> None:
-    """Remove what has not been used for long, of an earlier PyTorch say.
+    """Remove files that were not used for long, such as those of an earlier PyTorch.
 
-    What is kept is bounded: the least recently used goes first. A process that has
-    loaded or linked a file does not need its name any more.
+    The cache has a size limit; the least recently used files go first. A process that
+    has loaded or linked a file does not need its name any more.
     """
     files = [path for path in folder().rglob("*") if path.is_file()]
     used = {path: path.stat() for path in files}
@@ -41,10 +41,10 @@ def forget_old() -> None:
 
 
 def identity(compiler: str) -> str:
-    """Tell a compiler, or a library, from another one at the same path.
+    """Return a string that distinguishes a compiler or library from others at its path.
 
     Args:
-        compiler: its path.
+        compiler: the path of the compiler or library.
     """
     path = Path(compiler).resolve()
     stat = path.stat()

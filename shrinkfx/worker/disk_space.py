@@ -1,4 +1,4 @@
-"""What goes to disk, held against what is free there before any of it is written."""
+"""Check that the disk has enough free space before values or weights are written."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from shrinkfx.worker.sizes.bindings import nbytes
 from shrinkfx.worker.weights import weights_of
 
 _CHECK_BYTES = 64 << 20
-"""What a check writes besides values and weights; of 122 operators, 25 MB."""
+"""The bytes that a check writes besides values and weights: 25 MB for 122 operators."""
 
 _COPIES = 5
-"""What AOTInductor makes of weights in a package: an object file, the library, the
-package, and what that is unpacked to; and one to spare."""
+"""How many copies of the weights a package takes: an object file, the library, the
+package, the unpacked package; and one in reserve."""
 
 
 _allowed: tuple[Path, int] | None = None
@@ -30,13 +30,13 @@ _sharing = 1
 
 
 def allow(home: Path, most: int | None) -> None:
-    """Let all that lies in a folder take so many bytes; None means what is free."""
+    """Limit the total size of the files in a folder; None means the free space."""
     global _allowed
     _allowed = (home, most) if most else None
 
 
 def share(processes: int) -> None:
-    """Leave of what is free the same part to each of so many."""
+    """Divide the free space by the number of server processes that share it."""
     global _sharing
     _sharing = processes
 
@@ -50,7 +50,10 @@ def _free(folder: Path) -> int:
 
 
 def _taken(home: Path) -> int:
-    """Add up the files below a folder; children's may go while they are counted."""
+    """Add up the disk blocks of all files below a folder, in bytes.
+
+    Files of children may disappear during the count.
+    """
     total = 0
     for place, _, names in os.walk(home):
         for name in names:
@@ -62,10 +65,10 @@ def _taken(home: Path) -> int:
 def require_space_for_values(
     exported: ExportedProgram, runs: int, folder: Path
 ) -> None:
-    """See that there is space for each value of so many eager runs.
+    """Check that there is space for all values of a number of eager runs.
 
     Raises:
-        LoadError: there is not; with what is needed, and what to do.
+        LoadError: there is too little space; says how much is needed and what to do.
     """
     weights = weights_of(exported)
     values = [n.meta.get("val") for n in exported.graph.nodes if n.name not in weights]
@@ -81,12 +84,12 @@ def require_space_for_values(
 
 
 def require_space_for_recording(exported: ExportedProgram, folder: Path) -> None:
-    """See that there is space for what each kernel is given and makes.
+    """Check that there is space to save the arguments and results of each kernel.
 
-    A value is saved where it is made, and wherever it is read: weights too.
+    A value, weights included, is saved where it is computed and at each use.
 
     Raises:
-        LoadError: there is not.
+        LoadError: there is too little space.
     """
     values = [(n.meta.get("val"), 1 + len(n.users)) for n in exported.graph.nodes]
     total = sum(nbytes(v) * often for v, often in values if isinstance(v, torch.Tensor))
@@ -107,10 +110,10 @@ _ADVICE = Words(
 
 
 def require_space_for_weights(total: int, folder: Path) -> None:
-    """See that there is space to compile so many bytes of weights into a package.
+    """Check that there is space to compile that many bytes of weights into a package.
 
     Raises:
-        OSError: there is not, as if the disk were full already.
+        OSError: there is too little space; the error is that of a full disk.
     """
     needed, free = _needed(_COPIES * total), _free(folder)
     if needed > free:
@@ -122,7 +125,7 @@ def require_space_for_weights(total: int, folder: Path) -> None:
 
 
 def _needed(nbytes: int) -> int:
-    return nbytes + _CHECK_BYTES if nbytes >= MANY_BYTES else 0  # as ever
+    return nbytes + _CHECK_BYTES if nbytes >= MANY_BYTES else 0  # few are not counted
 
 
 def _gigabytes(number: int) -> str:

@@ -47,7 +47,7 @@ def export_sample(task: ExportSample, note: Note) -> Done:
 
 
 def inspect() -> Inspected:
-    """Make the rows of the parts that need no program."""
+    """Return the rows of the parts that need no program."""
     triton = _triton()
     others = _ptxas(triton), _gpu(), _compute_sanitizer()
     return Inspected((triton, *others, *_private_names()))

@@ -1,4 +1,4 @@
-"""What the server holds and every child inherits, and what is made of it."""
+"""The state of the server that every child inherits, and the programs built from it."""
 
 from __future__ import annotations
 
@@ -45,15 +45,17 @@ from shrinkfx.worker.printing.module import export_source
 SKELETON = "skeleton.json"
 
 Cut = CheckCandidate | ExamineCandidate | SaveCandidate | WriteCandidate | ListCandidate
-"""Tasks that are about a candidate."""
+"""Tasks about a candidate."""
 
 
 @dataclass
 class Held:
-    """What the server holds and every child inherits.
+    """The state of the server that every child inherits.
 
     Attributes:
-        threads: to be restored in the child; the server itself runs with one.
+        setup: how the server was started.
+        threads: the number of threads that a child sets again; the server uses one.
+        program: the loaded program; None until it is loaded.
     """
 
     setup: Setup
@@ -62,17 +64,20 @@ class Held:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether programs run on a GPU here."""
+        """Whether programs run on a GPU."""
         return is_on_gpu(self.setup)
 
     def loaded(self) -> Program:
-        """Load now if the server could not: a CUDA program needs a context."""
+        """Return the program, and load it first if the server could not.
+
+        The server cannot load a CUDA program, because that needs a CUDA context.
+        """
         if self.program is None:
             self.program = load(self.setup)
         return self.program
 
     def cut_from(self, form: GraphForm) -> tuple[Program, Path]:
-        """Choose the graph that candidates are cut from, and its folder."""
+        """Return the program whose graph candidates are cut from, and its folder."""
         folder = self.folder_of(form)
         match form:
             case GraphForm.FUNCTIONAL:
@@ -83,19 +88,20 @@ class Held:
                 return inline_conds(self.loaded(), folder), folder
 
     def folder_of(self, form: GraphForm) -> Path:
-        """Name the folder of what is known of a graph that candidates are cut from."""
+        """Return the folder of the skeleton and values of the graph in that form."""
         return Path(self.setup.directory) / f"graph-{form}"
 
     def prepare_eager(self) -> None:
-        """Let a user's Triton kernels run here; no code can be generated after."""
+        """Let a user's Triton kernels run here; no code can be generated after that."""
         if self.setup.backend == Backend.INTERPRETER:
             interpreter.switch_on()
 
     def built(self, task: Cut, options: CheckOptions) -> Rebuilt:
-        """Make a candidate, in the form that was asked for.
+        """Build the program of a candidate, in the requested form.
 
         Raises:
-            CannotRebuild, Unprintable: it is no program, or none as source.
+            CannotRebuild: the candidate is not a valid program.
+            Unprintable: the candidate cannot be printed as source code.
         """
         candidate = self.candidate(task, options)
         if candidate.listing is not None:
@@ -107,21 +113,22 @@ class Held:
         return built
 
     def candidate(self, task: Cut, options: CheckOptions) -> Candidate:
-        """Read a candidate."""
+        """Return the candidate of a task."""
         known = self.folder_of(options.graph) / SKELETON
         skeleton = Skeleton.from_json(json.loads(known.read_text()))
         return Candidate.from_json(skeleton, task.candidate)
 
     def cut(self, candidate: Candidate, options: CheckOptions) -> Rebuilt:
-        """Cut a candidate out of the program."""
+        """Cut a candidate out of the program, as an exported program."""
         program, home = self.cut_from(options.graph)
         return rebuild(program, candidate, Values(home, program), options.taps)
 
     def listed(self, task: ListCandidate, options: CheckOptions) -> Listed:
-        """Write a candidate down as a listing; one that is listed already is that.
+        """Return the printed program of a candidate.
 
         Raises:
-            CannotRebuild, Unprintable: it is no program, or none as source.
+            CannotRebuild: the candidate is not a valid program.
+            Unprintable: the candidate cannot be printed as source code.
         """
         candidate = self.candidate(task, options)
         if candidate.listing is not None:
@@ -134,7 +141,10 @@ class Held:
         return build(listing, self.saved(options), options.taps, runs)
 
     def saved(self, options: CheckOptions) -> dict[str, torch.Tensor]:
-        """Map the keys of listings to values: weights are the program's own."""
+        """Map the keys in printed programs to their saved tensors.
+
+        Weights are the tensors of the program itself.
+        """
         program, in_place = self.loaded(), options.graph is GraphForm.IN_PLACE
         saved = saved_weights(program.original if in_place else program.graph)
         if options.data is not None:
@@ -168,7 +178,7 @@ class Held:
         save(exported, path)
 
     def made(self, sizes: Mapping[str, int], seed: int) -> Rebuilt:
-        """Take the original, with inputs of the sizes that were asked for."""
+        """Return the input program with inputs of the requested sizes."""
         program = self.loaded()
         made = inputs_at(program, sizes, seed, self.setup.inputs)
         return Rebuilt(program.original, program.example, made)

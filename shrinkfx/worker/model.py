@@ -1,4 +1,4 @@
-"""What is reduced, and the inputs of its runs: what everybody in here needs."""
+"""The loaded program and the inputs of its runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATIO
 
 
 Keywords = dict[str, Any]
-"""Arguments of a call by name: torch's operators and Triton's kernels take anything."""
+"""Keyword arguments of a call; operators and Triton kernels take any value."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Arguments of one call, in the program's own structure."""
+    """The arguments of one call, in the structure that the program declares."""
 
     args: tuple[Any, ...]
     kwargs: Keywords
@@ -33,15 +33,17 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Program:
-    """What is reduced.
+    """The loaded input program and its inputs.
 
     Attributes:
-        original: as the file holds it.
-        graph: what candidates are cut from: without in-place operators, unless
-            the failure needs those.
-        example: the inputs it was exported with.
-        failing: the inputs it fails on; ``example`` itself where none are given.
-        passing: near inputs on which it passes and must go on to, or None.
+        original: the program as the file holds it.
+        graph: the program that candidates are cut from; without in-place operators,
+            unless the failure needs them.
+        example: the inputs that the program was exported with.
+        failing: the inputs that the program fails on; the object ``example`` if the
+            user passed none.
+        passing: similar inputs on which the program passes, and candidates must pass,
+            or None.
     """
 
     original: ExportedProgram
@@ -51,14 +53,18 @@ class Program:
     passing: Inputs | None = None
 
     def as_exported(self) -> Program:
-        """Cut from the original itself, in-place operators and all."""
+        """Return this program with candidates cut from ``original``.
+
+        That graph keeps its in-place operators.
+        """
         return replace(self, graph=self.original)
 
 
 def flat_inputs(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
-    """List what a program's graph takes: its weights, then the inputs flattened.
+    """Return the inputs of the program's graph: its weights, then the flattened inputs.
 
-    The program's own way refuses sizes outside of its ranges; the example is inside.
+    Only the example goes through the program's own flattening, because that refuses
+    sizes outside the declared ranges.
     """
     assert exported.example_inputs is not None
     example = exported._graph_module_flat_inputs(*exported.example_inputs)
@@ -67,7 +73,7 @@ def flat_inputs(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
 
 
 def user_placeholders(exported: ExportedProgram, inputs: Inputs) -> list[fx.Node]:
-    """List the nodes that take the flat inputs: those behind the weights."""
+    """Return the placeholders of the flattened inputs, which follow the weights'."""
     nodes = [n for n in exported.graph.nodes if n.op == "placeholder"]
     weights = len(flat_inputs(exported, inputs)) - len(inputs.flat())
     return nodes[weights:]

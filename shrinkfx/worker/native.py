@@ -1,4 +1,4 @@
-"""Small libraries of ours: compiled on first use, once for all runs of a user."""
+"""Compile small native libraries on first use, once for all runs of a user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shrinkfx.worker import build_cache
 
 
 class CannotBuild(Exception):
-    """There is no library; says why."""
+    """The library cannot be built; the message says why."""
 
 
 def find_compiler(command: str) -> str | None:
@@ -32,14 +32,17 @@ def build(
     compiler: str | None = None,
     timeout_s: float = 120.0,
 ) -> Path:
-    """Compile a source into a shared library.
+    """Compile a source file into a shared library in the user's cache.
 
     Args:
-        included: what else the library is made of.
-        compiler: its path; None takes Inductor's.
+        included: other files that the library is built from.
+        compiler: the path of the compiler; None takes the one that Inductor uses.
+
+    Returns:
+        The path of the library.
 
     Raises:
-        CannotBuild: it cannot be compiled or kept.
+        CannotBuild: the library cannot be compiled or stored.
     """
     compiler = compiler or find_compiler(os.environ.get("CXX", "g++"))
     if compiler is None:
@@ -61,16 +64,19 @@ def build(
 
 
 def _done_without(said: str) -> str:
-    """Say in other words that the cache's disk is full.
+    """Replace the system's message for a full disk by another one.
 
-    These get into the log of a check, which has space of its own; in the system's words
-    it would count as one that had none.
+    The message gets into the log of a check. In the system's words, the check would be
+    classified as one without disk space, but the check writes to another disk.
     """
     return said.replace(os.strerror(errno.ENOSPC), "the disk of the cache is full")
 
 
 def _compile(command: Sequence[str], library: Path, timeout_s: float) -> None:
-    """Put the library in place at once: another run may be looking for it."""
+    """Compile into a temporary folder, then move the library into place in one step.
+
+    Another run may look for the library at the same time.
+    """
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         draft = Path(folder) / library.name
         done = subprocess.run(

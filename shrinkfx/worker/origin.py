@@ -1,4 +1,4 @@
-"""Where a node comes from: a line of the user's code, and the module that called it."""
+"""The origin of a node: a line of the user's code, and the module that called it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from pathlib import Path
 from torch import fx
 
 _KEYS = ("stack_trace", "nn_module_stack")
-"""What export notes of that."""
+"""The keys of ``Node.meta`` in which export records the origin."""
 
 
 def scope_of(node: fx.Node) -> str:
-    """Name the module that called it: ``blocks.3.attn``, or ''."""
+    """Return the path of the module that called the node: ``blocks.3.attn``, or ''."""
     stack = node.meta.get("nn_module_stack") or {}
     path = str(next(reversed(stack.values()))[0]) if stack else ""
     return re.sub(r"^(L\['self'\]|L__self__)\.?", "", path)
 
 
 def source_of(node: fx.Node) -> str:
-    """Find the innermost line of the user's code: ``nn.Linear`` is not theirs."""
+    """Return the innermost line of the user's code, such as ``model.py:14``, or ''.
+
+    Frames of torch, such as those of ``nn.Linear``, are skipped.
+    """
     frames = re.findall(
         r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
     )
@@ -30,14 +33,14 @@ def source_of(node: fx.Node) -> str:
 
 
 def origin_of(node: fx.Node) -> str:
-    """Say where an operator comes from: ``model.py:14, blocks.3.attn``, or ''."""
+    """Return the origin of an operator: ``model.py:14, blocks.3.attn``, or ''."""
     if node.op != "call_function" or node.target is operator.getitem:
         return ""
     return ", ".join(filter(None, [source_of(node), scope_of(node)]))
 
 
 def come_from(node: fx.Node, origin: str) -> None:
-    """Have a node come from where ``origin_of`` has said."""
+    """Set the origin of a node to a string that ``origin_of`` returned."""
     for key in _KEYS:
         node.meta.pop(key, None)
     source, scope = _ORIGIN.fullmatch(origin).groups()  # type: ignore[union-attr]
@@ -52,9 +55,9 @@ _ORIGIN = re.compile(r"([^,]+:\d+)?(?:, )?(.*)", re.DOTALL)
 
 
 def hand_on_origins(before: fx.GraphModule, after: fx.GraphModule) -> None:
-    """Have a program that was exported anew know where its operators come from.
+    """Copy the origins of operators to a program that was exported again.
 
-    Only in graphs that call the same operators in the same order.
+    Only graphs that call the same operators in the same order get them.
     """
     graphs = graphs_of(after)
     for name, graph in graphs_of(before).items():
@@ -63,7 +66,7 @@ def hand_on_origins(before: fx.GraphModule, after: fx.GraphModule) -> None:
 
 
 def graphs_of(module: fx.GraphModule) -> dict[str, fx.Graph]:
-    """List a graph and those of its subgraphs, by name; '' is the name of the first."""
+    """Map names to the graph and its subgraphs; '' is the graph itself."""
     modules = module.named_modules()
     return {name: m.graph for name, m in modules if isinstance(m, fx.GraphModule)}
 
@@ -80,7 +83,10 @@ def _hand_on_origins(before: fx.Graph, after: fx.Graph) -> None:
 
 
 def calls(graph: fx.Graph) -> list[fx.Node]:
-    """List the operators; how sizes are read and checked changes with each export."""
+    """Return the operators of a graph, without those that read or check sizes.
+
+    Each export reads and checks sizes in another way.
+    """
     return [
         node
         for node in graph.nodes

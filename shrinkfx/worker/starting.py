@@ -1,4 +1,4 @@
-"""The start of a server: what is done once, for every child that it forks after."""
+"""The start of a server: the work that is done once, before it forks any child."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ CUDA_ENVIRONMENT = {
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
     "CUDA_LAUNCH_BLOCKING": "1",
 }
-"""What makes a CUDA failure deterministic, and shows it where it happens."""
+"""Variables that make a CUDA failure deterministic, and raise it at its launch."""
 
 
 def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
-    """Load what can be loaded before a fork, and warm up.
+    """Load and warm up all that children can inherit.
 
     Args:
-        threads: of torch in a child; the server itself runs with one.
+        threads: the number of torch threads in a child; the server uses one.
     """
-    # So that what a compiler leaves, and a preload, when it is killed goes with that.
+    # Compilers and preloads that are killed leave their files in this folder.
     os.environ.update(aoti.temporary_below(Path(setup.directory)))
     tempfile.tempdir = None
     with Witness() as witness:
         files = preload(setup.preloads)
     beside = witness.beside()
-    wait_for_children()  # a compiler is asked what it can
+    wait_for_children()  # compilers that were asked for their version and flags
     if setup.gpus and (setup.model is None or is_for_cuda(setup)):
         setup = replace(setup, gpus=gpus.settle_on(setup.gpus))
     setup = replace(setup, backend=choose_backend(setup))
@@ -114,14 +114,14 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
 
 
 def _missing_features(setup: Setup) -> dict[str, str]:
-    """List the features that this run may need and this PyTorch lacks, with reasons."""
+    """Return the features that this run may need and torch lacks, with reasons."""
     for_cuda = setup.backend == Backend.INTERPRETER
     used = (*OPTIONAL, *FOR_CUDA_WITHOUT_GPU) if for_cuda else OPTIONAL
     return {f.name: f"{f.missing}: {f.without}" for f in used if f.missing}
 
 
 def _load_program(setup: Setup) -> Program:
-    """Read the program.
+    """Load the program within the limit of CPU-seconds.
 
     Raises:
         LoadError: the program cannot be read.
@@ -138,14 +138,14 @@ def _load_program(setup: Setup) -> Program:
 
 
 def _no_guard_pages(on_gpu: bool) -> str:
-    """Say why there are none although they were asked for, or ''."""
+    """Return why there are no guard pages although they were requested, or ''."""
     if on_gpu and guard_pages.are_asked_for():
         return red_zones.prepare()
     return guard_pages.why_not()
 
 
 def _for_cuda(setup: Setup) -> dict[str, str]:
-    """Choose the variables for CUDA that are set unless a user has said not to."""
+    """Return the variables for CUDA to set, without those that the user has unset."""
     wanted = CUDA_ENVIRONMENT.items()
     return {name: value for name, value in wanted if name not in setup.unset}
 

@@ -1,4 +1,4 @@
-"""What a child does: one function per task."""
+"""The tasks of a child: one method or function per task."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ from shrinkfx.worker.sizes.read_space import find_space
 
 
 class Worker(Held):
-    """Does what is asked, in a child, with what the server holds."""
+    """A server's state with the methods that answer requests, in a forked child."""
 
     def perform(self, request: Request, note: Note, folder: Path) -> Answer:
         return request.task.require(self._answer(request, note, folder))
 
     def settle(self, request: Request) -> None:
-        """Set what counts before CUDA is used; a warm child has done it before."""
+        """Apply the settings that must precede CUDA; a pre-warmed child has done so."""
         side = request.options.guard_pages
         if self.on_gpu:
             red_zones.switch(side, loud=isinstance(request.task, RunScript))
@@ -106,7 +106,7 @@ class Worker(Held):
         _set(request.options.environment)
 
     def instrument(self, request: Request, note: Note, folder: Path) -> Request:
-        """Compile what a new interpreter is to run under AddressSanitizer."""
+        """Compile the program for an interpreter that runs under AddressSanitizer."""
         match request.task:
             case CheckOriginal():
                 return instrumented(self.setup, self._as_it_is, request, note, folder)
@@ -225,7 +225,7 @@ class Worker(Held):
         return check(self.setup, self._as_it_is(), options, note, folder)
 
     def _as_it_is(self) -> Rebuilt:
-        """Take the program as its file holds it."""
+        """Return the input program unchanged."""
         program = self.loaded()
         inputs = program.example, program.failing
         original = program.original
@@ -247,7 +247,7 @@ class Worker(Held):
         return check(self.setup, built, options, note, folder)
 
     def _save(self, task: SaveCandidate, options: CheckOptions, note: Note) -> Answer:
-        """Put a candidate and its inputs where a user's command can read them."""
+        """Save a candidate and its inputs as files for the user's command."""
         note(Stage.REBUILD)
         try:
             built = self.built(task, options)
@@ -348,7 +348,7 @@ class Worker(Held):
 
 
 def _set(environment: Mapping[str, str]) -> None:
-    """Set variables of this process; an empty one is taken away."""
+    """Set environment variables of this process; an empty value removes one."""
     for name, value in environment.items():
         if value:
             os.environ[name] = value

@@ -1,4 +1,4 @@
-"""The weights that a program holds: all runs of it share them, nothing stores them."""
+"""The weights of a program, which its runs share and which no file stores again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 
 
 def weights_of(exported: ExportedProgram) -> dict[str, str]:
-    """Map the placeholders of weights to their names."""
+    """Map the names of weight placeholders to the names of the weights."""
     signature = exported.graph_signature
     return {
         **signature.inputs_to_parameters,
@@ -19,18 +19,21 @@ def weights_of(exported: ExportedProgram) -> dict[str, str]:
 
 
 def shared_weights(exported: ExportedProgram) -> dict[str, str]:
-    """Map those that no operator writes into: a run needs no copy of them."""
+    """Map the weights that no operator writes into; a run needs no copy of them.
+
+    If any operator of the graph writes into an argument, no weight is shared.
+    """
     return {} if calls_mutable(exported) else weights_of(exported)
 
 
 def calls_mutable(exported: ExportedProgram) -> bool:
-    """Tell whether an operator of the graph writes into what it is given."""
+    """Return whether an operator of the graph writes into one of its arguments."""
     schemas = (getattr(n.target, "_schema", None) for n in exported.graph.nodes)
     return any(schema is not None and schema.is_mutable for schema in schemas)
 
 
 class Views:
-    """Values that are views of a weight, such as a transposed one."""
+    """Recognizes values that are views of a weight, such as a transposed weight."""
 
     def __init__(self, exported: ExportedProgram) -> None:
         stores = (exported.state_dict, exported.constants)
@@ -47,7 +50,7 @@ class Views:
         }
 
     def state(self, value: torch.Tensor) -> dict[str, Any]:
-        """State which view of a weight this is, without its elements; {} if none."""
+        """Describe a view of a weight by name, dtype and layout; {} for others."""
         name = self._names.get(value.untyped_storage().data_ptr())
         if (
             name is None
@@ -60,7 +63,7 @@ class Views:
         return {"weight": name, "dtype": value.dtype, "place": place}
 
     def read(self, stated: dict[str, Any]) -> torch.Tensor:
-        """Give the view that ``state`` has stated."""
+        """Rebuild the view that ``state`` has described."""
         memory = self._weights[stated["weight"]].untyped_storage()
         empty = torch.empty(0, dtype=stated["dtype"])
         return empty.set_(memory, *stated["place"])

@@ -1,1 +1,1 @@
-"""Compile with AOTInductor: as users do, and in less time from the same code."""
+"""Compile programs with AOTInductor, as users do or with the fast build."""

@@ -1,4 +1,4 @@
-"""AOTInductor, exactly as a user calls it."""
+"""Compile and load packages with AOTInductor, through the calls that users make."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from shrinkfx.worker.private_api.inductor_api import default_cache_dir
 
 
 def import_inductor() -> None:
-    """Import what compiles and loads, all that needs no compiler."""
+    """Import the modules of Inductor that need no compiler to be installed."""
     for name in ("cpp_wrapper_cpu", "compile_fx", "package", "select_algorithm"):
         inductor_api.FEATURE.resolve(name)
 
 
 def warm_up() -> None:
-    """Pay once in the server for what every child would pay: 0.3 to 0.8 s.
+    """Do the work in the server that every child would repeat: 0.3 to 0.8 s.
 
-    Which vector instructions there are is known to this process from then on. No
-    operator may run here: the OpenMP pool of a parent makes the first parallel operator
-    of a forked child hang.
+    It finds the CPU's vector instruction set, which this process then remembers. No
+    operator may run here, because the first parallel operator of a forked child hangs
+    if the parent has an OpenMP pool.
 
     Raises:
-        LoadError: there is no C++ compiler, or another process keeps us from asking.
+        LoadError: there is no C++ compiler, or another process holds a lock.
     """
     from shrinkfx.worker.private_api.inductor_api import InvalidCxxCompiler
 
@@ -50,7 +50,7 @@ def warm_up() -> None:
     try:
         with asked_once():
             inductor_api.cpu_vec_isa.pick_vec_isa()
-    except TimeoutError as error:  # of a lock in Inductor's cache, after ten minutes
+    except TimeoutError as error:  # a lock in Inductor's cache, after ten minutes
         advice = (
             "another process holds that lock: if it was stopped, have it go on or end "
             "it; else set TORCHINDUCTOR_CACHE_DIR to a folder of this run's own"
@@ -62,7 +62,7 @@ def warm_up() -> None:
 
 
 def compiler_version() -> str:
-    """Ask the C++ compiler that Inductor uses for its version, such as 12.2.0."""
+    """Return the version of the C++ compiler that Inductor uses, such as 12.2.0."""
     from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
 
     command = [*shlex.split(get_cpp_compiler()), "-dumpfullversion"]
@@ -74,10 +74,10 @@ def compiler_version() -> str:
 
 
 def build(exported: ExportedProgram, folder: Path, options: InductorOptions) -> str:
-    """Compile into a package below ``folder``, caches included.
+    """Compile into a package below ``folder``; its caches are there, too.
 
-    A cache of its own makes a check independent of the ones before it, and its
-    disk space goes with the folder. So does what compilers leave when they are killed.
+    With its own cache, a check does not depend on earlier ones, and the disk space is
+    freed with the folder, including the files of compilers that were killed.
     """
     os.environ[_CACHE] = str(folder / "inductor")
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
@@ -91,17 +91,19 @@ def build(exported: ExportedProgram, folder: Path, options: InductorOptions) -> 
 
 
 class CannotHandOver(Exception):
-    """A package does not take the weights that were left out of it."""
+    """The package does not accept the weights that were left out of it."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """What AOTInductor has made of a program.
+    """A compiled package.
 
     Attributes:
-        folder: where it is unpacked.
-        weights: what it is to be given when it is loaded; None if they are in it.
-        gpu: the number of the one that it is loaded onto; -1 for the first, or none.
+        path: the package file.
+        folder: the folder that it is unpacked in.
+        weights: the weights to pass when it is loaded; None if it contains them.
+        gpu: the index of the GPU that it is loaded onto; -1 for the first, or for a
+            CPU program.
     """
 
     path: Path
@@ -116,12 +118,12 @@ def build_once(
     inductor: InductorOptions,
     options: CheckOptions,
 ) -> Package:
-    """Compile as a request says, or take what an earlier check left.
+    """Compile as the options say, or return the package that an earlier check kept.
 
-    A program that fails in some runs only is compiled once and run often.
+    A program that fails only in some runs is compiled once and run many times.
 
     Raises:
-        StepPassed: the one step that the request is about has passed.
+        StepPassed: the request asks about one step, and it has passed.
     """
     kept = Path(options.package) if options.package else None
     gpu = gpu_of(exported)
@@ -139,7 +141,7 @@ def _built(
     inductor: InductorOptions,
     options: CheckOptions,
 ) -> Package:
-    """Compile with the weights beside the package where that saves much."""
+    """Compile; leave many weights out of the package to save time and disk space."""
     beside = options.weights is Weights.BESIDE
     if beside and constants.are_worth_it(exported, inductor):
         with contextlib.suppress(constants.CannotKeepBeside):
@@ -165,9 +167,9 @@ def _compiled(
 
 
 def _kept(built: Package, exported: ExportedProgram, place: Path) -> Package:
-    """Move a package to where others find it, all of it or nothing.
+    """Move a package to the path where later checks find it, in one step.
 
-    Not a copy: one with its weights inside may be large.
+    The file is moved, not copied, because a package that contains weights may be large.
     """
     if built.weights is None:
         _notes_of(place).unlink(missing_ok=True)
@@ -184,11 +186,11 @@ def _notes_of(package: Path) -> Path:
 
 
 def temporary_below(folder: Path) -> dict[str, str]:
-    """Have whatever is temporary lie below a folder, which goes after the check.
+    """Put all temporary files below a folder that is deleted after the check.
 
-    Neither compilers nor AOTInductor's loader clear anything away where the process
-    is killed. Inductor's cache would be there as well, but has precompiled headers,
-    which serve all programs: it stays where it is.
+    Neither compilers nor AOTInductor's loader remove their files if they are killed.
+    Inductor's cache would be below the folder, too, but it holds precompiled headers
+    that serve all programs, so a link leads to the usual cache.
 
     Returns:
         Environment variables.
@@ -203,16 +205,17 @@ _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def own_cache_below(folder: Path, kept: Path | None = None) -> dict[str, str]:
-    """Have what a process compiles by itself lie below a folder, its cache too.
+    """Put the temporary files and the Inductor cache of a process below a folder.
 
-    AOTInductor writes a program's files in place, and packs them when it has let go of
-    their lock: where two processes compile the same program into one cache, one packs
-    what the other has just emptied, and cannot load that. What is written in one step,
-    or under a lock until it is whole, serves all: precompiled headers, Triton's cache,
-    and the folders of two letters that hold single files, named for what is in them.
+    AOTInductor writes a program's files in place, and packs them after it has released
+    their lock. If two processes compile the same program into one cache, one packs
+    files that the other has just emptied, and cannot load the package. Links share the
+    files that are written in one step or under a lock until they are complete:
+    precompiled headers, Triton's cache, and the folders with two-letter names, whose
+    files are named by their content.
 
     Args:
-        kept: where the cache itself is to lie, if it is to outlast the folder.
+        kept: a new folder for the cache itself, if it must outlive ``folder``.
 
     Returns:
         Environment variables.
@@ -235,20 +238,20 @@ def own_cache_below(folder: Path, kept: Path | None = None) -> dict[str, str]:
 
 
 _HEADERS, _LOCKS, _TRITONS = "precompiled_headers", "locks", "triton"
-"""What Inductor calls these."""
+"""Names of folders in Inductor's cache."""
 
 
 def load(package: Package) -> Callable[..., Any]:
     """Load a package into this process.
 
     Raises:
-        CannotHandOver: it does not take the weights that were left out of it.
+        CannotHandOver: the package does not accept the weights that were left out.
     """
-    os.environ["TMPDIR"] = str(package.folder)  # where it is unpacked
+    os.environ["TMPDIR"] = str(package.folder)  # it is unpacked there
     path = str(package.path)
     if package.gpu > 0:
         loaded = inductor_api.aoti_load_package(path, device_index=package.gpu)
-    else:  # what a preload puts in that function's place need not know of GPUs
+    else:  # a preload may have replaced the function by one without device_index
         loaded = inductor_api.aoti_load_package(path)
     if package.weights is not None:
         try:

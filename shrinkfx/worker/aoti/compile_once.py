@@ -32,11 +32,11 @@ exec g++ "$@"  # by this name, because Inductor hashes what "g++ -v" prints
 
 
 def path_with_compiler(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Let a script find this compiler first.
+    """Put this compiler first on the PATH of a script.
 
     Args:
-        folder: the one of this child, in the one of the server.
-        environment: the script's. If it chooses a compiler, that one is used.
+        folder: the folder of this child, in the server's folder.
+        environment: the script's. If it sets a compiler, that one is used.
 
     Returns:
         Environment variables.

@@ -1,9 +1,10 @@
-"""Keep a program's weights out of its package, and hand them over where it is loaded.
+"""Leave a program's weights out of its package, and pass them when it is loaded.
 
-AOTInductor writes weights into an object file, the library, the package, and where that
-is unpacked: six times what they are, for each check. Its runtime then copies them into
-one block of memory, and nothing else of the compiled program sees them. That block is
-made here, byte for byte, from the weights that this process holds already.
+AOTInductor writes weights into an object file, the library, the package and the
+unpacked package, which takes six times their size for each check. Its runtime then
+copies them into one block of memory, and the compiled program reads only that block.
+This module builds the block, byte for byte, from the weights that the process has
+loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from shrinkfx.worker.private_api import weights_api
 from shrinkfx.worker.private_api.inductor_api import config
 
 LEFT_OUT = {"aot_inductor.package_constants_in_so": False}
-"""AOTInductor's option for a package without weights."""
+"""The Inductor option for a package without weights."""
 
 _OWN_LAYOUT = (
     "freezing",
@@ -37,25 +38,29 @@ _OWN_LAYOUT = (
     "aot_inductor.compile_standalone",
     "aot_inductor_mode.compile_standalone",
 )
-"""Options that lay constants out in a way of their own, or make others of them."""
+"""Options that change the layout of constants, or the constants themselves."""
 
 _ALIGNMENT = 64
-"""What the runtime rounds the size of a constant up to: AOTI_CONST_ALIGNMENT."""
+"""AOTI_CONST_ALIGNMENT: the runtime rounds sizes of constants up to a multiple."""
 
 _LIBC = ctypes.CDLL(None)
 _LIBC.malloc.restype = ctypes.c_void_p
 _LIBC.malloc.argtypes = [ctypes.c_size_t]
 
 Constants = Mapping[str, torch.Tensor]
-"""By their names in the generated code, in its order."""
+"""Constants by their names in the generated code, in its order."""
 
 
 class CannotKeepBeside(Exception):
-    """The weights have to be in the package."""
+    """The weights must be in the package."""
 
 
 def are_worth_it(exported: ExportedProgram, options: InductorOptions) -> bool:
-    """Tell whether a program has many weights, and nobody says where they are to be."""
+    """Return whether to leave the weights out: many bytes, strided, on the CPU.
+
+    False if an option of the user decides where weights are, or if this torch cannot
+    load a package without them.
+    """
     if any(name in options for name in _OWN_LAYOUT) or not _is_as_expected():
         return False
     weights = _weights(exported).values()
@@ -65,7 +70,7 @@ def are_worth_it(exported: ExportedProgram, options: InductorOptions) -> bool:
 
 
 def _is_as_expected() -> bool:
-    """Tell whether this torch can leave weights out, and take them afterwards."""
+    """Return whether this torch can leave weights out and accept them later."""
     if weights_api.FEATURE.missing:
         return False
     known = config.get_config_copy()
@@ -80,14 +85,14 @@ def _is_as_expected() -> bool:
 
 
 def total_bytes(exported: ExportedProgram) -> int:
-    """Count what a program's weights take in a package."""
+    """Return the number of bytes that a program's weights take in a package."""
     weights = _weights(exported).values()
     return sum(_nbytes(w) for w in weights if w.layout == torch.strided)
 
 
 @contextlib.contextmanager
 def gathered() -> Iterator[dict[str, torch.Tensor]]:
-    """Gather the constants of what is compiled inside."""
+    """Collect the constants of the programs that are compiled inside the context."""
     found: dict[str, torch.Tensor] = {}
     compiler = weights_api.AotCodeCompiler
     stock, usual = compiler.compile, vars(compiler)["compile"]
@@ -108,10 +113,10 @@ def gathered() -> Iterator[dict[str, torch.Tensor]]:
 
 
 def require_plain(constants: Constants) -> None:
-    """See that a block of memory is all there is to them.
+    """Check that each constant is a plain strided tensor on the CPU.
 
     Raises:
-        CannotKeepBeside: one is oneDNN's, or the like.
+        CannotKeepBeside: a constant is another kind of tensor, such as oneDNN's.
     """
     for name, value in constants.items():
         strided = value.layout == torch.strided and not value.is_mkldnn
@@ -120,20 +125,20 @@ def require_plain(constants: Constants) -> None:
 
 
 def hand_over(loader: Any, constants: Constants) -> None:
-    """Give a loaded package its constants, laid out as its runtime would."""
-    # By names, which are unique; what the program calls them need not be.
+    """Pass the constants to a loaded package, in the layout of its runtime."""
+    # By the names in the generated code: the program's own need not be unique.
     loader.update_constant_buffer(_as_one_block(constants), False, True, True)
 
 
 def _as_one_block(constants: Constants) -> dict[str, torch.Tensor]:
-    """Copy constants as AOTInductor's ``load_constants`` does, storages and all."""
+    """Copy constants, with all of their storage, as ``load_constants`` does."""
     places, total = [], 0
     for value in constants.values():
         places.append(total)
         total += -(-_nbytes(value) // _ALIGNMENT) * _ALIGNMENT
     if not total:
         return dict(constants)
-    # Never freed: it lives as long as the compiled program, which ends the process.
+    # Never freed: the compiled program uses it until the process ends.
     start = _LIBC.malloc(total)
     if not start:
         raise MemoryError(f"no memory for {total} bytes of weights")
@@ -152,7 +157,7 @@ def _as_one_block(constants: Constants) -> dict[str, torch.Tensor]:
 
 
 def save(constants: Constants, exported: ExportedProgram, path: Path) -> None:
-    """Write down which weight of the program each is, and those that are none."""
+    """Write the name of the weight that each constant is; store the others whole."""
     weights = _weights(exported)
     places = {(w.data_ptr(), *_layout(w)): name for name, w in weights.items()}
     names = {
@@ -164,7 +169,7 @@ def save(constants: Constants, exported: ExportedProgram, path: Path) -> None:
 
 
 def read(exported: ExportedProgram, path: Path) -> Constants:
-    """Find again what ``save`` has written down, in the same program."""
+    """Return the constants that ``save`` has stored, for the same program."""
     saved = torch.load(path, weights_only=True)
     names: dict[str, str] = json.loads(saved["names"])
     weights, own = _weights(exported), saved["own"]
@@ -172,7 +177,10 @@ def read(exported: ExportedProgram, path: Path) -> Constants:
 
 
 def _equal(value: torch.Tensor, weights: Constants) -> str:
-    """Name the weight that a constant is a copy of, as it is of buffers; or ''."""
+    """Return the name of the weight with the same content, or ''.
+
+    Constants of buffers are such copies.
+    """
     layout = _layout(value)
     for name, weight in weights.items():
         if _layout(weight) == layout and torch.equal(*map(_bytes, (value, weight))):
@@ -181,7 +189,7 @@ def _equal(value: torch.Tensor, weights: Constants) -> str:
 
 
 def _bytes(value: torch.Tensor) -> torch.Tensor:
-    """Look at what it is made of: as numbers, 0.0 is equal to -0.0."""
+    """Return the storage as bytes, because as numbers 0.0 equals -0.0."""
     return torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage())
 
 
@@ -191,7 +199,7 @@ def _layout(value: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _weights(exported: ExportedProgram) -> dict[str, torch.Tensor]:
-    """List the tensors that a program holds, by the names that it has for them."""
+    """Return the tensors that a program holds, by the names that it has for them."""
     targets = [spec.target for spec in exported.graph_signature.input_specs]
     held = [*exported.state_dict.items(), *exported.constants.items()]
     return {

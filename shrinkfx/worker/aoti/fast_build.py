@@ -1,8 +1,8 @@
-"""Build a candidate's library in less time than AOTInductor takes, from the same code.
+"""Build a candidate's library faster than AOTInductor does, from the same code.
 
-What does not depend on the model is compiled once (``runtime_object.py``); the rest
-of the wrapper and the kernels are compiled side by side. Whatever goes wrong is done
-again as AOTInductor does it, so a failure is always its own, in its own words.
+The code that does not depend on the model is compiled once (``runtime_object.py``); the
+rest of the wrapper and the kernels are compiled in parallel. If a step fails, it is
+repeated with AOTInductor's own method, so any failure has AOTInductor's message.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _WRAPPER_LEVEL = "compile_wrapper_opt_level"
 
 
 class StepPassed(BaseException):
-    """The step that was asked about has passed; nothing after it was done.
+    """The requested step has passed; nothing after it was done.
 
-    Not an Exception: Inductor takes those for its own failures.
+    Not an Exception, because Inductor wraps those in its own failures.
     """
 
 
@@ -48,15 +48,15 @@ class StepPassed(BaseException):
 def fast_build(
     folder: Path, only: Step | None, shared: SharedObjects = NOT_SHARED
 ) -> Iterator[None]:
-    """Have AOTInductor build this way inside the context.
+    """Replace AOTInductor's build by the fast build inside the context.
 
     Args:
-        folder: the child's own; what was done is written down there.
-        only: stop once this step has passed.
-        shared: objects of other children, that are taken where they are the same.
+        folder: the child's own folder; a file there records the progress.
+        only: stop once this step has passed; None for all steps.
+        shared: objects that other children have compiled, to use where they match.
 
     Raises:
-        StepPassed: it has.
+        StepPassed: the step ``only`` has passed.
     """
     if build_api.FEATURE.missing:
         built = Built(Build.FAST, Step.LOWERING, fallback=build_api.FEATURE.missing)
@@ -83,9 +83,9 @@ def fast_build(
 
 
 def with_plain_wrapper(options: InductorOptions) -> InductorOptions:
-    """Have the wrapper compiled without optimisation, unless the user says how.
+    """Compile the wrapper without optimization, unless the user has set a level.
 
-    It does no more than launch the kernels.
+    The wrapper only launches kernels.
     """
     usual = getattr(inductor_api.config.aot_inductor, _WRAPPER_LEVEL, None)
     plain = {f"aot_inductor.{_WRAPPER_LEVEL}": "O0"} if usual == "O1" else {}
@@ -93,7 +93,7 @@ def with_plain_wrapper(options: InductorOptions) -> InductorOptions:
 
 
 class _FastCompile:
-    """One compile: which builders it has met, and how far it has come."""
+    """The state of one compilation: its builders and its progress."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class _FastCompile:
         self._only = only
         self._stock = stock
         self._shared = shared
-        self._home = build_cache.folder()  # a script may be given a home of its own
+        self._home = build_cache.folder()  # now, because a script's home may change
         self._built = Built(Build.FAST, Step.LOWERING)
         self._kernels: build_api.CppBuilder | None = None
         self._wrapper: build_api.CppBuilder | None = None
@@ -118,7 +118,7 @@ class _FastCompile:
         self._write()
 
     def meet(self, builder: build_api.CppBuilder) -> None:
-        """Remember what will be built after the wrapper: it can start with it."""
+        """Remember the kernels' builder, so that it can start with the wrapper's."""
         if builder.get_target_file_path().endswith(".kernel.o"):
             self._kernels = builder
 
@@ -137,7 +137,7 @@ class _FastCompile:
             self._stock(builder)
 
     def close(self) -> None:
-        """Leave no compiler behind."""
+        """Kill the compiler that still runs, if any."""
         compiling, self._compiling = self._compiling, None
         if compiling:
             compiling.kill()
@@ -156,7 +156,7 @@ class _FastCompile:
             self._stock(builder)
 
     def _ask_only(self, step: Step, builder: build_api.CppBuilder) -> None:
-        """Stop if a step passes; if not, the stock build is to say why."""
+        """Raise ``StepPassed`` if the step passes; else the stock build shows why."""
         asked = {Step.WRAPPER: builder, Step.KERNEL: self._kernels}.get(step)
         if step is Step.LOWERING:
             raise StepPassed
@@ -165,7 +165,7 @@ class _FastCompile:
         self._failed = _syntax_error(asked)
         if not self._failed:
             raise StepPassed
-        # The stock build would come to the kernels only if the wrapper compiles.
+        # The stock build reaches the kernels only if the wrapper compiles.
         self._left_out = step is Step.KERNEL and not self._wrapper_error(builder)
 
     def _compile_side_by_side(self, builder: build_api.CppBuilder) -> None:
@@ -189,7 +189,7 @@ class _FastCompile:
             self._shared.leave(words)
 
     def _wrapper_error(self, builder: build_api.CppBuilder) -> str:
-        """Have the wrapper's own part read; all of it where there is no such part."""
+        """Check the syntax of the wrapper's own part, or of all if it has none."""
         try:
             own, _ = self._split(builder)
         except CannotBuild:
@@ -197,7 +197,7 @@ class _FastCompile:
         return _syntax_error(builder, own)
 
     def _split(self, builder: build_api.CppBuilder) -> tuple[Path, str]:
-        """Write the wrapper's own part beside it; return that and the common one."""
+        """Write the wrapper's own part; return its path and the common part."""
         source = Path(_source(_words(builder)))
         split = split_wrapper(source)
         own = source.with_name(source.name.replace(".wrapper.cpp", ".own.cpp"))
@@ -214,11 +214,11 @@ class _FastCompile:
             self._failed = failed
         else:
             self._shared.leave(_words(builder))
-        if self._left_out and self._wrapper:  # the kernels compile after all
+        if self._left_out and self._wrapper:  # the kernels compile in the stock build
             self._stock(self._wrapper)
 
     def _link(self, builder: build_api.CppBuilder) -> None:
-        """Link with the runtime object, or compile the wrapper whole after all."""
+        """Link with the runtime object; if that fails, compile the whole wrapper."""
         assert self._wrapper is not None
         if self._runtime is not None:
             words = _words(builder)
@@ -233,7 +233,7 @@ class _FastCompile:
                 self._stock(builder)
         else:
             self._stock(builder)
-        if self._failed:  # and yet all was built
+        if self._failed:  # but the stock build has succeeded
             self._fall_back(self._failed)
 
     def _come_to(self, step: Step) -> None:
@@ -245,16 +245,16 @@ class _FastCompile:
         self._write()
 
     def _write(self) -> None:
-        """Write down how far this is: a compiler's crash may end the process."""
-        with contextlib.suppress(OSError):  # a full disk: the build will say so
+        """Record the progress; a compiler's crash may end the process."""
+        with contextlib.suppress(OSError):  # a full disk: the build fails, too
             self._record.write_text(self._built.to_line())
 
 
 class _Command:
-    """A compiler at work."""
+    """A running compiler process."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        # Not a pipe: nobody reads it until the other command has ended.
+        # Not a pipe: it is read only after the other command has ended.
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end
         self._process = subprocess.Popen(
             words,
@@ -264,7 +264,7 @@ class _Command:
         )
 
     def failure(self) -> str:
-        """Wait for its end; '' if all is well."""
+        """Wait for the compiler; return its first error, or '' if it succeeds."""
         code = self._process.wait()
         with self._output as output:
             output.seek(0)
@@ -278,7 +278,7 @@ class _Command:
 
 
 def _failure(words: Sequence[str]) -> str:
-    """Run a command; '' if all is well, else what it says first."""
+    """Run a command; return its first error, or '' if it succeeds."""
     try:
         return _Command(words).failure()
     except OSError as error:
@@ -286,10 +286,10 @@ def _failure(words: Sequence[str]) -> str:
 
 
 def _syntax_error(builder: build_api.CppBuilder, own: Path | None = None) -> str:
-    """Have a file read without generating code; '' if nothing is wrong with it.
+    """Compile a file with ``-fsyntax-only``; return its first error, or ''.
 
     Args:
-        own: the wrapper's own part, to be read instead of all of it.
+        own: the wrapper's own part, to check instead of the whole wrapper.
     """
     words = _words(builder)
     output = words.index("-o")
@@ -311,6 +311,6 @@ def _source(words: Sequence[str]) -> str:
 
 
 def _with_source(words: Sequence[str], source: Path) -> list[str]:
-    """Make a command compile another file."""
+    """Return the command with another source file."""
     old = _source(words)
     return [str(source) if word == old else word for word in words]

@@ -1,11 +1,12 @@
-"""The first lowering of a process, made once in the server for all its children.
+"""The first lowering of a process, done once in the server for all its children.
 
-The first imports 200 modules and registers Inductor's patterns: 1.3 CPU-seconds, where
-the second takes 0.1. So the server lowers a program of two operators, as any program is
-lowered: what that leaves in the process is what a first lowering leaves.
+The first lowering imports 200 modules and registers Inductor's patterns, which takes
+1.3 CPU-seconds; the second takes 0.1. So the server lowers a program of two operators,
+by the calls that lower any program, and children inherit the state that this leaves.
 
-What is sought may hide in a first lowering, or lie in wait there for the server. So it
-is not made before a child has survived one, under the same preloads.
+The failure that a run is about may happen in a first lowering, and could end the
+server. So the server does it only after a child has survived one with the same
+preloads.
 """
 
 from __future__ import annotations
@@ -45,46 +46,48 @@ _LOWER = (CheckAtSizes, CheckCandidate, CheckOriginal, CompileOriginal)
 """Tasks that may lower a program."""
 
 _ASK_FOR = (*_LOWER, ForkServer)
-"""Tasks before which it is made: the children of a fork would each make their own."""
+"""Tasks to do it before; the children of a fork server would each do their own."""
 
 _LATER = (Stage.LOAD, Stage.PASSING, Stage.RUN, Stage.COMPARE, Stage.DONE)
 
 
 class FirstLowering:
-    """Makes it when a second program is to be lowered, if at all.
+    """Does the first lowering before the second program is lowered, if at all.
 
     Args:
-        program: all that is lowered here is cut from it; None where nothing is.
-        directory: where the files go that it makes; kept, for their names are.
+        program: the input program, which all candidates are cut from; None if no
+            program is lowered.
+        directory: where to put the files of the lowering, which stay, because the
+            process keeps their names.
     """
 
     def __init__(self, program: Program | None, directory: Path) -> None:
         self._folder = directory / "first-lowering"
-        # Patterns are registered for one device: for a second they are duplicates.
+        # Inductor registers patterns for one device; a second causes duplicate errors.
         known = not (first_lowering_api.FEATURE.missing or build_api.FEATURE.missing)
         self._may_come = known and program is not None and _all_on_cpu(program)
         self._was_survived = False
 
     def heard(self, request: Request, ending: Ending) -> None:
-        """Learn how a child ended."""
+        """Note whether the child of a request has survived a lowering."""
         if isinstance(request.task, _LOWER) and _came_through(ending):
             self._was_survived = True
 
     def make_for(self, request: Request) -> None:
-        """Make it now, if the next child would make one."""
+        """Do the first lowering now, if the child of this request would do one."""
         due = self._may_come and self._was_survived and not request.fresh
         if not due or not isinstance(request.task, _ASK_FOR) or _is_built(request):
             return
         self._may_come = False
         at_work = self._folder.with_name(LOWERING)
         try:
-            at_work.touch()  # if this process dies of it, the next makes none
+            at_work.touch()  # if this process dies of it, the next server does none
             self._folder.mkdir()
             lower_two_operators(self._folder)
         except Exception:  # noqa: BLE001 - each child makes its own then, and tells
             traceback.print_exc()  # into the server's log
         at_work.unlink(missing_ok=True)
-        gc.freeze()  # as the server has frozen what it had before
+        gc.freeze()  # as the server has done for its earlier objects
 
 
 def _all_on_cpu(program: Program) -> bool:
@@ -98,7 +101,7 @@ def _all_on_cpu(program: Program) -> bool:
 
 
 def _came_through(ending: Ending) -> bool:
-    """Tell whether a child has lowered a program, or been told why that cannot be."""
+    """Return whether a child has lowered a program, or raised while lowering it."""
     if ending.stage == Stage.COMPILE:
         step = ending.built.step if ending.built else Step.LOWERING
         return step is not Step.LOWERING or (ending.how, ending.code) == ("exit", 0)
@@ -116,10 +119,10 @@ class _Two(torch.nn.Module):
 
 
 def lower_two_operators(folder: Path) -> None:
-    """Lower a program, and leave this process otherwise as it was.
+    """Lower a small program, and restore the other state of this process.
 
     Args:
-        folder: an empty one, which stays.
+        folder: an empty folder, which must stay.
     """
     with _as_before():
         exported = torch.export.export(_Two(), (torch.zeros(3, 4),))
@@ -129,10 +132,10 @@ def lower_two_operators(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _as_before() -> Iterator[None]:
-    """Put back what a lowering changes, but for what it has found out once for all."""
+    """Restore what a lowering changes, except the imports and registrations."""
     variables, place = dict(os.environ), tempfile.tempdir
     numbers = random.getstate()
-    # Dicts that compiling writes to as it goes.
+    # Dicts that a compilation writes to.
     told = getattr(inductor_api.config.aot_inductor, "metadata", {})
     written = [
         (kept, copy.deepcopy(kept)) for kept in (first_lowering_api.counters, told)

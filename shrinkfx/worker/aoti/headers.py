@@ -1,7 +1,7 @@
-"""Precompiled headers, looked for once per server instead of once per check.
+"""Find precompiled headers once per server instead of once per check.
 
-AOTInductor preprocesses a header to learn whether what it was compiled from is still
-the same: a sixth of a CPU-second each, for two headers. During a run it is.
+AOTInductor preprocesses a header to learn whether its sources have changed, which takes
+a sixth of a CPU-second for each of two headers. They do not change during a run.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _COMPILED = (".gch", ".pch")
 
 
 def headers_remembered(home: Path) -> contextlib.AbstractContextManager[None]:
-    """Have AOTInductor's headers looked for once by all children of a server.
+    """Let all children of a server look for each precompiled header only once.
 
     Args:
-        home: a folder that they share.
+        home: a folder that the children share.
     """
     name = "_precompile_header"
     precompile = build_api.codecache._precompile_header
@@ -35,10 +35,10 @@ def headers_remembered(home: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def remembered(precompile: Precompile, home: Path) -> Precompile:
-    """Have AOTInductor's own function asked no further time for the same header.
+    """Wrap ``_precompile_header`` so that its answers are kept for all children.
 
-    That remembers what it has answered in this process as well, whatever the level of
-    optimisation: g++ ignores a header of another level, and reads all of it as text.
+    AOTInductor caches its answers in the process as well, but without the optimization
+    level: g++ ignores a header of another level, and parses it as text.
 
     Args:
         home: a folder that all children of a server share.
@@ -60,7 +60,7 @@ def remembered(precompile: Precompile, home: Path) -> Precompile:
 
 
 def _key(arguments: tuple[Any, ...], options: Keywords) -> str:
-    """Tell apart what is compiled with other flags."""
+    """Return a key of the header, the flags and the wrapper's optimization level."""
     named = sorted((name, str(value)) for name, value in options.items())
     level = getattr(inductor_api.config.aot_inductor, "compile_wrapper_opt_level", "")
     text = repr((arguments, named, level))

@@ -1,4 +1,4 @@
-"""Functions of Inductor's, replaced for a while."""
+"""Replace functions of Inductor inside a context."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def instead(owner: object, name: str, value: Callable[..., Any]) -> Iterator[None]:
-    """Put something in the place of an attribute for a while."""
+    """Replace an attribute inside the context, and restore it after."""
     usual = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -1,7 +1,7 @@
-"""Instruction sets that vector code may use, asked for once for all runs of a user.
+"""Find the usable vector instruction sets once for all runs of a user.
 
-Inductor compiles a few lines for each, and has a new Python load what comes of it: 1.5
-CPU-seconds for every process that asks, though those lines are compiled but once.
+Inductor compiles a few lines for each instruction set, and loads the result in a new
+Python process: 1.5 CPU-seconds for every process, though it compiles them only once.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from shrinkfx.worker.private_api import build_api
 from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
 
 _OF_A_CPU = ("vendor", "model", "flags", "Features", "features", "CPU", "cpu\t")
-"""How lines of ``/proc/cpuinfo`` begin that tell one kind from another."""
+"""Prefixes of the lines of ``/proc/cpuinfo`` that identify a kind of CPU."""
 
 _PATHS = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
-"""Variables by which a compiler finds something else; and all those of the loader."""
+"""Variables with search paths of compilers; those of the loader count, too."""
 
 
 @contextlib.contextmanager
 def asked_once() -> Iterator[None]:
-    """Have Inductor not ask again whether it can use a set that it could use.
+    """Cache in files which instruction sets Inductor can use.
 
-    Nothing else is remembered: what failed may have failed for the moment.
+    Only successes are stored, because a failure may be temporary.
     """
     if build_api.FEATURE.missing:
         yield
@@ -54,17 +54,17 @@ def asked_once() -> Iterator[None]:
 
 
 def _note(isa: build_api.VecISA, code: str) -> Path | None:
-    """Name the file that says yes; None where it is not clear who would say so."""
+    """Return the file that records a success; None if the machine is not known."""
     try:
         made_of = repr((code, isa.build_arch_flags(), isa.build_macro(), _machine()))
-    except (OSError, RuntimeError, AttributeError):  # no compiler: stock says it best
+    except (OSError, RuntimeError, AttributeError):  # no compiler: Inductor reports it
         return None
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:24]
     return build_cache.folder() / f"instruction-set-{digest}"
 
 
 def _machine() -> tuple[object, ...]:
-    """Tell CPU, compiler and PyTorch from any others."""
+    """Return values that identify the CPU, the compiler and PyTorch."""
     compiler = get_cpp_compiler()
     lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     variables = sorted(

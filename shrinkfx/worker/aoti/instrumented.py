@@ -1,4 +1,4 @@
-"""Kernels with AddressSanitizer's checks, compiled by a process without it."""
+"""Compile kernels with AddressSanitizer, in a process that runs without it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shrinkfx.worker.cpu_memory import asan
 from shrinkfx.worker.private_api import build_api
 
 _CHECKED = (".kernel.o", ".so")
-"""Kernels, and what is linked of them."""
+"""Suffixes of kernels, and of libraries linked from them."""
 
 
 def build_instrumented(
@@ -23,10 +23,10 @@ def build_instrumented(
     inductor: InductorOptions,
     options: CheckOptions,
 ) -> None:
-    """Compile as a request says, its kernels with checks.
+    """Compile as the options say, with AddressSanitizer's checks in the kernels.
 
-    The library cannot be loaded here. Whoever runs under AddressSanitizer can, and
-    would take several times as long to compile it.
+    Only a process under AddressSanitizer can load the library, but it would take
+    several times as long to compile it.
     """
     stock = build_api.CppBuilder.get_command_line
 

@@ -1,6 +1,6 @@
-"""Objects that were compiled, by the text, the flags and the compiler.
+"""A store of compiled object files, by source text, flags and compiler.
 
-Imports no torch: a compiler that takes objects from here starts quickly.
+Imports no torch, so that a compiler wrapper that uses the store starts quickly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MOST = 32
-"""Objects that are kept: who comes to the same text mostly comes to it soon."""
+"""The number of objects to keep: a text mostly comes again soon, or never."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,12 @@ class SharedObjects:
     name: str = "object"
 
     def take(self, command: Sequence[str]) -> bool:
-        """Put in place what another child has made by the same command, if any has."""
-        with contextlib.suppress(OSError):  # it is not there, or the disk is full
+        """Copy the object that another child has compiled with the same command.
+
+        Returns:
+            Whether there was one.
+        """
+        with contextlib.suppress(OSError):  # there is none, or the disk is full
             place = self._place(command)
             shutil.copyfile(place, _made_by(command))
             os.utime(place)
@@ -41,7 +45,7 @@ class SharedObjects:
         return False
 
     def leave(self, command: Sequence[str]) -> None:
-        """Leave all of it or nothing: the child may be killed."""
+        """Store a command's output in one step, because the child may be killed."""
         with contextlib.suppress(OSError):
             place = self._place(command)
             draft = place.with_suffix(f".{os.getpid()}")
@@ -65,21 +69,22 @@ def _made_by(command: Sequence[str]) -> str:
 
 
 def _last_used(path: Path) -> float:
-    with contextlib.suppress(OSError):  # another child has just dropped it
+    with contextlib.suppress(OSError):  # another child has just removed it
         return path.stat().st_mtime
     return 0.0
 
 
 def key(command: Sequence[str], *folders: Path) -> str:
-    """Tell apart what is compiled of other texts, or with other flags.
+    """Return a key of the command, the source texts and the compiler.
 
-    A kernel's file is named for its text, which names a header in the child's folder.
+    The name of a kernel's file is a hash of its text, which names a header in the
+    child's folder, so such names do not count.
 
     Args:
-        folders: what the child's is and was called; that makes no difference.
+        folders: the present and former folders of the child, which do not count either.
 
     Raises:
-        OSError: a text cannot be read.
+        OSError: a source file cannot be read.
     """
     own, found = [os.fsencode(folder) for folder in folders], hashlib.sha256()
     names = [os.fsencode(Path(word).name) for word in command if word.endswith(_NAMED)]
@@ -103,7 +108,7 @@ def key(command: Sequence[str], *folders: Path) -> str:
 _NAMED = (".cpp", ".o")
 
 _HEADERS = re.compile(rb"[^\s\"]*(?=/precompiled_headers/)")
-"""Where precompiled headers lie; each is named for what it was compiled of."""
+"""The folder of precompiled headers; the name of a header is a hash of its source."""
 
 _REMARKS = re.compile(rb"(\n|\n//[^\n]*)*\Z")
-"""At the end, where AOTInductor adds how a text was compiled, each time that it is."""
+"""The comments at the end, where AOTInductor appends the commands at each compile."""

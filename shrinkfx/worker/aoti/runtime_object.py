@@ -1,11 +1,13 @@
-"""The part of every AOTInductor library that no model changes, compiled once.
+"""The model-independent part of every AOTInductor library, compiled once.
 
-A generated wrapper begins with the text of AOTInductor's ``interface.cpp``; most of
-what compiling it costs is that text and the templates that it uses. Both lie in an
-object in the user's cache folder, ``runtime_instances.cpp`` with them. What is left
-of the wrapper is compiled without implicit templates, and linked with that object.
+A generated wrapper begins with the text of AOTInductor's ``interface.cpp``. That text
+and the templates that it uses take most of the wrapper's compile time. They are
+compiled, together with ``runtime_instances.cpp``, into an object in the user's cache
+folder. The rest of the wrapper is compiled without implicit templates, and linked with
+the object.
 
-Whatever is not as expected, another PyTorch's text say, is a ``CannotBuild``.
+If anything is unexpected, such as the text of another PyTorch, ``CannotBuild`` is
+raised.
 """
 
 from __future__ import annotations
@@ -35,18 +37,18 @@ NO_TEMPLATES = ("-fno-implicit-templates", "-fno-implicit-inline-templates")
 INSTANCES = Path(__file__).with_name("runtime_instances.cpp")
 INTERFACE = Path(torch.__file__).parent / build_api.INTERFACE
 AS_WRITTEN: Any = {"encoding": "utf-8", "errors": "surrogateescape"}
-"""How to read and write what AOTInductor has generated, whatever is in it."""
+"""How to read and write generated code, whatever bytes it contains."""
 
 _INCLUDE = re.compile(r"#include <[\w./]+>")
 _STANDARD_INCLUDE = re.compile(r"^#include <[a-z_]+>$", re.MULTILINE)
-# The one template whose argument is a type of the model's own.
+# The only template whose argument is a type of the model.
 _MODEL_TEMPLATE = (
     build_api.MODEL_TEMPLATE,
     "this->kernels_.reset(new AOTInductorModelKernels());",
 )
-# AOTInductor's header names devices with std::regex. Without implicit templates none of
-# that is emitted, and yet g++ instantiates it all: 0.35 of 0.85 CPU-seconds. The names
-# are those of libstdc++; what is emitted is the same with these lines as without.
+# AOTInductor's header parses device names with std::regex. Without implicit templates
+# none of it is emitted, but g++ still instantiates it: 0.35 of 0.85 CPU-seconds. The
+# names are those of libstdc++; these lines do not change what is emitted.
 _MATCHES = "std::allocator<std::sub_match<std::string::const_iterator>>"
 _EXECUTOR = (
     "extern template class std::__detail::_Executor<"
@@ -59,7 +61,7 @@ extern template class std::__detail::_Compiler<std::regex_traits<char>>;
 {_EXECUTOR}false>;
 #endif
 """
-# The fastest first. mold would work in a process that nobody waits for.
+# The fastest first. Without --no-fork, mold links in a process that outlives it.
 _LINKERS: Mapping[str, str] = {
     "ld.mold": "-fuse-ld=mold -Wl,--no-fork",
     "ld.lld": "-fuse-ld=lld",
@@ -74,16 +76,16 @@ _COMPILE_S = 300.0
 
 
 class CannotBuild(Exception):
-    """There is no fast build of this; says why."""
+    """There is no fast build of this program; the message says why."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """A generated wrapper, in two.
+    """The two parts of a generated wrapper.
 
     Attributes:
-        common: what all wrappers begin with.
-        own: what is left, with the includes that it needs.
+        common: the text that all wrappers begin with.
+        own: the rest, with the includes that it needs.
     """
 
     common: str
@@ -92,17 +94,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Runtime:
-    """The compiled common part, and what to link with it."""
+    """The compiled common part, and the flags to link it with."""
 
     path: Path
     link_flags: tuple[str, ...]
 
 
 def split_wrapper(path: Path) -> Split:
-    """Take the model-independent text out of a generated wrapper.
+    """Separate the model-independent text of a generated wrapper from the rest.
 
     Raises:
-        CannotBuild: it does not begin with that.
+        CannotBuild: the wrapper does not begin with the text of ``interface.cpp``.
     """
     text = path.read_text(**AS_WRITTEN)
     interface = textwrap.dedent(INTERFACE.read_text()).rstrip()
@@ -115,7 +117,7 @@ def split_wrapper(path: Path) -> Split:
     headers = "\n".join(_STANDARD_INCLUDE.findall(interface))
     own = own.replace(*_MODEL_TEMPLATE)
     before = f"{includes}{headers}\n{INSTANTIATED_ELSEWHERE}"
-    # Messages name the file and the line that they would name without the split.
+    # Error messages name the same file and line as without the split.
     return Split(
         common=f"{includes}{interface}\n",
         own=f'{before}#line {line} "{path}"\n{own}',
@@ -125,16 +127,16 @@ def split_wrapper(path: Path) -> Split:
 def runtime_object(
     command: Sequence[str], common: str, scratch: Path, home: Path
 ) -> Runtime:
-    """Find the object that goes with a wrapper, or make it.
+    """Return the runtime object that fits a wrapper; compile it if there is none.
 
     Args:
-        command: compiles the wrapper: its source, its output and its flags.
-        common: what wrappers begin with.
-        scratch: a folder for what is not finished.
-        home: the user's folder for what is compiled once for all runs.
+        command: the command that compiles the wrapper, with its source and output.
+        common: the text that wrappers begin with.
+        scratch: a folder for unfinished files.
+        home: the user's cache folder for all runs.
 
     Raises:
-        CannotBuild: it cannot be compiled or kept.
+        CannotBuild: the object cannot be compiled or stored.
     """
     files = (".wrapper.cpp", ".wrapper.o")
     flags = [word for word in command if word != "-o" and not word.endswith(files)]
@@ -155,7 +157,7 @@ def runtime_object(
 
 
 def first_error(output: str) -> str:
-    """Pick what a compiler or a linker complains about first."""
+    """Return the first error of a compiler or linker."""
     if missing := _UNDEFINED.findall(output):
         return "undefined: " + ", ".join(dict.fromkeys(missing))[:_SAID_CHARACTERS]
     found = _ERROR.search(output)
@@ -164,7 +166,7 @@ def first_error(output: str) -> str:
 
 
 def _key(flags: Sequence[str], text: str) -> str:
-    """Tell apart whatever makes another object."""
+    """Return a key of everything that the object depends on."""
     # A command such as ccache g++ has several words before its flags.
     command = [*itertools.takewhile(lambda word: not word.startswith("-"), flags)]
     compiler = shutil.which(command[-1])
@@ -185,7 +187,7 @@ def _key(flags: Sequence[str], text: str) -> str:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time make an object; the kernel frees a dead one's lock."""
+    """Hold an exclusive file lock, which the kernel releases if the process dies."""
     deadline = time.monotonic() + _LOCK_S
     with path.open("w") as file:
         while True:
@@ -201,10 +203,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _make(path: Path, flags: Sequence[str], text: str, scratch: Path) -> None:
-    """Compile aside, then put in place what is complete."""
+    """Compile in the scratch folder, then move the complete files into place."""
     source, made = scratch / f"{path.stem}.cpp", scratch / path.name
     source.write_text(text)
-    # Lines to debug would make it four times as large, and be linked each time.
+    # Debug info would make the object, which is linked each time, four times as large.
     done = _compile([*flags, "-g0", str(source), "-o", str(made)])
     if done.returncode:
         reason = first_error(done.stdout)
@@ -238,7 +240,7 @@ def _compile(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _choose_linker(compiler: str, made: Path) -> str:
-    """Find a faster linker than the usual one, that works; '' if there is none."""
+    """Return the flags of the first installed fast linker that works, or ''."""
     for name, flags in _LINKERS.items():
         trial = [compiler, *flags.split(), "-shared", str(made), "-o", f"{made}.so"]
         if shutil.which(name) and _compile(trial).returncode == 0:

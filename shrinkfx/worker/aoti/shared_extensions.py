@@ -1,8 +1,9 @@
-"""Operators in C++ that a script compiles, compiled once for the children of a server.
+"""C++ operators that a script compiles, compiled once for the children of a server.
 
-PyTorch's headers make that dear: 12 CPU-seconds for a small operator, 28 with those
-that ``load_inline`` adds (docs/decisions.md). A child that comes to the texts and flags
-of another takes its library, and loads it; a new interpreter compiles all of its own.
+PyTorch's headers make that expensive: 12 CPU-seconds for a small operator, and 28 with
+the headers that ``load_inline`` adds (docs/decisions.md). A child with the same texts
+and flags as an earlier one loads that child's library; a new interpreter compiles its
+own.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from shrinkfx.worker.aoti.instead import instead
 _BUILDER = "cpp_extension"
 
 _SOURCES = re.compile(r"^build \S+: \w*compile (.+)$", re.MULTILINE)
-"""What ninja is told to compile, a line each."""
+"""A line of ``build.ninja`` that names a source to compile."""
 
 _OWN_HEADERS = re.compile(r"(^|\s)-(I|include|imacros|iquote|idirafter)", re.MULTILINE)
-"""A flag by which a text may include others that nobody has looked at."""
+"""A flag by which a source may include files that the key does not cover."""
 
 
 @contextlib.contextmanager
@@ -32,9 +33,10 @@ def shared_extensions(folder: Path, script: Path) -> Iterator[None]:
     """Share what ``torch.utils.cpp_extension`` compiles with a server's children.
 
     Args:
-        folder: this child's, in that of the server; the script's home is in it.
-        script: what is run. If it does not name that module, nothing is shared: to
-            import it takes long.
+        folder: the folder of this child, which contains the script's home; its parent
+            is the server's folder.
+        script: the script to run. If it does not name ``cpp_extension``, nothing is
+            shared, because importing that module is slow.
     """
     if _BUILDER not in script.read_text(encoding="utf-8"):
         yield
@@ -57,7 +59,7 @@ def shared_extensions(folder: Path, script: Path) -> Iterator[None]:
 
 
 def _take(place: Path, made: Path) -> bool:
-    with contextlib.suppress(OSError):  # it is not there, or the disk is full
+    with contextlib.suppress(OSError):  # it does not exist, or the disk is full
         for library in place.iterdir():
             shutil.copyfile(library, made / library.name)
         return True
@@ -65,9 +67,9 @@ def _take(place: Path, made: Path) -> bool:
 
 
 def _leave(made: Path, place: Path) -> None:
-    """Leave all of it or nothing: the child may be killed."""
+    """Store the libraries in one step, because the child may be killed."""
     draft = place.with_suffix(f".{os.getpid()}")
-    with contextlib.suppress(OSError):  # another child was faster, or the disk is full
+    with contextlib.suppress(OSError):  # another child was faster, or a full disk
         draft.mkdir()
         for library in made.glob("*.so"):
             shutil.copyfile(library, draft / library.name)
@@ -76,7 +78,7 @@ def _leave(made: Path, place: Path) -> None:
 
 
 def _place(made: Path, folder: Path) -> Path | None:
-    """Say where a library lies, by what it is made of; None where that is unsure."""
+    """Return the store's folder for these sources; None if they are not all known."""
     with contextlib.suppress(OSError):
         told = (made / "build.ninja").read_text(encoding="utf-8")
         sources = [Path(name) for name in _SOURCES.findall(told)]

@@ -1,9 +1,9 @@
-"""A library that a new interpreter has compiled of a script, for forks that run it.
+"""Libraries that a new interpreter compiled for a script, shared with later forks.
 
-The new interpreter compiles all of its own, and leaves its cache: the texts, each with
-the commands that have made it, and the library. A fork that comes to these takes
-the library, and packs, loads and runs it. Where anything is not the same, or there are
-weights, it compiles and links.
+The new interpreter compiles everything and leaves its cache: the source texts, each
+with its compile command, and the library. A fork that has the same texts and commands
+takes the library, then packs, loads and runs it. If anything differs, or if the program
+has weights, the fork compiles and links.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _LEFT = "-afresh"
 _TEXTS = (".wrapper.cpp", ".kernel.cpp")
 
 _SAID = re.compile(r"\n// Compile cmd\n// (.*)\n// Link cmd\n// (.*)\s*\Z")
-"""What AOTInductor adds to a text when it has compiled it."""
+"""The commands that AOTInductor appends to a source after compiling it."""
 
 _NO_WEIGHTS = re.compile(r"start:\s*(\.space 1\s*)?\.globl\s+\w+_end\s+\w+_end:")
-"""Nothing but one byte of space for the linker, as AOTInductor writes that."""
+"""The weights file of a program without weights: one byte of space for the linker."""
 
 
 def left_behind(folder: Path) -> Path:
-    """Name the folder in which a child's cache lies that outlasts the child."""
+    """Return the folder of a child's cache that outlives the child."""
     return folder.with_name(f"{folder.name}{_LEFT}")
 
 
 @contextlib.contextmanager
 def shared_libraries(folder: Path) -> Iterator[None]:
-    """Share objects with the other children of a server, and take libraries.
+    """Share objects with the other children of a server, and reuse libraries.
 
     Args:
-        folder: this child's, in that of the server.
+        folder: the folder of this child, in the server's folder.
     """
     if build_api.FEATURE.missing:
         yield
@@ -59,7 +59,7 @@ def shared_libraries(folder: Path) -> Iterator[None]:
 
 
 class _Taking:
-    """One compilation, which puts off what a library may spare."""
+    """The build of one program; it delays compiles that a library may replace."""
 
     def __init__(
         self, folder: Path, build: Callable[[build_api.CppBuilder], None]
@@ -76,7 +76,7 @@ class _Taking:
         if library and not _links(command):
             self._put_off.append(builder)
             self._libraries.add(library)
-            Path(builder.get_target_file_path()).touch()  # it is removed in the end
+            Path(builder.get_target_file_path()).touch()  # Inductor removes it later
         elif _links(command):
             self._link(builder, command)
         else:
@@ -111,7 +111,7 @@ def _links(command: Sequence[str]) -> bool:
 
 
 def _left_in(server: Path) -> Iterator[tuple[str, Path]]:
-    """Map what was compiled to the library that it is in."""
+    """Yield the key of each compile command, and the library that it is part of."""
     for home in server.glob(f"*{_LEFT}"):
         for text in home.glob("*/*/*.cpp"):
             compiled, _ = _said(text, home)
@@ -121,7 +121,10 @@ def _left_in(server: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _said(text: Path, home: Path) -> tuple[list[str], list[str]]:
-    """Read how a text was compiled and linked, by a child whose folder is gone."""
+    """Return the compile and link commands in a source, with the paths of today.
+
+    The child that wrote them has another folder, which is gone.
+    """
     said = _SAID.search(text.read_text()) if text.name.endswith(_TEXTS) else None
     if said is None:
         return [], []
@@ -136,14 +139,14 @@ def _child_of(home: Path) -> Path:
 
 
 def _link_of(library: Path) -> str:
-    """Tell how a library was linked."""
+    """Return the key of the command that linked a library."""
     home = library.parents[2]
     _, linked = _said(library.with_suffix(".cpp"), home)
     return _safe_key(linked, home, _child_of(home))
 
 
 def _safe_key(command: Sequence[str], *folders: Path) -> str:
-    """Tell apart what is compiled; '' where there is none, or a text cannot be read."""
+    """Return the key of a command; '' if it is empty, or if a source is unreadable."""
     with contextlib.suppress(OSError):
         return key(command, *folders) if command else ""
     return ""

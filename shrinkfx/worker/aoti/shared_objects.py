@@ -1,10 +1,10 @@
-"""Objects of the same text, compiled once for the children of a server.
+"""Object files that are compiled once for all children of a server.
 
-That g++ makes the same of the same text and flags need not be seen twice: a child that
-comes to what was compiled takes the object, and links, loads and runs it. So a repro is
-run again in forks to see whether it fails each time, and candidates that differ in
-values alone are compiled once. What does not compile is tried each time, and a new
-interpreter compiles all of its own.
+g++ makes the same object from the same text and flags, so a child that needs an object
+which another child has compiled takes it, then links, loads and runs it. So a repro
+that is run again in forks, and candidates that differ only in values, are compiled
+once. A failed compile is repeated each time, and a new interpreter compiles everything
+itself.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _OBJECTS = (".wrapper.o", ".kernel.o")
 
 
 def nothing_taken() -> contextlib.AbstractContextManager[None]:
-    """Have a child compile all of its own, so that it names its own files."""
+    """Make a child compile everything itself, so that it names its own files."""
     return instead(SharedObjects, "take", lambda shared, command: False)
 
 
 @contextlib.contextmanager
 def shared_objects(folder: Path) -> Iterator[None]:
-    """Share what AOTInductor compiles with other children of the server.
+    """Share the objects that AOTInductor compiles with other children of the server.
 
     Args:
-        folder: this child's, in that of the server.
+        folder: the folder of this child, in the server's folder.
     """
     if build_api.FEATURE.missing:
         yield

@@ -1,1 +1,1 @@
-"""The check itself: compile, run, compare with eager."""
+"""Check a program: compile it, run it, and compare its results with eager's."""

@@ -1,8 +1,8 @@
-"""Whether custom operators read outside of their arguments, as a candidate calls them.
+"""Find custom operators that read outside their arguments in a candidate.
 
-A program that is made smaller may give an operator less than it reads: a weight of one
-row for an input of two, say. It fails then as the original does, with values that lie
-where nothing of it is.
+A smaller program may pass an operator less memory than it reads, such as a weight of
+one row for an input of two. Then it fails like the input program, but because of values
+outside the program's memory.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from shrinkfx.worker.operators.repeated import hangs_on
 
 
 def straying(run: Rebuilt, operators: Collection[str]) -> str:
-    """Run a program in eager, and name one of some operators that reads elsewhere.
+    """Run a program in eager; return one of the operators that reads out of bounds.
 
     Returns:
-        '' where none does, and where eager raises: the check itself says what.
+        A message; '' if no operator does so, or if eager raises, because the check
+        itself reports that.
     """
     flat = flat_inputs(run.exported, run.failing)
     watcher = _Watcher(run.exported.graph_module, operators)
@@ -42,7 +43,7 @@ def straying(run: Rebuilt, operators: Collection[str]) -> str:
 
 
 class _Watcher(fx.Interpreter):
-    """Runs a graph, with an eye on some operators; not on those in branches."""
+    """Runs a graph and watches some operators, except those in its subgraphs."""
 
     def __init__(self, module: fx.GraphModule, operators: Collection[str]) -> None:
         super().__init__(module)

@@ -1,6 +1,6 @@
-"""The check itself, with either back end, and what it leaves besides its answer.
+"""The check of a program with either back end, and the files that it writes.
 
-Each stage is noted before it begins, so that its death tells where it was.
+Each stage is noted before it begins, so that the parent knows where a child has died.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def check(
     note: Note,
     folder: Path,
 ) -> Answer:
-    """Check a program as a request's options say.
+    """Check a program as the options of a request say.
 
-    With a file for evidence, it leaves there what the failure may come from; with a
-    folder for its anatomy, what it is made of; with one for a reader, code and logs.
+    The check writes its evidence, the compiled-program view, the values of the kernels,
+    or code and logs for a reader, if the options name files or folders for these.
 
     Returns:
-        ``Checked``, or what there is instead.
+        ``Checked`` if the program has run, otherwise another answer.
     """
     looks = options.leave, options.leave_out, options.anatomy, options.values
     if any(looks) and (reason := codegen_api.FEATURE.missing):
@@ -83,7 +83,7 @@ def _recorded(
     folder: Path,
     told: Path,
 ) -> Answer:
-    """Check it, and hold what each kernel has made against eager."""
+    """Check the program, and compare the results of each kernel with eager."""
     try:
         require_space_for_recording(run.exported, folder)
     except LoadError as error:

@@ -1,4 +1,4 @@
-"""The compiled program's results against eager's."""
+"""Compare the results of the compiled program with those of eager."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from shrinkfx.worker.weights import shared_weights
 
 @dataclass(frozen=True)
 class Closeness(ComparisonOptions):
-    """What may differ from eager and is no failure, for values of each dtype."""
+    """The differences from eager that are no failure, by dtype."""
 
     @classmethod
     def of(cls, options: ComparisonOptions) -> Self:
-        """Read it off a request."""
+        """Take the comparison options from the options of a request."""
         return cls(**{f.name: getattr(options, f.name) for f in fields(cls)})
 
     def tolerance(self, dtype: torch.dtype) -> tuple[float, float]:
@@ -46,7 +46,7 @@ class Closeness(ComparisonOptions):
         )
 
     def tolerance_of(self, value: object) -> tuple[float, float]:
-        """Take that of a result, which may be a number."""
+        """Return the tolerances (rtol, atol) of a result, which may be a number."""
         if isinstance(value, torch.Tensor):
             return self.tolerance(value.dtype)
         # A float may have been read from a tensor.
@@ -55,7 +55,7 @@ class Closeness(ComparisonOptions):
 
 
 USUAL = Closeness()
-"""As ``torch.testing.assert_close`` has it."""
+"""The tolerances of ``torch.testing.assert_close``."""
 
 
 def compare(
@@ -66,23 +66,26 @@ def compare(
     sought: str = "",
     close: Closeness = USUAL,
 ) -> Difference | None:
-    """Find the first output that differs from eager; None if there is none.
+    """Return the first output that differs from eager; None if all agree.
 
-    Metadata of all outputs comes before the values of any.
+    Differences in metadata of any output come before differences in values.
 
     Args:
-        again: a second eager run; outputs that differ from the first at all have
-            metadata compared only. Element by element would not do: random
-            values are equal by chance, zeros of a dropout above all.
-        exact: a float64 run, asked for only when values differ; None where
-            there is none. What rounding does to eager's own results is no bug.
-        sought: ``nan`` or ``mismatch``: the first output that differs so, if one does.
-        close: what is no difference.
+        actual: the outputs of the compiled program.
+        expected: the outputs of eager.
+        again: the outputs of a second eager run. Of an output that differs between the
+            eager runs, only metadata is compared. Comparing the elements that agree
+            is no alternative, because random values are equal by chance, most of all
+            the zeros of a dropout.
+        exact: returns the outputs of a float64 run, or None if there is none; called
+            only if values differ. Rounding errors of eager itself are no bug.
+        sought: ``nan`` or ``mismatch``: prefer the first output that differs so.
+        close: the differences that are allowed.
     """
     if len(actual) != len(expected):
         text = f"{len(actual)} outputs, eager gives {len(expected)}"
         return Difference("number", text)
-    found: dict[bool, Difference] = {}  # the first of each sort: is it nan?
+    found: dict[bool, Difference] = {}  # the first of each sort; key: is it nan?
     results = actual, expected, again
     for difference in _differences(*results, functools.cache(exact), close):
         found.setdefault(difference.what == "nan", difference)
@@ -131,7 +134,7 @@ _NUMBER = (bool, int, float)
 
 
 def _as_number(actual: Any, expected: Any) -> Any:
-    """Take the number out of the tensor that AOTInductor hands it back in."""
+    """Return the number in a tensor that AOTInductor returns instead of a number."""
     if isinstance(expected, _NUMBER) and isinstance(actual, torch.Tensor):
         return actual.item() if actual.dim() == 0 else actual
     return actual
@@ -148,7 +151,7 @@ def _same_number(actual: float, expected: float, close: Closeness) -> bool:
 def _metadata_differs(
     actual: Any, expected: Any, close: Closeness
 ) -> tuple[str, str] | None:
-    """Name what differs, and say how."""
+    """Return the property that differs, and a description; None if none differs."""
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         names = type(actual).__name__, type(expected).__name__
         same = type(actual) is type(expected)
@@ -164,14 +167,14 @@ def _metadata_differs(
 
 
 def _strides(tensor: torch.Tensor) -> list[int]:
-    """List those that matter."""
+    """Return the strides of the dims with more than one element."""
     return [s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1]
 
 
 def _differs(
     actual: torch.Tensor, expected: torch.Tensor, exact: Any, close: Closeness
 ) -> torch.Tensor:
-    """Mark the wrong elements."""
+    """Return a mask of the wrong elements."""
     rtol, atol = close.tolerance(expected.dtype)
     a, e = wide(actual), wide(expected)
     wrong = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
@@ -181,17 +184,17 @@ def _differs(
 
 
 def _stable(expected: torch.Tensor, again: torch.Tensor) -> bool:
-    """Tell whether two eager runs agree on all of an output."""
+    """Return whether two eager runs agree on all elements of an output."""
     if expected.shape != again.shape:
         return False
     return _all_close(expected, again, *_SAME)
 
 
 _SAME = 1e-5, 1e-8
-"""Tolerances of two runs of the same program."""
+"""Tolerances (rtol, atol) between two eager runs of the same program."""
 
 _PART = 1 << 18
-"""Elements that are compared at once."""
+"""The number of elements that are compared at once."""
 
 
 def _all_close(
@@ -223,14 +226,14 @@ def _all_close(
 
 
 def _buffers(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Allocate memory for the comparison of a part of a tensor."""
+    """Allocate the buffers for comparing a part of a tensor."""
     length = min(_PART, tensor.numel())
     dtypes = torch.float64, torch.float64, torch.bool
     return tuple(tensor.new_empty(length, dtype=dtype) for dtype in dtypes)
 
 
 def unstable(expected: Sequence[Any], again: Sequence[Any]) -> int:
-    """Count the outputs that two eager runs do not agree on."""
+    """Count the outputs that differ between two eager runs."""
     return sum(
         not _stable(e, a)
         for e, a in zip(expected, again, strict=True)
@@ -239,7 +242,7 @@ def unstable(expected: Sequence[Any], again: Sequence[Any]) -> int:
 
 
 def tolerance(dtype: torch.dtype) -> tuple[float, float]:
-    """Take torch.testing's tolerances for a dtype."""
+    """Return the tolerances (rtol, atol) of ``torch.testing`` for a dtype."""
     rtol, atol = graph_api.default_tolerances(dtype)
     return rtol, atol
 
@@ -259,14 +262,14 @@ def _describe_values(
 
 
 class InFloat64(fx.Interpreter):
-    """Run a program with every float32 or narrower value in float64.
+    """Runs a program with all values of float32 and narrower types in float64.
 
-    An operator that refuses float64, as some do that are for matrix units, is run in
-    float32: of a narrower program that tells enough.
+    An operator that refuses float64, such as one for matrix units, runs in float32,
+    which is precise enough to judge a program of a narrower dtype.
 
     Args:
-        held: weights' placeholders; they are as they are, and widened at each use:
-            all at once may be more than there is memory.
+        held: names of the placeholders of weights, which are widened at each use,
+            because all of them at once may not fit into memory.
     """
 
     def __init__(self, module: fx.GraphModule, held: Collection[str]) -> None:
@@ -289,10 +292,11 @@ class InFloat64(fx.Interpreter):
 def in_float64(
     exported: ExportedProgram, inputs: Inputs, *, calls: int = 1
 ) -> list[Any] | None:
-    """Run a program in float64, or None where one of its operators refuses.
+    """Run a program in float64; None if one of its operators refuses that.
 
     Returns:
-        What the last call gave; buffers go from call to call, inputs are copied.
+        The outputs of the last call. Buffers keep their values between calls; each
+        call gets copies of the inputs.
     """
     flat = flat_inputs(exported, inputs)
     signature = exported.graph_signature

@@ -1,6 +1,7 @@
-"""What a check leaves behind that tells which nodes its failure comes from.
+"""Evidence that a check writes about the nodes that cause its failure.
 
-A crash answers nothing, so it is written to a file, before each stage.
+It is written to a file before each stage, because a process that crashes sends no
+answer.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from shrinkfx.worker.interpreter.memory_checks.bounds import place_of_launch
 from shrinkfx.worker.private_api import codegen_api
 
 PROVENANCE: InductorOptions = {"trace.provenance_tracking_level": 1}
-"""The option by which Inductor keeps track of what is in a kernel. It changes
-comments of the generated code, and nothing else."""
+"""The option that makes Inductor record the nodes in each kernel. It changes only
+comments in the generated code."""
 
 
 @contextlib.contextmanager
 def gathered(path: Path, note: Note) -> Iterator[Note]:
-    """Write evidence to ``path`` while a program is compiled and run inside.
+    """Write evidence to ``path`` while a program is compiled and run in the context.
 
     Yields:
-        What to note stages with.
+        The function to note stages with.
     """
 
     def noted(stage: str) -> None:
@@ -55,7 +56,7 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
     if codegen_api.FEATURE.missing:
         yield noted
         return
-    # What Inductor has tracked is there until a compilation ends, however it does.
+    # Inductor resets its records when a compilation ends, also after a failure.
     kept = mock.patch.object(
         codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext
     )
@@ -81,21 +82,21 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
 
 
 def _leave(path: Path, traces: Traces) -> None:
-    """Write all of it or nothing: the child may die here as anywhere."""
+    """Write the file in one step, because the child may die at any point."""
     draft = path.with_name(f"{path.name}.tmp")
     draft.write_text(traces.to_line())
     draft.rename(path)
 
 
 def _traces(path: Path) -> Traces:
-    """Take what is written there, with the launches that are known now."""
+    """Return the traces in the file, with the launches that are known now."""
     known = Traces.from_line(path.read_text()) if path.exists() else Traces()
-    # One that runs a package which another child has compiled knows of no kernel.
+    # A check that runs a package of an earlier check knows no launches.
     return replace(known, launches=launches() or known.launches)
 
 
 def _code(told: Traces) -> tuple[Code, ...]:
-    """Say where the code of the kernels lies that are about to run."""
+    """Return the code addresses of the kernels that are about to run."""
     kernels = {launch.kernel for launch in told.launches}
     try:
         return code_of(kernels, Path(os.environ["TMPDIR"]))
@@ -105,7 +106,7 @@ def _code(told: Traces) -> tuple[Code, ...]:
 
 
 def launches() -> tuple[Launch, ...]:
-    """List kernels in the order of their launches, each with what it computes."""
+    """Return the kernels in the order of their launches, with the nodes of each."""
     if codegen_api.FEATURE.missing:
         return ()
     found = codegen_api.debug.create_kernel_information_json()
@@ -117,10 +118,10 @@ def launches() -> tuple[Launch, ...]:
 
 
 def raised_at(error: BaseException) -> list[list[str]]:
-    """Name the nodes that Inductor was at work on, the innermost call's first.
+    """Return the nodes that Inductor worked on, those of the innermost call first.
 
-    Read off the local variables of the frames: a message seldom names a node, and
-    never one of the program's own.
+    They are found in the local variables of the frames, because a message seldom names
+    a node, and never names a node of the program itself.
     """
     found: list[list[str]] = []
     for frame in _frames(error):
@@ -132,7 +133,7 @@ def raised_at(error: BaseException) -> list[list[str]]:
 
 
 def find_undeclared_size(error: BaseException) -> list[list[str]]:
-    """Find the nodes of a size that generated code uses but does not declare."""
+    """Return the nodes of a size that generated code uses but does not declare."""
     symbol = _UNDECLARED.search(str(error))
     if symbol is None:
         return []
@@ -146,8 +147,8 @@ def find_undeclared_size(error: BaseException) -> list[list[str]]:
 
 
 def _nodes_of(held: Any) -> list[fx.Node]:
-    """List the nodes of a graph, where a local variable holds one."""
-    # What an error has left half-made, or a proxy of what is gone, may raise anything.
+    """Return the nodes of a graph that a local variable holds, or []."""
+    # An object that an error left incomplete may raise anything, and so may a proxy.
     with contextlib.suppress(Exception):
         if isinstance(held, fx.GraphModule | fx.Interpreter):
             return list(held.graph.nodes)
@@ -160,17 +161,17 @@ _UNDECLARED = re.compile(
 
 
 def at_work(error: BaseException) -> fx.Node | None:
-    """Find the node that Inductor was at work on, as its own graph has it.
+    """Return the node of Inductor's own graph that Inductor worked on.
 
     Returns:
-        None where there is none, or where a kernel of several was being made.
+        None if there is none, or if Inductor was making a kernel of several nodes.
     """
     found = next(filter(None, map(_nodes_in, _frames(error))), [])
     return found[0] if len(found) == 1 else None
 
 
 def kernel_of(error: BaseException) -> str:
-    """Name the Triton kernel that was being compiled or run, or ''."""
+    """Return the name of the Triton kernel that was compiled or run, or ''."""
     for frame in _frames(error):
         worker: Any = frame.f_locals.get("self")
         if type(worker).__name__ == "CachingAutotuner":
@@ -179,12 +180,16 @@ def kernel_of(error: BaseException) -> str:
 
 
 def launch_of(error: BaseException) -> int:
-    """Number the launch that strayed among those of its kernel; 0 if none has."""
+    """Return the number of the launch with a bad access, among those of its kernel.
+
+    Returns:
+        0 if there is none.
+    """
     return place_of_launch(error.findings[0]) if isinstance(error, Report) else 0
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    """Walk frames from the inside out, those of the first cause before all others."""
+    """Yield frames from the innermost outwards, those of the first cause first."""
     cause = error.__cause__ or error.__context__
     if cause is not None:
         yield from _frames(cause)
@@ -196,14 +201,14 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
 
 
 def _nodes_in(frame: FrameType) -> list[fx.Node]:
-    """Find the nodes that a frame is about."""
+    """Return the nodes that a frame works on."""
     file, values = frame.f_code.co_filename, list(frame.f_locals.values())
     if "/torch/" not in file or file.endswith("compile_fx.py"):
-        return []  # it goes through all of them, and the last one is left over
+        return []  # it loops over all nodes, and its variables keep the last one
     if is_about_kernels := _KERNELS.search(file):
         values = [o for value in values for o in _origins_of(value)]
     nodes = [v for v in values if isinstance(v, fx.Node) and v.op == "call_function"]
-    # What lowers one operator holds operands, too.
+    # The code that lowers one operator has its operands in variables, too.
     return nodes if is_about_kernels else nodes[:1]
 
 
@@ -211,9 +216,9 @@ _KERNELS = re.compile(r"torch/_inductor/(?:scheduler\.py|codegen/)")
 
 
 def _origins_of(value: Any) -> list[Any]:
-    """List what an IR node, or the scheduler's node around it, was lowered from.
+    """Return the nodes that an IR node or a scheduler's node was lowered from.
 
-    The scheduler's node of a fused kernel holds several.
+    The scheduler's node of a fused kernel has several members.
     """
     for holder in (getattr(value, "node", None), value):
         if isinstance(found := getattr(holder, "origins", None), Set):

@@ -1,4 +1,4 @@
-"""A check that is a script: a repro, run to its end in this process."""
+"""Run a script, such as a repro, to its end in this process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shrinkfx.worker.private_api import inductor_api
 def run_script(
     task: RunScript, setup: Setup, options: CheckOptions, note: Note, folder: Path
 ) -> Done | Unresolved:
-    """Become the Python that runs a script; how that fails is how the process ends."""
+    """Run a script as a new Python would; its failure ends this process alike."""
     os.chdir(task.cwd)
     temporary = aoti.own_cache_below(folder)
     environment = {**bare_script.environment(folder), **temporary}
@@ -47,7 +47,7 @@ def run_script(
             bare_script.become(environment, task.cwd)
             runpy.run_path(task.path, run_name="__main__")
         red_zones.tell()
-        red_zones.look(" of a script")  # this process ends without its exits
+        red_zones.look(" of a script")  # this process skips its exit handlers
     except interpreter.Unsupported as error:
         return Unresolved(str(error))
     note(Stage.DONE)
@@ -56,7 +56,7 @@ def run_script(
 
 @contextlib.contextmanager
 def _built(build: Build, folder: Path) -> Iterator[None]:
-    """Have what is compiled inside be built so, and shared with a server's children."""
+    """Compile with the given kind of build, and share objects with other children."""
     if build is Build.STOCK:
         with shared_libraries(folder):
             yield

@@ -1,7 +1,7 @@
-"""What operators are wrong about in eager, where that has to stay as it was.
+"""Check that fake-kernel mismatches of a candidate are those of the input program.
 
-An operator with wrong strides may have a wrong shape, too, where a dim is 1: a program
-made smaller until it fails by that has another fault than the one that is sought.
+An operator with wrong strides may also have a wrong shape if a dim is 1. A candidate
+that fails because of that has another bug than the one that is searched for.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from shrinkfx.worker.sizes.bindings import bind
 
 
 def other_lies(run: Rebuilt, expected: Collection[str]) -> str:
-    """Run a program in eager, and say what its operators are wrong about instead.
+    """Run a program in eager; return how its fake-kernel mismatches are unexpected.
 
     Args:
-        expected: ``FakeMismatch.about`` of what they may be wrong about. One must be.
+        expected: ``FakeMismatch.about`` of the allowed mismatches. One must occur.
 
     Returns:
-        '' where that is so, and where eager raises: the check itself says what.
+        A message; '' if they are as expected, or if eager raises, because the check
+        itself reports that.
     """
     flat = flat_inputs(run.exported, run.failing)
     lies = FakeMismatches()

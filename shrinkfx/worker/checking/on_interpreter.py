@@ -1,4 +1,4 @@
-"""A check on the interpreter: generate code for a GPU, and run it without one."""
+"""Check a program on the interpreter: generate GPU code, and run it on the CPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ def on_interpreter(
     folder: Path,
     recording: Recording | None,
 ) -> Answer:
-    """Generate first: eager of a user's kernel takes what code generation excludes."""
+    """Check a program on the interpreter.
+
+    The code is generated before eager runs, because eager needs a setting for a user's
+    kernels that makes generating code impossible.
+    """
     probe = options.probe or Probe.REAL
     if options.sanity:
         os.environ[VARIABLE] = "1"
@@ -63,7 +67,7 @@ def on_interpreter(
 
 
 def _run_eager(*runs: PassingRun | Reference) -> tuple[str, ...]:
-    """Run eager; what of it the interpreter cannot run leaves nothing to compare."""
+    """Run eager; return why the interpreter cannot run it, or ()."""
     try:
         for run in runs:
             run.run_eager()
@@ -80,7 +84,7 @@ def _ask(
     recording: Recording | None,
 ) -> Answer:
     if probe is Probe.COMPILE:
-        return Checked()  # else it would have raised
+        return Checked()  # otherwise generating the code would have raised
     if probe is Probe.HINTS:
         return Checked(unseen=code.benchmark().unseen)
     note(Stage.LOAD)
@@ -92,6 +96,6 @@ def _ask(
     if before.ran and mutates(code.exported):
         compiled = interpreter.load(
             code, probe
-        )  # with the buffers that it had at first
+        )  # with the initial values of its buffers
     kept = recording.keeping(compiled) if recording else compiled
     return reference.judge(kept, note)

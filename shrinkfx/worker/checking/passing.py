@@ -1,4 +1,4 @@
-"""A run on inputs on which a program passes, before that which is to fail."""
+"""The run on passing inputs, which precedes the run on the failing inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shrinkfx.worker.graph.rebuild import Rebuilt
 
 
 class PassingRun:
-    """The run on inputs on which the original passes, before that which fails."""
+    """The run on the inputs on which a program must pass, before the failing run."""
 
     def __init__(self, run: Rebuilt, options: CheckOptions) -> None:
         near = run.at_passing
@@ -22,7 +22,7 @@ class PassingRun:
 
     @property
     def ran(self) -> bool:
-        """Tell whether there are such inputs."""
+        """Return whether the program has passing inputs."""
         return self._reference is not None
 
     def run_eager(self) -> None:
@@ -30,7 +30,7 @@ class PassingRun:
             self._reference.run_eager()
 
     def fails(self, compiled: Callable[..., Any], note: Note) -> Answer | None:
-        """Answer how the compiled program fails there already; None if it passes."""
+        """Run the compiled program on the passing inputs; return a failure or None."""
         if self._reference is None:
             return None
         note(Stage.PASSING)
@@ -39,5 +39,5 @@ class PassingRun:
 
 
 def fails(answer: Answer) -> bool:
-    """Tell whether a run has ended otherwise than with eager's results."""
+    """Return whether a run has not ended with the results of eager."""
     return not isinstance(answer, Checked) or answer.difference is not None

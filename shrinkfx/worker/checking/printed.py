@@ -1,4 +1,4 @@
-"""What a program's repro is written from: its text, and what is known of it."""
+"""The facts that a repro is written from: the source code and other properties."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ from shrinkfx.worker.printing.module import (
 
 @dataclass(frozen=True)
 class Text:
-    """A program as source.
+    """The source code of a program.
 
     Attributes:
-        unprintable: why there is none, or ''.
-        values: what ``torch.save`` puts into a file beside it.
-        two_sets: it fails on other inputs than it is exported with.
-        renamed: new names of inputs and weights by old ones, where they were changed.
+        source: the code, or None.
+        unprintable: why there is no code, or ''.
+        values: the tensors to save with ``torch.save`` in a file for the code.
+        operators: how many operators the program has.
+        two_sets: whether the program fails on other inputs than its example inputs.
+        renamed: new names of inputs and weights by their old names.
     """
 
     source: Source | None
@@ -50,7 +52,7 @@ class Text:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def without_names(self) -> Self:
-        """Leave out the names of its user's model, if it could be printed."""
+        """Replace the names of the user's model, if the program could be printed."""
         if self.source is None:
             return self
         source, new = anonymous(self.source)
@@ -61,7 +63,7 @@ class Text:
 
 
 def text_of_graph(built: Rebuilt, device: str, *, two_sets: bool) -> Text:
-    """Print the graph of a program."""
+    """Print the graph of a program as source code."""
     source, unprintable = print_if_possible(built, device)
     operators = count_operators(built.exported.graph_module)
     return Text(source, unprintable, long_values(built), operators, two_sets)
@@ -70,9 +72,9 @@ def text_of_graph(built: Rebuilt, device: str, *, two_sets: bool) -> Text:
 def text_of_listing(
     built: Rebuilt, listing: Listing, saved: Mapping[str, torch.Tensor], device: str
 ) -> Text:
-    """Print a listing, line by line."""
+    """Return the source code of a printed program."""
     source = source_of(listing, saved, device)
-    # With no values there it is of use to the program itself alone.
+    # Without saved values, the file has the arguments, for the saved program only.
     values = values_in_file(listing, saved) or arguments_of(built)
     operators = sum(1 for _ in listing.operators())
     two_sets = any(given.failing is not None for given in source.inputs)
@@ -80,7 +82,7 @@ def text_of_listing(
 
 
 def printed(built: Rebuilt, text: Text, options: CheckOptions) -> Printed:
-    """Add to a text what is known of its program."""
+    """Return the answer with the source code and the properties of its program."""
     exported = built.exported
     calls = (n for n in exported.graph.nodes if n.op == "call_function")
     return Printed(

@@ -1,4 +1,4 @@
-"""Eager's side of a check: what the compiled program must give."""
+"""The eager run of a check, which the compiled program is compared with."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from shrinkfx.worker.graph.rebuild import Rebuilt
 
 
 class Reference:
-    """Runs a program in eager, and compares compiled results with that."""
+    """Runs a program in eager, and compares compiled results with eager's."""
 
     def __init__(self, run: Rebuilt, options: CheckOptions) -> None:
         self._run = run
         self.calls = options.calls
-        # With another seed, the second run tells which values are random: the
-        # compiled program draws other numbers, unless it was told to draw eager's.
+        # A different seed in the second run shows which values are random. The compiled
+        # program draws other numbers, unless it has an option to draw those of eager.
         self._second_seed = SEED if options.fallback_random else SEED + 1
         self._taps = bool(options.taps)
         self._sought = options.sought
@@ -43,7 +43,7 @@ class Reference:
         self._error = ""
 
     def run_eager(self) -> None:
-        """Run eager twice; where the original fails in eager too, it may fail."""
+        """Run eager twice. Errors are kept if the input program also fails in eager."""
         try:
             self._expected = self._results(SEED)
             self._again = self._results(self._second_seed, memory=1)
@@ -62,12 +62,12 @@ class Reference:
         return in_float64(self._run.exported, self._run.failing, calls=self.calls)
 
     def judge(self, compiled: Callable[..., Any], note: Note) -> Checked | Invalid:
-        """Run the compiled program; answer how its results differ from eager's."""
+        """Run the compiled program; return how its results differ from eager's."""
         note(Stage.RUN)
         try:
             actual = call_often(compiled, self._run.failing, self.calls)
         except Exception as error:
-            # Eager raised the very same: that is no compiler's fault.
+            # Eager raised the same error, so it is no fault of the compiler.
             if self._error == f"{type(error).__name__}: {error}":
                 return Invalid(f"eager fails in the same way: {error}")
             raise
@@ -80,7 +80,7 @@ class Reference:
         return replace(self.compare(actual), unseen=unseen)
 
     def compare(self, actual: list[Any]) -> Checked:
-        """State how results differ from eager's, in the form of an answer."""
+        """Compare results with eager's; return the difference as an answer."""
         if self._expected is None or not self._must_run:
             return Checked()
         results = actual, self._expected, self._again
@@ -90,7 +90,7 @@ class Reference:
         return Checked(difference, tuple(names), skipped)
 
     def _differing(self, actual: list[Any]) -> list[str]:
-        """Name the results that differ from eager's."""
+        """Return the names of the results that differ from eager's."""
         assert self._expected is not None
         exact = functools.cache(self._exact)
 
@@ -110,12 +110,12 @@ class Reference:
         ]
 
     def limits(self) -> list[tuple[float, float]]:
-        """Give the relative and absolute tolerance that each result needs.
+        """Return the tolerances (rtol, atol) that each result needs.
 
-        The absolute one covers what eager gets wrong itself.
+        The absolute tolerance covers the rounding errors of eager itself.
 
         Returns:
-            Nothing where those of ``torch.testing`` do.
+            [] if the tolerances of ``torch.testing`` are enough.
         """
         try:
             results = self._results(SEED)
@@ -136,7 +136,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _rounding(result: Any, exact: Any) -> float:
-    """Bound what rounding does to an eager result, where that is finite."""
+    """Return the largest finite bound of the rounding errors of an eager result."""
     if not _is_tensor(result) or not result.numel() or result.shape != exact.shape:
         return 0.0
     bound = rounding_bound(result, exact)

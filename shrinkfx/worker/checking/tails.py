@@ -1,14 +1,14 @@
-"""Tails: known memory behind results that end before they are declared to.
+"""Tails: known memory after the end of results that are smaller than declared.
 
-    what the operator gave | zeros, or 0x5a, up to where it is declared to end, and more
+    the operator's result | zeros, or 0x5a, up to its declared end and some bytes more
 
-Compiled code reads a result as it is declared. Behind the end it finds what another
-has left there, which differs by process and machine: what fails of that alone says "no
-longer fails" elsewhere, though nothing is mended. So the program runs twice, with
-another filling each, and fails only if it does so in both, and alike.
+Compiled code reads a result up to its declared end. Beyond the real end it reads
+adjacent memory, which differs by process and machine: on another machine, a failure
+that depends on it would seem fixed. So the program runs twice, with a different fill
+byte each, and fails only if both runs fail in the same way.
 
-Zeros are indices in range, and what memory holds that nobody has used; bytes of 0x5a
-are large numbers of any dtype, and no NaN.
+Zeros are valid indices and the content of fresh memory; bytes of 0x5a make large
+numbers of any dtype, and no NaN.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from shrinkfx.worker.private_api.graph_api import TorchDispatchMode, pytree
 from shrinkfx.worker.sizes.bindings import bind, declared_bytes
 
 FILLINGS = (0x00, 0x5A)
-"""Bytes; what dies, dies with the first."""
+"""Fill bytes; a program that crashes does so with the first."""
 
 _MORE = 4096
-"""Bytes behind a tail's declared end: vector code may read a little further."""
+"""Bytes after the declared end, because vector code may read a little further."""
 
 Compiled = Callable[..., Any]
 
@@ -44,10 +44,11 @@ Compiled = Callable[..., Any]
 def with_tails(
     compiled: Compiled, run: Rebuilt, options: CheckOptions
 ) -> list[Compiled]:
-    """Make of a compiled program one for each filling; itself where none is asked for.
+    """Return the compiled program once for each fill byte, or as it is without tails.
 
-    There is one alone where a run is recorded, since a record is of one run, and where
-    it changes buffers, which the second run would find changed.
+    Only the first fill byte is used if the run is recorded, because a record describes
+    one run, and if the program mutates buffers, because the second run would start with
+    the mutated values.
     """
     if not options.tails:
         return [compiled]
@@ -59,19 +60,20 @@ def with_tails(
 
 
 def fails_alike(runs: Iterable[Callable[[], Answer]], sought: str) -> Answer:
-    """Answer with the last run, or with the first that does not fail as is sought.
+    """Return the answer of the last run, or the first that does not fail as sought.
 
-    After a wrong result where none is sought, say, the next run may die as is sought:
-    that would be its failure alone, so it is not made.
+    If, for instance, a run that should crash has a wrong result, the next run is not
+    made: a crash there would be a failure with that fill byte only.
 
     Args:
+        runs: the runs with each fill byte.
         sought: the kind of failure.
 
     Returns:
-        ``Invalid`` where they fail in different ways.
+        ``Invalid`` if the runs fail in different ways.
 
     Raises:
-        Exception: what the last has raised.
+        Exception: the exception of the last run.
     """
     ways: set[str] = set()
     differs = sought in (Kind.MISMATCH, Kind.NAN)
@@ -110,7 +112,7 @@ def _answered(answer: Answer) -> str:
 
 
 class _Filled:
-    """A compiled program, run with tails of one filling."""
+    """A compiled program that runs with tails of one fill byte."""
 
     def __init__(
         self, compiled: Compiled, operators: Sequence[str], declared: int, byte: int
@@ -124,10 +126,12 @@ class _Filled:
 
 
 class _Tails(TorchDispatchMode):
-    """Gives results of operators a tail; AOTInductor calls them by the dispatcher.
+    """Adds a tail to results of operators, which AOTInductor calls by the dispatcher.
 
     Args:
-        declared: bytes of the largest result.
+        operators: the names of the operators.
+        declared: the declared size of the largest result, in bytes.
+        byte: the fill byte.
     """
 
     def __init__(self, operators: Sequence[str], declared: int, byte: int) -> None:
@@ -149,7 +153,7 @@ class _Tails(TorchDispatchMode):
         return pytree.tree_map(lambda value: self._moved(value, given), result)
 
     def _moved(self, value: Any, given: set[int]) -> Any:
-        """Copy a result to memory with a tail; what is a part of an argument stays."""
+        """Copy a result to memory with a tail; views of arguments stay unchanged."""
         if not _is_plain(value) or (value.numel() and _memory(value) in given):
             return value
         own = span(value) * value.itemsize
@@ -172,7 +176,7 @@ def _memory(value: torch.Tensor) -> int:
 
 
 def _most_declared(run: Rebuilt, operators: Sequence[str]) -> int:
-    """Count the bytes of the largest result that is declared of some operators."""
+    """Return the largest declared size of the operators' results, in bytes."""
     sizes = bind(run.exported, flat_inputs(run.exported, run.failing))
     declared = (
         declared_bytes(fake, sizes) or 0
@@ -185,7 +189,7 @@ def _most_declared(run: Rebuilt, operators: Sequence[str]) -> int:
 
 
 def _nodes(module: fx.GraphModule) -> Iterator[fx.Node]:
-    """List the nodes of a graph and of the branches and bodies in it."""
+    """Yield the nodes of a graph and of its subgraphs."""
     for each in module.modules():
         if isinstance(each, fx.GraphModule):
             yield from each.graph.nodes

@@ -1,4 +1,4 @@
-"""A check with AOTInductor: compile a program, load it, run it and compare."""
+"""Check a program with AOTInductor: compile it, load it, run it and compare."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import Rebuilt
 
 _AGAIN_S = 5.0
-"""Seconds after which a child runs a program that passes no further time."""
+"""Seconds after which a child does not run a passing program again."""
 
 
 def with_aoti(
@@ -45,7 +45,7 @@ def with_aoti(
     recording: Recording | None = None,
 ) -> Answer:
     if options.guard_pages in (Guard.AFTER, Guard.BEFORE):
-        # What was loaded before lies elsewhere.
+        # The inputs were loaded before guard pages were on, so they have none.
         moved = copy.deepcopy((run.failing, run.passing))
         run = replace(run, failing=moved[0], passing=moved[1])
     reference, before = Reference(run, options), PassingRun(run, options)
@@ -72,7 +72,7 @@ def with_aoti(
     if failure := before.fails(recording.apart(near) if recording else near, note):
         return failure
     if run.passing and mutates(run.exported):
-        # With the buffers that it had at first.
+        # With the initial values of its buffers.
         compiled = red_zones.watched(aoti.load(package))
     runs = 1 if mutates(run.exported) else options.runs
     if recording is not None:
@@ -82,7 +82,7 @@ def with_aoti(
         for filled in with_tails(compiled, run, options)
     )
     answer = fails_alike(ways, options.sought)
-    # A corrupt heap may only show when what was allocated is freed.
+    # A corrupt heap may only show when the program's memory is freed.
     del compiled
     gc.collect()
     note(Stage.DONE)
@@ -90,7 +90,10 @@ def with_aoti(
 
 
 def _with_weights_inside(options: CheckOptions) -> CheckOptions:
-    """Have AOTInductor place the weights, so that whatever fails is its own failure."""
+    """Return options without weights beside the package.
+
+    AOTInductor then places the weights itself, so any failure is its own.
+    """
     return replace(options, package=None, weights=Weights.INSIDE)
 
 
@@ -108,7 +111,7 @@ def _inductor_options(setup: Setup, options: CheckOptions) -> InductorOptions:
 def _run_until_it_fails(
     reference: Reference, compiled: Callable[..., Any], runs: int, note: Note
 ) -> Answer:
-    """Run again what passes, ``runs`` times at most and for ``_AGAIN_S``."""
+    """Repeat a run that passes, at most ``runs`` times and for ``_AGAIN_S`` seconds."""
     stop = time.monotonic() + _AGAIN_S
     for left in reversed(range(runs)):
         answer = reference.judge(compiled, note)
@@ -124,14 +127,14 @@ def instrumented(
     note: Note,
     folder: Path,
 ) -> Request:
-    """Compile a program for an interpreter that is to run it under AddressSanitizer.
+    """Compile a program for an interpreter that runs it under AddressSanitizer.
 
     Args:
-        build: makes the program.
+        build: returns the program.
 
     Returns:
-        The request, with what was compiled. Where nothing was, that interpreter
-        compiles the program, and says why it cannot.
+        The request, with the compiled package. If compiling fails, the request is
+        unchanged: the interpreter compiles the program and reports the failure.
     """
     options, package = request.options, folder / "instrumented.pt2"
     kept = replace(options, package=str(package), sanitize=False)
@@ -155,10 +158,11 @@ def check_outside(
 ) -> Answer:
     """Run a compiled package at sizes that its program does not declare.
 
-    It must refuse them, or do what eager does; where eager raises, it must, too.
+    The package must refuse these sizes, or return what eager returns. If eager raises,
+    the package must raise, too.
 
     Returns:
-        ``Checked``, with ``refused`` if it says why it does not.
+        ``Checked``, with the message in ``refused`` if the package raises.
     """
     os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
     reference, raised = Reference(run, options), ""

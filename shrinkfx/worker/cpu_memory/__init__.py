@@ -1,1 +1,1 @@
-"""Memory errors on the CPU made visible: guard pages, AddressSanitizer."""
+"""Expose memory errors on the CPU with guard pages and AddressSanitizer."""

@@ -1,4 +1,4 @@
-"""Run one program under AddressSanitizer, for the kernel and line of a memory error."""
+"""Run a program under AddressSanitizer to get the kernel and line of a memory error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from shrinkfx.worker.native import find_compiler
 
 FLAGS = "-fsanitize=address -fno-omit-frame-pointer"
-"""For what is to be checked: kernels, and the library that they are linked into."""
+"""Flags for compiling kernels, and for linking them into the library."""
 
 WRAPPER = """\
 #!/bin/sh
@@ -20,27 +20,28 @@ case "$*" in
 esac
 exec {0} {1} "$@"
 """
-"""A compiler that instruments kernels; it is not to be instrumented itself.
+"""A compiler that instruments kernels, but not the wrapper.
 
-The wrapper reads and writes nothing but what it hands to them, and would take three
+The wrapper accesses only the memory that it passes to kernels, and would take three
 times as long to compile.
 """
 
 OPTIONS = {"aot_inductor.precompile_headers": False}
-"""For Inductor: what is compiled once has no use for headers that are."""
+"""Inductor options: precompiled headers do not pay off for a single compilation."""
 
 _RUNTIMES = ("libasan.so", "libclang_rt.asan.so", "libclang_rt.asan-x86_64.so")
 
 
 class CannotSanitize(Exception):
-    """There is no AddressSanitizer here; says what is missing."""
+    """AddressSanitizer is not available; the message says what is missing."""
 
 
 def environment_with(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Add what a new Python needs to compile and run under AddressSanitizer.
+    """Return the environment for a Python that compiles and runs with AddressSanitizer.
 
     Args:
-        folder: where to put the compiler that it uses.
+        environment: the environment to start from.
+        folder: the folder to put the compiler wrapper in.
 
     Raises:
         CannotSanitize: the compiler or its run-time library is missing.
@@ -49,17 +50,17 @@ def environment_with(environment: Mapping[str, str], folder: Path) -> dict[str, 
     if compiler is None:
         raise CannotSanitize("no C++ compiler found")
     runtime = _runtime(compiler)
-    # Inductor tells the kind of a compiler by its name.
+    # Inductor recognizes the kind of a compiler by its name.
     wrapper = folder / Path(compiler).name
     wrapper.write_text(WRAPPER.format(compiler, FLAGS))
     wrapper.chmod(0o755)
     return {
         **environment,
         "CXX": str(wrapper),
-        # Its own probe fails under the wrapper, and kernels would not be vectorised.
+        # Inductor's probe fails under the wrapper; kernels would not be vectorized.
         "TORCHINDUCTOR_VEC_ISA_OK": "1",
-        # Python's faulthandler would take the faults that it is to explain.
-        # Who has asked for memory is not read; to note it took an import's third.
+        # Python's faulthandler would handle the faults that AddressSanitizer explains.
+        # Allocation stacks are not read; recording them took a third of the import.
         "ASAN_OPTIONS": "detect_leaks=0:redzone=512:handle_segv=2"
         ":malloc_context_size=2",
         "LD_PRELOAD": runtime,
@@ -67,7 +68,7 @@ def environment_with(environment: Mapping[str, str], folder: Path) -> dict[str, 
 
 
 def _runtime(compiler: str) -> str:
-    """Find the library that must be loaded before all others."""
+    """Return the path of the run-time library, which must be loaded first."""
     for name in _RUNTIMES:
         command = [compiler, f"-print-file-name={name}"]
         try:

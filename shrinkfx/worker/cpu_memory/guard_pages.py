@@ -1,7 +1,7 @@
-"""Have tensors lie against inaccessible memory: ``guard_pages.c``, built and loaded.
+"""Build and load ``guard_pages.c``, which places tensors next to inaccessible memory.
 
-Run as a program it becomes a worker with that library preloaded. The library takes
-itself out of the environment, so compilers run without it.
+Run as a program, this module becomes a worker with that library preloaded. The library
+removes itself from the environment, so compilers run without it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shrinkfx.protocol.choices import Guard
 from shrinkfx.worker import native
 
 LIBRARY = "SHRINKFX_GUARD_LIBRARY"
-"""Names the library in the processes that have it."""
+"""The variable with the library's path in the processes that have loaded it."""
 
 _SIDE = "SHRINKFX_GUARD_PAGES"
 _WHY_NOT = "SHRINKFX_NO_GUARD_PAGES"
@@ -27,14 +27,17 @@ _PAGE_BYTES = 4096
 
 
 class CannotGuard(Exception):
-    """There is no library to preload; says why."""
+    """There is no library to preload; the message says why."""
 
 
 def build() -> Path:
     """Compile the library, once for all runs of a user.
 
+    Returns:
+        The path of the library.
+
     Raises:
-        CannotGuard: it cannot be compiled or kept.
+        CannotGuard: the library cannot be compiled or stored.
     """
     try:
         return native.build(_SOURCE, _FLAGS, _FAULTS)
@@ -45,14 +48,14 @@ def build() -> Path:
 def environment_with(
     environment: Mapping[str, str], library: str, side: str = Guard.OFF
 ) -> dict[str, str]:
-    """Add what a new program needs to start with guard pages."""
+    """Return the environment in which a new program starts with guard pages."""
     others = environment.get("LD_PRELOAD", "")
     loaded = ":".join(filter(None, [library, others]))
     return {**environment, "LD_PRELOAD": loaded, LIBRARY: library, _SIDE: side}
 
 
 def switch(side: str) -> None:
-    """Choose what new tensors lie against; only a server with guard pages can."""
+    """Set the side of new tensors with a guard page; needs the library loaded."""
     if LIBRARY not in os.environ and side not in (Guard.AFTER, Guard.BEFORE):
         return
     if not ctypes.CDLL(None).shrinkfx_guard(list(Guard).index(Guard(side))):
@@ -60,18 +63,22 @@ def switch(side: str) -> None:
 
 
 def tell_code() -> None:
-    """Have a fault tell where the code lies that has strayed."""
+    """Let the report of a fault contain the address of the faulting code."""
     if LIBRARY in os.environ:
         ctypes.CDLL(None).shrinkfx_tell_code()
 
 
 def are_asked_for() -> bool:
-    """Tell whether this process was started to have guard pages."""
+    """Return whether this process was started with a request for guard pages."""
     return LIBRARY in os.environ or _WHY_NOT in os.environ
 
 
 def why_not() -> str:
-    """Try it on a tensor of this process: '' where it works, or was not asked for."""
+    """Return why guard pages do not work on a test tensor; '' if they do.
+
+    Returns:
+        '' also if this process was not asked for guard pages.
+    """
     if LIBRARY not in os.environ:
         return os.environ.get(_WHY_NOT, "")
     import torch
@@ -89,7 +96,7 @@ def why_not() -> str:
 
 
 def main() -> None:
-    """Become a worker: with guard pages, or with the reason why there are none."""
+    """Become a worker with guard pages, or with the reason why there are none."""
     environment = dict(os.environ)
     try:
         environment = environment_with(environment, str(build()))

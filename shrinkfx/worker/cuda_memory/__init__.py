@@ -1,1 +1,1 @@
-"""Memory errors on a GPU made visible: red zones, inaccessible pages, what is free."""
+"""Expose memory errors on a GPU with red zones, guard pages and compute-sanitizer."""

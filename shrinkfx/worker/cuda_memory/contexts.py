@@ -1,4 +1,4 @@
-"""A context of a GPU, made before a child is told what to do."""
+"""Create a CUDA context in a child before it gets a request."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _OF_THE_PROGRAM = (
     SaveCandidate,
     WriteCandidate,
 )
-"""What loads the program, and so its weights onto the GPU."""
+"""Tasks that load the program, and so its weights onto the GPU."""
 
 
 class Contexts:
-    """How a child comes to one (``forkserver/warm.py``).
+    """Creates the CUDA contexts of pre-warmed children (``forkserver/warm.py``).
 
     Args:
-        settle: sets what counts before CUDA is used, as often as it is called.
+        settle: applies the settings that must precede CUDA; may be called repeatedly.
         device: ``cuda``, or ``cuda:1``.
     """
 
@@ -43,7 +43,7 @@ class Contexts:
         self._settle, self._device = settle, torch.device(device)
 
     def settings_of(self, request: Request) -> Hashable | None:
-        """State what a context depends on; None where none is needed here."""
+        """Return the settings that a context depends on; None: it needs no context."""
         options = request.options
         elsewhere = request.fresh or options.guard_pages.is_sanitizer
         if elsewhere or not isinstance(request.task, _OF_THE_PROGRAM):
@@ -51,13 +51,13 @@ class Contexts:
         return options.guard_pages, *sorted(options.environment.items())
 
     def enter(self, request: Request) -> tuple[int, int]:
-        """Make a context; no kernel runs. Tell the GPU's free and total bytes."""
+        """Create a context without a kernel launch; return the free and total bytes."""
         self._settle(request)
         torch.cuda.init()
         return torch.cuda.mem_get_info(self._device)
 
     def is_well(self) -> bool:
-        """Tell whether it can be used still; a GPU may have been reset since."""
+        """Return whether the context is usable; the GPU may have been reset."""
         try:
             torch.cuda.synchronize(self._device)
         except RuntimeError as error:

@@ -1,7 +1,8 @@
-"""What must be done first in a process whose tensors are to lie between red zones.
+"""Install the allocator with red zones first in a process, before CUDA is used.
 
-Run as a program, ``first.py LIBRARY SIDE SCRIPT``, it does that and becomes the script.
-It needs nothing of shrinkfx, which a script of others may not have.
+Run as a program, ``first.py LIBRARY SIDE SCRIPT``, it does that and then runs the
+script. It imports nothing of shrinkfx, because the user of a script may not have
+shrinkfx.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ import sys
 
 PAGES = "red zones: tensors lie between inaccessible pages, and zones up to these"
 ZONES = "red zones: tensors lie between zones only: this driver cannot map pages"
-"""What is written into the log; ``failure/readers/zones.py`` reads it."""
+"""Lines for the log, which ``failure/readers/zones.py`` reads."""
 
 
 def install(library: str, side: int, *, loud: bool = False) -> ctypes.CDLL:
     """Make a library PyTorch's allocator of CUDA memory, before CUDA is used.
 
     Args:
-        side: of tensors, at which pages are: 1 after, 2 before.
-        loud: end the process where a zone is spoiled, and look at all when it ends.
+        library: the path of the compiled ``red_zones.cu``.
+        side: the side of tensors with inaccessible pages: 1 after, 2 before.
+        loud: end the process if a zone is overwritten, and check all zones at exit.
     """
     import torch
 
-    # So that what is loaded later finds launches by that name (launches.h).
+    # RTLD_GLOBAL: later libraries find our cuLaunchKernel first (launches.h).
     zones = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
     zones.shrinkfx_zones_set(side, loud)
     names = "shrinkfx_zones_malloc", "shrinkfx_zones_free"
@@ -38,7 +40,7 @@ def install(library: str, side: int, *, loud: bool = False) -> ctypes.CDLL:
 
 
 def tell(zones: ctypes.CDLL) -> None:
-    """Write down what tensors lie against, once one has been made."""
+    """Log what protects tensors, pages or zones only, once a tensor was allocated."""
     if (pages := zones.shrinkfx_zones_have_pages()) >= 0:
         print(PAGES if pages else ZONES, flush=True)
 

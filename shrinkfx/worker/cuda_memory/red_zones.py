@@ -1,9 +1,9 @@
-"""Have a GPU's tensors lie between red zones: ``red_zones.cu``, built and installed.
+"""Build and install ``red_zones.cu``, which places CUDA tensors between red zones.
 
-The library is PyTorch's allocator in a child that has asked for it. Private parts of
-PyTorch that this leans on, read in 2.11 and 2.13: an allocator is changed before CUDA
-is initialised only (``changeCurrentAllocator`` in
-torch/csrc/cuda/CUDAPluggableAllocator.cpp), has no statistics, and autotuning does
+The library is PyTorch's CUDA allocator in a child that asks for it. This depends on
+private behaviour of PyTorch, read in 2.11 and 2.13: an allocator can be changed only
+before CUDA is initialized (``changeCurrentAllocator`` in
+torch/csrc/cuda/CUDAPluggableAllocator.cpp), it has no statistics, and autotuning works
 without these (``copy_args_to_cpu_if_needed`` in
 torch/_inductor/runtime/triton_heuristics.py).
 """
@@ -22,7 +22,7 @@ from shrinkfx.worker import native
 from shrinkfx.worker.cuda_memory import first
 
 LIBRARY = "SHRINKFX_ZONES_LIBRARY"
-"""Names the library to the children of a server that has built it."""
+"""The variable with the library's path in the children of a server that built it."""
 
 _HERE = Path(__file__).parent
 _INCLUDED = tuple(_HERE / name for name in ("zones.h", "entries.h", "launches.h"))
@@ -32,15 +32,18 @@ _MOST_CHARACTERS = 4096
 
 
 class CannotGuard(Exception):
-    """There is no library; says what is missing."""
+    """There is no library; the message says what is missing."""
 
 
 class Spoiled(RuntimeError):
-    """A zone holds something else than poison."""
+    """The program has overwritten the poison in a red zone."""
 
 
 def build() -> Path:
     """Compile the library, once for all runs of a user.
+
+    Returns:
+        The path of the library.
 
     Raises:
         CannotGuard: there is no nvcc, or it fails.
@@ -64,7 +67,7 @@ def _path() -> str:
 
 
 def prepare() -> str:
-    """Build the library for the children of this process; say why not, or ''."""
+    """Build the library for the children of this process; return why not, or ''."""
     try:
         os.environ[LIBRARY] = str(build())
     except CannotGuard as error:
@@ -76,12 +79,13 @@ _zones: ctypes.CDLL | None = None
 
 
 def switch(side: Guard, *, loud: bool = False) -> None:
-    """Have what this process allocates on the GPU lie between zones, if asked to.
+    """Install the allocator with red zones in this process, if a side is requested.
 
-    CUDA must not have been used here. A process has them once and for all.
+    CUDA must not have been used yet. A process cannot remove the allocator again.
 
     Args:
-        loud: end the process where a zone is spoiled, for scripts of others.
+        side: the side of tensors with inaccessible pages.
+        loud: end the process if a zone is overwritten, for users' scripts.
     """
     global _zones
     wanted = side in (Guard.AFTER, Guard.BEFORE) and LIBRARY in os.environ
@@ -91,7 +95,7 @@ def switch(side: Guard, *, loud: bool = False) -> None:
 
 
 def beside(script: str, side: Guard) -> list[str]:
-    """Give what a new Python is to run for a script beside red zones."""
+    """Return the arguments with which Python runs a script with red zones."""
     if LIBRARY not in os.environ or side.is_sanitizer:
         return [script]
     number = list(Guard).index(side)
@@ -99,13 +103,13 @@ def beside(script: str, side: Guard) -> list[str]:
 
 
 def look(when: str) -> None:
-    """Refuse to go on where a zone is spoiled.
+    """Raise if a zone was overwritten.
 
     Args:
-        when: what has run.
+        when: what has run, for the message.
 
     Raises:
-        Spoiled: how far from which tensor something was written.
+        Spoiled: a zone was overwritten; says next to which tensor, and how far away.
     """
     if _zones is not None:
         _zones.shrinkfx_zones_look()
@@ -113,15 +117,15 @@ def look(when: str) -> None:
 
 
 def watched(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Have the zones looked at after each call of a compiled program."""
+    """Return the compiled program with a check of all zones after each call."""
     return compiled if _zones is None else Watched(_zones, compiled)
 
 
 class Watched:
-    """A compiled program that raises where a call of it spoils a zone.
+    """A compiled program that raises if a call overwrites a zone.
 
-    It is then called once more, and the zones are looked at with each launch: that
-    tells which kernel it was.
+    It then calls the program once more and checks the zones around each launch, which
+    identifies the kernel.
     """
 
     def __init__(self, zones: ctypes.CDLL, compiled: Callable[..., Any]) -> None:
@@ -161,6 +165,6 @@ def _refuse(found: list[str], when: str) -> None:
 
 
 def tell() -> None:
-    """Write into the log what the tensors of this process lie against."""
+    """Log what protects the tensors of this process."""
     if _zones is not None:
         first.tell(_zones)

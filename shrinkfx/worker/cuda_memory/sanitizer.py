@@ -1,4 +1,4 @@
-"""Run a Python under compute-sanitizer, for each illegal access of a GPU."""
+"""Run a Python process under compute-sanitizer to report each illegal GPU access."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 
 _NAME = "compute-sanitizer"
 _OPTIONS = (
-    # Compilers and what else it starts use no GPU.
+    # Compilers and other subprocesses use no GPU.
     "--target-processes=application-only",
     "--print-limit=20",
     "--show-backtrace=no",
-    # What is asked of the driver in vain, as whether a feature is there, is no error.
+    # A failed query of the driver, such as for a missing feature, is no error.
     "--report-api-errors=no",
 )
 _OF_MEMCHECK = ("--padding=4096", "--leak-check=no")
-"""What lies next to an allocation is no memory of the program's."""
+"""Padding makes accesses next to an allocation illegal."""
 
 
 class CannotSanitize(Exception):
-    """There is no compute-sanitizer here; says what to install."""
+    """compute-sanitizer is not available; the message says what to install."""
 
 
 def command(tool: str) -> list[str]:
-    """Give what is to precede a command, to run it under a tool.
+    """Return the command prefix that runs another command under a tool.
 
     Raises:
-        CannotSanitize: it is not installed.
+        CannotSanitize: compute-sanitizer is not installed.
     """
     found = shutil.which(_NAME, path=_path())
     if found is None:
@@ -41,7 +41,7 @@ def command(tool: str) -> list[str]:
 
 
 def _path() -> str:
-    """List where it may lie: packages of NVIDIA's have a folder of their own."""
+    """Return the search path, with the bin folders of NVIDIA's Python packages."""
     home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
     packages = (Path(place) / "nvidia" for place in sys.path if place)
     theirs = (path.parent for each in packages for path in each.glob(f"*/bin/{_NAME}"))

@@ -1,1 +1,1 @@
-"""One process that answers each request in a child of its own. No torch."""
+"""Fork a child for each request, limit it, and report how it ended. No torch."""

@@ -1,8 +1,8 @@
-"""What the GPU's driver says while a child runs, where the kernel's log can be read.
+"""Read the messages of the GPU's driver while a child runs, from the kernel's log.
 
-An Xid message tells what CUDA's own words leave open: a fault of the program's from one
-of the machine's. Reading needs privileges that a container seldom has; without them
-there is nothing to read.
+An Xid message distinguishes a fault of the program from a fault of the machine, which
+CUDA's own messages do not. Reading the log needs privileges that a container seldom
+has; without them, the result is empty.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pathlib import Path
 KERNEL_LOG = Path("/dev/kmsg")
 _DRIVER = Path("/dev/nvidiactl")
 _RECORD = re.compile(r"^\d+,\d+,\d+,[^;\n]*;([^\n]*NVRM: Xid [^\n]*)", re.MULTILINE)
-"""As ``Documentation/ABI/testing/dev-kmsg`` of the kernel has it."""
+"""The format in ``Documentation/ABI/testing/dev-kmsg`` of the kernel."""
 _MOST = 1000
-"""Records that are read; other drivers may flood the log."""
+"""The number of records to read, because other drivers may flood the log."""
 
 
 class DriverLog:
-    """Reads what is written from its creation on."""
+    """Reads the records that are written to the log after this object was created."""
 
     def __init__(self, source: int | None) -> None:
         self._source = source
 
     def said(self) -> str:
-        """Take what the driver has written of failures, a line each."""
+        """Return the driver's failure messages since the last call, one a line."""
         return "".join(f"{line}\n" for line in _RECORD.findall(self._read()))
 
     def _read(self) -> str:
@@ -40,7 +40,7 @@ class DriverLog:
                 data = os.read(self._source, 8192)
             except BrokenPipeError:  # overwritten before it was read
                 continue
-            except OSError:  # there is no more
+            except OSError:  # there are no more records
                 break
             if not data:
                 break
@@ -50,7 +50,7 @@ class DriverLog:
 
 @contextlib.contextmanager
 def driver_log(path: Path = KERNEL_LOG, driver: Path = _DRIVER) -> Iterator[DriverLog]:
-    """Read the kernel's log from here on; nothing where no GPU or no right to is."""
+    """Open the kernel's log at its end; without a GPU or permission, read nothing."""
     source = None
     with contextlib.suppress(OSError):
         if driver.exists():

@@ -1,4 +1,4 @@
-"""Have each thread say what it threw before the process ends: ``last_words.cpp``."""
+"""Log the exceptions that threads throw as the process ends: ``last_words.cpp``."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ _SOURCE = Path(__file__).with_suffix(".cpp")
 _FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-fPIC", "-shared")
 
 ONE_THREAD = {"OMP_THREAD_LIMIT": "1"}
-"""What has a new process run each parallel region in one thread."""
+"""Environment that makes a new process run each parallel region in one thread."""
 
 
 def build() -> Path:
     """Compile the library, once for all runs of a user.
 
+    Returns:
+        The path of the library.
+
     Raises:
-        CannotBuild: it cannot be compiled or kept.
+        CannotBuild: the library cannot be compiled or stored.
     """
     return native.build(_SOURCE, _FLAGS)
 
 
 def keep() -> None:
-    """Keep what threads of this process throw, and of its forks.
+    """Log exceptions that threads of this process, and of its forks, throw.
 
-    Where that cannot be, it is said in the log. What ends without words then is run
-    once more in one thread (``check/second_look.py``).
+    If the library cannot be built, a warning goes to the log. A process that ends
+    without a message is then run again in one thread (``check/second_look.py``).
     """
     try:
         ctypes.CDLL(str(build())).shrinkfx_keep_words()
@@ -37,10 +40,11 @@ def keep() -> None:
 
 
 def one_thread() -> None:
-    """Have each parallel region of this process run in one thread.
+    """Run each parallel region of this process in one thread.
 
-    The compiled code is the same: Inductor goes by the number of threads that there
-    may be. ``torch.set_num_threads`` would change that, and not what a region asks for.
+    The compiled code does not change, because Inductor reads the maximum number of
+    threads. ``torch.set_num_threads`` would change that number, but not the number that
+    a parallel region requests.
     """
     openmp = ctypes.CDLL(None)
     if hasattr(openmp, "omp_set_max_active_levels"):

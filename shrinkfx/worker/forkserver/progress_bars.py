@@ -1,6 +1,6 @@
-"""Inductor's bars of progress: they start a thread, which would not survive a fork.
+"""Keep Inductor's progress bars from starting a thread, which would not survive a fork.
 
-Torch does without tqdm where it is not installed (``torch/hub.py``), and so does this.
+Without tqdm, torch shows no bars (``torch/hub.py``), and this module does nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ with contextlib.suppress(ImportError):
 
 
 def start_no_thread() -> None:
-    """Have bars of this process start none, from now on."""
+    """Let the bars of this process start no monitor thread from now on."""
     if _BARS is not None:
         _BARS.monitor_interval = 0
 
 
 @contextlib.contextmanager
 def without_thread() -> Iterator[None]:
-    """Have bars start none for a while."""
+    """Let the bars start no monitor thread inside the context."""
     before = getattr(_BARS, "monitor_interval", 0)
     start_no_thread()
     try:

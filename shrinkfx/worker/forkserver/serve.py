@@ -1,11 +1,11 @@
-"""The server's loop: one request at a time, each answered by a child.
+"""The loop of the server: it forks a child for each request, one at a time.
 
-Requests come on stdin as JSON lines, answers leave on a descriptor of their
-own: stdout belongs to compilers, which may write to it what they like. The
-server ends, with all that it started, when its stdin closes.
+Requests come on stdin as lines of JSON. Answers go to another descriptor than stdout,
+because compilers may write anything to stdout. When stdin closes, the server kills all
+processes that it started, and ends.
 
-Asked to, it forks a server like itself, which has all that is loaded, answers beside
-it on a line of its own, and ends with it.
+On request, the server forks another server, which shares all loaded state, serves its
+own connection at the same time, and ends with this server.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from shrinkfx.worker.forkserver.warm import Device, WarmChildren
 CANCEL = "cancel"
 
 _CHILD = "child-"
-"""How the folders of children are called."""
+"""The prefix of the names of the children's folders."""
 
 Answerer = Callable[[Request], Work]
-"""Choose what a child does for a request, and have ready what it finds when born."""
+"""Returns the work of a child for a request, and prepares state for it to inherit."""
 
 Heard = Callable[[Request, Ending], None]
-"""Learn how a child ended."""
+"""Called with a request and with how its child ended."""
 
 Forked = Callable[[ForkServer], None]
-"""Settle in a fork of the server, before it answers."""
+"""Called in a fork of the server before it serves."""
 
 
 class ParentGone(Exception):
-    """Nobody is left to answer to."""
+    """The parent has closed the connection."""
 
 
 class Line:
-    """The parent's end of the line: whole lines in, whole lines out."""
+    """The connection to the parent, for lines of JSON in both directions."""
 
     def __init__(self, source: int, sink: int) -> None:
         self._source = source
@@ -106,10 +106,11 @@ class Line:
 
 
 def take_line(log: Path) -> Line:
-    """Become a server: take the parent's pipe off stdin and stdout.
+    """Turn this process into a server, and return the connection to the parent.
 
-    What is printed from now on goes to ``log``, in the server's directory.
-    Until ``serve`` polls the pipe, the kernel tells of the parent's end.
+    The pipes of stdin and stdout become the connection. Later output goes to ``log``, a
+    file in the server's directory. Until ``serve`` reads the connection, a signal from
+    the kernel ends this process if the parent ends.
     """
     _become_server(os.environ.get(MARK, ""), log.parent)
     die_with_parent(signal.SIGTERM)
@@ -142,11 +143,16 @@ def serve(
     forked: Forked = lambda task: None,
     device: Device | None = None,
 ) -> None:
-    """Answer requests until the parent closes the line.
+    """Answer requests until the parent closes the connection.
 
     Args:
-        device: where children may need a context, which some then have before they
-            are asked.
+        line: the connection.
+        answerer: returns the work of a child for a request.
+        directory: the folder of this server.
+        heard: called after each request.
+        forked: called in a fork of this server.
+        device: the device whose context pre-warmed children create in advance; None
+            for programs without one.
     """
     die_with_parent(0)
     _Server(line, directory, answerer, heard, forked, device).serve()
@@ -154,11 +160,11 @@ def serve(
 
 @dataclass
 class _Server:
-    """Answers what comes on a line, and ends with it.
+    """Serves one connection until it closes.
 
     Attributes:
-        device: of which children need a context, or None.
-        forks: servers of their own below this process, and warm children.
+        device: the device that children need a context of, or None.
+        forks: process ids of forked servers and pre-warmed children.
     """
 
     line: Line
@@ -179,7 +185,7 @@ class _Server:
             while True:
                 text = self.line.read()
                 if text is None or json.loads(text) == CANCEL:
-                    continue  # the check to cancel has ended meanwhile
+                    continue  # the check to cancel has already ended
                 self._answer(Request.from_line(text))
         except ParentGone:
             pass
@@ -204,11 +210,11 @@ class _Server:
         self.heard(request, ending)
         self.line.write(replace(ending, cpu_seconds=ending.cpu_seconds + used))
         shutil.rmtree(folder, ignore_errors=True)
-        # One of these may have compiled a package that others of them load.
+        # A child may have unpacked a package that other children load, too.
         unpacked.clear(str(self.directory / _CHILD))
 
     def _taken(self, request: Request, folder: Path) -> int | None:
-        """Have a warm child do it, if there is one, and the next get ready."""
+        """Give the request to a pre-warmed child, if there is one, and start others."""
         if self.warm is None:
             return None
         child = self.warm.take(request, folder)
@@ -244,7 +250,7 @@ class _Server:
 
 
 def _take_line_of_fork(task: ForkServer, server: int) -> Line:
-    """Become a server beside the one that has forked this process, and end with it."""
+    """Turn this fork into a server with its own connection; end with the old one."""
     os.setsid()
     directory = Path(task.directory)
     _become_server(task.mark, directory)
@@ -253,7 +259,7 @@ def _take_line_of_fork(task: ForkServer, server: int) -> Line:
         os._exit(1)
     _print_to(directory / "server.log")
     line = socket.socket(socket.AF_UNIX)
-    # The name of a socket may have 107 letters, and the folder's more.
+    # A socket's path may have 107 bytes; the path of the folder may be longer.
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     line.connect(f"/proc/self/fd/{folder}/{LINE}")
     os.close(folder)
@@ -261,16 +267,16 @@ def _take_line_of_fork(task: ForkServer, server: int) -> Line:
 
 
 def used_cpu_s() -> float:
-    """Count the CPU-seconds of this process, and of children that it waited for."""
+    """Return the CPU-seconds of this process and of its children that have ended."""
     own = (resource.getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in own)
 
 
 def _off_the_line(line: Line, work: Work) -> Work:
-    """Close the line in the child.
+    """Return the work with the connection closed in the child.
 
-    Held open by what a child leaves behind, it would hide the server's death
-    from the parent, and whatever is written there would pass for an answer.
+    If processes that a child leaves kept it open, the parent would not notice the end
+    of the server, and whatever they write there would be taken for an answer.
     """
 
     def alone(note: Note, folder: Path) -> Answer:
@@ -284,7 +290,7 @@ def _leave_on_sigterm(directory: Path) -> None:
     server = os.getpid()
 
     def leave(*_: object) -> None:
-        if os.getpid() != server:  # a process that loading has forked
+        if os.getpid() != server:  # a process that was forked during loading
             os._exit(128 + signal.SIGTERM)
         kill_descendants()
         unpacked.remove(directory)

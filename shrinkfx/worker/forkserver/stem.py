@@ -1,12 +1,12 @@
-"""A copy of a server from before it has loaded anything, to become another one.
+"""The zygote: an early fork of a server, which becomes another server.
 
     server   imports torch --+-- preloads, program, requests
                              |
-    stem                     +-- waits --> requests to a server without these
+    zygote                   +-- waits --> requests to a server without these
 
-So a server that needs neither the preloads nor the program need not import torch. The
-stem is not below the server, where it would be ended with the next child: it ends when
-its line does, and is found by the server's mark.
+A server that needs neither the preloads nor the program then need not import torch. The
+zygote is no descendant of the server, which kills its descendants after each child. It
+ends when its connection closes, and is found by the server's mark.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _NONE = 0
 
 
 def split(setup: Setup, line: Line) -> tuple[Setup, Line, int]:
-    """Leave a stem behind where one is asked for; return there when it is to serve.
+    """Fork a zygote if the setup asks for one; return in it when it becomes a server.
 
     Returns:
-        What to load, on which line to serve, and the stem's process or 0.
+        The setup to load, the connection to serve, and the zygote's process id or 0.
     """
     if setup.stem is None:
         return setup, line, _NONE
@@ -46,7 +46,7 @@ def split(setup: Setup, line: Line) -> tuple[Setup, Line, int]:
 
 
 def _fork_apart() -> int | None:
-    """Fork a process that is not below this one; None in that, 0 if it cannot be."""
+    """Fork a process that is no descendant; return None in it, or 0 if that fails."""
     sys.stdout.flush()
     sys.stderr.flush()
     told, tell = os.pipe()
@@ -66,7 +66,7 @@ def _fork_apart() -> int | None:
 
 
 def _leave_behind(told: int, tell: int) -> None:
-    """Return in a child, whose parent has told its number and ended."""
+    """Fork the zygote, return in it, write its process id to a pipe, and exit."""
     try:
         os.setsid()
         if (stem := os.fork()) == 0:
@@ -79,9 +79,10 @@ def _leave_behind(told: int, tell: int) -> None:
 
 
 def is_as_anyones() -> bool:
-    """Tell whether this process has imported nothing from a place of its user's own.
+    """Return whether this process has imported no module from its current folder.
 
-    Another folder to start in has other modules in it, by the names of torch's perhaps.
+    Another server's folder may have other modules of the same names. The user's own
+    site-packages count as such a folder, too.
     """
     if site.ENABLE_USER_SITE and site.getusersitepackages() in sys.path:
         return False
@@ -91,13 +92,13 @@ def is_as_anyones() -> bool:
 
 
 def _lies_in(folder: str, module: object) -> bool:
-    known = getattr(module, "__dict__", {})  # some make up what they are asked for
+    known = getattr(module, "__dict__", {})  # some modules invent attributes
     files = known.get("__path__") or [known.get("__file__")]
     return any(os.path.dirname(str(file)) == folder for file in files)
 
 
 def _grown() -> tuple[Setup, Line]:
-    """Wait in a stem for what to be; end if nobody will tell any more."""
+    """Wait in the zygote for a setup; exit if the connection closes."""
     with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
         growth, told = stdin.readline(), stdin.readline()
     if not told.endswith(b"\n"):
@@ -108,7 +109,7 @@ def _grown() -> tuple[Setup, Line]:
 
 
 def _become(growth: Growth) -> None:
-    """Take another environment, and another folder to find modules in."""
+    """Set the environment, the current folder, and the first folder of ``sys.path``."""
     for name, value in growth.environment.items():
         if value is None:
             os.environ.pop(name, None)

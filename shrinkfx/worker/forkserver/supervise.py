@@ -1,7 +1,7 @@
-"""Run a piece of work in a child that may segfault, hang, grow or daemonise.
+"""Run work in a child process that may segfault, hang, use much memory or daemonize.
 
-The calling process becomes a child subreaper, so whatever a child starts ends
-up below it, however it tried to escape, and is killed when the child is done.
+The calling process becomes a child subreaper. So all processes that a child starts stay
+its descendants, whatever they do, and are killed when the child is done.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ Note = Callable[[str], None]
 Work = Callable[[Note, Path], Answer]
 
 BUILT = "built.json"
-"""In a child's folder: what it has built so far. It need not live to tell."""
+"""The file in a child's folder that says what it has built, even if it dies."""
 
 OPERATOR = "operator"
-"""In a child's folder: the operator that eager is at."""
+"""The file in a child's folder with the operator that eager is running."""
 
 _LOG_BYTES, _FIRST_BYTES = 512_000, 16_000
-"""g++ prints its first error before hundreds of kilobytes of what follows from it."""
+"""Logs are cut in the middle, because g++ prints its first error before hundreds of
+kilobytes of consequential errors."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -45,38 +46,39 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper(adopts: int = 1) -> None:
-    """Adopt every orphan that a child leaves behind; 0 takes it back."""
+    """Adopt all orphans among the descendants; 0 stops doing so."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, adopts, 0, 0, 0)
 
 
 def bear_mark(mark: str) -> None:
-    """Be found by the number of a mark, and all that this process starts with it.
+    """Tag this process and its descendants so that leftovers can be found and killed.
 
-    It becomes a limit of time that only real-time processes have, and larger than any
-    could use. A limit is inherited, whatever becomes of the environment.
+    The number of the mark becomes RLIMIT_RTTIME, which only affects real-time processes
+    and is larger than any could use. Limits are inherited, even if a process clears its
+    environment.
     """
     number = mark.rpartition(":")[2]
-    with contextlib.suppress(ValueError, OSError):  # it may have a lower one
+    with contextlib.suppress(ValueError, OSError):  # the hard limit may be lower
         _, most = resource.getrlimit(resource.RLIMIT_RTTIME)
         resource.setrlimit(resource.RLIMIT_RTTIME, (int(number), most))
 
 
 def wait_for_children() -> None:
-    """Learn how each child ends, whatever a preload has made of the signal.
+    """Restore the default handling of SIGCHLD, which a preload may have changed.
 
-    Where it is ignored none can be waited for, and a compiler that fails seems to
-    succeed; a handler may wait for children of others.
+    If the signal is ignored, no child can be waited for, and a compiler that fails
+    seems to succeed. A handler may wait for children that are not its own.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def die_with_parent(number: int) -> None:
-    """Ask the kernel for a signal when the parent ends; 0 takes it back."""
+    """Ask the kernel for a signal when the parent ends; 0 cancels that."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def kill_descendants() -> None:
-    """Leave no process below this one."""
+    """Kill all descendants of this process."""
     Watch(child=0).kill_all()
 
 
@@ -88,14 +90,17 @@ def supervise(
     apart: set[int] | None = None,
     warm: int | None = None,
 ) -> Ending:
-    """Fork, do ``work`` in the child, and tell how it ended.
+    """Fork a child, do ``work`` in it, and return how it ended.
 
     Args:
+        request: its limits apply.
         folder: an empty folder for the child's log, stages and answer.
         cancelled: polled; True ends the child.
-        apart: other children of this process, which are none of the work's; what ends
-            of them is taken out.
-        warm: a child that has been told already, instead of a fork.
+        apart: ids of other children, which are not killed; ended ones are removed.
+        warm: the id of a pre-warmed child that does the work, instead of a fork.
+
+    Raises:
+        FileNotFoundError: the folder was removed meanwhile.
     """
     started = time.monotonic()
     wait_for_children()
@@ -138,7 +143,7 @@ def supervise(
 
 
 def live(work: Work, folder: Path, server: int) -> NoReturn:
-    """Be the child: whatever happens, end here and never in the server's code."""
+    """Do the work in the child, and exit; never return to the server's code."""
     child, status = os.getpid(), 1
     try:
         note = _settle(folder, server)
@@ -163,8 +168,8 @@ def live(work: Work, folder: Path, server: int) -> NoReturn:
 
 
 def _settle(folder: Path, server: int) -> Note:
-    """Cut the child loose from what it shares with the server."""
-    if os.getsid(0) != os.getpid():  # a warm child leads a session already
+    """Detach the child from what it shares with the server; return its ``note``."""
+    if os.getsid(0) != os.getpid():  # a pre-warmed child leads a session already
         os.setsid()
     die_with_parent(signal.SIGKILL)
     if os.getppid() != server:
@@ -176,7 +181,7 @@ def _settle(folder: Path, server: int) -> Note:
     os.dup2(log, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # many die, all on purpose
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # crashes are expected
     faulthandler.enable(2)
     stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
@@ -187,7 +192,7 @@ def _settle(folder: Path, server: int) -> Note:
 
 
 def _end_unless(child: int) -> None:
-    """End a copy of the child that the work has forked: it may not answer."""
+    """End this process if it is a fork of the child, which must not answer."""
     if os.getpid() != child:
         os._exit(1)
 
@@ -197,14 +202,14 @@ def _exit_status(code: object) -> int:
 
 
 def write_answer(folder: Path, answer: Answer) -> None:
-    """Leave the answer where the server finds it, all of it or nothing."""
+    """Write the answer to the file that the server reads, in one step."""
     draft = folder / "answer.tmp"
     draft.write_text(answer.to_line())
     draft.rename(folder / "answer.json")
 
 
 def describe_error(error: BaseException) -> Raised:
-    """Turn an exception into data."""
+    """Return the answer that describes an exception."""
     stack = traceback.extract_tb(error.__traceback__)
     frames = [name_frame(frame.filename, frame.name) for frame in stack]
     message = cut_middle(str(error), _LOG_BYTES)
@@ -213,17 +218,17 @@ def describe_error(error: BaseException) -> Raised:
 
 
 def _answer(path: Path) -> Answer | None:
-    """Read what the child has answered; None if it has not, or not to the end."""
+    """Read the child's answer; None if there is none or it is incomplete."""
     try:
         return Answer.from_line(path.read_text())
     except (OSError, ValueError, RecursionError):
         return None
-    except (TypeError, LookupError, AttributeError) as error:  # it is no answer
+    except (TypeError, LookupError, AttributeError) as error:  # not a valid answer
         return describe_error(error)
 
 
 def _built(path: Path) -> Built | None:
-    """Read what the fast build has done; None if there was none."""
+    """Read how far the fast build has come; None if there was none."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         return Built.from_line(path.read_text())
     return None
@@ -236,7 +241,7 @@ def _words(path: Path) -> list[str]:
 
 
 def _ends_of(path: Path) -> str:
-    """Read a file but for the middle of a long one: threads tell a fault in turns."""
+    """Read the start and the end of a file, because several threads may log a fault."""
     gap = b"\n...\n"
     try:
         with path.open("rb") as file:

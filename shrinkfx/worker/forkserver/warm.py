@@ -1,12 +1,13 @@
-"""Children that hold a context of a device before they are told what to do.
+"""Pre-warmed children, which create a device context before they get a request.
 
-    server     asks --+-- hands over ----- supervises --> ending
-                      |        |
-    warm child        +-- makes a context, waits --> does it, as any child
+    server               asks --+-- hands over ----- supervises --> ending
+                                |        |
+    pre-warmed child            +-- makes a context, waits --> does it, as any child
 
-To make a context takes seconds, and memory of the device, which nobody can make in the
-server: CUDA does not survive a fork. A warm child has run no kernel. It does one piece
-of work, as any child does: what has seen a fault is never used again.
+Creating a context takes seconds and memory of the device. The server cannot create it,
+because CUDA does not survive a fork. A pre-warmed child has run no kernel. It does one
+piece of work, as any child does, because a context that has seen a fault must not be
+used again.
 """
 
 from __future__ import annotations
@@ -27,31 +28,31 @@ from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.forkserver.supervise import Work, die_with_parent, live
 
 MOST = 2
-"""A server asks one at a time: while one is at work, one waits and one gets ready."""
+"""Requests come one at a time: while one runs, one child waits and one starts."""
 
 _LEAST_FREE = 0.25
-"""Part of a device's memory that must be free beside contexts; a check needs some."""
+"""The part of a device's memory that must stay free for checks."""
 
 _PAUSE = 10
-"""Checks for which no further child is made once memory was short."""
+"""The number of checks without new pre-warmed children after one has failed."""
 
 _TAKES_S = 10.0
 _READY, _TAKEN = b"ready\n", b"taken\n"
 
 
 class Device(Protocol):
-    """How a process comes to a device."""
+    """The interface for creating a context of a device in a process."""
 
     def settings_of(self, request: Request) -> Hashable | None:
-        """State what must be known before there is a context; None: none is needed."""
+        """Return the settings that a context depends on; None: it needs no context."""
         ...
 
     def enter(self, request: Request) -> tuple[int, int]:
-        """Make a context for such requests; tell the device's free and total bytes."""
+        """Create a context for such requests; return the free and total bytes."""
         ...
 
     def is_well(self) -> bool:
-        """Tell whether the context can be used still."""
+        """Return whether the context is still usable."""
         ...
 
 
@@ -66,19 +67,20 @@ class _Child:
         os.close(self.tells)
 
     def hears(self, timeout_s: float) -> bytes | None:
-        """Read what it says; b'' where it has ended, None where it says nothing."""
+        """Read a message; b'' if the child has ended, None if there is no message."""
         ready, _, _ = select.select([self.tells], [], [], timeout_s)
         return os.read(self.tells, 100) if ready else None
 
 
 @dataclass
 class WarmChildren:
-    """The warm children of a server, for requests of like settings.
+    """The pre-warmed children of a server, for requests with equal settings.
 
     Attributes:
-        answerer: chooses what a child does for a request.
-        apart: the server's children that are none of a check's, these among them.
-        leave: closes in a child what is the server's alone.
+        device: creates the contexts.
+        answerer: returns the work of a child for a request.
+        apart: ids of the server's children that belong to no check, these included.
+        leave: closes in a child the descriptors of the server.
     """
 
     device: Device
@@ -92,14 +94,14 @@ class WarmChildren:
 
     @property
     def heard(self) -> int:
-        """How many have said that they are ready, or have ended."""
+        """The number of children that are ready or have ended."""
         told, _, _ = select.select([c.tells for c in self._waiting], [], [], 0.0)
         return len(told)
 
     def take(self, request: Request, folder: Path) -> int | None:
-        """Hand a request over to a child that is ready; None where there is none.
+        """Hand a request over to a child that is ready; return its id, or None.
 
-        One that is still at its context, or was refused the memory for one, is none.
+        Children that still create their context, or lack memory for one, are not ready.
         """
         settings = self.device.settings_of(request)
         if settings is None:
@@ -109,7 +111,7 @@ class WarmChildren:
             self.end()
             self._settings = settings
         for child in [*self._waiting]:
-            if child.pid not in self.apart:  # it has ended, and was waited for
+            if child.pid not in self.apart:  # it has ended, and was reaped
                 self._forget(child)
             elif (said := child.hears(0.0)) is not None:
                 if said == _READY and _hands_over(child, request, folder):
@@ -121,7 +123,7 @@ class WarmChildren:
         return None
 
     def refill(self, request: Request) -> None:
-        """Have as many wait as are of use, for requests like the last two that came."""
+        """Start children up to ``MOST`` if the last two requests had equal settings."""
         if not self._again or self.device.settings_of(request) != self._settings:
             return
         if self._pause:
@@ -132,27 +134,27 @@ class WarmChildren:
             self.apart.add(self._waiting[-1].pid)
 
     def end(self) -> None:
-        """End all that wait."""
+        """End all waiting children."""
         for child in self._waiting:
             self._end(child)
         self._waiting.clear()
 
     def forget(self) -> None:
-        """Leave them to the server that this process was forked from."""
+        """Close, in a fork of the server, the pipes of the server's children."""
         for child in self._waiting:
             child.close()
         self._waiting.clear()
         self._settings, self._again = None, False
 
     def _forget(self, child: _Child) -> None:
-        """Do without a child that has ended: for want of memory, say."""
+        """Remove a child that has ended, for instance without memory, and pause."""
         self._waiting.remove(child)
         self._end(child)
         self._pause = _PAUSE
 
     def _end(self, child: _Child) -> None:
         child.close()
-        if child.pid in self.apart:  # else its number may be another's by now
+        if child.pid in self.apart:  # otherwise its number may be reused
             kill(child.pid)
 
     def _born(self, request: Request) -> _Child:
@@ -171,7 +173,7 @@ class WarmChildren:
         return _Child(pid, tell, heard)
 
     def _wait(self, request: Request, server: int, told: int, say: int) -> NoReturn:
-        """Be a warm child: whatever happens, end here."""
+        """Run the pre-warmed child, and exit; never return."""
         try:
             _settle(server)
             self.leave()
@@ -200,7 +202,7 @@ class WarmChildren:
 
 
 def _settle(server: int) -> None:
-    """Be ended with the server, and by nothing that is meant for it."""
+    """Let the child end with the server, but not get the server's signals."""
     os.setsid()
     die_with_parent(signal.SIGKILL)
     if os.getppid() != server:
@@ -209,7 +211,7 @@ def _settle(server: int) -> None:
 
 
 def _hands_over(child: _Child, request: Request, folder: Path) -> bool:
-    """Tell a child what to do; False if it cannot do that after all."""
+    """Send the request to a child; return False if it cannot do the work."""
     order = os.fsencode(folder) + b"\n" + request.to_line().encode()
     try:
         while order:

@@ -1,4 +1,4 @@
-"""What a child and all that it has started do, use and leave behind."""
+"""Watch a child and its descendants: their state, resource use and limits."""
 
 from __future__ import annotations
 
@@ -29,11 +29,15 @@ _TICK_S = 0.05
 
 @dataclass
 class Watch:
-    """A child, all that it started, and what they have used so far.
+    """A child, its descendants, and what they have used so far.
 
     Attributes:
-        apart: other children, with all that they have started: servers of their own.
-        below: what lived below this process when somebody last looked.
+        child: the process id of the child.
+        apart: ids of other children, which are not watched, such as forked servers.
+        status: the wait status of the child; None while it runs.
+        cpu_seconds: the CPU time of descendants that have ended.
+        peak_rss_bytes: the most memory that was seen in use.
+        below: ids of the descendants at the last look.
     """
 
     child: int
@@ -44,7 +48,7 @@ class Watch:
     below: tuple[int, ...] = ()
 
     def reap(self) -> bool:
-        """Collect whatever has ended below this process; False: nothing is left."""
+        """Reap all descendants that have ended; return False if none is left."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -53,7 +57,7 @@ class Watch:
             if pid == 0:
                 return True
             if pid in self.apart:
-                self.apart.discard(pid)  # the next one of this number is another's
+                self.apart.discard(pid)  # the number may be reused
                 continue
             self.cpu_seconds += usage.ru_utime + usage.ru_stime
             self.peak_rss_bytes = max(self.peak_rss_bytes, usage.ru_maxrss * 1024)
@@ -61,28 +65,28 @@ class Watch:
                 self.status = status
 
     def look(self) -> Sample:
-        """See what everything below this process does, and what it has used so far."""
+        """Return a sample of all descendants, with the CPU time used so far."""
         self.reap()
         self.below = self._found()
         seen = sample(self.below)
         return replace(seen, cpu_seconds=self.cpu_seconds + seen.cpu_seconds)
 
     def exceeds(self, limit_bytes: int) -> bool:
-        """Tell whether all that lives below this process holds more than that.
+        """Return whether the descendants use more memory than the limit.
 
-        What has started since somebody last looked is not seen yet. Resident sets
-        count a page that forks share once for each of them; only where that makes a
-        difference is it worth asking for the exact share.
+        Processes that started after the last look are not counted. Resident sets count
+        a page that forks share once for each of them, so the exact share, which is
+        expensive to get, is read only if that sum is above the limit.
         """
         total = sum(map(rss_bytes, {self.child, *self.below}))
         if total > limit_bytes:
-            # What has ended may have left its number to a process of somebody else.
+            # A process that has ended may have left its id to an unrelated process.
             total = sum(map(pss_bytes, self._found()))
         self.peak_rss_bytes = max(self.peak_rss_bytes, total)
         return total > limit_bytes
 
     def abort(self) -> None:
-        """Have the child say where it is: faulthandler answers with its frames."""
+        """Send SIGABRT to the child, so that faulthandler logs its frames."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.child, signal.SIGABRT)
         deadline = time.monotonic() + _LAST_WORDS_S
@@ -91,18 +95,18 @@ class Watch:
             time.sleep(0.002)
 
     def kill_all(self) -> None:
-        """Kill until nothing is left; what forks meanwhile is met next round."""
+        """Kill descendants until none is left, including those forked meanwhile."""
         deadline = time.monotonic() + _KILL_S
         while self.reap() and time.monotonic() < deadline:
             found = self._found()
-            if self.apart and not found and not self._found():  # a list may have gaps
+            if self.apart and not found and not self._found():  # a list may miss some
                 return
             for pid in found:
                 kill(pid)
             time.sleep(0.002)
 
     def _found(self) -> tuple[int, ...]:
-        """Look for what lives below this process now, but for what is apart."""
+        """Return the ids of the live descendants, without those of ``apart``."""
         if not self.apart:
             return tuple(descendants(os.getpid()))
         children = listed_children()
@@ -115,13 +119,13 @@ class Watch:
 
 
 class _End:
-    """The end of a child, for which one can wait."""
+    """Waits for the end of a child."""
 
     def __init__(self, child: int) -> None:
         self._poll = select.poll()
         self._descriptor: int | None = None
         self._pause_s = 0.002
-        # There is none before Linux 5.3, nor where a filter of system calls forbids it.
+        # Linux before 5.3 has no pidfd_open, and a seccomp filter may forbid it.
         with contextlib.suppress(AttributeError, OSError):
             self._descriptor = os.pidfd_open(child)
             self._poll.register(self._descriptor, select.POLLIN)
@@ -132,7 +136,7 @@ class _End:
             time.sleep(self._pause_s)
             self._pause_s = min(_TICK_S, self._pause_s * 1.5)
         elif self._poll.poll(_TICK_S * 1000):
-            self.close()  # it has ended; what a debugger holds is reaped later, though
+            self.close()  # it has ended; with a debugger, it is reaped later
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -143,7 +147,7 @@ class _End:
 def wait(
     watch: Watch, own: OwnTime, request: Request, cancelled: Callable[[], bool]
 ) -> tuple[str, int]:
-    """Wait until a child ends or breaks a limit; say how, and with what code."""
+    """Wait until a child ends or breaks a limit; return how, and the exit code."""
     with contextlib.closing(_End(watch.child)) as end:
         while True:
             watch.reap()
@@ -158,7 +162,7 @@ def wait(
 def _broken(
     watch: Watch, own: OwnTime, request: Request, cancelled: Callable[[], bool]
 ) -> str:
-    """Name what keeps a child from going on; '' if nothing does."""
+    """Return the limit that the child breaks, or why it must end; '' if neither."""
     if not os.path.exists(f"/proc/{watch.child}"):
         return "lost"
     if cancelled():
@@ -166,7 +170,7 @@ def _broken(
     hangs = own.exceeds(request.timeout_s)
     watch.reap()
     if watch.status is not None:
-        return ""  # to look takes time, and it has ended meanwhile
+        return ""  # looking takes time, and the child has ended meanwhile
     if hangs:
         return "timeout"
     if own.passed_s > request.most_s:

@@ -1,1 +1,1 @@
-"""From files of others to a program and its inputs, without running what they hold."""
+"""Load a program and its inputs from untrusted files, without executing their code."""

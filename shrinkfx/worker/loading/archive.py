@@ -1,15 +1,19 @@
-"""Read a program's archive without running what it holds.
+"""Read a program's archive without executing code from it.
 
-``torch.export.load`` runs code from a file in many ways (torch 2.13). It falls back to
-an unrestricted unpickler where the example inputs, or weights and constants of tensor
-subclasses, do not load without; it unpickles opaque constants; it loads the libraries
-of a compiled package; it evaluates sizes, imports what treespecs name, follows names
-of functions wherever they lead, and writes names into Python that it compiles; what
-works with the program evaluates its guards. Here pickles may name what ``weights_only``
-allows and what a preload has registered, libraries are refused, sizes and guards are
-parsed (``formulas``, ``guards``), functions are looked up in torch's own modules
-(``named``), and the rest of the JSON must be what export writes (``document``,
-``containers``).
+``torch.export.load`` executes code from a file in many ways (torch 2.13):
+
+- it falls back to an unrestricted unpickler if the example inputs, or the weights and
+  constants of tensor subclasses, need one, and it unpickles opaque constants;
+- it loads the libraries of a compiled package;
+- it evaluates sizes, imports modules that treespecs name, and follows the names of
+  functions wherever they lead;
+- it writes names into Python source that it compiles, and code that uses the program
+  evaluates its guards.
+
+Here, pickles may only name what ``weights_only`` allows and what a preload has
+registered; libraries are refused; sizes and guards are parsed (``formulas``,
+``guards``); functions are looked up in torch's own modules (``named``); and the rest of
+the JSON must be what export writes (``document``, ``containers``).
 """
 
 from __future__ import annotations
@@ -49,10 +53,10 @@ _FORCE_NOT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 
 
 def read_program(path: str, model: str) -> ExportedProgram:
-    """Load the file at ``path``, which the user knows as ``model``.
+    """Load the file at ``path``, whose name in messages is ``model``.
 
     Raises:
-        LoadError: with what is wrong with it.
+        LoadError: the file cannot be read or is refused; says why.
     """
     try:
         with disarmed(), _causes() as causes:
@@ -69,7 +73,7 @@ def read_program(path: str, model: str) -> ExportedProgram:
 
 @contextlib.contextmanager
 def _causes() -> Iterator[list[BaseException]]:
-    """Collect what torch logs instead of raising it: something general follows."""
+    """Collect exceptions that torch logs before it raises a less specific one."""
     causes: list[BaseException] = []
     handler = logging.Handler()
     handler.emit = lambda record: causes.extend(  # type: ignore[method-assign]
@@ -85,7 +89,7 @@ def _causes() -> Iterator[list[BaseException]]:
 
 @contextlib.contextmanager
 def disarmed() -> Iterator[None]:
-    """Let no pickle look up more than ``weights_only`` and the preloads allow."""
+    """Let unpickling look up only what ``weights_only`` and the preloads allow."""
     global _reading
     _install_hook()
     before = {name: os.environ.pop(name, None) for name in (_FORCE, _FORCE_NOT)}
@@ -110,7 +114,7 @@ _REGISTER = Words(
 
 @functools.cache
 def _install_hook() -> None:
-    """Be asked whenever Python's own unpickler is about to look something up."""
+    """Install an audit hook that runs before Python's unpickler looks up a name."""
     sys.addaudithook(_refuse_pickle)
 
 
@@ -120,9 +124,10 @@ def _refuse_pickle(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _require_harmless(path: str) -> None:
-    """Look through torch's own reader: another one might see another archive.
+    """Check the members of an archive with torch's reader, which will load them.
 
-    Torch tries ``zipfile`` where its own fails, for a format that it wrote up to 2.7.
+    Another reader might see another archive. If torch's reader fails, torch tries
+    ``zipfile``, for a format that it wrote up to 2.7.
     """
     with zipfile.ZipFile(path) as older:
         if "version" in older.namelist():
@@ -139,7 +144,7 @@ def _require_harmless(path: str) -> None:
             document.require_program(json.loads(archive.read_bytes(name)))
         elif name.endswith(("_weights_config.json", "_constants_config.json")):
             document.require_payload(json.loads(archive.read_bytes(name)))
-        # Torch's reader finds members by any case.
+        # Torch's reader ignores the case of member names.
         elif name.lower().startswith("data/constants/custom_obj_"):
             script_objects.require_trusted(archive.read_bytes(name))
 
@@ -147,7 +152,7 @@ def _require_harmless(path: str) -> None:
 def _require_same_list(
     archive: PT2ArchiveReader, names: list[str], sizes: dict[str, int]
 ) -> None:
-    """Refuse what unpacks to something else than the sizes that were looked at say."""
+    """Refuse an archive whose members or sizes differ between torch and ``zipfile``."""
     size = getattr(archive.archive_file, "get_record_size", None)
     seen = {name: size(name) for name in names} if size else dict.fromkeys(names)
     if seen != (sizes if size else dict.fromkeys(sizes)):
@@ -156,7 +161,7 @@ def _require_same_list(
 
 
 class _Sympy:
-    """SymPy for torch's reader, but for what turns text into expressions."""
+    """SymPy for torch's reader, without the evaluation of text by ``sympify``."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(sympy, name)
@@ -167,7 +172,7 @@ class _Sympy:
 
 
 def _artifact(serialized: Any, by_torch: Any) -> Any:
-    """Read what was pickled; torch goes through it, however often a part is shared."""
+    """Unpickle with torch, and check the size, because torch visits each reference."""
     read = by_torch(serialized)
     containers.require_tree(read)
     return read
@@ -175,8 +180,8 @@ def _artifact(serialized: Any, by_torch: Any) -> Any:
 
 @contextlib.contextmanager
 def _built_here() -> Iterator[None]:
-    """Have torch's reader build sizes as ``formulas`` does, not by ``eval``, and
-    tuples for results of classes that nothing has registered.
+    """Make torch's reader build sizes with ``formulas`` instead of ``eval``, and read
+    results of unregistered classes as tuples.
     """
     names = vars(serialize)
     load = names["deserialize_torch_artifact"]
@@ -184,7 +189,7 @@ def _built_here() -> Iterator[None]:
     ours = {
         "sympy": _Sympy(),
         "deserialize_torch_artifact": functools.partial(_artifact, by_torch=load),
-        # Of inputs, those with such classes are refused by now.
+        # Inputs of such classes have been refused before.
         "treespec_loads": lambda text: nested(containers.with_tuples(text)),
     }
     before = {name: names[name] for name in ours}
@@ -196,7 +201,7 @@ def _built_here() -> Iterator[None]:
 
 
 def _require_plain_inputs(program: ExportedProgram) -> None:
-    """Look at what torch writes into guards: keys, from a pickle, and texts."""
+    """Check values that torch writes into guards: dict keys, and texts as inputs."""
     paths = pytree.tree_flatten_with_path(program.example_inputs)[0]
     for key in (key for path, _ in paths for key in path):
         if isinstance(key, pytree.MappingKey):
@@ -207,7 +212,7 @@ def _require_plain_inputs(program: ExportedProgram) -> None:
 
 
 def _guards(program: ExportedProgram) -> list[str]:
-    """Write the guards anew that are arithmetic, and leave out others."""
+    """Return the guards that are arithmetic, rewritten, and leave out the others."""
     written = []
     for text in program._guards_code or []:
         try:
@@ -223,7 +228,7 @@ _OWN = ("aten.", "prims.", "higher_order.", "inductor.", "quantized.")
 
 
 def _why(error: BaseException, model: str) -> tuple[str, Said]:
-    """Say what is wrong with a file that did not load, and what to do."""
+    """Return why a file did not load, and what the user can do."""
     if isinstance(error, Refused):
         return str(error), error.advice
     if is_out_of_memory(error):
@@ -251,7 +256,7 @@ TOO_LARGE = "needs far more memory to load than its size"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether there was no memory: Python says so, and torch in its own words."""
+    """Return whether memory ran out, by Python's exception or by torch's messages."""
     if isinstance(error, MemoryError):
         return True
     said = ("MemoryError", "can't allocate memory", "bad_alloc")
@@ -259,14 +264,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def why_unreadable(error: BaseException) -> str:
-    """Say in a sentence why ``torch.load`` did not read a file of data."""
+    """Return a sentence that says why ``torch.load`` did not read a data file."""
     if isinstance(error, Refused):
         return str(error)
     if refused := _refused_in(str(error)):
         return str(refused)
     if is_out_of_memory(error):
         return TOO_LARGE
-    # torch's own words go on to explain how to run what is in the file.
+    # torch's message goes on to explain how to execute code from the file.
     text = str(error).rpartition("WeightsUnpickler error: ")[2]
     return f"cannot be read: {_sentence(text) or type(error).__name__}"
 
@@ -298,7 +303,7 @@ def _sentence(text: str) -> str:
 
 
 def _made_by_newer(model: str) -> str:
-    """Say it if a newer torch has written the file; '' if not, or if none tells."""
+    """Return advice if a newer torch has written the file, otherwise ''."""
     try:
         with zipfile.ZipFile(model) as archive:
             name = next(n for n in archive.namelist() if "/models/" in n)
@@ -315,7 +320,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def _damaged(model: str) -> str:
-    """Name the first part of an archive that is not as it was written, or ''."""
+    """Return the first damaged member of an archive, or ''."""
     try:
         with zipfile.ZipFile(model) as archive:
             name = archive.testzip()

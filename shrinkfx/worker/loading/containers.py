@@ -1,10 +1,10 @@
-"""How inputs and outputs are nested: what a file may say of that.
+"""The structure of inputs and outputs: treespecs that a file may contain.
 
-Reading a treespec, torch imports whatever module it names: that of an enum among the
-keys of a dict, or of a ``defaultdict``'s factory. Here such a name is looked up in
-what is imported already: by torch itself, or by a preload. Results alone may be of
-classes that nothing has registered, such as those of Hugging Face models: no question
-depends on more than their order, and they are read as tuples.
+When torch reads a treespec, it imports any module that the treespec names: that of an
+enum among the keys of a dict, or of a ``defaultdict``'s factory. Here, such names are
+looked up only in torch and in modules that preloads have imported. Results alone may
+have unregistered classes, such as those of Hugging Face models. They are read as
+tuples, because only the order of their values matters.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _trusted: set[str] = set()
 
 
 def trust(modules: Iterable[str]) -> None:
-    """Let files name what these modules define: preloads have brought them."""
+    """Let files name the contents of these modules, which preloads have imported."""
     _trusted.update(modules)
 
 
 def is_trusted(module: str) -> bool:
-    """Tell whether a preload has imported a module, or is it."""
+    """Return whether a module is a preload or was imported by one."""
     return module in _trusted and module in sys.modules
 
 
 def safe_to_unpickle() -> list[Any]:
-    """List what a pickle may name: what is registered, and enums of preloads."""
+    """Return the classes that a pickle may name: registered ones, enums of preloads."""
     registered = [kind for kind in pytree.SUPPORTED_NODES if isinstance(kind, type)]
     trusted = (vars(sys.modules[name]) for name in _trusted if name in sys.modules)
     enums = [
@@ -53,10 +53,10 @@ def safe_to_unpickle() -> list[Any]:
 
 
 def require_inputs(text: str) -> None:
-    """Refuse how inputs are nested, if reading that would import or call anything.
+    """Refuse a treespec of inputs if reading it would import or call anything.
 
     Raises:
-        Refused: naming the module or class.
+        Refused: names the module or class.
     """
     tree = _read(text)
     _require_known(tree)
@@ -72,12 +72,12 @@ def require_inputs(text: str) -> None:
 
 
 def require_outputs(text: str) -> None:
-    """Do the same for how outputs are nested, unregistered classes read as tuples."""
+    """Check a treespec of outputs, with unregistered classes read as tuples."""
     _require_known(_read(with_tuples(text)))
 
 
 def with_tuples(text: str) -> str:
-    """Write tuples in a treespec for classes that nothing has registered."""
+    """Replace unregistered classes in a treespec by tuples."""
     return json.dumps([1, _with_tuples(_read(text))])
 
 
@@ -94,7 +94,7 @@ def _is_registered(tree: dict[str, Any]) -> bool:
 
 
 def _class_named_by(tree: dict[str, Any]) -> Any:
-    """Name the class of a container; of a named tuple it is the context that does."""
+    """Return the class of a container; a named tuple has it in its context."""
     return tree["context" if tree["type"] == "collections.namedtuple" else "type"]
 
 
@@ -132,7 +132,7 @@ def _unregistered(name: str) -> Refused:
 
 
 def _seen(value: dict[str, Any]) -> dict[str, Any]:
-    """Look at each object of a context, as torch's hook does, and leave it."""
+    """Check an object of a context, as torch's hook sees it, and return it."""
     if "__enum__" in value:
         _require_enum(value["fqn"])
     return value
@@ -168,10 +168,10 @@ _MOST_PARTS, _MOST_DEEP = 200_000, 100
 
 
 def require_tree(value: Any) -> None:
-    """Refuse containers that no one could go through: each visit counts.
+    """Refuse a structure that is too large to traverse, counting each reference.
 
     Raises:
-        Refused: what is nested without end, or has too many parts.
+        Refused: it contains itself, is nested too deeply, or has too many parts.
     """
     left = _MOST_PARTS
     waiting = [(value, 0)]
@@ -201,7 +201,7 @@ def _foreign(module: str, name: str) -> Refused:
 
 
 def _keys(tree: dict[str, Any]) -> list[Any]:
-    """List the keys of a dict by its treespec; [] for anything else."""
+    """Return the keys of a dict by its treespec; [] for anything else."""
     context = tree["context"]
     if isinstance(context, dict):
         context = context.get("dict_context")
@@ -221,10 +221,10 @@ def _require_plain_keys(tree: dict[str, Any]) -> None:
 
 
 def require_plain_key(key: Any) -> None:
-    """Refuse a key of an input that torch would write into code as it is.
+    """Refuse a key of an input that torch would write into code unchanged.
 
     Raises:
-        Refused: it has quotes or line breaks, which would end the text there.
+        Refused: the key has quotes or line breaks, which would end the string there.
     """
     if isinstance(key, str) and not is_plain(key):
         raise Refused(

@@ -1,8 +1,8 @@
-"""Where a program belongs, and where it lies: CUDA programs without CUDA.
+"""The devices of a program, and CUDA programs on machines without a GPU.
 
-An archive names devices in its JSON files (graph, weights) and in what is pickled
-(example inputs). Both are rewritten, so that a CUDA program can be read on a machine
-that has no GPU, and a program held on the CPU is written as the CUDA program it is.
+An archive names devices in its JSON files (graph, weights) and in pickles (example
+inputs). Both are rewritten, so that a CUDA program can be read on a machine without a
+GPU, and a program in CPU memory can be saved as the CUDA program that it is.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from shrinkfx.worker.loading import gpus
 from shrinkfx.worker.private_api.graph_api import pytree
 
 _FIRST = 5
-"""Before the priorities (10 to 30) of the devices that torch knows itself."""
+"""Torch's own devices have priorities of 10 to 30; lower ones come first."""
 
 
 def gpus_of(model: str) -> set[int]:
-    """Read off the archive on which GPUs a program lies, without loading it.
+    """Return the GPUs that a program uses, from its archive, without loading it.
 
     Returns:
-        Their numbers; nothing for one on the CPU, or where loading it will say what is
-        wrong.
+        Their indices; an empty set for a CPU program, or if the archive cannot be read,
+        which loading it will report.
     """
     found: set[int] = set()
     try:
@@ -51,8 +51,8 @@ def gpus_of(model: str) -> set[int]:
 
 
 _GPU = re.compile(rb'"type": "cuda"(?:, "index": (\d+))?')
-"""As ``torch/_export/serde/schema.py`` has its ``Device`` written; no number, or null,
-is the first."""
+"""A GPU as ``torch/_export/serde/schema.py`` writes a ``Device``; without an index, or
+with null, it is the first."""
 
 
 def _is_gpu(value: Any) -> bool:
@@ -61,15 +61,15 @@ def _is_gpu(value: Any) -> bool:
 
 
 def device_type(model: str) -> str:
-    """Read off the archive whether a program is on CUDA, without loading it."""
+    """Return ``cuda`` or ``cpu``, from the archive of a program, without loading it."""
     return "cuda" if gpus_of(model) else "cpu"
 
 
 def gpu_of(exported: ExportedProgram) -> int:
-    """Find the number of the GPU where a program lies, as ``device_index`` takes it.
+    """Return the ``device_index`` with which to load a package of the program.
 
     Returns:
-        -1 for the first, where a package lies that is loaded without, or for none.
+        -1 for the first GPU, which is the default, and for a CPU program.
     """
     values: list[Any] = [*exported.state_dict.values(), *exported.constants.values()]
     values += [node.meta.get("val") for node in exported.graph.nodes]
@@ -80,7 +80,7 @@ def gpu_of(exported: ExportedProgram) -> int:
 
 
 def is_for_cuda(setup: Setup) -> bool:
-    """Tell whether a program is for CUDA, by ``--device`` or by itself."""
+    """Return whether a program is for CUDA, by ``--device`` or by its own devices."""
     if setup.device:
         return setup.device.startswith("cuda")
     if setup.model is None:
@@ -89,15 +89,16 @@ def is_for_cuda(setup: Setup) -> bool:
 
 
 def is_on_gpu(setup: Setup) -> bool:
-    """Tell whether a program is to run on a GPU, once the back end is chosen."""
+    """Return whether programs run on a GPU; the back end must have been chosen."""
     return is_for_cuda(setup) and setup.backend != Backend.INTERPRETER
 
 
 def choose_backend(setup: Setup) -> Backend:
-    """Choose what compiles: AOTInductor, or its CUDA kernels on the interpreter.
+    """Choose the back end: AOTInductor, or the interpreter for its CUDA kernels.
 
     Raises:
-        LoadError: ``--backend`` needs what is not there.
+        LoadError: ``--backend``, ``--device`` or ``--gpus`` do not fit the program or
+            the machine.
     """
     asked = Backend(setup.backend)
     subject = Words(setup.model or _NO_MODEL[asked is Backend.INTERPRETER])
@@ -133,14 +134,14 @@ def choose_backend(setup: Setup) -> Backend:
 
 
 _NO_MODEL = Words("the script"), Words(Flag("--backend", "interpreter"))
-"""What is to run where there is no program."""
+"""The subject of messages if there is no program."""
 
 
 def wanted_gpu(setup: Setup) -> int:
-    """Find the number of the GPU that a CUDA program is to run on.
+    """Return the index of the GPU that a CUDA program runs on.
 
     Raises:
-        LoadError: it lies on several.
+        LoadError: the program uses several GPUs.
     """
     if setup.device:
         return int(setup.device.partition(":")[2] or 0)
@@ -155,10 +156,10 @@ def wanted_gpu(setup: Setup) -> int:
 
 
 def _refuse_gpus(setup: Setup, subject: Said, reason: str, advice: Said) -> None:
-    """Refuse ``--gpus`` where no GPU is asked; scripts may be for any device.
+    """Refuse ``--gpus`` for a program without a GPU; scripts may use any device.
 
     Raises:
-        LoadError: it is given.
+        LoadError: ``--gpus`` is given.
     """
     if setup.gpus and setup.model:
         said = f"is to be on GPUs {','.join(setup.gpus)}: {reason}"
@@ -166,13 +167,13 @@ def _refuse_gpus(setup: Setup, subject: Said, reason: str, advice: Said) -> None
 
 
 def archive_on(model: str, folder: Path, device: str) -> str:
-    """Copy a CUDA archive with what lies on GPUs put on one, or on the CPU.
+    """Copy a CUDA archive, with all GPUs replaced by one device.
 
     Args:
         device: ``cpu``, or ``cuda:1``.
 
     Returns:
-        Its path; that of the archive itself where it is there already.
+        The path of the copy, or of the archive itself if it needs no change.
     """
     kind, _, number = device.partition(":")
     index = int(number or 0)
@@ -185,12 +186,12 @@ def archive_on(model: str, folder: Path, device: str) -> str:
 
 
 def archive_on_cpu(model: str, folder: Path) -> str:
-    """Copy a CUDA archive with all devices rewritten; others are taken as they are."""
+    """Copy a CUDA archive for the CPU; other archives are used unchanged."""
     return archive_on(model, folder, "cpu")
 
 
 def save_for_cuda(exported: ExportedProgram, path: Path) -> None:
-    """Save a program that lies on the CPU as one for ``cuda:0``."""
+    """Save a program in CPU memory as a program for ``cuda:0``."""
     plain = path.with_name(f"{path.stem}-on-cpu.pt2")
     try:
         with tagged_as_cuda():
@@ -213,7 +214,7 @@ def _rewrite(
 
 
 def _on(value: Any, device: dict[str, Any], *, only_gpus: bool) -> Any:
-    """Replace each device in a tree of JSON values, or each that is a GPU."""
+    """Replace each device in a tree of JSON values, or only the GPUs."""
     if isinstance(value, list):
         return [_on(item, device, only_gpus=only_gpus) for item in value]
     if not isinstance(value, dict):
@@ -224,11 +225,11 @@ def _on(value: Any, device: dict[str, Any], *, only_gpus: bool) -> Any:
 
 
 _tag = _place = ""
-"""What storages on the CPU are saved as, and where those of any GPU are put."""
+"""The device that CPU storages are saved as, and the one to load GPU storages on."""
 
 
 def read_cuda_storages_on(device: str) -> None:
-    """Have ``torch.load`` in this process put what was saved on a GPU elsewhere."""
+    """Make ``torch.load`` of this process place GPU storages on another device."""
     global _place
     _register()
     _place = device
@@ -240,7 +241,7 @@ def _register() -> None:
 
 
 def _put(storage: Any, place: str) -> Any:
-    """Put a storage where it belongs; None leaves that to torch."""
+    """Place a storage on the chosen device; None leaves that to torch."""
     if not (_place and place.startswith("cuda")) or place == _place:
         return None
     if _place == "cpu":
@@ -250,7 +251,7 @@ def _put(storage: Any, place: str) -> Any:
 
 @contextlib.contextmanager
 def tagged_as_cuda() -> Iterator[None]:
-    """Have ``torch.save`` write what is on the CPU as what is on ``cuda:0``."""
+    """Make ``torch.save`` write CPU storages as storages of ``cuda:0``."""
     global _tag
     _register()
     _tag = "cuda:0"

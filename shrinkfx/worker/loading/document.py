@@ -1,8 +1,8 @@
-"""The JSON of a program, held against torch's schema before torch reads it.
+"""Check the JSON of a program against torch's schema before torch reads it.
 
-torch checks no types there, and writes names as they are into the Python that it makes
-of a graph. So each value must have the type that the schema says, and each text must be
-a name, unless its field is listed here as something else.
+torch checks no types there, and writes names unchanged into the Python source that it
+makes of a graph. So each value must have its type in the schema, and each text must be
+a name, unless its field is listed here as another kind of text.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _RENAME = "rename that module or weight, and export it again"
 
 
 def require_program(data: Any) -> None:
-    """Refuse what torch does not write into ``models/model.json``.
+    """Refuse a program that torch would not write into ``models/model.json``.
 
     Raises:
-        Refused: a text that would become code, or name what is not to be imported.
-        ValueError: a value of another type than the schema says.
+        Refused: a text would become code, or names something that must not be imported.
+        ValueError: a value has another type than in the schema.
     """
     _check_record(schema.ExportedProgram, data)
 
 
 def require_payload(data: Any) -> None:
-    """Do the same for a list of weights or constants."""
+    """Refuse a list of weights or constants that torch would not write."""
     _check_record(schema.PayloadConfig, data)
 
 
@@ -62,7 +62,7 @@ _word = _matching(r"[\w.:@+<>=-]*", "name")
 
 
 def _path(text: str) -> None:
-    """Require the path of a weight or module: torch writes it between quotes."""
+    """Require the path of a weight or module, which torch writes between quotes."""
     if len(text) > formulas.MOST_OF_A_NAME:
         raise Refused(f"has a name of {len(text)} characters: too long", _RENAME)
     if not formulas.is_plain(text):
@@ -70,7 +70,7 @@ def _path(text: str) -> None:
 
 
 def _free(text: str) -> None:
-    """Take what stays a text, whatever it says."""
+    """Accept any text, for fields that never become code."""
 
 
 def _size(text: str) -> None:
@@ -83,7 +83,7 @@ def _size(text: str) -> None:
 
 _SIZE = re.compile(r"[\w\s+*/%(),.<>=!&|~^-]*")
 _COUNT = re.compile(r"(u|zuf)[0-9]{1,6}")
-"""torch counts up to the number of such a symbol; ``int`` takes more than digits."""
+"""torch counts up to the number of such a symbol; ``int`` accepts more than digits."""
 
 
 def _of_size(text: str) -> None:
@@ -108,11 +108,11 @@ _FUNCTION = re.compile(
     r"|torch\._functorch\.predispatch\.lazy_load_decompositions"
 )
 _BY_NAME = "torch.export.custom_ops._call_custom_autograd_function_in_pre_dispatch"
-"""It takes the name of a class, and imports that."""
+"""It imports a class whose name is its argument."""
 
 
 def _operator(text: str) -> None:
-    """Require an operator: torch would look up anything that hangs on a module."""
+    """Require an operator, because torch would look up any attribute of a module."""
     if not named.is_operator(text):
         raise Refused(f"names {text!r:.60} as an operator", _AGAIN)
 
@@ -133,7 +133,7 @@ _NUMBERS_IN = frozenset(
 
 
 def _require_numbers(node: dict[str, Any]) -> None:
-    """Refuse what sizes are not worked out with: a text times a number, say."""
+    """Refuse other operands than those of sizes, such as a text times a number."""
     for number, each in enumerate(node["inputs"]):
         ((kind, value),) = each["arg"].items()
         if kind not in _NUMBERS_IN and node["target"] != "_operator.getitem":
@@ -150,10 +150,10 @@ def _require_numbers(node: dict[str, Any]) -> None:
 
 
 def require_argument(text: str) -> None:
-    """Refuse the text of an input that would not stay one between single quotes.
+    """Refuse a text input that would not remain one string between single quotes.
 
     Raises:
-        Refused: it has quotes, backslashes or line breaks.
+        Refused: the text has quotes, backslashes or line breaks.
     """
     if not formulas.is_plain(text):
         what = f"takes the text {text!r:.60}, which torch writes into code"
@@ -188,7 +188,7 @@ _TEXTS: dict[tuple[str, str], Check] = {
     ("PayloadMeta", "path_name"): _word,
     ("SymExpr", "expr_str"): _size,
 }
-"""What a text is, by class and field; keys of a dict are texts too. Others: names."""
+"""The checks of texts by class and field, also for keys of a dict; default: a name."""
 
 
 # --- types
@@ -206,7 +206,7 @@ def _check_record(cls: Any, data: Any) -> None:
     elif cls is schema.Node and _ON_NUMBERS.fullmatch(str(data.get("target"))):
         _require_numbers(data)
     for name, value in data.items():
-        if name in checks:  # torch takes no notice of others
+        if name in checks:  # torch ignores other fields
             checks[name](value)
 
 
@@ -234,7 +234,7 @@ def _fields(cls: Any) -> dict[str, Check]:
 
 
 def _check_of(kind: Any, text: Check, where: str) -> Check:
-    """Make the check of a type; ``text`` is that of the texts in it."""
+    """Return the check for a type; ``text`` is the check of the texts in it."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         (some,) = (each for each in inner if each is not type(None))
@@ -259,7 +259,7 @@ _NUMBERS: dict[Any, tuple[type, ...]] = {
     float: (int, float),
 }
 _NO_JSON = ("Infinity", "-Infinity", "NaN")
-"""How torch writes numbers that JSON has none for."""
+"""How torch writes numbers that JSON cannot represent."""
 
 
 def _check_optional(check: Check, value: Any) -> None:

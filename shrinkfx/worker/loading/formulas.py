@@ -1,9 +1,9 @@
-"""Expressions of sizes, read off a file without evaluating its text.
+"""Parse the size expressions of a file without evaluating them.
 
 Export writes a size as SymPy's ``srepr``: ``Mul(Integer(2), Symbol('s0'))``. torch
-hands that to ``sympify``, which is ``eval`` after deleting line breaks. Here it is
-parsed, each node is looked up in a list, and the objects are built one by one, none of
-them larger than a size can need.
+passes that to ``sympify``, which removes line breaks and calls ``eval``. Here, the text
+is parsed, each node is looked up in a list, and the objects are built one by one, none
+of them larger than a size can need.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from shrinkfx.worker.private_api.archive_api import sympy_functions as functions
 MOST_CHARACTERS = 200_000
 MOST_DEEP = 100
 MOST_TIMES = 64
-"""The largest exponent, or distance of a shift."""
+"""The largest allowed exponent, or distance of a shift."""
 
 MOST_DIGITS = 20
-"""What a number is rounded to."""
+"""The largest allowed number of digits to round to."""
 
 _MOST_OF_SUMS = 8
-"""SymPy may multiply such a power out, term by term."""
+"""The largest exponent of a sum, because SymPy may expand the power."""
 
 _COMPARED = {"Max": 16, "Min": 16, "And": 64, "Or": 64}
-"""How many arguments a function may have that SymPy compares pair by pair."""
+"""The number of arguments allowed for functions that SymPy compares in pairs."""
 
 _MOST_BITS = 8192
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -47,7 +47,7 @@ _OWN = (
     *("TruncToFloat", "TruncToInt", "RoundToInt", "RoundDecimal", "ToFloat"),
     "Identity",
 )
-"""torch's functions that torch's reader knows; it takes the others for unknown ones."""
+"""torch's functions that torch's reader knows; others are unknown functions to it."""
 
 _UNKNOWN_TO_TORCH = ("OpaqueUnaryFn_", "BitwiseFn_")
 
@@ -80,7 +80,7 @@ _ASSUMPTIONS = frozenset(
 
 
 class NotASize(ValueError):
-    """A text is no expression that export writes."""
+    """The text is not an expression that export writes."""
 
 
 def _known() -> dict[str, Callable[..., Any]]:
@@ -100,30 +100,30 @@ _KNOWN = _known()
 
 @functools.lru_cache(maxsize=1 << 16)
 def read(text: str) -> Any:
-    """Build the SymPy object that a text of a file describes.
+    """Build the SymPy object that a text describes.
 
     Raises:
-        NotASize: it is no size, or one out of all proportion.
+        NotASize: the text is not a size, or is unreasonably large.
     """
     try:
         return _build(parsed(text), 0)
     except NotASize:
         raise
-    except Exception as error:  # of constructors, on what they refuse
+    except Exception as error:  # raised by SymPy's constructors
         raise NotASize(f"{text!r:.60}: {error}") from error
 
 
 def parsed(text: str) -> ast.expr:
-    """Parse one line.
+    """Parse one line into a syntax tree.
 
     Raises:
-        NotASize: it is no expression, or not one line of a reasonable length.
+        NotASize: the text is not an expression, not one line, or too long.
     """
     if not isinstance(text, str):
         raise NotASize("no text")
     if len(text) > MOST_CHARACTERS:
         raise NotASize(f"longer than {MOST_CHARACTERS:,} characters")
-    # What separates lines to one reader is nothing to another.
+    # Readers differ in which characters separate lines.
     if not text.isprintable():
         raise NotASize(f"{text!r:.60} is more than one line")
     try:
@@ -155,7 +155,7 @@ def _build(node: ast.expr, depth: int) -> Any:
 
 
 def _function(node: ast.expr) -> str:
-    """Name what is called: ``Function('OpaqueUnaryFn_sqrt')`` once saved again."""
+    """Return the function's name: ``Function('OpaqueUnaryFn_sqrt')`` if saved again."""
     match node:
         case ast.Name(id=name) if name in _KNOWN:
             return name
@@ -254,5 +254,5 @@ def _precision(words: list[ast.keyword]) -> dict[str, int]:
 
 
 def is_plain(text: str) -> bool:
-    """Tell whether a text stays a text where torch writes it into code, in quotes."""
+    """Return whether a text remains one string if torch writes it between quotes."""
     return _KEY.fullmatch(text) is not None

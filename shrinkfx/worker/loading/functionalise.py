@@ -1,4 +1,4 @@
-"""The form of a program in which any set of nodes is a program."""
+"""Convert a program to its functional form, in which any subset of nodes is valid."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shrinkfx.worker.private_api.graph_api import ValueRanges, int_oo
 
 
 def functionalise(original: ExportedProgram) -> ExportedProgram | None:
-    """Take out in-place operators: sets of nodes around those are no programs.
+    """Remove in-place operators, because candidates cannot be cut around them.
 
     Returns:
-        None if that is impossible, or gives a program for fewer sizes; then
-        ``original`` must be read afresh.
+        None if that fails or fixes dynamic dims; then ``original`` may have changed and
+        must be read again.
     """
     dynamic = _dynamic(original)
     try:
@@ -24,18 +24,18 @@ def functionalise(original: ExportedProgram) -> ExportedProgram | None:
         print(f"shrinkfx: no functional form: {error}", flush=True)
         return None
     if _dynamic(functional) != dynamic:
-        # A write into one result of unbind or split does that (torch 2.13).
+        # A write into one result of unbind or split causes that (torch 2.13).
         print("shrinkfx: no functional form: it fixes dynamic dims", flush=True)
         return None
     if functional.graph_signature.input_tokens:
-        # What calls methods of script objects is put in an order by tokens.
+        # Tokens keep the calls of script objects' methods in order.
         print("shrinkfx: no functional form: it needs tokens", flush=True)
         return None
     return functional
 
 
 def _dynamic(program: ExportedProgram) -> list[bool]:
-    """Tell for each dim of each input, in order, whether it is dynamic."""
+    """Return for each dim of each input, in order, whether it is dynamic."""
     values = (n.meta["val"] for n in program.graph.nodes if n.op == "placeholder")
     sizes = (size for v in values for size in getattr(v, "shape", ()))
     return [

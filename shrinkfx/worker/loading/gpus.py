@@ -1,8 +1,8 @@
-"""Which GPUs there are, and what they are: asked without making a context.
+"""Count and describe the GPUs without creating a CUDA context.
 
-A process that has one cannot fork children that do. So torch counts by NVML
-(``PYTORCH_NVML_BASED_CUDA_CHECK``, ``torch/cuda/__init__.py``), and the rest is what
-nvidia-smi says.
+A process with a context cannot fork children that use CUDA. So torch counts GPUs
+through NVML (``PYTORCH_NVML_BASED_CUDA_CHECK``, ``torch/cuda/__init__.py``), and
+nvidia-smi describes them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ASKED = {
     "driver": "driver_version",
 }
 _SMI_S = 20.0
-_before: dict[str, str | None] = {}  # it was hidden, the value of a variable
+_before: dict[str, str | None] = {}  # values of variables before ``hide``
 
 
 def facts(index: int) -> dict[str, str]:
-    """Say what a GPU is, by name; what nvidia-smi does not tell is left out.
+    """Return properties of a GPU, as far as nvidia-smi reports them.
 
     Args:
-        index: as in ``cuda:1``, so among those that are visible.
+        index: the number N in ``cuda:N``, which counts visible GPUs only.
     """
     which = visible_name(index, os.environ.get(VISIBLE))
     query = f"--query-gpu={','.join(_ASKED.values())}"
@@ -51,7 +51,7 @@ def facts(index: int) -> dict[str, str]:
 
 
 def visible_name(index: int, visible: str | None) -> str:
-    """Name a GPU as nvidia-smi does: by its number on the machine, or its UUID.
+    """Return a GPU's name for nvidia-smi: its number on the machine, or its UUID.
 
     >>> visible_name(1, None), visible_name(1, "4,6"), visible_name(0, "GPU-12ab")
     ('1', '6', 'GPU-12ab')
@@ -61,14 +61,14 @@ def visible_name(index: int, visible: str | None) -> str:
 
 
 def in_words(index: int, known: dict[str, str]) -> str:
-    """Say in a line where a program runs."""
+    """Describe in one line the GPU that a program runs on."""
     visible = os.environ.get(VISIBLE)
     among = f", with {VISIBLE}={visible}" if visible is not None else ""
     return f"{known.get('GPU', 'a GPU')} as cuda:{index}{among}"
 
 
 def how_many() -> str:
-    """Say how many GPUs there are, and which these are."""
+    """Describe how many GPUs there are, and which are visible."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     there = {0: "there is no CUDA device", 1: "there is one CUDA device, cuda:0"}
     many = f"there are {count} CUDA devices, cuda:0 to cuda:{count - 1}"
@@ -78,10 +78,10 @@ def how_many() -> str:
 
 
 def require(index: int, subject: Said) -> None:
-    """Refuse a GPU that is not there.
+    """Refuse a GPU that does not exist.
 
     Raises:
-        LoadError: how many there are.
+        LoadError: there are fewer GPUs; says how many.
     """
     if torch.cuda.is_available() and index < torch.cuda.device_count():
         return
@@ -97,16 +97,16 @@ def require(index: int, subject: Said) -> None:
 
 
 def settle_on(gpus: Sequence[str]) -> tuple[str, ...]:
-    """Have this process, and all that it forks, see the first of some GPUs alone.
+    """Make only the first of some GPUs visible to this process and its forks.
 
     Args:
-        gpus: their numbers, as in ``cuda:1``.
+        gpus: their numbers N in ``cuda:N``.
 
     Returns:
-        What to show a fork for it to see one of them (``see_only``).
+        The name of each GPU, with which ``see_only`` makes a fork use it.
 
     Raises:
-        LoadError: one of them is not there.
+        LoadError: one of the GPUs does not exist.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     for each in gpus:
@@ -121,12 +121,12 @@ def settle_on(gpus: Sequence[str]) -> tuple[str, ...]:
 
 
 def see_only(gpu: str) -> None:
-    """Have this process see one GPU alone; it must not have a context yet."""
+    """Make only one GPU visible to this process, which must not have a context yet."""
     os.environ[VISIBLE] = gpu
 
 
 def hide() -> None:
-    """Have this process, and all that it forks, see no GPU.
+    """Make no GPU visible to this process and its forks.
 
     PyTorch initializes CUDA even for a CPU program (``preserve_rng_state`` in
     torch/_dynamo/utils.py), and a process that has done so cannot fork children that
@@ -137,7 +137,7 @@ def hide() -> None:
 
 
 def show_again() -> None:
-    """Have this process see what ``hide`` has hidden: a command of the user's, say."""
+    """Undo ``hide`` in this process, for instance before it runs a user's command."""
     for name, value in _before.items():
         if value is None:
             os.environ.pop(name, None)

@@ -1,7 +1,7 @@
-"""Conditions of a program on its inputs: Python in a file, which torch evaluates.
+"""The guards of a program: Python conditions in a file, which torch evaluates.
 
-What is arithmetic on inputs, their sizes and strides is written anew from what was
-parsed; there is nothing else that export writes.
+Guards that are arithmetic on inputs, their sizes and strides are written again from the
+parsed expression. Export writes no other guards.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _OF_MODULES: Mapping[str, re.Pattern[str]] = {
 
 
 def rewritten(text: str) -> str:
-    """Write a condition of a program on its inputs anew, from what was parsed.
+    """Parse a guard, and return its expression written again.
 
     Raises:
-        NotASize: it is more than arithmetic on inputs, their sizes and strides.
+        NotASize: the guard is more than arithmetic on inputs, sizes and strides.
     """
     tree = parsed(text)
     try:
@@ -102,7 +102,7 @@ def _is_small_power(power: ast.BinOp) -> bool:
 
 
 def _is_source(node: ast.AST) -> bool:
-    """Tell whether this is an input, or a size of one: ``L['x'][0].size()[1]``."""
+    """Return whether a node is an input or its size: ``L['x'][0].size()[1]``."""
     match node:
         case ast.Subscript(value=ast.Name(id="L"), slice=ast.Constant(value=str(key))):
             return is_plain(key)

@@ -1,4 +1,4 @@
-"""The inputs of a run: read from a file, and held against the program."""
+"""Read the inputs of a run from a file, and check them against the program."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from shrinkfx.worker.private_api.graph_api import pytree
 
 
 def read_inputs(path: str) -> tuple[Inputs, Inputs | None]:
-    """Read what ``torch.save`` wrote, if it holds nothing but data.
+    """Read a file that ``torch.save`` wrote, if it holds only data.
 
     Returns:
-        The failing inputs, and near ones that pass where the file has them.
+        The failing inputs, and the passing inputs if the file has any.
 
     Raises:
-        LoadError: it is something else.
+        LoadError: the file has other content.
     """
     try:
         with disarmed():
@@ -41,10 +41,10 @@ _ADVICE = (
 
 
 def as_inputs(path: str, data: object) -> Inputs:
-    """Take what a file holds or gives for the arguments of a call.
+    """Convert the content of a file to the arguments of a call.
 
     Raises:
-        LoadError: it is something else.
+        LoadError: the content has another form.
     """
     if isinstance(data, dict) and set(data) <= {"args", "kwargs"}:
         args, kwargs = data.get("args", ()), data.get("kwargs", {})
@@ -56,7 +56,7 @@ def as_inputs(path: str, data: object) -> Inputs:
 
 
 def _callable_with(path: str, inputs: Inputs) -> Inputs:
-    """Refuse what no exported program takes, and blame the file that holds it."""
+    """Refuse inputs that no exported program takes, with the file as the subject."""
     for name in inputs.kwargs:
         if not isinstance(name, str):
             reason = f"'kwargs' has the key {name!r:.60}, which is not a string"
@@ -68,7 +68,7 @@ def _callable_with(path: str, inputs: Inputs) -> Inputs:
 
 
 def in_order_of(example: Inputs, given: Inputs) -> Inputs:
-    """Put keyword arguments in the program's order, if they are the same."""
+    """Put keyword arguments in the program's order, if the names are the same."""
     if set(given.kwargs) != set(example.kwargs):
         return given
     return replace(given, kwargs={name: given.kwargs[name] for name in example.kwargs})
@@ -77,13 +77,13 @@ def in_order_of(example: Inputs, given: Inputs) -> Inputs:
 def require_same_structure(
     subject: str, example: Inputs, given: Inputs, names: Sequence[str] = ()
 ) -> None:
-    """Refuse inputs of another number, nesting, dtype, dimension or device.
+    """Refuse inputs of another number, structure, dtype, rank or device.
 
     Args:
-        names: the program's own of its positional inputs, as far as they are known.
+        names: the program's names of its positional inputs, as far as they are known.
 
     Raises:
-        LoadError: which, what it is, and what the program expects.
+        LoadError: the inputs do not fit; says which, and what the program expects.
     """
     _require_same_number(subject, example, given, names)
     expected, spec = pytree.tree_flatten((example.args, example.kwargs))

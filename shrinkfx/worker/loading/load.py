@@ -1,4 +1,4 @@
-"""From files to a program: preloads, the ``.pt2``, the failing inputs."""
+"""Load preloads, the program and the failing inputs from files."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.declared_ranges import require_declared_sizes
 
 _TIMES, _MORE_BYTES = 16, 4 << 30
-"""What reading may take of memory, by what lies in the files, and in any case."""
+"""The memory for reading: a multiple of the size of the files, and a constant."""
 
 _CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
-"""Where the compiled program is told to check its inputs, it may be handed any."""
+"""If this variable makes the compiled program check its inputs, any may be passed."""
 
 
 def preload(names: Sequence[str]) -> dict[str, str]:
@@ -105,7 +105,7 @@ def _preload(name: str) -> str:
 
 
 def _by_hand(name: str) -> str:
-    """Give the command that shows what a preload does alone."""
+    """Return a command that runs the preload alone."""
     if name.endswith(".py"):
         return f"{sys.executable} {name}"
     if is_library(name):
@@ -127,10 +127,10 @@ def import_file(name: str) -> ModuleType:
 
 
 def load(setup: Setup) -> Program:
-    """Load the program and bring it into the form that candidates are cut from.
+    """Load the program, and convert it to the form that candidates are cut from.
 
     Raises:
-        LoadError: with the file at fault and what to try.
+        LoadError: names the file at fault, and what to try.
     """
     _require_known_options(setup.inductor)
     archive = _on_this_machine(setup)
@@ -149,7 +149,7 @@ def _load(setup: Setup, archive: str) -> Program:
     original = _with_example(_read(archive, setup), setup, given)
     functional = functionalise(original)
     if functional is None:
-        # The attempt may have fixed sizes in what both share.
+        # The attempt may have fixed sizes in objects that both programs share.
         original = functional = _with_example(_read(archive, setup), setup, given)
     assert original.example_inputs is not None
     example = Inputs(
@@ -169,7 +169,7 @@ def _load(setup: Setup, archive: str) -> Program:
 def _with_example(
     program: ExportedProgram, setup: Setup, given: tuple[Inputs, Inputs | None] | None
 ) -> ExportedProgram:
-    """Have the failing inputs serve as example where the program was saved without."""
+    """Use the failing inputs as example inputs if the program was saved without any."""
     if program.example_inputs:
         return program
     if given is None:
@@ -197,17 +197,17 @@ def _with_example(
 
 
 def _read_inputs_file(setup: Setup) -> tuple[Inputs, Inputs | None] | None:
-    """Read the failing inputs, if a file holds them; it takes less than a program."""
+    """Read the failing inputs, if a file holds them; that needs less than a program."""
     if not setup.inputs or setup.inputs.endswith(".py"):
         return None
     return read_inputs(setup.inputs)
 
 
 def _in_program_order(setup: Setup, program: Program, given: Inputs) -> Inputs:
-    """Bring given inputs to the program's device, and in its order.
+    """Move inputs to the program's device, and put them in its order.
 
     Raises:
-        LoadError: the program does not take them.
+        LoadError: the program does not take these inputs.
     """
     assert setup.inputs
     given = in_order_of(program.example, given)
@@ -220,7 +220,7 @@ def _in_program_order(setup: Setup, program: Program, given: Inputs) -> Inputs:
 
 
 def _names(program: ExportedProgram) -> list[str]:
-    """List what ``forward`` calls its inputs, if the program still tells."""
+    """Return the names of the inputs in ``forward``, if the program still has them."""
     for entry in program.module_call_graph[:1]:
         if entry.signature is not None:
             return entry.signature.forward_arg_names or []
@@ -228,17 +228,17 @@ def _names(program: ExportedProgram) -> list[str]:
 
 
 def _moved(setup: Setup, given: Inputs, beside: Inputs | None = None) -> Inputs:
-    """Bring given inputs to the program's device.
+    """Move inputs to the program's device.
 
     Args:
-        beside: inputs of the program, which need not all lie on one device.
+        beside: inputs of the program, to whose devices to move; they may differ.
     """
     if not setup.device or setup.backend == Backend.INTERPRETER:
         return given
     leaves, spec = pytree.tree_flatten((given.args, given.kwargs))
     others = leaves if beside is None else beside.flat()
     if len(others) != len(leaves):
-        return given  # which is refused
+        return given  # a later check refuses them
     pairs = zip(leaves, others, strict=True)
     moved = [_to(leaf, setup.device, like) for leaf, like in pairs]
     args, kwargs = pytree.tree_unflatten(moved, spec)
@@ -246,7 +246,7 @@ def _moved(setup: Setup, given: Inputs, beside: Inputs | None = None) -> Inputs:
 
 
 def _to(leaf: Any, device: str, like: Any) -> Any:
-    """Move a tensor to where another one lies, which may be itself; or to a device."""
+    """Move a tensor to the device of another tensor, or else to a given device."""
     if not isinstance(leaf, torch.Tensor):
         return leaf
     is_other = isinstance(like, torch.Tensor) and like is not leaf
@@ -254,18 +254,18 @@ def _to(leaf: Any, device: str, like: Any) -> Any:
 
 
 def _on_this_machine(setup: Setup) -> str:
-    """Make ready to put weights where they belong; give the archive to read."""
+    """Prepare torch to place weights on their device; return the archive to read."""
     assert setup.model is not None
     folder = Path(setup.directory)
     on_cpu = setup.backend == Backend.INTERPRETER or setup.device == "cpu"
     if on_cpu or not is_for_cuda(setup):
-        # On the interpreter all lies on the CPU; only what is compiled is for CUDA.
+        # On the interpreter, tensors are on the CPU; only compiled code is for CUDA.
         if on_cpu:
             read_cuda_storages_on("cpu")
         return archive_on(setup.model, folder, "cpu")
     device = f"cuda:{wanted_gpu(setup)}"
     if torch.cuda.is_available():
-        torch.cuda.init()  # the driver starts threads, which must be free
+        torch.cuda.init()  # the driver's threads must start outside the sandbox
         torch.empty(0, device=device)
     if setup.device:
         read_cuda_storages_on(device)
@@ -273,9 +273,9 @@ def _on_this_machine(setup: Setup) -> str:
 
 
 def _read(archive: str, setup: Setup) -> ExportedProgram:
-    """Read a program, and move it where it is to run.
+    """Read a program, and move it to the device that it runs on.
 
-    One that lies on a GPU is read onto the one asked for: what it has on the CPU stays.
+    Only the GPU tensors of a program for GPUs are moved; those on the CPU stay there.
     """
     assert setup.model is not None
     read = read_source_archive if is_source_archive(archive) else read_program
@@ -319,11 +319,11 @@ def _require_known_options(options: InductorOptions) -> None:
 
 
 def _is_alias(name: str) -> bool:
-    """Return whether it is an old name of an option: ``get_config_copy`` omits it."""
+    """Return whether a name is an old one of an option, which ``known`` omits."""
     from shrinkfx.worker.private_api.inductor_api import config
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # PyTorch's, about the old name
+        warnings.simplefilter("ignore", FutureWarning)  # about the old name
         return hasattr(config, name)
 
 

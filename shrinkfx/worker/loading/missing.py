@@ -1,8 +1,8 @@
-"""What to do where something cannot be imported: which Python, and which file it is.
+"""Give advice if a module cannot be imported: which Python lacks it, or which file.
 
-The worker's Python need not be the one that the user types: that of ``pipx install``
-has packages of its own. And Python looks into the current folder first, where a file
-may go by the name of a module that PyTorch imports.
+The worker's Python may be another than the user's: ``pipx install`` creates one with
+its own packages. And Python looks into the current folder first, where a file may have
+the name of a module that PyTorch imports.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shrinkfx.errors import SEE_DOCTOR, LoadError
 
 
 def advice_on(error: BaseException) -> str:
-    """Say what may be done about an import that has failed; '' of any other error."""
+    """Return advice on an import that failed; '' for any other exception."""
     if not isinstance(error, ImportError):
         return ""
     if (file := _in_the_way(error)) is not None:
@@ -90,9 +90,10 @@ def assembler() -> str:
 
 
 def _in_the_way(error: ImportError) -> Path | None:
-    """Find a file of the current folder by which a module of Python's own is hidden.
+    """Return a file of the current folder that shadows a module, or None.
 
-    Also one of the standard library that PyTorch would have imported, and of torch.
+    The module may be one of the standard library, torch, or another package that a
+    worker imports.
     """
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     here = Path(os.getcwd())
@@ -106,4 +107,4 @@ def _in_the_way(error: ImportError) -> Path | None:
 
 
 _OURS = {"torch", "numpy", "triton", "sympy", "networkx", "shrinkfx", "jinja2"}
-"""Packages that a worker imports, besides Python's own."""
+"""Packages that a worker imports, besides the standard library."""

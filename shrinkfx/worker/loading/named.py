@@ -1,8 +1,8 @@
-"""What names in a file stand for: operators and functions of torch, and nothing else.
+"""Resolve names in a file to operators and functions of torch only.
 
-torch follows a dotted name attribute by attribute, wherever it leads: past ``torch``
-lie ``ctypes`` and ``os``, and asking ``ctypes.cdll`` for an attribute loads a library
-of that name. Here a step leads from a module of torch to what lies in that module.
+torch follows a dotted name attribute by attribute, wherever it leads: modules of torch
+have imported ``ctypes`` and ``os``, and an attribute of ``ctypes.cdll`` loads a library
+of that name. Here, each step leads from a module of torch to an object of that module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FUNCTIONS = (type, types.FunctionType, types.BuiltinFunctionType)
 
 
 def is_operator(text: str) -> bool:
-    """Tell whether a name is one of an operator; this torch need not have it."""
+    """Return whether a name is that of an operator, which this torch need not have."""
     found = _OPERATOR.fullmatch(text)
     if found is None:
         return False
@@ -43,16 +43,16 @@ def is_operator(text: str) -> bool:
 
 
 def _operator(found: re.Match[str]) -> Any:
-    """Look an operator up step by step; None if this torch does not have it.
+    """Look up an operator step by step; return None if this torch does not have it.
 
     Raises:
-        LookupError: that leads to something else.
+        LookupError: the name leads to something other than an operator.
     """
     value: Any = torch.ops
     for kind, part in zip(_KINDS, found.groups(), strict=True):
         if part is None:
             break
-        # What a class defines is no operator; asking for it might run it.
+        # An attribute of the class is no operator; getting it might run code.
         if part in dir(type(value)):
             raise LookupError(part)
         value = getattr(value, part, None)
@@ -64,10 +64,10 @@ def _operator(found: re.Match[str]) -> Any:
 
 
 def source(text: str) -> Any:
-    """Give what a node was made from: an operator, a class or function of torch.
+    """Return the operator, class or function of torch that a node was made from.
 
     Returns:
-        The text itself where that is something else, or is not imported.
+        The text itself if it names something else, or something not imported.
     """
     if found := _OPERATOR.fullmatch(text):
         with contextlib.suppress(LookupError):
@@ -89,17 +89,17 @@ def _is_of_torch(place: Any) -> bool:
     return isinstance(place, types.ModuleType) and name.partition(".")[0] == "torch"
 
 
-# --- what a file says of a node
+# --- metadata of nodes in a file
 
 _AS_TORCH_READS = ("stack_trace", "nn_module_stack", "torch_fn", "custom", "from_node")
-"""Texts, and JSON that stays such."""
+"""Metadata that torch keeps as text or JSON."""
 
 _SOURCES = "source_fn_stack"
 
 
 @contextlib.contextmanager
 def sources_looked_up() -> Iterator[None]:
-    """Have torch's reader look up here what a node was made from."""
+    """Make torch's reader look up the sources of nodes with ``source``."""
     cls = serialize.GraphModuleDeserializer
     by_torch = cls.deserialize_metadata
 

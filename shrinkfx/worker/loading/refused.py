@@ -1,15 +1,15 @@
-"""What a file may not hold."""
+"""The exception for a file with content that must not be loaded."""
 
 from __future__ import annotations
 
 from shrinkfx.wording import Flag, Said, Words
 
 REGISTERS_IT = Words(Flag("--preload"), " the module, .py or .so that registers it")
-"""What to do where something is not registered."""
+"""Advice for content that is not registered."""
 
 
 class Refused(Exception):
-    """A file holds what is not read: says what that is, and what to do."""
+    """A file holds something that must not be loaded; says what, with advice."""
 
     def __init__(self, what: str, advice: Said) -> None:
         self.advice = Words(advice)

@@ -1,9 +1,9 @@
-"""Script objects: of classes in C++ ("torchbind"), which a program holds as constants.
+"""Script objects of C++ classes ("torchbind"), which a program holds as constants.
 
-What a file says of one goes to its class (``__setstate__``): C++ that was written for
-what the class itself has saved, or worse, since ``aten.OpaqueObject`` hands it on to
-Python's unpickler. So only classes are read that a preload has registered, or has
-registered a fake class for.
+The file's data of a script object goes to its class (``__setstate__``). That C++ code
+was written for data that the class itself has saved; ``aten.OpaqueObject`` even passes
+it to Python's unpickler. So only classes are loaded that a preload has registered, or
+for which a preload has registered a fake class.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _PARTS = re.compile(
     r"|torch\.device|collections\.OrderedDict"
     r"|torch\.jit\._pickle\.(build_(int|double|bool|tensor)list|restore_type_tag)"
 )
-"""What TorchScript's pickler names besides classes: tensors, and typed containers."""
+"""Names other than classes in TorchScript's pickles: tensors, typed containers."""
 
 _LONG = 1000
-"""Characters beyond which a state is no easier to read than its bytes."""
+"""The number of characters from which a state is no easier to read than its bytes."""
 
 _trusted: set[str] = set()
 
 
 @contextlib.contextmanager
 def trusting_new_classes() -> Iterator[None]:
-    """Let files hold objects of the classes that are registered meanwhile."""
+    """Allow files to hold objects of the classes that are registered in the context."""
     before = _classes(), _faked()
     try:
         yield
@@ -52,7 +52,7 @@ def trusting_new_classes() -> Iterator[None]:
 
 
 def _classes() -> set[str]:
-    """List the classes that have methods; what can be saved has two."""
+    """Return the classes that have methods; a class that can be saved has two."""
     methods: list[Any] = archive_api.custom_class_schemas()
     return {str(m.arguments[0].type) for m in methods if m.arguments}
 
@@ -62,10 +62,10 @@ def _faked() -> set[str]:
 
 
 def require_trusted(saved: bytes) -> None:
-    """Refuse the bytes of a script object if reading them takes a class not trusted.
+    """Refuse the bytes of a script object if loading them needs an untrusted class.
 
     Raises:
-        Refused: naming the class, or what else they name.
+        Refused: says which class, or what else the bytes name.
     """
     reader = archive_api.PyTorchFileReader(io.BytesIO(saved))
     for code, argument, _ in pickletools.genops(reader.get_record("data.pkl")):
@@ -100,7 +100,7 @@ def _require_known(name: str) -> None:
 
 @contextlib.contextmanager
 def copied_objects(exported: ExportedProgram) -> Iterator[None]:
-    """Have a module that is made of a program hold copies of its script objects."""
+    """Let modules that are made of a program in the context hold copied objects."""
     names = exported.graph_signature.lifted_custom_objs
     before = {name: exported.constants[name] for name in names}
     exported.constants.update({n: copy_of_object(o) for n, o in before.items()})
@@ -111,7 +111,11 @@ def copied_objects(exported: ExportedProgram) -> Iterator[None]:
 
 
 def copy_of_object(value: torch.ScriptObject) -> torch.ScriptObject:
-    """Copy one, so that methods change the copy; hand back what has no way to."""
+    """Copy a script object, because methods may change it.
+
+    Returns:
+        The object itself if its class cannot be copied.
+    """
     try:
         copied: torch.ScriptObject = copy.deepcopy(value)
     except (RuntimeError, TypeError):
@@ -120,12 +124,16 @@ def copy_of_object(value: torch.ScriptObject) -> torch.ScriptObject:
 
 
 def bytes_of(value: torch.ScriptObject) -> torch.Tensor:
-    """Save one, in a form that reading a repro's data takes for harmless."""
+    """Save a script object as bytes that a repro can load with ``weights_only``."""
     return torch.frombuffer(bytearray(_saved(value)), dtype=torch.uint8)
 
 
 def expression_for(value: torch.ScriptObject) -> str:
-    """Write one as its state and its class, or '' if the state is no plain data."""
+    """Return an expression with the state and class of an object.
+
+    Returns:
+        '' if the state is not plain data, is long, or does not restore the object.
+    """
     try:
         reduced: Any = value.__reduce_ex__(2)
         state, name = reduced[2]
@@ -138,7 +146,7 @@ def expression_for(value: torch.ScriptObject) -> str:
 
 
 def script_object(state: object, name: str) -> torch.ScriptObject:
-    """Make one of its state and its class, as a repro does."""
+    """Make a script object of its state and its class, as a repro does."""
     made: Any = torch.ScriptObject.__new__(torch.ScriptObject)
     made.__setstate__((state, name))
     found: torch.ScriptObject = made

@@ -9,7 +9,7 @@ source archive holds any program that can be printed:
     devices.json   the devices that the program uses
     tensors.pt     weights and example inputs, as torch.save writes them
 
-Reading a source archive executes its code, in the walled thread of ``wall``.
+Reading a source archive executes its code, in the sandboxed thread of ``wall``.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ from shrinkfx.worker.private_api.graph_api import pytree
 
 _CALL, _DEVICES, _TENSORS = "call.json", "devices.json", "tensors.pt"
 _GPU = re.compile(r"torch\.device\(\"cuda(:\d+)?\"\)")
-"""How ``GraphPrinter`` writes a GPU."""
+"""A GPU as ``GraphPrinter`` writes it."""
 
 
 @dataclass(frozen=True)
 class SourceProgram:
-    """A program as a source archive holds it.
+    """The content of a source archive.
 
     Attributes:
-        source: without the values of weights and inputs.
+        source: the code, without the values of weights and inputs.
         arguments: the names of the program's arguments, which ``source`` takes flat.
-        origins: by the name of each graph, its operators and the lines that they come
-            from.
-        weights: by the attributes that ``source`` names.
+        origins: by graph name, the operators and the lines that they come from.
+        devices: the devices that the program uses.
+        weights: the values of the attributes in ``source``.
+        example: the example inputs, in the structure of the arguments.
     """
 
     source: Source
@@ -62,7 +63,7 @@ class SourceProgram:
 
 
 def origins_of(module: fx.GraphModule) -> dict[str, list[tuple[str, str]]]:
-    """List the operators of each graph, and the lines that they come from."""
+    """Return the operators of each graph, and the lines that they come from."""
     return {
         name: [(str(node.target), origin_of(node)) for node in calls(graph)]
         for name, graph in graphs_of(module).items()
@@ -70,7 +71,7 @@ def origins_of(module: fx.GraphModule) -> dict[str, list[tuple[str, str]]]:
 
 
 def write_source_archive(program: SourceProgram, path: Path) -> None:
-    """Write a program to a file; the same program gives the same bytes."""
+    """Write a program to a file; the bytes depend only on the program."""
     devices = [{"type": each.type, "index": each.index} for each in program.devices]
     call = {"arguments": program.arguments, "origins": program.origins}
     texts = {
@@ -87,9 +88,9 @@ def write_source_archive(program: SourceProgram, path: Path) -> None:
 
 
 def calls_triton_kernels(program: ExportedProgram) -> bool:
-    """Return whether a program calls Triton kernels by their index in its process.
+    """Return whether a program calls Triton kernels by their index in the process.
 
-    No file holds the kernels.
+    No file holds these kernels.
     """
     return any(
         getattr(node.target, "__name__", "").startswith("triton_kernel_wrapper")
@@ -99,10 +100,10 @@ def calls_triton_kernels(program: ExportedProgram) -> bool:
 
 
 def read_source_archive(path: str, model: str) -> ExportedProgram:
-    """Export the program in the file at ``path``, which the user knows as ``model``.
+    """Export the program in the file at ``path``, whose name in messages is ``model``.
 
     Raises:
-        LoadError: the file cannot be read, or its program not be exported.
+        LoadError: the file cannot be read, or its program cannot be exported.
     """
     try:
         return _read(path)
@@ -144,7 +145,7 @@ def _read(path: str) -> ExportedProgram:
 
 
 def _device(devices: list[dict[str, Any]]) -> str:
-    """Name the GPU that a program is for, or the CPU if there is none."""
+    """Return the GPU that a program is for, or ``cpu`` if there is none."""
     gpus = [each["index"] or 0 for each in devices if each["type"] == "cuda"]
     return f"cuda:{gpus[0]}" if gpus else "cpu"
 
@@ -152,7 +153,7 @@ def _device(devices: list[dict[str, Any]]) -> str:
 def _hand_on_origins(graph: fx.Graph, origins: list[tuple[str, str]]) -> None:
     """Copy origins to the operators, up to the first operator that differs."""
     for node in graph.nodes:
-        come_from(node, "")  # it comes from the code in the archive
+        come_from(node, "")  # its origin is the code in the archive
     for node, (target, origin) in zip(calls(graph), origins, strict=False):
         if str(node.target) != target:
             return
@@ -160,13 +161,13 @@ def _hand_on_origins(graph: fx.Graph, origins: list[tuple[str, str]]) -> None:
 
 
 def executed(source: Source, gpu: str = "") -> tuple[torch.nn.Module, Any]:
-    """Run source code.
+    """Execute source code.
 
     Args:
-        gpu: the device to put in place of each GPU that it names, or ''.
+        gpu: the device that replaces each GPU in the code, or '' for no change.
 
     Returns:
-        The module without its weights, and what its dims are declared as.
+        The module without its weights, and the dynamic shapes of the inputs.
     """
     scope: dict[str, Any] = {"torch": torch, "operator": operator, "math": math}
     names = ", ".join(["self", *(i.name for i in source.inputs)])
@@ -187,7 +188,7 @@ def executed(source: Source, gpu: str = "") -> tuple[torch.nn.Module, Any]:
 
 
 def set_weight(module: torch.nn.Module, name: str, kind: str, value: Any) -> None:
-    """Have a module hold a weight, of a kind that ``Weight`` names."""
+    """Add a weight to a module, as the kind that ``Weight`` names."""
     match kind:
         case "parameter":
             module.register_parameter(name, torch.nn.Parameter(value, False))

@@ -1,11 +1,12 @@
-"""A wall around the thread that reads a file: no writes, no programs, no network.
+"""A sandbox for the thread that reads a file: no writes, no programs, no network.
 
-Reading runs nothing that the file says, as far as is known. Should it do so after all,
-the kernel refuses that thread what such code would want: Landlock files to write and
-programs to start, a seccomp filter sockets, programs, signals to others, timers and
-handlers of signals that would act later, and changes to what a file is. A thread can be
-walled in alone, so what the same process does afterwards is as free as ever; and so
-this keeps out code that acts at once, not code that changes this process for later.
+As far as is known, reading executes no code from the file. In case it does, the kernel
+denies that thread what such code would need. Landlock denies writing files and starting
+programs. A seccomp filter denies sockets, programs, signals to other processes, timers
+and signal handlers that would act later, and changes to the metadata of files.
+
+A single thread can be sandboxed, so the process is not restricted afterwards. So the
+sandbox stops code that acts at once, but not code that changes this process for later.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION = 1
 _EXECUTE, _WRITE_FILE, _READ = 1 << 0, 1 << 1, 1 << 2 | 1 << 3
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
-"""What can be forbidden below a folder, by Landlock's version: each adds one more."""
+"""The rights to deny, by the version of Landlock, each of which adds one."""
 
 _TCP = 1 << 0 | 1 << 1
 _SCOPES = 1 << 0 | 1 << 1
-"""Abstract Unix sockets and signals go nowhere else."""
+"""Deny abstract Unix sockets and signals outside the sandbox."""
 
 _AS_EVER = ("/dev/null", "/dev/nvidia*")
-"""What reading opens to write: a GPU's driver does, to put weights there."""
+"""Files that reading opens for writing; a GPU's driver does so to place weights."""
 
 
 def behind_wall(work: Callable[[], Result]) -> Result:
-    """Do some work in a thread of its own, with the wall up if the kernel has one."""
+    """Run work in a new thread, with the parts of the sandbox that the kernel has."""
     _keep_what_stands_for_a_gpu()
     outcome: list[Result] = []
     errors: list[BaseException] = []
@@ -80,11 +81,11 @@ def behind_wall(work: Callable[[], Result]) -> Result:
 
 
 def _keep_what_stands_for_a_gpu() -> None:
-    """Have it made by this thread, if fake tensors will need it.
+    """Let this thread, and not the reading thread, create the stand-in for a GPU.
 
-    Where there is no GPU, a torch for CUDA puts something in the place of one when fake
-    tensors are first used. In torch 2.11 it goes with the thread that was the first
-    to, and whoever uses some later dies of SIGSEGV.
+    Without a GPU, a torch for CUDA creates a stand-in when fake tensors are first used.
+    In torch 2.11 it ends with the thread that created it, and later uses in other
+    threads die of SIGSEGV.
     """
     with FakeTensorMode():
         pass
@@ -92,9 +93,9 @@ def _keep_what_stands_for_a_gpu() -> None:
 
 @contextlib.contextmanager
 def limited_to(cpu_seconds: float) -> Iterator[None]:
-    """End this process, by SIGXCPU, if a block uses more CPU time than that.
+    """End this process by SIGXCPU if the block uses more CPU time.
 
-    No handler could do it: what never comes back may be a single call of C.
+    A signal handler could not do it, because Python runs none during a single C call.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
     core, most = resource.getrlimit(resource.RLIMIT_CORE)
@@ -112,7 +113,7 @@ def limited_to(cpu_seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def limited_memory(most: int) -> Iterator[None]:
-    """Have allocations fail that would take more bytes than that in a block."""
+    """Let allocations fail in the block if they add more than that many bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = (soft, hard, _data_bytes() + most)
     known = [limit for limit in limits if limit != resource.RLIM_INFINITY]
@@ -124,16 +125,16 @@ def limited_memory(most: int) -> Iterator[None]:
 
 
 def _data_bytes() -> int:
-    """Count what this process has: where it maps much already, more is still little."""
+    """Return the data size of this process, in bytes, which the limit is added to."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[5]) * resource.getpagesize()
 
 
 def _raise_wall() -> list[str]:
-    """Wall this thread in, for good.
+    """Sandbox this thread permanently.
 
     Returns:
-        What the kernel does not have, or does not allow here.
+        The parts that the kernel does not have, or does not allow here.
     """
     if sys.platform != "linux" or _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         return ["Landlock and seccomp"]
@@ -147,7 +148,7 @@ def _raise_landlock() -> bool:
         return False
     forbidden = _RIGHTS[min(version, max(_RIGHTS))] & ~_READ
     attributes = struct.pack("=QQQ", forbidden, _TCP if version >= 4 else 0, _SCOPES)
-    # An older kernel takes a shorter record.
+    # An older kernel takes a shorter struct.
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     rules = _LIBC.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
     if rules < 0:
@@ -164,7 +165,7 @@ def _raise_landlock() -> bool:
 def _allow_writing(rules: int, path: str) -> None:
     place = os.open(path, os.O_PATH)
     try:
-        if os.path.isdir(path):  # a folder of the driver's: nothing is made there
+        if os.path.isdir(path):  # a folder of the driver; no file is created there
             return
         rule = struct.pack("=Qi", _WRITE_FILE, place)
         _LIBC.syscall(_ADD_RULE, rules, 1, rule, 0)
@@ -173,7 +174,7 @@ def _allow_writing(rules: int, path: str) -> None:
 
 
 _REFUSED = {
-    # what: by its number on x86_64 and on aarch64; None where that has no such call
+    # name: its number on x86_64 and on aarch64; None if there is no such call
     "execve": (59, 221),
     "execveat": (322, 281),
     "socket": (41, 198),
@@ -210,15 +211,15 @@ _REFUSED = {
     "fremovexattr": (199, 16),
 }
 _OWN_ONLY = {"tkill": (200, 130), "tgkill": (234, 131), "prlimit64": (302, 261)}
-"""Calls whose first argument is a process: this one may, to abort, and no other."""
+"""Calls whose first argument is a process, which must be this one (for abort)."""
 
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-"""What seccomp calls a machine, and its column above."""
+"""The architecture's code in seccomp, and its column in the tables above."""
 
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 1
 _OTHER_ABI = 0x40000000
-"""From here on, x86_64 has the same calls under other numbers."""
+"""From this number on, x86_64 has the same calls under other numbers."""
 
 _MACHINE_AT, _NUMBER_AT, _FIRST_ARGUMENT_AT = 4, 0, 16
 
@@ -236,12 +237,12 @@ def _raise_seccomp() -> bool:
 
 
 def _filter(machine: int, refused: Sequence[int], own: Sequence[int]) -> bytes:
-    """Write the program that the kernel runs at each system call: BPF.
+    """Return the BPF program that the kernel runs at each system call.
 
-    A jump names how many steps to pass over, if the condition holds and if not.
+    A jump has the number of steps to skip if its condition is true, and if it is false.
     """
     this = (os.getpid(), threading.get_native_id(), 0)
-    # After the list: allow, refuse, then what looks at the first argument.
+    # After the list: allow, refuse, then the check of the first argument.
     left = len(refused) + len(own)
     steps = [
         (_LOAD, 0, 0, _MACHINE_AT),

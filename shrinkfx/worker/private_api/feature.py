@@ -67,11 +67,11 @@ class Feature:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """The names and attributes: what ``look_up`` takes."""
+        """The names and attributes, as arguments for ``look_up``."""
         return (*self.names, *self.attributes)
 
     def look_up(self, path: str) -> Any:
-        """Return what a name or an attribute such as ``CppBuilder.build`` stands for.
+        """Return the object of a name, or of an attribute such as ``CppBuilder.build``.
 
         Raises:
             MissingName: this PyTorch does not have it.
