@@ -141,7 +141,7 @@ version may exist between the two."""
 
 
 def _is_nightly(version: str) -> bool:
-    """Tell whether other builds may exist that no index lists beside the releases."""
+    """Return whether a version is a pre-release; an index may lack other builds."""
     return order(version).is_prerelease
 
 

@@ -1,1 +1,1 @@
-"""WHAT IS REMEMBERED of a run, and of a sweep, in its output folder. No torch."""
+"""The journal of a run or a sweep, in its output folder. No torch."""

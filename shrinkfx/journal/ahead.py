@@ -1,4 +1,4 @@
-"""Answers that a search has not asked for yet, and may never: found ahead of it."""
+"""Verdicts of speculative checks, which run before the search queries them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shrinkfx.protocol.choices import Build
 
 
 class Ahead:
-    """What was asked ahead, in the journal of a run, in one form and build.
+    """The speculative checks in the journal of a run, for one graph form and one build.
 
-    Apart from the questions of the search: they are no checks of it. A search that
-    goes on finds the answers here when it gets there.
+    They are stored in a table of their own, because they do not count as checks of the
+    search. A resumed search finds their verdicts here when it gets to the same query.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Ahead:
         self._of = form, build
 
     def began(self, candidate: Candidate) -> None:
-        """Write a question down before it is asked."""
+        """Write down a speculative query before its check starts."""
         self._journal.tick()
         self._journal.db.write(
             "INSERT OR REPLACE INTO ahead (digest, form, build) VALUES (?, ?, ?)",
@@ -47,16 +47,17 @@ class Ahead:
         )
 
     def withdrawn(self, candidate: Candidate) -> None:
-        """Forget a question: it was ended, or the search has asked for its answer."""
+        """Delete a query that was stopped, or whose verdict the search now needs."""
         self._journal.db.write(
             "DELETE FROM ahead WHERE digest=? AND form=? AND build=?",
             (candidate.digest, *self._of),
         )
 
     def recall(self, candidate: Candidate) -> Verdict | None:
-        """Fetch an answer; UNRESOLVED if there was none, and None if nobody has asked.
+        """Return a stored verdict, or None if the candidate was never queried ahead.
 
-        What has not ended may have ended the run: it is not for asking ahead again.
+        The verdict is UNRESOLVED if the check did not end. Such a check may have killed
+        the run, so it must not run ahead of the search again.
         """
         rows = self._journal.db.read(
             "SELECT outcome, observation, log FROM ahead"

@@ -1,4 +1,4 @@
-"""SQLite with errors that say what to do next."""
+"""A SQLite file whose errors tell the user what to do next."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from shrinkfx.errors import ForeignJournal, JournalError, StorageError
 from shrinkfx.wording import Flag, Words
 
 _VERSION = 2
-"""Of the tables; a journal with others is not read."""
+"""The version of the tables; a journal with another version is not read."""
 
 _BUSY_TIMEOUT_S = 30.0
-"""How long to wait for whoever holds the file: a person who looks at it, say."""
+"""Seconds to wait for another process that has locked the file, such as a SQLite
+shell.
+"""
 
 _TABLES = """
 CREATE TABLE checks (
@@ -70,21 +72,20 @@ CREATE TABLE IF NOT EXISTS ahead (
     PRIMARY KEY (digest, form, build)
 )
 """
-"""Those that an older journal of the same version does not have yet, and can do
-without."""
+"""Tables that older journals of the same version lack; both kinds of journals work."""
 
 Row = Sequence[Any]
 
 
 class Database:
-    """One file in WAL mode: each statement is on disk when it returns, or is not there.
+    """One SQLite file in WAL mode: when a statement returns, all of it is on disk.
 
     Args:
-        only_read: leave it, and what lies beside it, as they are: it is somebody's who
-            may be at work.
+        only_read: change neither the file nor its folder, because another process may
+            be working on the run.
 
     Raises:
-        StorageError: from every method, whatever SQLite has met.
+        StorageError: any method raises it for any SQLite error.
     """
 
     def __init__(self, path: Path | str, *, only_read: bool = False) -> None:
@@ -119,14 +120,14 @@ class Database:
         self._db.executescript(_LATER_TABLES)
 
     def check(self) -> None:
-        """Look at every page now, rather than meet a damaged one after hours."""
+        """Check every page now, so that damage does not stop the run hours later."""
         said = [text for (text,) in self.read("PRAGMA quick_check(1)")]
         if said != ["ok"]:
             raise JournalError(self._path, "; ".join(said), _DAMAGED)
 
     @contextmanager
     def trusted(self) -> Iterator[None]:
-        """Make sense of what was read; if none can be made, it is damaged."""
+        """Raise JournalError if decoding rows fails, because the file is damaged."""
         try:
             yield
         except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -134,7 +135,7 @@ class Database:
             raise JournalError(self._path, reason, _DAMAGED) from error
 
     def write(self, statement: str, row: Row = ()) -> int:
-        """Return the number of the row that was last inserted."""
+        """Execute a statement and return the number of the last inserted row."""
         try:
             return self._db.execute(statement, row).lastrowid or 0
         except sqlite3.Error as error:
@@ -147,7 +148,7 @@ class Database:
             raise self._told(error) from error
 
     def close(self) -> None:
-        """Leave the file whole; that it cannot be tidied up now is no error."""
+        """Close the file; SQLite's errors in tidying up are not reported."""
         self._db.close()
 
     def _told(self, error: sqlite3.Error) -> StorageError:
@@ -157,17 +158,18 @@ class Database:
 
 
 def _to_read(path: Path) -> str:
-    """Name a file so that SQLite makes no others beside it.
+    """Return a URI by which SQLite opens a file without creating others next to it.
 
-    Where nothing was written ahead, nobody is at work on it, and it is whole.
+    Without a ``-wal`` file no process is writing, so the file is complete and can be
+    opened as immutable.
     """
     is_still = not path.with_name(f"{path.name}-wal").exists()
     return f"{path.resolve().as_uri()}?{'immutable=1' if is_still else 'mode=ro'}"
 
 
 def _cause(error: sqlite3.Error) -> str:
-    """Name the cause, of several variants that SQLite tells apart: ``SQLITE_FULL``."""
-    if "decode" in str(error):  # Python's own error, which has no code
+    """Return SQLite's primary error name, such as ``SQLITE_FULL``."""
+    if "decode" in str(error):  # an error of Python, which has no error code
         return "SQLITE_CORRUPT"
     name = getattr(error, "sqlite_errorname", "")
     return "_".join(name.split("_")[:2])
@@ -193,18 +195,23 @@ _ADVICE = {
 
 
 def boot_id() -> str:
-    """Tell this boot of the machine from others; '' where nothing does."""
+    """Return an identifier of this boot of the machine, or '' if there is none."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
 _TRIES = 2
-"""Times that a question may fail to end before there is no answer to it."""
+"""After this many attempts that did not end, a check does not run again."""
 
 
 def why_not_again(boots: list[str], now: str) -> str:
-    """Say why a question that did not end at these boots is not asked again."""
+    """Return why a check that did not end must not run again, or ''.
+
+    Args:
+        boots: for each attempt that did not end, the boot of the machine at that time.
+        now: the current boot.
+    """
     if len(boots) >= _TRIES:
         return f"did not end {len(boots)} times"
     return (

@@ -1,4 +1,4 @@
-"""All questions of a run in their order, for whoever looks back at it."""
+"""All queries of a run in their order, for the report and for analysis."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shrinkfx.journal.journal import Journal
 
 @dataclass(frozen=True)
 class Question:
-    """A question, and its answer.
+    """A query and its verdict.
 
     Attributes:
-        at_s: when it was asked: seconds that the run had worked, all sessions together.
-        operators: of the candidate; ``keep`` names them.
-        outcome: None where it did not end.
-        said: the failure, or why there is nothing to judge.
-        seen: the failure, or None.
+        at_s: when it was asked, in seconds that the run had worked, over all sessions.
+        operators: the number of operators of the candidate; ``keep`` names them.
+        outcome: None if the check did not end.
+        said: the failure, or the reason why there is no verdict.
+        seen: the signature of the failure, or None.
     """
 
     number: int
@@ -39,10 +39,10 @@ class Question:
 
 
 def history(journal: Journal) -> list[Question]:
-    """List all that the search has asked.
+    """Return all queries of the search, in their order.
 
     Raises:
-        JournalError: what was written down makes no sense.
+        JournalError: the journal's content cannot be decoded.
     """
     sessions = journal.db.read("SELECT began_at, seen_at FROM sessions ORDER BY number")
     rows = journal.db.read(
@@ -74,5 +74,5 @@ def _question(row: Row, sessions: Sequence[Row]) -> Question:
 
 
 def _worked_s(at: float, sessions: Sequence[Row]) -> float:
-    """Add up how long sessions had worked at a moment; what lies between is no work."""
+    """Return the seconds of work up to a time, without the pauses between sessions."""
     return float(sum(max(0.0, min(at, seen) - began) for began, seen in sessions))

@@ -1,4 +1,4 @@
-"""A SQLite record of a run, in its output folder: what ``--resume`` goes by."""
+"""The SQLite record of a run in its output folder; ``--resume`` continues from it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,23 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
 
 _TICK_S = 1.0
-"""To the second will do: each write waits for the disk."""
+"""Seconds between time stamps. One second is enough, because each write waits for the
+disk.
+"""
 
 LOG_CHARS = 20_000
-"""Of the end of a log. The longest are g++'s, half a megabyte each."""
+"""Characters that are kept from the end of a log. The longest logs are those of g++,
+with half a megabyte each.
+"""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A question as it was written down.
+    """A query as the journal holds it.
 
     Attributes:
-        candidate: what ``Candidate.to_json`` gave.
-        failure: what was seen, or None.
+        candidate: the result of ``Candidate.to_json``.
+        failure: the signature of the failure that the check showed, or None.
     """
 
     digest: str
@@ -40,19 +44,19 @@ class Asked:
 
 
 class Journal:
-    """Write each question before it is asked, and its answer after.
+    """Records each query before its check starts, and its verdict after the check.
 
-    A row without an outcome is a check that did not end. The search is the same each
-    time as long as its answers are: so it begins again, and what it has asked before
-    is answered from here.
+    A row without an outcome is a check that did not end. The search is deterministic
+    given the verdicts. So a resumed session repeats the search from the start, and the
+    journal answers the queries of earlier sessions.
 
     Args:
-        counts_time: whoever works on the run here does so in its minutes.
-        only_read: whoever looks at it here does not work on the run.
+        counts_time: the time of this session counts as time of the run.
+        only_read: this process only reads the journal and does not continue the run.
 
     Attributes:
         db: the file.
-        recalled: answers that were asked for in an earlier session.
+        recalled: number of verdicts of earlier sessions that this session has used.
     """
 
     def __init__(
@@ -71,32 +75,32 @@ class Journal:
         self._task, self._spent = "", _nothing
         self._counted: set[int] = set()
 
-    # --- what a run knows
+    # --- facts that phases have found
 
     def note(self, name: str, value: object) -> None:
-        """Write down what a part of the run has found, as JSON can hold it."""
+        """Store what a phase of the run has found; it must be JSON-serializable."""
         self.tick()
         row = (name, json.dumps(value))
         self.db.write("INSERT OR REPLACE INTO facts VALUES (?, ?)", row)
 
     def fact(self, name: str) -> Any:  # noqa: ANN401 - whatever JSON can hold
-        """Fetch what was noted, or None."""
+        """Return a stored fact, or None."""
         rows = self.db.read("SELECT value FROM facts WHERE name=?", (name,))
         with self.db.trusted():
             return json.loads(rows[0][0]) if rows else None
 
     def once(self, name: str, find: Callable[[], Any]) -> Any:  # noqa: ANN401
-        """Fetch what an earlier session has found, or find it and note it."""
+        """Return the fact of an earlier session, or compute and store it."""
         known = self.fact(name)
         if known is None:
             known = find()
             self.note(name, known)
         return known
 
-    # --- how long it has worked
+    # --- working time
 
     def tick(self) -> None:
-        """Note that the run is alive: time that nothing tells of is not counted."""
+        """Record that the run is working; time without such records is not counted."""
         if not self._counts_time:
             return
         now = time.time()
@@ -112,18 +116,18 @@ class Journal:
         self._ticked = now
 
     def seconds_before(self) -> float:
-        """Add up how long earlier sessions have worked."""
+        """Return the seconds that earlier sessions have worked."""
         total = "SELECT total(max(0, seen_at - began_at)) FROM sessions WHERE number<>?"
         return float(self.db.read(total, (self._session,))[0][0])
 
-    # --- what it has used
+    # --- CPU time
 
     def follow(self, task: str, spent: Callable[[], Mapping[str, float]]) -> None:
-        """Write down what is used from now on, with each tick.
+        """Record the session's CPU time with each tick from now on.
 
         Args:
-            task: of which there may be another one in the same folder.
-            spent: tells what this session has used, in CPU-seconds by part.
+            task: the name of the task, because several tasks may share a folder.
+            spent: returns the CPU-seconds of this session by part of the run.
         """
         self._task, self._spent = task, spent
 
@@ -133,9 +137,10 @@ class Journal:
             self.db.write("INSERT OR REPLACE INTO spent VALUES (?, ?, ?)", row)
 
     def spent_before(self) -> dict[str, float]:
-        """Add up what earlier sessions have used, by part of the run.
+        """Return the CPU-seconds of earlier sessions by part of the run.
 
-        What another task has used is a part by the name of that.
+        The CPU time of another task in the same folder is one part, named after that
+        task.
         """
         ask = "SELECT task, cpu_seconds FROM spent WHERE session<>?"
         total: dict[str, float] = {}
@@ -146,7 +151,7 @@ class Journal:
                     total[name] = total.get(name, 0.0) + seconds
         return total
 
-    # --- questions and answers
+    # --- queries and verdicts
 
     def recall(
         self,
@@ -156,13 +161,14 @@ class Journal:
         *,
         again: bool = False,
     ) -> Verdict | None:
-        """Fetch an answer, or None if the question is still to be asked.
+        """Return the stored verdict of a query, or None if its check has to run.
 
-        One that went down with the machine may take it down again, and one that did
-        not end twice will not end: neither is asked again.
+        A check during which the machine shut down may shut it down again, and a check
+        that did not end twice will not end: both return UNRESOLVED.
 
         Args:
-            again: all the same, ask each question that has no answer.
+            again: return None for every query without a verdict, so that its check runs
+                again.
         """
         rows = self.db.read(
             "SELECT outcome, observation, boot, number FROM checks"
@@ -181,7 +187,7 @@ class Journal:
         return None
 
     def _count(self, number: int) -> None:
-        """Count an earlier session's answer once."""
+        """Count a recalled verdict of an earlier session, once."""
         if number not in self._counted:
             self._counted.add(number)
             self.recalled += 1
@@ -194,15 +200,16 @@ class Journal:
         build: str,
         check: Callable[[Candidate], Verdict],
     ) -> Verdict:
-        """Have a question answered, and write down both.
+        """Run the check of a query, and record the query and its verdict.
 
-        What stops the run is no fault of the candidate's: then it was not asked.
+        An error that stops the run is not the candidate's, so the query is deleted
+        then.
         """
         number = self.asked(strategy, form, candidate, build)
         try:
             verdict = check(candidate)
         except WorkerError:
-            raise  # which the candidate may have killed
+            raise  # keep the row: the candidate may have killed the worker
         except (KeyboardInterrupt, ShrinkfxError, OSError):
             with suppress(StorageError):
                 self.db.write("DELETE FROM checks WHERE number=?", (number,))
@@ -213,7 +220,7 @@ class Journal:
     def asked(
         self, strategy: str, form: str, candidate: Candidate, build: str = Build.STOCK
     ) -> int:
-        """Note a question and return its number."""
+        """Record a query and return its row number."""
         self.tick()
         row = (
             time.time(),
@@ -253,9 +260,9 @@ class Journal:
         )
 
     def find(self, digest: str) -> list[Asked]:
-        """List the questions about candidates whose digest begins so.
+        """Return the queries whose candidate's digest has a prefix, the oldest first.
 
-        The last word on a candidate is in its last row.
+        The last row of a candidate holds its final verdict.
         """
         rows = self.db.read(
             "SELECT digest, form, candidate, observation FROM checks"
@@ -269,12 +276,12 @@ class Journal:
             ]
 
     def is_empty(self) -> bool:
-        """Tell whether nothing is known that would have to be found out again."""
+        """Return whether the journal holds no baseline, query or sweep example."""
         known = "SELECT 1 FROM checks UNION SELECT 1 FROM examples"
         return self.fact("baseline") is None and not self.db.read(known)
 
     def close(self) -> None:
-        """Note what was used to the last, if there is space for that, and end."""
+        """Record the session's CPU time, if the disk has space, and close the file."""
         if self._session:
             with suppress(StorageError):
                 self._note_spent()
@@ -282,10 +289,10 @@ class Journal:
 
 
 def _nothing() -> Mapping[str, float]:
-    """Say what a session has used that does no work."""
+    """Return no CPU time, for a session that does not work on the run."""
     return {}
 
 
 def _observation(text: str | None) -> Observation:
-    """Read an observation back; an empty one if there is none."""
+    """Decode an observation; return an empty one if there is none."""
     return Observation() if text is None else Observation.from_line(text)

@@ -1,4 +1,4 @@
-"""How far a run has come, counted in its journal."""
+"""The progress of a run, counted in its journal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from shrinkfx.journal.database import Database
 
 @dataclass(frozen=True)
 class SoFar:
-    """What a journal adds up to.
+    """The progress of a run.
 
     Attributes:
-        checks: questions of a search that were answered.
-        operators: of the smallest candidate that fails, or None.
-        examples: sizes that a sweep has run.
-        seconds: that its sessions have worked.
-        at: when the last of them was heard of, in seconds since 1970; 0 if never.
+        checks: number of queries with a verdict.
+        operators: number of operators of the smallest candidate that was reproduced, or
+            None.
+        examples: number of sizes that a sweep has run.
+        seconds: time that all sessions have worked.
+        at: time of the last record, in seconds since 1970; 0 if there is none.
     """
 
     checks: int

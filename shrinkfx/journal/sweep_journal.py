@@ -1,4 +1,4 @@
-"""The examples of a sweep, in the same file as the journal of a run."""
+"""The record of a sweep's examples, in the same file as the journal of a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from shrinkfx.sweep.examples import Answer, Example
 
 
 class SweepJournal:
-    """The examples of a sweep, which can so go on after a kill.
+    """Records the examples of a sweep, so that it can resume after a kill.
 
     Args:
-        part: which of the sweep's questions; the same sizes may be in several.
+        part: the part of the sweep, because several parts may run the same sizes.
     """
 
     def __init__(self, path: Path | str, part: str = "inside") -> None:
@@ -26,19 +26,22 @@ class SweepJournal:
         self._boot = boot_id()
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Note what all examples share."""
+        """Store the settings that all examples share."""
         row = ("sweep", json.dumps(settings))
         self._db.write("INSERT INTO facts VALUES (?, ?)", row)
 
     def settings(self) -> dict[str, Any]:
-        """Fetch what all examples share, or nothing if there was no sweep."""
+        """Return the settings that all examples share; empty if there was no sweep."""
         rows = self._db.read("SELECT value FROM facts WHERE name='sweep'")
         with self._db.trusted():
             found: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
         return found
 
     def recall(self, sizes: Sizes, attempt: int) -> Example | None:
-        """Fetch an example's answer; sizes that ended two sweeps have none for good."""
+        """Return a recorded example, or None if its sizes have to be run.
+
+        Sizes that did not end twice return UNRESOLVED, and are never run again.
+        """
         rows = self._db.read(
             "SELECT example, boot FROM examples WHERE part=? AND sizes=? AND attempt=?",
             (self._part, json.dumps(sizes), attempt),
@@ -51,12 +54,12 @@ class SweepJournal:
         return Example(sizes, Answer.UNRESOLVED, reason=why) if why else None
 
     def count(self) -> int:
-        """Count the examples of all parts that were answered."""
+        """Count the examples of all parts that have an answer."""
         count = "SELECT count(*) FROM examples WHERE example IS NOT NULL"
         return int(self._db.read(count)[0][0])
 
     def asked(self, sizes: Sizes, attempt: int) -> int:
-        """Note that sizes are about to be run, and return the note's number."""
+        """Record that sizes are about to be run, and return the row number."""
         row = (time.time(), self._boot, self._part, json.dumps(sizes), attempt)
         return self._db.write(
             "INSERT INTO examples (asked_at, boot, part, sizes, attempt)"
@@ -69,7 +72,7 @@ class SweepJournal:
         self._db.write("UPDATE examples SET example=? WHERE number=?", row)
 
     def withdrawn(self, number: int) -> None:
-        """Forget a question that was not put after all."""
+        """Delete an example that was not run after all."""
         self._db.write("DELETE FROM examples WHERE number=?", (number,))
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""WHAT IS SEEN OF A RUN while it goes on: on a terminal, in a notebook. No torch."""
+"""Progress display of a run, on a terminal or in a notebook. No torch."""

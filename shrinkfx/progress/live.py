@@ -1,4 +1,4 @@
-"""The live line of a run: where it is, how far, how fast, and what is being tried."""
+"""The live line of a run: phase, elapsed time, progress, rate and the current step."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from shrinkfx.events import (
 )
 
 _RATE_OF = 20
-"""Checks, at most, whose mean time is the rate that is told."""
+"""Number of the last checks over which the displayed rate is averaged."""
 
 _LEAST_RATE_S = 0.05
-"""What takes less was remembered, not asked."""
+"""No rate is shown below this mean, because such verdicts come from the journal."""
 
 _LEAST_TRIED = 8
-"""Characters of what is being tried, less of which say nothing."""
+"""The minimum width of the current step in characters; it is omitted if it gets
+fewer.
+"""
 
 
 class Live:
-    """What the events of a run add up to, in a line of the terminal."""
+    """Collects the events of a run and renders them as one line of the terminal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -43,13 +45,13 @@ class Live:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin to measure anew, as in a new phase."""
+        """Reset the measured rate and time, as for a new phase."""
         self._times: deque[float] = deque(maxlen=_RATE_OF + 1)
         self._expected_s: float | None = None
         self._ends_at: float | None = None
 
     def take(self, event: Event) -> None:
-        """Learn from an event what goes on now."""
+        """Update the state from an event."""
         match event:
             case Begun(_, model):
                 self._tried = f"starting PyTorch for {model}"
@@ -83,7 +85,7 @@ class Live:
         self._ends_at = None if left is None else self._clock() + left
 
     def text(self, width: int) -> str:
-        """Say it in so many characters: what is being tried is cut first."""
+        """Render the line in ``width`` characters; cut the current step first."""
         head, *rest = self._heads()
         room = width - len(head) - 2
         if self._tried and room >= min(_LEAST_TRIED, len(self._tried)):
@@ -93,7 +95,7 @@ class Live:
         ]
 
     def _heads(self) -> Iterator[str]:
-        """Say all but what is being tried, then less and less of it."""
+        """Yield the line without the current step: the full form, then shorter ones."""
         where = f"{self._phase} {self._elapsed()}".lstrip()
         counted = []
         if self._operators is not None:
@@ -124,9 +126,9 @@ class Live:
         return f"{each:.1f} s each" if each < 10 else f"{each:.0f} s each"
 
     def _time_left(self) -> str:
-        """Say what the search will still take, or may at most where that is less.
+        """Render the expected time of the search, or its time limit if that is less.
 
-        Neither tells of what comes after it.
+        Neither includes the phases after the search.
         """
         left = math.inf if self._ends_at is None else self._ends_at - self._clock()
         if self._expected_s is not None and self._expected_s < left:
@@ -135,7 +137,7 @@ class Live:
 
 
 def in_words(seconds: float, *, up: bool = False) -> str:
-    """Say how long something takes; rounded ``up`` it is no less."""
+    """Render a duration, to the nearest unit or, with ``up``, rounded up."""
     whole = math.ceil if up else round
     if seconds < 90:
         return f"{max(1, whole(seconds / 10)) * 10} s"

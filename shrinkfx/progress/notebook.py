@@ -1,4 +1,4 @@
-"""A run in a notebook: a bar where the cell's output is."""
+"""Progress of a run in a notebook: a bar in the cell's output."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from shrinkfx.events import Checked, Event, Noted, Started, Stepped
 
 
 def in_notebook() -> bool:
-    """Tell whether a kernel of Jupyter's shows what this process prints."""
+    """Return whether this process is a Jupyter kernel."""
     interactive = sys.modules.get("IPython")
     shell = interactive.get_ipython() if interactive is not None else None
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
 def make_bar() -> Bar:
-    """Make the bar that this notebook can show."""
+    """Return a progress bar of the kind that this notebook can show."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # without ipywidgets it is a bar of text
+        warnings.simplefilter("ignore")  # without ipywidgets, tqdm warns and uses text
         from tqdm.auto import tqdm
 
     return Bar(tqdm)
@@ -29,10 +29,10 @@ _FORM = "{desc}, {n_fmt} checks [{elapsed}]"
 
 
 class Bar:
-    """A bar of checks, with notes and accepted steps below.
+    """A progress bar of checks, with notes and accepted steps below it.
 
     Args:
-        make: ``tqdm``, of a terminal or a notebook.
+        make: ``tqdm``, its variant for terminals or for notebooks.
     """
 
     def __init__(self, make: Any) -> None:  # noqa: ANN401 - tqdm has several
@@ -62,6 +62,6 @@ class Bar:
             self._bar.set_description_str(f"{operators} operators", refresh=False)
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Stop the bar, and leave it on the screen."""
         if self._bar is not None:
             self._bar.close()

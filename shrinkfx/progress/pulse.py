@@ -1,4 +1,4 @@
-"""A line a minute where nothing else is said, with what is being done."""
+"""A line per minute that names the current work when nothing else is printed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ EVERY_S = 60.0
 
 
 class Pulse:
-    """Speaks from a thread of its own when nothing has been said for a minute.
+    """Prints from a thread of its own when nothing was printed for a minute.
 
     Args:
         say: prints a line.
-        every_s: seconds of silence; None for ``EVERY_S``.
+        every_s: seconds of silence before a line; None for ``EVERY_S``.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Pulse:
         self._thread: threading.Thread | None = None
 
     def take(self, event: Event) -> None:
-        """Learn from an event what goes on now."""
+        """Update the current work from an event, and start the thread if necessary."""
         match event:
             case Begun("report"):
                 self._doing = "reading the folder of the run"
@@ -50,11 +50,11 @@ class Pulse:
             self._thread.start()
 
     def spoke(self) -> None:
-        """Begin the minute anew: a line was printed."""
+        """Restart the minute, because a line was printed."""
         self._spoke = time.monotonic()
 
     def close(self) -> None:
-        """Say no more, until there is another event."""
+        """Print nothing more until the next event."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""A run that a call of the library has begun, shown where the caller looks."""
+"""Show the progress of a run that a call of the library has started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from shrinkfx.progress.terminal import Quiet, on_stream
 
 @contextlib.contextmanager
 def shown(listener: Listener | None, *, quiet: bool = False) -> Iterator[Listener]:
-    """Show a run where nobody else listens: a bar in a notebook, else on stderr."""
+    """Yield the caller's listener, or show a run in a notebook's bar or on stderr.
+
+    The display ends with the context.
+    """
     if listener is not None:
         yield listener
         return
@@ -23,6 +26,6 @@ def shown(listener: Listener | None, *, quiet: bool = False) -> Iterator[Listene
 
 
 def sum_up(text: str) -> None:
-    """Say at the end what came of a run; a notebook shows the result by itself."""
+    """Print a run's outcome, but not in a notebook, which shows the result itself."""
     if not in_notebook():
         print(text, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A run on a terminal while it goes on: a live line, plain lines, or nothing."""
+"""Progress of a run on a terminal: a live line, plain lines, or nothing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from shrinkfx.progress.pulse import Pulse
 
 
 class Quiet:
-    """Show nothing."""
+    """Shows nothing."""
 
     def __call__(self, event: Event) -> None:
-        """Take an event."""
+        """Ignore an event."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 class Plain(Quiet):
-    """One line per accepted step, for logs and pipes."""
+    """Prints one line per accepted step, for logs and pipes."""
 
     shown: tuple[type[Event], ...] = (Noted, Stepped)
 
@@ -39,7 +39,7 @@ class Plain(Quiet):
             self._say(line(event))
 
     def _say(self, text: str) -> None:
-        self._stream.write(f"{text}\n")  # at once: another thread may speak
+        self._stream.write(f"{text}\n")  # one call, because another thread may print
         self._stream.flush()
         self._pulse.spoke()
 
@@ -48,24 +48,24 @@ class Plain(Quiet):
 
 
 class Verbose(Plain):
-    """One line per check as well."""
+    """Prints one line per check as well."""
 
     shown = (Noted, Stepped, Checked, Tried)
 
 
 _TICK_S = 1.0
-"""How often the live line shows that time goes by."""
+"""Seconds between updates of the elapsed time."""
 
 _SHOWN_S = 0.1
-"""How often it is shown at most, while an earlier session is recalled say."""
+"""Least seconds between two updates, for example while verdicts are recalled fast."""
 
 _ROWS = 20
 _COLUMNS = 80
-"""Of a terminal that does not say how large it is."""
+"""Columns, and above rows, of a terminal that does not report its size."""
 
 
 class Progress(Quiet):
-    """A live line; notes and accepted steps scroll above it."""
+    """Shows a live line; notes and accepted steps scroll above it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -90,7 +90,7 @@ class Progress(Quiet):
         is_due = now - self._shown >= _SHOWN_S
         if is_due:
             self._shown = now
-        # A line of all columns would be broken by some terminals.
+        # Some terminals would wrap a line that fills all columns.
         text = self._live.text(_columns(self._stream) - 1)
         self._bar.set_description_str(text, refresh=is_due)
 
@@ -102,12 +102,12 @@ class Progress(Quiet):
 
 
 def on_stream(stream: TextIO) -> Quiet:
-    """Show a run as fits: a live line on a terminal, plain lines elsewhere."""
+    """Return a display that fits: a live line on a terminal, plain lines elsewhere."""
     return Progress(stream) if stream.isatty() else Plain(stream)
 
 
 def _bar(stream: TextIO) -> tqdm[NoReturn]:
-    """Make what shows a line, also where a terminal does not say how high it is."""
+    """Return a tqdm bar of one line, also for a terminal that reports no height."""
     return tqdm(file=stream, bar_format="{desc}", leave=False, nrows=_ROWS)
 
 
@@ -119,7 +119,7 @@ def _columns(stream: TextIO) -> int:
 
 
 def line(event: Event) -> str:
-    """Say in one line what happened."""
+    """Render an event in one line."""
     match event:
         case Noted(text):
             return text
@@ -135,7 +135,7 @@ def line(event: Event) -> str:
 
 
 def _step(event: Stepped) -> str:
-    """Say what has become less: operators, else bytes, else what there is to read."""
+    """Render what a step reduced: operators, bytes of inputs, or "simplified"."""
     if event.given is None or event.before != event.after:
         noun = "operator" if event.after == 1 else "operators"
         return f"{event.before} -> {event.after} {noun}"

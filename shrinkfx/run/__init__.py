@@ -1,1 +1,1 @@
-"""ONE RUN, phase by phase: with ``api``, the only room that knows all. No torch."""
+"""One run, phase by phase; with ``api``, the only package that knows all. No torch."""

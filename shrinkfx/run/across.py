@@ -27,11 +27,11 @@ from shrinkfx.wording import Flag
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What a repro does with another interpreter.
+    """The result of a repro with another interpreter.
 
     Attributes:
         torch: its version of PyTorch, or ''.
-        seen: what the repro did, in a line.
+        seen: the outcome of the repro, in one line.
         fails: True if the repro failed as its header states, or in any way if the
             header states no failure; False if it passed; None for any other result.
     """
@@ -52,11 +52,11 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class ByVersion:
-    """What a repro does on several versions of PyTorch, the oldest first.
+    """The results of a repro on several versions of PyTorch, the oldest first.
 
     Attributes:
         runs: one for each interpreter; interpreters without PyTorch come last.
-        sentence: on which versions the repro fails.
+        sentence: states on which versions the repro fails.
         needs: packages that the repro needs and that were not installed, or ''.
     """
 
@@ -89,7 +89,7 @@ def verdicts(runs: Sequence[Elsewhere]) -> dict[str, bool | None]:
     found: dict[str, bool | None] = {}
     for name, run in zip(names, runs, strict=True):
         key = name if names.count(name) == 1 else run.torch
-        if key:  # two interpreters that disagree about one version tell nothing
+        if key:  # no verdict if two interpreters with one version disagree
             same = found.get(key, run.fails) is run.fails
             found[key] = run.fails if same else None
     return found
@@ -101,15 +101,15 @@ PASSES = "passes"
 def judge(
     seen: Observation, expected: Signature | None, *, checked: bool = False
 ) -> tuple[str, bool | None]:
-    """Say in a line what a repro did, and whether it failed.
+    """Classify the run of a repro.
 
     Args:
         expected: the failure that its header states; None if it states none.
-        checked: something in the run could see an access out of bounds.
+        checked: the run could detect an out-of-bounds access.
 
     Returns:
-        The line; and True where the repro failed as stated, or at all where nothing is
-        stated, False where it passed, None where it ended in another way.
+        The outcome in one line; and True if the repro failed as stated, or at all if
+        nothing is stated, False if it passed, None if it ended in another way.
     """
     failing = seen.signature
     if failing or seen.invalid or seen.unresolved:
@@ -124,10 +124,10 @@ def judge(
 
 
 def interpreters(named: Sequence[str]) -> list[str]:
-    """Find the interpreters that are named by a path, or as a shell would find them.
+    """Find interpreters by path, or by name on PATH as a shell does.
 
     Raises:
-        UsageError: there is none.
+        UsageError: an interpreter does not exist.
     """
     found = []
     for name in named:
@@ -139,7 +139,7 @@ def interpreters(named: Sequence[str]) -> list[str]:
                 "another PyTorch, as in ",
                 Flag("--across", "/envs/2.11/bin/python"),
             )
-        # Not resolved: a link is what makes a Python that of its environment.
+        # Not resolved, because the link to Python is what selects the environment.
         found.append(str(Path(path).absolute()))
     return found
 
@@ -149,8 +149,8 @@ class Others:
     """Runs a repro with other interpreters, each time in an empty folder.
 
     Attributes:
-        server: bare, without variables that tune PyTorch.
-        expected: how the repro should fail, or None.
+        server: runs commands, without environment variables that tune PyTorch.
+        expected: the failure that the header states, or None.
         listener: receives the result of each interpreter.
     """
 
@@ -161,7 +161,7 @@ class Others:
     listener: Listener = ignore
 
     def run(self, pythons: Sequence[str]) -> Iterator[Elsewhere]:
-        """Run it with each, and say what it did there."""
+        """Run the repro with each interpreter, and yield the results."""
         for python in pythons:
             self.listener(Doing(f"running {self.files[0].name} with {python}"))
             asked = self._ask(python, "-c", _ASK_VERSION)
@@ -214,7 +214,7 @@ class Others:
         with scratch.folder("repro") as folder:
             for file in self.files:
                 shutil.copy(file, folder)
-            # Where this interpreter finds its modules says nothing to another one.
+            # PYTHONPATH is for this interpreter, and may break another one.
             words = ("env", "-u", "PYTHONPATH", python, *arguments)
             request = Request(
                 RunCommand(words, folder),

@@ -1,4 +1,4 @@
-"""What a run was asked for, as its journal keeps it, and whether that is still so."""
+"""The options that the journal records for a run, and the test that they still hold."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from shrinkfx.run.settings import inherited
 from shrinkfx.wording import Flag, Said, Words
 
 BUDGET = tuple(option.name for option in options_in(BudgetOptions))
-"""What may be another when a run goes on."""
+"""Options that may differ when a run is resumed."""
 
 _EXPLAIN = tuple(option.name for option in options_in(ExplainOptions))
-"""What is asked of a result, and changes nothing of it."""
+"""Options about the analysis of a result, which do not change the result."""
 
 _OF_THE_START = "title", "name", "command", "cwd", "lacking", "in_script"
-"""What is said of how a run was started; no answer in its journal rests on that."""
+"""Options about how the run was started; no verdict in the journal depends on them."""
 
 
 def described(options: Options) -> dict[str, Any]:
-    """State all that the answers of a run depend on, as JSON can hold it."""
+    """Return all that the verdicts of a run depend on, as JSON-serializable data."""
     said = {
         "options": options.to_json(),
         "content": content_of(options),
         "tuning": inherited(),
     }
-    read: dict[str, Any] = json.loads(json.dumps(said))  # where lists are lists
+    read: dict[str, Any] = json.loads(json.dumps(said))  # tuples become lists
     return read
 
 
 def identity(run: dict[str, Any]) -> dict[str, Any]:
-    """Leave out of a description what may change in the middle of a run."""
+    """Return a run's description without the options that may change during a run."""
     free = {*BUDGET, *_EXPLAIN, *_OF_THE_START}
     options = {k: v for k, v in run["options"].items() if k not in free}
     return {**run, "options": options}
 
 
 def content_of(options: Options) -> str:
-    """Make a digest of what is reduced: program, inputs and preloads."""
+    """Return a digest of the program, the inputs and the preloads."""
     digest = hashlib.sha256()
     for name in map(str, (options.model, options.inputs, *options.preload)):
-        if os.path.isfile(name):  # which may have been moved
+        if os.path.isfile(name):  # the content, because the file may have moved
             with open(name, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         else:
@@ -55,19 +55,19 @@ def content_of(options: Options) -> str:
 
 
 _TAKES_THE_PROGRAM = ("--resume", "--candidate")
-"""Tasks for a run's folder that are told where its program has been moved to."""
+"""Options for the folder of a run that also accept a new path of its program."""
 
 
 def require_unchanged(asked: Said, run: dict[str, Any], options: Options) -> None:
-    """See that a run would be asked the same today.
+    """Require that the files and the environment of a run are still the same.
 
     Args:
-        asked: what was typed: ``--resume out``.
-        run: as the journal keeps it.
+        asked: the option that the user typed, such as ``--resume out``.
+        run: the description in the journal.
 
     Raises:
-        LoadError: a file is gone.
-        UsageError: one has changed, or a variable of the shell has.
+        LoadError: a file does not exist any more.
+        UsageError: a file or an environment variable has changed.
     """
     if options.cwd and not options.cwd.is_dir():
         raise UsageError(

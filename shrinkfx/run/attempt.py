@@ -1,4 +1,4 @@
-"""A form of the program that has been tried, before one is chosen."""
+"""The record of an attempt to reproduce the failure in one graph form."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from shrinkfx.run.subject import Subject
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came of a form of the program.
+    """The result of testing the program in one graph form.
 
     Attributes:
-        subject: the program in this form and in the build that fails, with what is
-            said of this form; None if it fails in no build.
-        seen: what each build that was asked about did, in turn.
+        subject: the program in this form and in the build that fails, with the facts
+            about this form; None if it fails in no build.
+        seen: the verdicts of the builds that were tested, in their order.
     """
 
     form: GraphForm

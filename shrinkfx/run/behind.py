@@ -1,10 +1,11 @@
-"""Results that end before they are declared to: is what lies behind them the failure?
+"""Test whether a failure depends on the memory after a storage that is too small.
 
-Compiled code reads such a result to its declared end, and so what others have left
-behind the real one, which is another thing in each process. A failure that does not
-need that must not be reduced to one that does: its repro would say "no longer fails"
-where memory holds zeros, say. So checks know what lies there (``checking/tails.py`` of
-the worker). Programs without such results are asked nothing.
+An operator may return a storage that is smaller than its fake kernel declares. Compiled
+code reads up to the declared end, so it reads adjacent memory, whose content differs
+between processes. A failure that does not depend on that memory must not be reduced to
+one that does, because its repro would pass where the memory happens to hold zeros. So
+checks fill the adjacent memory with known values (``checking/tails.py`` of the worker).
+Programs without such operators are not tested.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from shrinkfx.run.subject import Subject
 
 
 def whatever_is_behind(context: RunContext, subject: Subject) -> Subject:
-    """Have checks fail only if they do so whatever lies behind short results.
+    """Require candidates to fail for any adjacent memory, if the input program does.
 
     Returns:
-        The subject with that option; where all of the program does not fail so, with
-        the operators that these are results of.
+        The subject with that option; if the input program fails only by chance, the
+        subject with the names of the operators.
     """
     short = subject.other_causes.short
     if not short or not _may_matter(subject):
@@ -52,7 +53,10 @@ def whatever_is_behind(context: RunContext, subject: Subject) -> Subject:
 
 
 def _may_matter(subject: Subject) -> bool:
-    """Tell whether its checks are ours, and nothing dies where a result ends."""
+    """Return whether the failure may depend on adjacent memory, and checks can tell.
+
+    With guard pages, an access there would end the process.
+    """
     options = subject.client.options
     ran = subject.target.stage in (Stage.RUN, Stage.COMPARE)
     ours = subject.command is None and not subject.unasked

@@ -1,4 +1,4 @@
-"""Which build shows the failure, and how much of it is needed for that."""
+"""Choose the build that shows the failure, and the build step that suffices for it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from shrinkfx.run.subject import Subject
 
 
 def can_build_fast(context: RunContext, server: Server) -> bool:
-    """Tell whether the user lets us, and candidates are compiled here for the CPU."""
+    """Return whether the options and the device allow the fast build, for CPUs only."""
     ready, options = server.ready, context.options
     on_cpu = ready.backend == Backend.AOTI and not ready.for_cuda
     return on_cpu and options.build == Build.FAST and options.check is None
 
 
 def place_of_weights(build: Build, program: Skeleton) -> Weights:
-    """Say where a compiled program's weights are: many would be written over and over.
+    """Return where a compiled program stores its weights.
 
-    Whatever is built fast is confirmed in the stock build, with its weights inside.
+    Large weights are stored beside the fast build, which would write them for each
+    candidate. The stock build confirms each result with its weights inside.
     """
     nodes = map(program.node, program.graph)
     many = sum(n.nbytes for n in nodes if n.role in FEEDS - {Role.INPUT}) >= MANY_BYTES
@@ -43,11 +44,11 @@ def choose_build(
     evidence: str | None = None,
     known: Verdict | None = None,
 ) -> Attempt:
-    """Choose the fast build, or else the stock one, if either fails.
+    """Choose the fast build if it fails, else the stock build if that fails.
 
     Args:
-        evidence: a file for what the failure may come from, or None.
-        known: what the subject's build has shown already; None to ask.
+        evidence: a file for evidence about the culprit operators, or None.
+        known: the verdict of the subject's build if it is known; None to run a check.
     """
     form = subject.client.options.graph
     asked = subject.with_options(evidence=evidence)
@@ -56,7 +57,7 @@ def choose_build(
         chosen = _asking_only_what_fails(context, subject, first)
         return Attempt(form, chosen, (first,))
     if form is GraphForm.INLINED_COND or subject.build is Build.STOCK:
-        return Attempt(form, None, (first,))  # without cond it is worth one question
+        return Attempt(form, None, (first,))  # the inlined form is tried only once
     stock = subject.built_stock()
     second = oracle_for(stock.with_options(evidence=evidence)).check(stock.whole)
     if not second.reproduced:
@@ -70,20 +71,21 @@ def choose_build(
 def _asking_only_what_fails(
     context: RunContext, subject: Subject, whole: Verdict
 ) -> Subject:
-    """Have candidates built no further than to the step that fails.
+    """Build candidates only up to the step that fails, if that step fails alone.
 
-    What has raised before the compiler was called will not need it. A file that the
-    compiler refuses is checked alone, if that shows the failure of the whole.
+    A failure before the compiler call does not need the compiler. If the compiler
+    rejects one file, candidates compile that file alone, provided this shows the
+    failure of the input program.
     """
     step = whole.observation.step
     alone = (Step.LOWERING, Step.WRAPPER, Step.KERNEL)
     if subject.build is Build.STOCK or step not in alone:
         return subject
     if subject.target.kind is not Kind.COMPILE_ERROR:
-        return subject  # a time limit, or a signal: it might strike elsewhere
+        return subject  # a timeout or a signal may occur at another step
     only = subject.with_options(only=step)
     if step == Step.LOWERING:
         return only
     if whole.observation.seconds > context.budget.share():
-        return subject  # to ask might take more than it saves
+        return subject  # the test may take more time than it saves
     return only if oracle_for(only).check(subject.whole).reproduced else subject

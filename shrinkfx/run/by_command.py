@@ -1,4 +1,4 @@
-"""Write and verify a result that a user's command has judged."""
+"""Write and verify a result whose failure the user's command defines."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from shrinkfx.run.settings import to_ask_about
 from shrinkfx.run.subject import Subject
 
 INPUTS = "minimal_inputs.pt"
-"""What ``{inputs}`` stands for, once the run is over."""
+"""The file that replaces ``{inputs}`` in the command after the run."""
 
 
 @dataclass(frozen=True)
 class CommandRunner:
-    """Runs a repro, which writes a ``.pt2``, and the command on that.
+    """Runs a repro, which writes a ``.pt2`` file, and then the command on that file.
 
     Attributes:
-        stranger: runs the repro as anyone would.
+        stranger: runs the repro in an environment without shrinkfx's settings.
         client: runs the command as the search did.
     """
 
@@ -48,10 +48,10 @@ class CommandRunner:
     def fails(
         self, files: Sequence[Path], target: Signature, *, is_likely: bool = True
     ) -> bool | None:
-        """Ask the command about what the repro writes; None if it had no answer.
+        """Return whether the command fails on the repro's program; None if unknown.
 
         Args:
-            is_likely: the command is run in any case.
+            is_likely: ignored, because the command runs in any case.
         """
         with scratch.folder("repro") as folder:
             for file in files:
@@ -71,9 +71,9 @@ def verify_by_command(
     result: Result,
     printed: Printed,
 ) -> RunRecord:
-    """Run the command on ``minimal.pt2``, and write a repro that makes such a program.
+    """Run the command on ``minimal.pt2``, and write a repro that creates that program.
 
-    A repro for whose program the command says otherwise is not left behind.
+    A repro is removed if the command does not fail on its program.
     """
     assert subject.command is not None
     context.note("writing repro.py and running --check on the program that it saves")

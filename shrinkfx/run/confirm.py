@@ -1,10 +1,12 @@
-"""Third phase: verification is an answer like another, and may send the search back.
+"""Third phase: verify the result, and backtrack if its repro does not always fail.
 
-result -> its repro, run three or ten times: not all fail -> back along the accepted
-steps to one whose repro does -> on from there, each step verified -> its repro
+    result
+    -> its repro, run three or ten times
+    -> if not all runs fail: back along the accepted steps to one whose repro does
+    -> continue the search from there, and verify each step
 
-A repro is source, and built as users build. One that fails answers for the stages of
-the search, and these are asked only where it does not.
+A repro is source code, and uses the stock build. So a repro that fails also answers for
+the later stages of the search; these run only if it does not fail.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ from shrinkfx.search.staged import steps_back
 
 
 class Verification:
-    """Finds the smallest program whose repro fails in every run, as far as that goes.
+    """Finds the smallest program whose repro fails in every run, as far as time allows.
 
     Args:
-        reserve_s: seconds to be left of the time when the search is over.
+        reserve_s: seconds that the search must leave for what follows.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Verification:
         self._kept: Kept | None = None
 
     def run(self) -> Kept:
-        """Write and verify the result, or an earlier step where that cannot be."""
+        """Write and verify the result, or an earlier step if that does not succeed."""
         must_be_there(self._context.budget)
         is_open = self._found.search.is_open or self._found.without_guard_pages
         if is_open and not self._found.stopped:
@@ -81,9 +83,10 @@ class Verification:
         return kept
 
     def _ask_stages_unless_shown(self) -> None:
-        """Ask the stages of the search, unless the result's repro answers for them.
+        """Run the remaining search stages, unless the result's repro covers them.
 
-        And how each step fails without guard pages, where it must: the repro has none.
+        If candidates must fail without guard pages, test that as well: the repro has
+        none.
         """
         context, found, before = self._context, self._found, self._found.reducer
         best = before.best
@@ -105,7 +108,7 @@ class Verification:
         must_be_there(context.budget)
 
     def _confirm_plainly(self) -> None:
-        """Go by what of the result fails without guard pages."""
+        """Continue with the step that fails without guard pages, if there is one."""
         context, subject, found = self._context, self._subject, self._found
         best = found.reducer.best
         found.without_guard_pages = confirm_plainly(context, subject, found.search)
@@ -114,9 +117,10 @@ class Verification:
             measure_result(context, subject, found)
 
     def _shows_all(self, best: Candidate) -> bool:
-        """Tell whether the result's repro fails, in the form and build of each stage.
+        """Return whether the result's repro fails, in the form and build of each stage.
 
-        One that is no source for want of minutes leaves none to ask in, either.
+        A repro that is not source for lack of time counts, because the stages would
+        lack time, too.
         """
         if not self._judge().confirms(best):
             return False
@@ -129,7 +133,7 @@ class Verification:
         return self._maker.make(context, candidate, must=self._kept is None)
 
     def _original_at_least(self, kept: Kept) -> Kept:
-        """Verify the original's own repro where there was no time for steps back."""
+        """Verify the input program's repro, if time was short for earlier steps."""
         reducer, whole = self._found.reducer, self._found.search.history[0]
         if reducer.best is whole:
             return kept
@@ -143,16 +147,17 @@ class Verification:
         return kept
 
     def _written(self) -> Kept:
-        """Verify the result in the output folder, unless it lies there."""
+        """Verify the result in the output folder, unless that has been done."""
         best = self._found.reducer.best
         if self._kept is None or self._kept.result.candidate != best:
             self._kept = self._made(self._context, best)
         return self._kept
 
     def _gone_back(self, kept: Kept) -> Kept:
-        """Look for a step whose repro fails, where that of the result does no more.
+        """Find an earlier step whose repro always fails, because the result's does not.
 
-        It was verified in an earlier session: if no other does better, it stays.
+        The search confirmed the result in an earlier session. If no step does better,
+        the result remains.
         """
         reducer = self._found.reducer
         for larger in steps_back(reducer.history)[1:]:
@@ -164,17 +169,17 @@ class Verification:
         return kept
 
     def _told_to_be_stopped(self, kept: Kept) -> Kept:
-        """Have a repro that was verified before the end say that it may be larger."""
-        with contextlib.suppress(ShrinkfxError, OSError):  # such as ended the search
+        """Write a verified repro again, so that it says that the search was stopped."""
+        with contextlib.suppress(ShrinkfxError, OSError):  # may occur once more
             again = self._made_elsewhere(kept.result.candidate)
             if again is not None and again.verified.always_fails:
                 return again
         return kept
 
     def _confirm(self) -> bool:
-        """Go back until a repro fails in every run, and on from there.
+        """Backtrack until a repro fails in every run, and continue the search there.
 
-        Where the search was stopped, it is not gone on with.
+        A search that was stopped is not continued.
         """
         context, search, self._asked = self._context, self._found.search, False
         confirmed = False
@@ -190,7 +195,7 @@ class Verification:
         context.note(_ON)
         self._has_gone_on = True
         if self._kept is None or self._kept.result.candidate != search.reducer.best:
-            (context.out / "repro.py").unlink(missing_ok=True)  # it does not fail
+            (context.out / "repro.py").unlink(missing_ok=True)  # it did not verify
         context.budget.reserve_s, context.budget.overtime_s = self._reserve_s, 0.0
         with stopping(context, self._found):
             search.run_on()
@@ -199,17 +204,17 @@ class Verification:
 
     @contextlib.contextmanager
     def _out_of_budget(self) -> Iterator[None]:
-        """Have the way back end where the minutes do, with what there is."""
+        """Stop backtracking when the budget is exhausted; keep the repro so far."""
         try:
             yield
         except BudgetExhausted as reason:
             self._found.stopped, self._context.out_of_budget = str(reason), True
             self._cut_short = True
             if self._kept is None:
-                must_be_there(self._context.budget)  # it is written after this
+                must_be_there(self._context.budget)  # the caller writes it after this
 
     def _judge(self) -> Confirmation:
-        """Make a judge that writes the first one's repro where all will look for it."""
+        """Return a confirmation that verifies repros, the first one in place."""
         reducer = self._found.reducer
         pages = " without guard pages" if self._found.without_guard_pages else ""
         build = f"{reducer.asker.build}, repro{pages}"
@@ -218,7 +223,7 @@ class Verification:
         return Confirmation("verification", asker, _REFUSAL)
 
     def check(self, candidate: Candidate) -> Verdict:
-        """Answer, as an oracle does, whether a candidate's repro fails in every run."""
+        """Return whether a candidate's repro fails in every run, as a verdict."""
         kept: Kept | None
         budget = self._context.budget
         if candidate is self._first and not self._asked:
@@ -250,7 +255,7 @@ class Verification:
     def _made_elsewhere(self, candidate: Candidate) -> Kept | None:
         """Verify a candidate in a scratch folder; None if it cannot be written.
 
-        What verifies takes the place of what lies in the output folder.
+        If its repro always fails, it replaces the files in the output folder.
         """
         note = _CANDIDATE if self._has_gone_on else _STEP
         self._context.note(note.format(candidate.cost[0]))

@@ -1,4 +1,4 @@
-"""What every phase of a run shares."""
+"""The context that all phases of a run share."""
 
 from __future__ import annotations
 
@@ -28,25 +28,28 @@ from shrinkfx.used import tree_cpu_s, used_before
 logger = logging.getLogger(__name__)
 
 PARTS = ("baseline", "search", "verify", "explain")
-"""Parts of a run whose CPU-seconds are counted apart: those of the children that are
-asked for them."""
+"""Parts of a run whose CPU-seconds are counted separately, as those of their child
+processes.
+"""
 
 OVERHEAD = "overhead"
-"""All others: of this process, and of servers, to start, load, fork and supervise."""
+"""All other CPU-seconds: of this process, and of servers, which start, load, fork and
+supervise.
+"""
 
 INTERRUPTED = "interrupted"
-"""Why a run has stopped that may simply go on."""
+"""The reason of a stop by Ctrl-C, after which a run can be resumed as it is."""
 
 
 class RunContext:
-    """What was asked for, where results go, and what has been spent.
+    """The options, output folder, journal and spent resources of a run.
 
     Attributes:
-        meters: CPU-seconds of children, by part of this session.
-        journal: what is known so far, of earlier sessions too.
-        busyness: is told of each check, and says once that the machine is busy.
-        out_of_budget: what has ended the search; more of it may be given later.
-        jobs: candidates that are asked about at once, at most.
+        meters: CPU-seconds of children, by part, in this session.
+        journal: all that is known so far, from earlier sessions, too.
+        busyness: receives each check, and notes once that the machine is busy.
+        out_of_budget: the budget ended the search, so a larger one continues it.
+        jobs: the maximum number of candidates that are checked at once.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class RunContext:
         self._main: Server | None = None
 
     def elsewhere(self, folder: Path) -> RunContext:
-        """Write the results of this run to another folder."""
+        """Return a copy of this context that writes to another folder."""
         context = copy.copy(self)
         context.out = folder
         return context
@@ -87,20 +90,20 @@ class RunContext:
         return context
 
     def cpu_seconds(self) -> dict[str, float]:
-        """Count by part what the run has used until now, in earlier sessions too."""
+        """Return the CPU-seconds of the run by part, with those of earlier sessions."""
         spent = self._spent_now()
         for name, seconds in self.journal.spent_before().items():
             spent[name] = spent.get(name, 0.0) + seconds
         return spent
 
     def _spent_now(self) -> dict[str, float]:
-        """Count by part what this session has used; in sum, all of its processes."""
+        """Return this session's CPU-seconds by part; they add up to all processes."""
         spent = {name: meter.cpu_seconds for name, meter in self.meters.items()}
         used = tree_cpu_s() - self._used_before
         return {**spent, OVERHEAD: max(0.0, used - sum(spent.values()))}
 
     def note(self, text: str) -> None:
-        """Tell the user a line."""
+        """Log a line and show it to the user."""
         logger.info("%s", text)
         self.listener(Noted(text))
 
@@ -110,13 +113,13 @@ class RunContext:
     def server(
         self, worker: Sequence[str] = WORKER, variables: Mapping[str, str] | None = None
     ) -> Server:
-        """Start the worker that holds the program, for as long as the run takes.
+        """Start the worker that holds the program for the whole run.
 
         Args:
-            variables: of its environment, where the user does not set them.
+            variables: environment variables; those that the user sets take precedence.
 
         Raises:
-            LoadError: it cannot be loaded, or kills the process that loads it.
+            LoadError: the program cannot be loaded, or kills the worker that loads it.
         """
         self._doing(f"starting PyTorch and loading {self.options.called}")
         settings = _settings(self.options)
@@ -130,10 +133,10 @@ class RunContext:
     def bare_server(
         self, backend: str, worker: Sequence[str] = WORKER, device: str | None = None
     ) -> Server:
-        """Start a worker without a program, in a stranger's environment.
+        """Start a worker without a program and without this run's environment.
 
         Args:
-            device: of the scripts that it is to run beside guard pages.
+            device: the device of scripts that run with guard pages.
         """
         arch = self.options.arch
         self._doing("starting a process")
@@ -160,20 +163,20 @@ class RunContext:
         )
 
     def limits(self, default_s: float) -> Limits:
-        """Bound a check of this run."""
+        """Return the limits of a check in this run."""
         return limits_of(self.options, default_s)
 
 
 def limits_of(options: Options, default_s: float) -> Limits:
-    """Bound a check by the user's time limit, and by what memory is free."""
+    """Return the user's or the default time limit, and 3/4 of the available memory."""
     return Limits(options.timeout_s or default_s, available_bytes() * 3 // 4)
 
 
 def server_for(options: Options, worker: Sequence[str] = WORKER) -> Server:
-    """Start the worker that holds the program, for a few questions.
+    """Start the worker that holds the program, for a short task.
 
     Raises:
-        LoadError: it cannot be loaded, or kills the process that loads it.
+        LoadError: the program cannot be loaded, or kills the worker that loads it.
     """
     with _blaming_files(options):
         return Server(command=worker, **_settings(options))
@@ -181,11 +184,11 @@ def server_for(options: Options, worker: Sequence[str] = WORKER) -> Server:
 
 @contextlib.contextmanager
 def _blaming_files(options: Options) -> Iterator[None]:
-    """Say which files a process has died of."""
+    """Name the files that were loading when a worker process died."""
     try:
         yield
     except WorkerError as error:
-        if error.killed:  # which no file does
+        if error.killed:  # the kill came from outside, so no file caused it
             raise WorkerError(f"{error.reason}, twice{_KILLED}", error.log) from error
         files = [options.model, options.inputs, *options.preload]
         subject = ", ".join(str(name) for name in files if name)
@@ -197,7 +200,7 @@ _KILLED = ": something outside shrinkfx killed it, possibly because memory ran o
 
 
 class _Settings(TypedDict):
-    """What a server is told that holds a program: some of its parameters."""
+    """Parameters of a server that holds a program."""
 
     model: Path
     inputs: Path | None

@@ -1,4 +1,4 @@
-"""What CUDA leaves of the result's fault, for cuda-gdb: on request."""
+"""Write a CUDA core dump of the result's fault, for cuda-gdb: ``--cuda-coredump``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.run.context import RunContext
 
 FOLDER = "cuda-core"
-"""In the output folder."""
+"""A subfolder of the output folder."""
 
 _LEFT_OUT = "nonrelocated_elf_images global_memory shared_memory local_memory"
-"""Of a dump: what takes gigabytes, and the host process, which says itself how it
-ended."""
+"""Parts that are not dumped: they take gigabytes. The host process is not dumped
+either, because its own exit is known.
+"""
 
 
 def settings(folder: Path) -> dict[str, str]:
-    """Give the variables by which CUDA leaves a core dump in a folder.
+    """Return the environment variables that make CUDA write core dumps to a folder.
 
     CUDA reads them when it starts.
     """
@@ -37,16 +38,16 @@ def settings(folder: Path) -> dict[str, str]:
 def leave_core_dump(
     context: RunContext, client: CheckClient, best: Candidate, form: str
 ) -> Path | None:
-    """Run a result once so that its fault leaves a core dump, and say where that is.
+    """Run a result once with CUDA core dumps, and return the path of the dump.
 
     Returns:
-        The dump; None where there is none, for which a note says why.
+        The dump; None if CUDA wrote none, with a note that says why.
     """
     folder = context.out.resolve() / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     options = client.options
-    # A debugger of its own takes the faults.
+    # A sanitizer is a debugger of its own, and takes the faults.
     pages = Guard.OFF if options.guard_pages.is_sanitizer else options.guard_pages
     client = client.built_stock().with_options(
         form=CandidateForm(form),

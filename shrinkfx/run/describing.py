@@ -1,4 +1,4 @@
-"""What the worker says of a program, before anything is compiled."""
+"""Run the input program in eager, and get its description from the worker."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from shrinkfx.wording import Flag, Said, Words
 
 @dataclass(frozen=True)
 class Described:
-    """The program after its run in eager: its graph, and what was said of it."""
+    """The input program after its run in eager: its graph and its description."""
 
     skeleton: Skeleton
     said: Description
 
     @property
     def eager_error(self) -> str:
-        """What eager raises, in a line, or ''."""
+        """The error that eager raises, in one line, or ''."""
         return first_line(self.said.eager_error) if self.said.eager_error else ""
 
     @property
     def other_causes(self) -> OtherCauses:
-        """What a run in eager says of other causes of the failure."""
+        """Other possible causes of the failure, which the run in eager has shown."""
         warnings = (f"{_EAGER_FAILS}{self.eager_error}",) if self.eager_error else ()
         return OtherCauses(self.said.mismatches, warnings=warnings)
 
@@ -44,20 +44,23 @@ _EAGER_FAILS = "eager also fails on the input program: "
 
 
 def is_of_eager(warning: str) -> bool:
-    """Tell whether a warning says how eager fails, which each form may in its way."""
+    """Return whether a warning says that eager fails; each graph form has its own."""
     return warning.startswith(_EAGER_FAILS)
 
 
 def describe_program(
     context: RunContext, client: CheckClient, told: Collection[FakeMismatch] = ()
 ) -> tuple[CheckClient, Described]:
-    """Run the original in eager and fetch its graph.
+    """Run the input program in eager, and return its description.
 
     Args:
-        told: mismatches that the user knows of, since another form has them.
+        told: fake-kernel mismatches that were already shown for another graph form.
+
+    Returns:
+        The client, without a reference result if eager fails, and the description.
 
     Raises:
-        LoadError: eager could not be run far enough to tell.
+        LoadError: eager did not get far enough to describe the program.
     """
     ending = client.ask(Describe())
     said = ending.answer
@@ -76,7 +79,7 @@ def describe_program(
 
 
 def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, Said]:
-    """Say why there is no graph, and what to look at."""
+    """Return the reason why there is no description, and advice."""
     error = ending.raised
     if error and error.type == LoadError.__name__:
         return error.message.partition(": ")[2], ""

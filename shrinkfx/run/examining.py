@@ -1,4 +1,4 @@
-"""Custom operators, examined before anything is compiled."""
+"""Test custom operators before anything is compiled."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described
 
 SECONDS = 10.0
-"""What the runs in eager may take together; a few of them, of most programs."""
+"""Seconds that all runs in eager may take together; most programs need a few."""
 
 _HANG_FACTOR = 3.0
-"""A factor on that, within which one that hangs is ended."""
+"""Factor on ``SECONDS`` after which an operator that hangs is killed."""
 
 _CLOCK = 10.0
-"""A factor on it by the clock, which a busy machine may make of it."""
+"""Factor on ``SECONDS`` for the wall time, which is longer on a busy machine."""
 
 
 def examine_operators(
     context: RunContext, client: CheckClient, described: Described
 ) -> tuple[OperatorFinding, ...]:
-    """See whether custom operators do what they declare, and warn where they don't.
+    """Test whether custom operators do what they declare, and note those that do not.
 
-    It is done in a process of its own: at other sizes than the program's an operator
-    may crash, or hang.
+    The tests run in a process of their own, because an operator may crash or hang at
+    sizes other than the program's.
 
     Returns:
-        What was found and is news, which the user has been told.
+        The new findings, which were shown to the user.
     """
     if not described.said.custom or described.said.stopped:
         return ()
@@ -61,11 +61,11 @@ def examine_operators(
 def _worth_telling(
     found: Sequence[OperatorFinding], mismatches: Sequence[FakeMismatch]
 ) -> list[OperatorFinding]:
-    """Leave out what has been said of an operator in other words.
+    """Remove findings that repeat what is known of an operator.
 
-    Why a fake kernel is wrong says that it is; and of one whose results were others in
-    the run that was described, it has been said. What fills its result in part gives
-    other values each time.
+    A finding about the fault in a fake kernel, or a mismatch in the described run,
+    implies that the fake kernel is wrong. An operator that leaves part of its result
+    unfilled also returns other values each time.
     """
     told = {lie.operator for lie in mismatches}
     told |= {each.operator for each in found if each.what is What.FIXES}
@@ -75,7 +75,7 @@ def _worth_telling(
 
 
 def _cut_short(ending: Ending) -> str:
-    """Say why not all was seen that was to be, where that is no finding."""
+    """Return why the tests ended early, if that is not a finding; else ''."""
     said = ending.answer
     over = isinstance(said, Examined) and said.over
     if ending.how in ("timeout", "late") or over:
@@ -88,7 +88,7 @@ def _cut_short(ending: Ending) -> str:
 
 
 def _read(path: Path) -> list[OperatorFinding]:
-    """Read the findings, as far as they were written."""
+    """Return the findings of all complete lines in a file."""
     if not path.exists():
         return []
     lines = path.read_text().splitlines()

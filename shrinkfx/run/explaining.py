@@ -1,4 +1,4 @@
-"""Last phase: what is known of the cause of the result's failure."""
+"""Explanation phase: analyze the cause of the result's failure."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from shrinkfx.run.subject import Subject
 logger = logging.getLogger(__name__)
 
 FOLDER = "explain"
-"""In the output folder: what is left for whoever reads on."""
+"""The subfolder of the output folder that keeps evidence such as generated code."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """What is known of a failure's cause.
+    """The known cause of a failure.
 
     Attributes:
-        cause: of it the sentences, by the names that the repro has.
-        lines: it in few, for a terminal, by the same names.
-        folder: of the run; ``explain.json`` lies there.
+        cause: its sentences, with the names that the repro uses.
+        lines: a short form for a terminal, with the same names.
+        folder: the folder of the run, which holds ``explain.json``.
     """
 
     explanation: Explanation
@@ -62,14 +62,14 @@ class Explained:
 
     @property
     def path(self) -> Path:
-        """Where all of it is."""
+        """The file that holds the whole explanation."""
         return self.folder / EXPLAIN
 
 
 def explain_result(context: RunContext, kept: Kept) -> Explained:
-    """Ask the result for its failure's cause, and tell that in the folder.
+    """Analyze the cause of the result's failure, and write it to the folder.
 
-    It is there already: nothing that goes wrong here takes anything of it away.
+    The result is already written. No error here changes it.
     """
     nothing = Explained(Explanation(), (), (), context.out)
     memory = kept.record.memory.report
@@ -93,13 +93,13 @@ def explain_result(context: RunContext, kept: Kept) -> Explained:
 
 
 def _shown(subject: Subject, fails: bool, memory: MemoryReport | None) -> Shown:
-    """State what the run has shown of a result."""
+    """Return what the run has shown about a result, for the analysis."""
     lies = {lie.node: lie for lie in subject.other_causes.mismatches}
     return Shown(fails, memory, lies)
 
 
 def _own(context: RunContext, verified: Verified) -> str:
-    """Say what of the user's own the compiler holds that the failure takes."""
+    """Name the user's code in the compiler that the failure needs, in a sentence."""
     written = verified.written
     if not (written.needs_own and verified.always_fails):
         return ""
@@ -107,7 +107,7 @@ def _own(context: RunContext, verified: Verified) -> str:
 
 
 def _inside(context: RunContext, record: RunRecord) -> str:
-    """Say in which function of the user's own the repro hangs or dies, if in one."""
+    """Name the user's function in which the repro hangs or dies, in a sentence."""
     verified, failure = record.verified, record.failure.seen
     function = inside(failure, verified.log) if verified.always_fails else ""
     if not function:
@@ -117,17 +117,17 @@ def _inside(context: RunContext, record: RunRecord) -> str:
 
 
 def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:
-    """Explain the result that a run has left in a folder.
+    """Analyze the result of an earlier run in its folder.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the folder holds no result.
     """
     asked = replace(options, explain=True, no_explain=False)
     asked = replace(asked, max_checks=None, max_minutes=None)
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with at_work(asked, out, listener, "--explain") as context:
         known = context.journal.fact(RESULT)
-        assert known is not None  # else its options could not be read
+        assert known is not None  # ``over`` has refused a run without a result
         listener(Entered(Phase.EXPLANATION))
         with context.server(worker) as server:
             subject = recall_subject(context, server)
@@ -143,7 +143,7 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
 
 
 def _to_json(options: Options, kept: Kept, shown: Shown) -> dict[str, Any]:
-    """State what ``--explain DIR`` needs to ask about a result."""
+    """Return all that ``--explain DIR`` needs for the analysis of a result."""
     result = kept.result
     return {
         "candidate": result.candidate.to_json(),
@@ -168,7 +168,7 @@ def _from_json(subject: Subject, known: Mapping[str, Any]) -> Result:
 
 
 def _shown_from_json(subject: Subject, known: Mapping[str, Any]) -> Shown:
-    """Say again what a run has shown; an earlier version has not noted all of it."""
+    """Restore what a run has shown; earlier versions of shrinkfx recorded less."""
     told = known.get("memory")
     memory = MemoryReport(**told) if told else None
     shown = _shown(subject, known.get("fails", True), memory)
@@ -178,7 +178,7 @@ def _shown_from_json(subject: Subject, known: Mapping[str, Any]) -> Shown:
 def _found(
     context: RunContext, subject: Subject, result: Result, shown: Shown
 ) -> Explanation:
-    """Ask what can be asked of it."""
+    """Analyze a result; with ``--check`` there is nothing to analyze."""
     if subject.target.kind is Kind.CHECK:
         return Explanation(unknown=(_OF_A_COMMAND,))
     context.note("analyzing the cause of the failure")
@@ -208,16 +208,16 @@ def _written(
     *,
     anonymous: bool,
 ) -> Explained:
-    """Leave ``explain.json``, and the cause at the top of the repro and in the summary.
+    """Write ``explain.json``, and add the cause to the repro's header and the summary.
 
-    A run writes its summary again after this. ``explain.json`` has the names of the
-    result, for other tools; all that is read has those of the repro.
+    A run writes its summary again after this. ``explain.json`` uses the names of the
+    reduced program, for other tools; files for people use the names of the repro.
 
     Args:
-        renamed: what the repro calls inputs and weights.
+        renamed: the repro's names of inputs and weights, by those of the program.
     """
     write_json(out / EXPLAIN, json.loads(found.to_line()))
-    if anonymous:  # what is not in the repro is the user's own affair
+    if anonymous:  # the text must not name code that is not in the repro
         told, new = found, with_new_names(found, renamed)
         cause = tuple(without_origins(s, new, anonymous=True) for s in new.cause)
     else:
@@ -230,7 +230,7 @@ def _written(
 
 
 def _tell_in(repro: Path, cause: Sequence[str], liar: str) -> None:
-    """Say the cause in the comment at the top of a repro that has been verified."""
+    """Add the cause to the header of a verified repro, if the code stays the same."""
     before = repro.read_text(encoding="utf-8")
     after = with_cause(before, cause, liar)
     if ast.dump(ast.parse(before)) == ast.dump(ast.parse(after)):

@@ -1,4 +1,4 @@
-"""The folder of a run: taken by one process, and left so that another can go on."""
+"""The folder of a run: lock it, record the run, and let a later session resume it."""
 
 from __future__ import annotations
 
@@ -44,18 +44,19 @@ JOURNAL = "journal.sqlite"
 def at_work(
     options: Options, out: Path, listener: Listener, again: str = "--resume"
 ) -> Iterator[RunContext]:
-    """Take a folder for a run, a new one or one to go on with.
+    """Lock the folder of a run, a new one or one to resume, and yield its context.
 
-    Where a new run finds out that there is nothing to be done, its journal goes;
-    whatever else ends it, it says how to go on.
+    If a new run ends before it learns anything, its journal is removed. Any other error
+    gets a note that says how to resume.
 
     Args:
-        again: the option that goes on. What is asked of a result that is there already
-            takes none of the run's minutes: it may have been stopped, and go on later.
+        again: the option that continues this task. A task other than ``--resume`` works
+            on a result and does not count as time of the run, which may still be
+            resumed.
 
     Raises:
-        UsageError: another process is at work there.
-        StorageError: the disk is full, or the journal damaged.
+        UsageError: another process uses the folder.
+        StorageError: the disk is full, or the journal is damaged.
     """
     clear_orphans()
     with _told(out, again), taken(out), contextlib.ExitStack() as at_the_end:
@@ -83,10 +84,10 @@ def finish(
     *,
     is_short: bool = False,
 ) -> None:
-    """Note that the run has come to its end; one that was stopped may go on.
+    """Record that the run has ended; a run that was stopped may be resumed.
 
     Args:
-        is_short: it has left out what it would have done with more minutes or checks.
+        is_short: the run skipped steps that a larger budget allows.
     """
     name = "stopped" if status == "stopped" else "finished"
     ended = {"said": said, "exit_code": exit_code, "budget": context.out_of_budget}
@@ -96,11 +97,11 @@ def finish(
 
 @contextlib.contextmanager
 def begun(options: Options) -> Iterator[Path]:
-    """Make the folder of a new run, and keep others out of it.
+    """Create and lock the folder of a new run, and yield its path.
 
     Raises:
-        Finished: it holds this run, at its end.
-        UsageError: it holds another one, or this one before its end.
+        Finished: the folder holds this run, which is finished.
+        UsageError: the folder holds another run, or this one unfinished.
         StorageError: the journal there cannot be read.
     """
     out = output_folder(options.out, Path(options.called))
@@ -120,7 +121,7 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
         return
     with closing(Journal(out / JOURNAL)) as journal:
         run, finished = journal.fact("run"), _finished(out, journal)
-    if run is None:  # killed before it began, so that nothing can go on
+    if run is None:  # killed before it began: there is nothing to resume
         _discard(out)
         return
     if identity(run) != identity(described(options)):
@@ -137,7 +138,7 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
 
 
 def _finished(out: Path, journal: Journal) -> Finished | None:
-    """Say what came of a run that is over, and when."""
+    """Return the outcome of a finished run and its time; None if it is not finished."""
     known = journal.fact("finished")
     if known is None:
         return None
@@ -147,15 +148,15 @@ def _finished(out: Path, journal: Journal) -> Finished | None:
 
 
 def resumed(out: Path, given: Options) -> Options:
-    """Read what the run in a folder was asked for.
+    """Return the recorded options of a run, with new ones for the program and budget.
 
     Args:
-        given: what is said anew: the place of the program, and the budget.
+        given: the options of this call: the path of the program, and the budget.
 
     Raises:
-        UsageError: there is none, or its files or its environment have changed.
-        Finished: there is nothing left to do, or no more to do it with.
-        BudgetExhausted: it was stopped by its budget, and there is no other.
+        UsageError: the folder holds no run, or its files or environment have changed.
+        Finished: nothing remains to do, or the budget is not larger.
+        BudgetExhausted: the budget stopped the run, and the new one is the same.
     """
     require_journal(out, "--resume")
     with _told(out), taken(out), closing(Journal(out / JOURNAL)) as journal:
@@ -178,23 +179,25 @@ def resumed(out: Path, given: Options) -> Options:
         if stopped and stopped["budget"] and options.budget == before.budget:
             raise BudgetExhausted(f"{out}: {stopped['said']}")
         journal.note("run", {**run, "options": options.to_json()})
-        for ended in ("stopped", "finished"):  # from here on it goes on
+        for ended in ("stopped", "finished"):  # the run is active again
             journal.note(ended, None)
         return options
 
 
 RESULT = "result"
-"""The journal's fact of the verified result, and what it was reduced with."""
+"""Name of the journal's fact with the verified result and the options of its
+reduction.
+"""
 
 PROGRAM = "program"
-"""The journal's fact of the graph that candidates are cut from."""
+"""Name of the journal's fact with the graph that candidates are cut from."""
 
 
 def over(out: Path) -> Options:
-    """Read what a run was asked for that has come to its end.
+    """Return the recorded options of a run that has ended with a result.
 
     Raises:
-        UsageError: there is none, it has no result yet, or its files have changed.
+        UsageError: there is no run, it has no result yet, or its files have changed.
     """
     require_journal(out, "--explain")
     asked = Flag("--explain", str(out))
@@ -223,10 +226,10 @@ def over(out: Path) -> Options:
 
 @contextlib.contextmanager
 def looked_back_at(out: Path) -> Iterator[Journal]:
-    """Open the journal of a run to see what came of it; no part of it goes on.
+    """Open the journal of a run for a look at its outcome, without resuming it.
 
     Raises:
-        UsageError: there is none, or another process is at work there.
+        UsageError: there is no run, or another process uses the folder.
     """
     require_journal(out, "--report")
     with (
@@ -243,14 +246,14 @@ def looked_back_at(out: Path) -> Iterator[Journal]:
 def unchanged(
     out: Path, journal: Journal, asked: Said, moved: Path | None = None
 ) -> Options:
-    """Read what a run was asked for, whose files are as they were.
+    """Return the recorded options of a run whose files have not changed.
 
     Args:
-        moved: where the program is now, if that is elsewhere.
+        moved: the new path of the program, if it has moved.
 
     Raises:
-        UsageError: one has changed.
-        LoadError: one is gone.
+        UsageError: a file has changed.
+        LoadError: a file does not exist any more.
     """
     run, result = journal.fact("run"), journal.fact(RESULT)
     with journal.db.trusted():
@@ -261,17 +264,17 @@ def unchanged(
     require_unchanged(asked, run, options)
     if result is None:
         return options
-    # A sweep has made the inputs that it reduced with, and dropped its own options.
+    # A sweep creates the inputs of its reduction, and drops the options of sweeps.
     inputs = Path(result["inputs"]) if result["inputs"] else None
     with_result = {"inputs": inputs, "environment": result["environment"]}
     return replace(options, sweeping=None, **with_result).with_files(own_file(out))
 
 
 def require_journal(out: Path, option: str) -> None:
-    """See that a folder is that of a run.
+    """Require that a folder holds a run.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it does not.
     """
     if not _holds_journal(out, option):
         what = "the folder contains no run" if out.exists() else "no such folder"
@@ -287,7 +290,7 @@ def require_journal(out: Path, option: str) -> None:
 def _holds_journal(out: Path, option: str) -> bool:
     try:
         return (out / JOURNAL).is_file()
-    except OSError as error:  # it may not be looked into, or no folder can be named so
+    except OSError as error:  # no permission, or not a valid name of a folder
         asked, advice = Flag(option, str(out)), "choose a writable folder"
         raise UsageError(asked, f": {error.strerror}: {advice}") from error
 
@@ -301,7 +304,7 @@ def _more(out: Path) -> str:
 
 @contextlib.contextmanager
 def _told(out: Path, again: str = "--resume") -> Iterator[None]:
-    """Say how to go on, whatever has ended the run before its time."""
+    """Add a note that says how to resume, if an error ends the run early."""
     try:
         with storage_told(out):
             yield

@@ -1,4 +1,4 @@
-"""The form of a program that candidates are cut from."""
+"""Choose the graph form from which candidates are cut."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ def in_a_form_that_fails(
     described: Described,
     in_one: InOne | None = None,
 ) -> Subject:
-    """Choose the functional form, or else that with in-place operators.
+    """Choose the functional form if it fails, else the form with in-place operators.
 
-    Without ``cond`` if it fails so: what a branch holds is one operator else. The form
-    is what is searched, so the suspects are looked for in it, and what is said of the
-    other forms is forgotten.
+    The form with inlined ``cond`` comes first, because a ``cond`` counts as one
+    operator, whatever its branches hold. Suspects are computed in the chosen form, and
+    facts about the other forms are dropped.
 
     Args:
-        in_one: what all of it has shown already, in the functional form; or None.
+        in_one: the failure of the whole candidate in the functional form, if it is
+            known.
 
     Raises:
-        NotCuttable: it fails in none.
+        NotCuttable: the program fails in no form.
     """
     runs = []
     for tried in _attempts(context, subject, described, in_one):
         if tried.subject is not None:
             return tried.subject
-        if tried.form is not GraphForm.INLINED_COND:  # only worth a try
+        if tried.form is not GraphForm.INLINED_COND:  # that form may pass
             runs += [verdict.observation.in_words for verdict in tried.seen]
     fails = f"the program fails ({subject.target})"
     raise NotCuttable(subject.target.kind, fails, runs)
@@ -53,7 +54,7 @@ def _attempts(
     described: Described,
     in_one: InOne | None,
 ) -> Iterator[Attempt]:
-    """Try one form after the other, the one that is best to cut first."""
+    """Try one form after the other, the form that is best to cut first."""
     yield from _without_conds(context, subject, described)
     yield attempt(context, subject, described, in_one)
     context.note("the program does not fail without in-place operators: keeping them")
@@ -63,20 +64,20 @@ def _attempts(
 def _without_conds(
     context: RunContext, subject: Subject, described: Described
 ) -> Iterator[Attempt]:
-    """Ask about the program with branches that it takes in the place of ``cond``."""
+    """Try the program with each ``cond`` replaced by the branch that it takes."""
     program = described.skeleton
     if all(program.node(name).target != "cond" for name in program.operators):
         return
     if context.budget.check_s > context.budget.share():
-        return  # it would be better to cut, and can be cut without that
+        return  # this form is better to cut, but the others work, too
     try:
         subject, inlined = _in_form(context, subject, GraphForm.INLINED_COND)
     except LoadError as error:
-        # What cannot be written without cond can still be cut with it.
+        # A program that cannot be written without cond can still be cut with it.
         logger.debug("no form without cond: %s", error)
         return
     if inlined.skeleton.operators == program.operators:
-        return  # its branches differ from run to run
+        return  # no cond was inlined, because its branch differs between runs
     tried = attempt(context, subject, inlined)
     if tried.subject is not None:
         context.note(
@@ -89,7 +90,7 @@ def _without_conds(
 def _in_form(
     context: RunContext, subject: Subject, form: GraphForm
 ) -> tuple[Subject, Described]:
-    """Take another form of the program, and what is said of that."""
+    """Return the program in another graph form, and the description of that form."""
     known = subject.other_causes
     client = subject.client.with_options(graph=form)
     client, described = describe_program(context, client, known.mismatches)
@@ -98,7 +99,7 @@ def _in_form(
     warnings = [*here.warnings, *kept]
     causes = replace(here, examined=known.examined, warnings=tuple(warnings))
     whole = Candidate.whole(described.skeleton)
-    before = replace(subject.before, operators=whole.cost[0])  # all tell of one form
+    before = replace(subject.before, operators=whole.cost[0])  # counts of one form
     taken = replace(
         subject, client=client, whole=whole, before=before, other_causes=causes
     )

@@ -1,4 +1,4 @@
-"""What a run that was stopped or short goes on with, and what to type for that."""
+"""The command that resumes a run, with a larger budget if necessary."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from shrinkfx.run.context import RunContext
 
 
 def how_to_go_on(context: RunContext, *, larger: bool = False) -> str:
-    """Give the command that goes on with a search which was stopped, or was short.
+    """Return the command that resumes a run that was stopped or skipped steps.
 
     Args:
-        larger: only a larger budget goes on.
+        larger: only a larger budget can continue the run.
     """
     takes_more = larger or context.out_of_budget
     more = larger_budget(context.options) if takes_more else ""
@@ -18,7 +18,7 @@ def how_to_go_on(context: RunContext, *, larger: bool = False) -> str:
 
 
 def larger_budget(options: Options) -> str:
-    """Name the options that a run was told of its budget, for larger numbers; or ''."""
+    """Return the budget options that the run has, with placeholders; '' for none."""
     told = ["--max-checks N"] if options.max_checks else []
     told += ["--max-minutes M"] if options.max_minutes else []
     return " ".join(told)
@@ -28,6 +28,6 @@ _Budget = tuple[int | None, float | None]
 
 
 def is_larger(given: _Budget, before: _Budget) -> bool:
-    """Tell whether more is given of what there was too little of."""
+    """Return whether a limit that was set before is larger now."""
     pairs = zip(given, before, strict=True)
     return any(new and old and new > old for new, old in pairs)

@@ -1,4 +1,4 @@
-"""The very last: what a run has found out, as an issue for PyTorch."""
+"""Last phase: write ``ISSUE.md``, the text of an issue for PyTorch."""
 
 from __future__ import annotations
 
@@ -34,21 +34,23 @@ from shrinkfx.run.past import read_explanation
 logger = logging.getLogger(__name__)
 
 _FACTS = "issue"
-"""The journal's fact of what an issue says, for who asks for the cause later."""
+"""Name of the journal's fact with the contents of the issue, for a later analysis."""
 
 _VERSIONS = "versions collected"
-"""The journal's fact of what ``collect_env`` has said."""
+"""Name of the journal's fact with the output of ``collect_env``."""
 
 _SECONDS = 60.0
-"""What collecting versions may take; half a CPU-second was seen, without a GPU."""
+"""Time limit for ``collect_env``; it took half a CPU-second on a machine without a
+GPU.
+"""
 
 
 def with_explanation(out: Path, record: RunRecord, cause: Sequence[str]) -> RunRecord:
-    """Add the cause, and what of the user's model the repro in a folder holds."""
+    """Add the cause to a record, and what the repro contains of the user's model."""
     carried, left = record.verified.written.carried, FromModel()
     try:
         left = from_model((out / "repro.py").read_text(encoding="utf-8"), carried)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - there is none
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - add nothing then
         logger.info(
             "cannot determine what the repro contains from the model: %r", error
         )
@@ -56,7 +58,7 @@ def with_explanation(out: Path, record: RunRecord, cause: Sequence[str]) -> RunR
 
 
 def drop_issue(out: Path) -> None:
-    """Leave no issue of an earlier session beside a repro that is not verified."""
+    """Remove the issue of an earlier session, because the repro is not verified."""
     with contextlib.suppress(OSError):
         (out / ISSUE).unlink(missing_ok=True)
 
@@ -64,9 +66,9 @@ def drop_issue(out: Path) -> None:
 def collect_versions(
     context: RunContext, client: CheckClient, target: Signature
 ) -> str:
-    """Say once per run what ``collect_env`` says; '' where it does not, which is told.
+    """Return the output of ``collect_env``, once per run; '' with a note if that fails.
 
-    Nothing that goes wrong here takes anything away from the result.
+    No error here changes the result.
     """
     if target.kind is Kind.CHECK:
         return ""
@@ -74,7 +76,7 @@ def collect_versions(
     try:
         if known is None and context.budget.has(_SECONDS / 2):
             known = _collected(context, client)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - it is told
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - noted below
         logger.info("no versions: %r", error)
     if known is None:
         context.note(f"could not collect the versions: {_BY_HAND}")
@@ -99,12 +101,12 @@ _BY_HAND = "add the output of python -m torch.utils.collect_env to ISSUE.md"
 def write_issue(
     context: RunContext, record: RunRecord, explanation: Explanation, versions: str
 ) -> Path | None:
-    """Leave ``ISSUE.md`` beside the repro, and what it was written from in the journal.
+    """Write ``ISSUE.md`` next to the repro, and record its facts in the journal.
 
-    Nothing that goes wrong here takes anything away from the result.
+    No error here changes the result.
 
     Returns:
-        None where a user's command judges: nobody knows what fails.
+        The path; None with a user's command, because only the command knows what fails.
     """
     if record.failure.target.kind is Kind.CHECK:
         return None
@@ -121,7 +123,7 @@ def write_issue(
 def write_issue_anew(
     context: RunContext, client: CheckClient, explanation: Explanation
 ) -> Path | None:
-    """Write the issue of a run that is over with what is known of its cause by now."""
+    """Write the issue of a finished run again, with the cause that is known now."""
     facts = _recorded_facts(context)
     if facts is None:
         return None

@@ -1,4 +1,4 @@
-"""What a result must do besides what its search has asked: fail without pages."""
+"""Test whether a result also fails without guard pages, where that is required."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from shrinkfx.search.staged import StagedSearch
 
 
 def must_fail_without_guard_pages(subject: Subject) -> bool:
-    """Tell whether guard pages are only there to be fast: the goal is without them."""
+    """Return whether guard pages only save runs, so results must fail without them."""
     at_run_time = subject.target.stage not in (Stage.COMPILE, Stage.LOAD)
     return bool(subject.guarding.name) and subject.guarding.steady and at_run_time
 
 
 def fails_plainly(context: RunContext, subject: Subject, search: StagedSearch) -> bool:
-    """Ask whether a search's result fails without guard pages in every run."""
+    """Return whether the result of a search fails without guard pages in every run."""
     judge = without_guard_pages(context, subject, search.reducer.asker)
     return judge.confirms(search.reducer.best)
 
@@ -32,10 +32,10 @@ def fails_plainly(context: RunContext, subject: Subject, search: StagedSearch) -
 def confirm_plainly(
     context: RunContext, subject: Subject, search: StagedSearch
 ) -> bool:
-    """Have the result, and each later one, fail without guard pages too.
+    """Require the result, and each later one, to fail without guard pages, too.
 
     Returns:
-        Whether any step does; where none does, the result stays.
+        Whether any step does; if none does, the result stays.
     """
     best = search.reducer.best
     judge = without_guard_pages(context, subject, search.reducer.asker)
@@ -59,10 +59,10 @@ _SILENT = (
 def without_guard_pages(
     context: RunContext, subject: Subject, asker: Asker
 ) -> Confirmation:
-    """Confirm what fails without guard pages in every run, in the build searched in.
+    """Return a confirmation by runs without guard pages, in the build of the search.
 
     Args:
-        asker: whose answers are confirmed.
+        asker: the query cache whose verdicts are confirmed.
     """
     form = asker.form
     client = subject.built_as(asker.build).client
@@ -76,7 +76,7 @@ def without_guard_pages(
 
 @dataclass(frozen=True)
 class _PlainRuns:
-    """Answers whether a candidate fails without guard pages in every run."""
+    """An oracle: a candidate must fail in every run without guard pages."""
 
     journal: Journal
     client: CheckClient
@@ -101,7 +101,7 @@ class _PlainRuns:
 def seen_to_fail_without_guard_pages(
     context: RunContext, candidate: Candidate, form: str
 ) -> str:
-    """Say how a candidate fails without guard pages, where a judge has confirmed it."""
+    """Return how a confirmed candidate fails without guard pages, or ''."""
     return context.journal.fact(_name(candidate, form)) or ""
 
 

@@ -1,4 +1,4 @@
-"""A result and its repro in the output folder, and another in their place."""
+"""The result and its repro in the output folder, and their replacement by others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from shrinkfx.run.subject import Subject
 
 @dataclass(frozen=True)
 class Kept:
-    """What lies in the output folder.
+    """The result in the output folder, with its verified repro.
 
     Attributes:
-        subject: the program, called as often as the result has to be.
-        record: what is known of the run, its repro verified.
+        subject: the input program, with the number of calls that the result needs.
+        record: the record of the run, with the verified repro.
     """
 
     subject: Subject
@@ -30,20 +30,20 @@ class Kept:
 
     @property
     def verified(self) -> Verified:
-        """The repro, and how its runs went."""
+        """The repro, and the counts of its runs."""
         return self.record.verified
 
 
 def moved(kept: Kept, folder: Path, out: Path, before: Kept | None) -> Kept:
-    """Have what was verified in a folder take the place of what lies in another.
+    """Replace the files in the output folder by those that were verified in another.
 
     Args:
-        before: what lies there, if that is known.
+        before: the result in the output folder, if there is one.
     """
     files = sorted(folder.iterdir(), key=lambda file: file.name == "repro.py")
     for file in files:
         shutil.copyfile(file, draft_of(out / file.name))
-    (out / "repro.py").unlink(missing_ok=True)  # it goes with the files that it had
+    (out / "repro.py").unlink(missing_ok=True)  # it needs the files replaced below
     for file in files:
         publish(out / file.name)
     if before is not None:
@@ -51,7 +51,7 @@ def moved(kept: Kept, folder: Path, out: Path, before: Kept | None) -> Kept:
         theirs = {file.resolve() for file in mine.carried.files.values()}
         gone = {file.name for file in mine.files} - {file.name for file in files}
         for name in gone:
-            if (out / name).resolve() not in theirs:  # a preload may lie there
+            if (out / name).resolve() not in theirs:  # keep the user's preloads
                 (out / name).unlink(missing_ok=True)
     written = kept.verified.written
     written = replace(written, files=tuple(out / file.name for file in written.files))
@@ -62,7 +62,7 @@ def moved(kept: Kept, folder: Path, out: Path, before: Kept | None) -> Kept:
 def result_of(
     subject: Subject, found: SearchResult, candidate: Candidate, rate: float
 ) -> Result:
-    """State what is known of a program that is to be reported."""
+    """Return the facts about a program that is to be reported."""
     reducer = found.reducer
     of_result = candidate is reducer.best
     return Result(

@@ -1,9 +1,11 @@
-"""After the operators: what is left is made smaller and plainer, as people read it.
+"""Simplify the reduced program as a printed program, once no operator can be removed.
 
-operators -> a listing of them, with values from a seed if it fails so -> the strategies
-for listings -> the smallest listing that fails, which is verified like another result
+    operators
+    -> their printed program, with seeded values if it fails so
+    -> the strategies for printed programs
+    -> the smallest printed program that fails, which is verified as any other result
 
-What can be told without a compiler is: fake tensors say which rewrites make a program.
+Fake tensors tell which rewrites make a valid program, without a compiler.
 """
 
 from __future__ import annotations
@@ -48,17 +50,19 @@ from shrinkfx.search.strategy import Rewriter, choose
 from shrinkfx.search.unstaged import Unstaged
 
 VALUES = "given.pt"
-"""In the output folder: values that a listing has by their keys alone."""
+"""The file in the output folder with values that a printed program names only by
+key.
+"""
 
 _MOST = 60
-"""Checks that this may take, those included that it begins with."""
+"""Number of checks that the simplification may take, with those of its start."""
 
 _LEAST = 4
-"""Checks that there must be time for."""
+"""Number of checks for which there must be time."""
 
 
 def with_values(client: CheckClient, folder: Path) -> CheckClient:
-    """Have checks find the values of listings that a run has left in a folder."""
+    """Return a client that finds the values of printed programs in a run's folder."""
     path = folder / VALUES
     return client.with_options(data=str(path.resolve()) if path.exists() else None)
 
@@ -66,10 +70,11 @@ def with_values(client: CheckClient, folder: Path) -> CheckClient:
 def reduce_listing(
     context: RunContext, subject: Subject, found: SearchResult, reserve_s: float
 ) -> SearchResult:
-    """Make a result smaller and plainer, if it fails as a listing.
+    """Simplify a result, if it fails as a printed program.
 
     Returns:
-        The search of listings; or what was found before, that says why there is none.
+        The search among printed programs; or ``found``, with the reason why there is
+        none.
     """
     strategies = rewriters(context)
     found.short_of = _why_not(context, found, strategies)
@@ -81,7 +86,7 @@ def reduce_listing(
     with stopping(context, found):
         try:
             listed = _searched(context, subject, found, strategies)
-        except BudgetExhausted as reason:  # its operators are minimal all the same
+        except BudgetExhausted as reason:  # the operators are minimal all the same
             found.cut_short(reason)
     if listed is not found:
         _tell(context, listed)
@@ -92,7 +97,7 @@ _NO_TIME = "not enough time left"
 
 
 def rewriters(context: RunContext) -> list[Rewriter]:
-    """Choose the strategies for what may be changed."""
+    """Return the selected strategies for the kinds that the user does not keep."""
     options = context.options
     chosen = choose(options.strategies)
     found = [each for each in chosen if isinstance(each, Rewriter)]
@@ -102,7 +107,7 @@ def rewriters(context: RunContext) -> list[Rewriter]:
 def _why_not(
     context: RunContext, found: SearchResult, strategies: Sequence[Rewriter]
 ) -> str:
-    """Say why a result is not made plainer, or ''."""
+    """Return why a result is not simplified, or ''."""
     if found.stopped:
         return found.stopped
     if not strategies:
@@ -120,7 +125,7 @@ def _searched(
     found: SearchResult,
     strategies: Sequence[Rewriter],
 ) -> SearchResult:
-    """Search among the listings of a result, from the first one that fails."""
+    """Search among the printed programs of a result, from the first one that fails."""
     subject = subject.built_as(found.reducer.asker.build)
     subject = subject.with_options(form=CandidateForm.SOURCE, calls=found.calls)
     subject = _failing_by_the_same(subject, found)
@@ -133,7 +138,7 @@ def _searched(
     subject = subject.with_options(data=told.data or None)
     starts = _starts(found.reducer.best, told)
     listed = _begun(context, subject, found, starts, strategies)
-    # What it asks was asked, whatever becomes of it.
+    # Its queries count even if the search fails.
     found.beside = [*found.beside, listed]
     if not _begins_where_it_fails(listed.reducer, starts):
         found.short_of = "the printed program does not fail"
@@ -154,12 +159,13 @@ _BEGINS = "simplifying the reduced program: sizes, values, arguments"
 
 
 def _failing_by_the_same(subject: Subject, found: SearchResult) -> Subject:
-    """Have what is wrong of a listing's results be what is of those of the operators.
+    """Require programs to fail with the same difference and fake-kernel mismatch.
 
-    While operators go, wrong shapes become wrong values, and the other way round. What
-    stays the same and is given less does that by another fault alone: at a size of one
-    an operator may have a shape of its own, say. So what an operator is wrong about
-    stays the same as well, where it is part of the result.
+    While operators are removed, wrong shapes may turn into wrong values, and the
+    reverse. Now the operators stay and their inputs get smaller, so such a change shows
+    another fault: at size 1, for example, an operator may return a shape of its own.
+    For the same reason, an operator with a fake-kernel mismatch must keep that
+    mismatch.
     """
     best = found.reducer.best
     target = subject.target.differing_as(found.reducer.asker.shown_by(best))
@@ -172,9 +178,9 @@ def _failing_by_the_same(subject: Subject, found: SearchResult) -> Subject:
 
 
 def _within_bounds(subject: Subject, best: Candidate) -> Subject:
-    """Have operators read only what they are given, if those of the original do.
+    """Forbid operators to read outside their arguments, unless the input program's do.
 
-    Less is given to what stays the same: it may fail by what lies beside that alone.
+    Inputs get smaller, so a program could fail only because of adjacent memory.
     """
     targets = {best.target(name) for name in best.operators}
     custom = {each for each in targets if each.partition(".")[0] not in PYTORCHS}
@@ -193,7 +199,7 @@ def _begun(
     starts: Sequence[Candidate],
     strategies: Sequence[Rewriter],
 ) -> SearchResult:
-    """Make the search of listings, in the form of source and in the result's build."""
+    """Return a search among printed programs, built as the result was."""
     ahead = Ahead(context.journal, CandidateForm.SOURCE, subject.build)
     asker = Asker(
         asking_ahead(oracle_for(subject), found.forks, ahead),
@@ -217,7 +223,7 @@ def _begun(
 
 
 def _starts(candidate: Candidate, told: Listed) -> list[Candidate]:
-    """List what it may begin with: as much as possible drawn from a seed."""
+    """Return the programs to start from; the first has the most seeded values."""
     exact = candidate.listed(in_order_of_use(told.listing))
     inputs = {given.name for given in told.listing.inputs}
     drawn = [c for c in told.seeded.changes if isinstance(c, Refill)]
@@ -229,7 +235,7 @@ def _starts(candidate: Candidate, told: Listed) -> list[Candidate]:
 
 
 def _begins_where_it_fails(reducer: Reducer, starts: Sequence[Candidate]) -> bool:
-    """Have a search begin with the first of some candidates that fails."""
+    """Start a search at the first candidate that fails; return False if none does."""
     for start in starts:
         reducer.restart(start)
         if reducer.ask("listing", start).reproduced:
@@ -241,7 +247,7 @@ def _begins_where_it_fails(reducer: Reducer, starts: Sequence[Candidate]) -> boo
 def _confirmed(
     context: RunContext, subject: Subject, listed: SearchResult
 ) -> SearchResult:
-    """Have the result fail without guard pages if it must, and measure how often."""
+    """Require the result to fail without guard pages if it must; measure its rate."""
     found = listed.made_of
     assert found is not None
     if listed.stopped:
@@ -258,7 +264,7 @@ def _confirmed(
 
 
 def without_listing(listed: SearchResult, why: str) -> SearchResult:
-    """Go back to what was found before, though its listings have been searched."""
+    """Return the result before the search among printed programs, with the reason."""
     found = listed.made_of
     assert found is not None
     found.short_of = why
@@ -268,7 +274,7 @@ def without_listing(listed: SearchResult, why: str) -> SearchResult:
 
 
 def _tell(context: RunContext, listed: SearchResult) -> None:
-    """Say in a line what was made smaller."""
+    """Note the sizes of inputs and weights before and after the simplification."""
     assert listed.made_of is not None
     first, last = (c.listing for c in (listed.search.history[0], listed.reducer.best))
     assert first is not None
@@ -277,7 +283,7 @@ def _tell(context: RunContext, listed: SearchResult) -> None:
 
 
 def _given(listing: Listing) -> str:
-    """Count what a listing is given, in words."""
+    """Render the bytes of a printed program's inputs and weights."""
     inputs, weights = (
         sum(recipe.nbytes for each in some for _, recipe in each.recipes)
         for some in (listing.inputs, listing.weights)
@@ -286,16 +292,16 @@ def _given(listing: Listing) -> str:
 
 
 def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
-    """Say of each kind of thing whether the result is 1-minimal in it.
+    """Record for each kind of simplification whether the result is 1-minimal.
 
-    What that claims of each kind is told in ``docs/rooms/run.md``.
+    ``docs/rooms/run.md`` states what that claims for each kind.
     """
     known: dict[Kind, bool] = {}
     refused = unseen = ""
     if found.made_of is not None:
         try:
             known = found.reducer.minimal_kinds
-        except (ShrinkfxError, OSError) as reason:  # its repro is there all the same
+        except (ShrinkfxError, OSError) as reason:  # the repro is written already
             refused = first_line(str(reason))
     if found.fitter is not None:
         refused = refused or found.fitter.refused
@@ -323,4 +329,4 @@ def say_what_is_minimal(context: RunContext, found: SearchResult) -> None:
 _OF_NUMBERS = (Kind.VALUES, Kind.WEIGHTS)
 
 _NOT_BYPASSED = "only some strategies for operators were selected"
-"""``redirect_operands`` leaves out what drops, bypasses and merges were answered."""
+"""``redirect_operands`` skips what drops, bypasses and merges have tested already."""

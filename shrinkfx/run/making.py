@@ -1,4 +1,4 @@
-"""One candidate and its repro, written and run, within the minutes there are."""
+"""Write a candidate and its repro, and run the repro, within the time limit."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from shrinkfx.search.budget import Budget
 
 
 def must_be_there(budget: Budget) -> None:
-    """Have time to write a program and to run its repro once, come what may."""
+    """Reserve time to write a program and run its repro, even beyond the limit."""
     budget.must_have(_CHECKS_TO_RUN * budget.check_s + _TO_WRITE_S)
 
 
 @dataclass(frozen=True)
 class Maker:
-    """Writes a candidate and its repro, and sees that fail."""
+    """Writes a candidate and its repro, and verifies that the repro fails."""
 
     server: Server
     subject: Subject
     found: SearchResult
 
     def check_s(self, budget: Budget, candidate: Candidate) -> float:
-        """Say what a check of a candidate takes, as far as known."""
+        """Return the expected seconds of a check of a candidate."""
         is_whole = candidate.cost >= self.subject.whole.cost
         return budget.check_s if is_whole else budget.pace_s
 
     def has_time_for_source(self, budget: Budget, candidate: Candidate) -> bool:
-        """Tell whether its repro can be tried as source."""
+        """Return whether there is time to try the repro as source."""
         return budget.has(_CHECKS_FOR_SOURCE * self.check_s(budget, candidate))
 
     def make(self, context: RunContext, candidate: Candidate, *, must: bool) -> Kept:
-        """Write a candidate and its repro, and see that fail.
+        """Write a candidate and its repro, and verify that the repro fails.
 
         Args:
-            must: where the minutes end before it has run as source, have it run as the
-                program itself, beyond them.
+            must: if the time limit ends the runs as source, run a repro that embeds the
+                program instead, beyond the limit.
         """
         found, budget = self.found, context.budget
         calls, rate = calls_and_rate(context, self.subject, found, candidate)
@@ -87,7 +87,7 @@ class Maker:
     def _run(
         self, context: RunContext, subject: Subject, result: Result, printed: Printed
     ) -> Kept:
-        """Write the repro of a result that is saved and printed, and run that."""
+        """Write the repro of a result that is saved and printed, and run the repro."""
         asked = context, self.server, subject, result, printed
         if subject.command:
             record = verify_by_command(*asked)
@@ -99,9 +99,11 @@ class Maker:
 
 
 _CHECKS_TO_RUN, _TO_WRITE_S = 2, 30.0
-"""What it may take to write a program, start a process and run the repro there: checks
-of the whole program, and seconds."""
+"""Time to write a program, start a process and run the repro there: a number of checks
+of the input program, plus seconds.
+"""
 
 _CHECKS_FOR_SOURCE = 3
-"""Runs that a repro may take which is source, whose inputs come from a seed if it fails
-with these, and else not; the program itself, with its inputs, takes one."""
+"""Maximum number of runs of a repro that is source: with seeded inputs, and with saved
+inputs if those do not fail. A repro that embeds the program takes one run.
+"""

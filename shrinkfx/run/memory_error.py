@@ -1,4 +1,4 @@
-"""Guard pages around a run, and what AddressSanitizer says of its result."""
+"""Choose guard pages for a run, and analyze its result with a sanitizer."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from shrinkfx.run.context import RunContext
 _SANITIZE_TIMEOUT_S = 600.0
 
 _CHECKS = 4
-"""Checks' worth of time that there must be left for one that nothing hangs on."""
+"""Minimum time for an optional check, as a number of checks."""
 
 _SHORT = "not run: not enough time was left"
 
 
 def wants_guard_pages(options: Options) -> bool:
-    """Tell whether a run is to have guard pages, unless it is on the interpreter."""
+    """Return whether a run uses guard pages, unless it runs on the interpreter."""
     if options.guard_pages == "auto":
         return options.until in (Kind.IMA, Kind.CRASH)
     return options.guard_pages == "on"
 
 
 def is_on_gpu(ready: Ready) -> bool:
-    """Tell whether programs run on a GPU there."""
+    """Return whether the worker runs programs on a GPU."""
     return ready.for_cuda and ready.backend == Backend.AOTI
 
 
 def settings_of(context: RunContext, ready: Ready) -> Sequence[Guarding]:
-    """List the guard pages that are tried to show the failure; none where none are."""
+    """Return the guard pages to try for the failure; none where none are available."""
     options = context.options
-    if ready.backend == Backend.INTERPRETER:  # it checks each access
+    if ready.backend == Backend.INTERPRETER:  # the interpreter checks each access
         return ()
     if options.sanitizer and ready.for_cuda:
         return under(Guard(options.sanitizer))
@@ -78,8 +78,8 @@ def examine(
     """Find out whether a result fails without guard pages, and in which kernel.
 
     Args:
-        known: how it fails without them in every run, if that has been seen.
-        on_gpu: it runs on one, where a sanitizer tells of any illegal access.
+        known: how it fails without guard pages in every run, if that is known.
+        on_gpu: it runs on a GPU, where a sanitizer reports any illegal access.
     """
     memory = _without_guard_pages(context, client, target, best, form, known)
     memory = replace(memory, on_gpu=on_gpu)
@@ -102,7 +102,7 @@ def _without_guard_pages(
     form: str,
     known: str,
 ) -> Memory:
-    """Find out whether a result fails without guard pages, if those may matter."""
+    """Find out whether a result fails without guard pages, if they may matter."""
     if client.options.guard_pages is Guard.OFF or not _is_of_the_run(target):
         return Memory()
     if known:
@@ -134,7 +134,11 @@ def _for_verifying(context: RunContext, client: CheckClient, form: str) -> Check
 def _sanitized(
     client: CheckClient, best: Candidate, *, on_gpu: bool
 ) -> tuple[MemoryReport | None, str]:
-    """Run it once under a sanitizer; on a GPU under the tool that was asked for."""
+    """Run a candidate once under AddressSanitizer, or a tool for GPUs.
+
+    Returns:
+        The report, or None and the reason.
+    """
     patient = replace(client.limits, timeout_s=_SANITIZE_TIMEOUT_S)
     client = replace(client, patience=None).with_limits(patient, client.meter)
     client = client.with_options(only=None, weights=Weights.INSIDE)

@@ -1,4 +1,4 @@
-"""First phase: see the failure, in the file's program and in a form to cut."""
+"""First phase: reproduce the failure, then find a graph form and build to cut."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from shrinkfx.run.unchanged import Original, Unchanged, find_unchanged
 from shrinkfx.wording import Flag
 
 BASELINE_TIMEOUT_S = 600.0
-"""Seconds that a run of the unchanged program may take without ``timeout_s``."""
+"""Default time limit for a run of the input program, in seconds."""
 
 
 def find_subject(context: RunContext, server: Server) -> Subject:
-    """See the program fail, and find the form of it that fails and can be cut.
+    """Reproduce the failure, and find a graph form that fails and can be cut.
 
     Raises:
-        LoadError: eager cannot run it.
-        NotReproducible: it does not fail as asked.
+        LoadError: eager cannot run the program.
+        NotReproducible: the program does not fail as asked.
     """
     if server.ready.backend != Backend.INTERPRETER:
         _refuse_probes(context.options)
@@ -51,7 +51,7 @@ def find_subject(context: RunContext, server: Server) -> Subject:
     if original.described.said.operators not in (0, cut := subject.before.operators):
         said = _OTHER_COUNT.format(original.described.said.operators, cut)
         context.note(said)
-    if server.ready.backend != Backend.INTERPRETER:  # which checks each access
+    if server.ready.backend != Backend.INTERPRETER:  # it checks each access
         subject = whatever_is_behind(context, subject)
     client = subject.client
     client = client.with_limits(client.limits, context.meters["search"])
@@ -61,7 +61,7 @@ def find_subject(context: RunContext, server: Server) -> Subject:
 def _describe_original(
     context: RunContext, server: Server
 ) -> tuple[Original, OtherCauses]:
-    """Run the program in eager, and list what may be wrong before it is compiled."""
+    """Run the input program in eager, and collect causes other than the compiler."""
     limits = context.limits(BASELINE_TIMEOUT_S)
     client = CheckClient(server, limits, meter=context.meters["baseline"])
     check, cwd = context.options.check, context.options.cwd
@@ -82,9 +82,10 @@ def _describe_original(
 
 
 def _in_one(options: Options, described: Described, build: Build) -> InOne | None:
-    """Choose to see all of it fail as a candidate, if that is what the file holds.
+    """Return the whole candidate, if it should be tested before the file's program.
 
-    Not where there may be one run only: that is the file's own, in a fresh process.
+    That needs a functional program and the fast build. If only one run is allowed, it
+    is one of the file's program in a fresh process.
     """
     alone = options.baseline_runs == 1 or options.until == Kind.HANG
     if alone or build is Build.STOCK or not described.said.functional:
@@ -93,7 +94,7 @@ def _in_one(options: Options, described: Described, build: Build) -> InOne | Non
 
 
 def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> Subject:
-    """Put together the program, what shows its failure, and what else may cause it."""
+    """Combine the program, options that show its failure, and other causes."""
     context, base, described = original.context, unchanged.base, original.described
     limits = context.limits(time_limit(base.seconds))
     shown = context.options.compared(unchanged.shown(original.client.options))
@@ -122,7 +123,7 @@ def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> S
 def _in_a_form_that_fails(
     context: RunContext, subject: Subject, original: Original
 ) -> Subject:
-    """Find out which form of the program can be cut, if there is time to ask."""
+    """Find a graph form that can be cut, if there is time for that."""
     if context.budget.has(context.budget.check_s * _FAST):
         with contextlib.suppress(BudgetExhausted):
             asked = context, subject, original.described
@@ -131,7 +132,7 @@ def _in_a_form_that_fails(
 
 
 _FAST = 0.5
-"""What the fast build takes of a first check's time, at the least."""
+"""Least time of the fast build, as a fraction of the first check's."""
 
 _OTHER_COUNT = (
     "the file has {} operators; after conversion the program has {}, and the search "
@@ -142,7 +143,7 @@ _NO_SEARCH = "the baseline took {:.1f} minutes and left no time for a search"
 
 @contextlib.contextmanager
 def _telling_that_nothing_was_seen() -> Iterator[None]:
-    """Say how far it came where the minutes end before the failure was seen."""
+    """Add to a BudgetExhausted error that the failure was not reproduced yet."""
     try:
         yield
     except BudgetExhausted as spent:
@@ -152,10 +153,10 @@ def _telling_that_nothing_was_seen() -> Iterator[None]:
 
 
 def _refuse_probes(options: Options) -> None:
-    """Refuse what only the interpreter can do.
+    """Refuse options that only the interpreter supports.
 
     Raises:
-        UsageError: that is asked for.
+        UsageError: such an option is set.
     """
     asked = {"--probe": options.probe, "--all-probes": options.all_probes}
     for name in filter(asked.get, asked):

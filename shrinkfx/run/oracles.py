@@ -1,4 +1,4 @@
-"""What answers the questions about a program under reduction."""
+"""Create the oracles that answer queries about a program under reduction."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from shrinkfx.search.foreseeing import Foreseeing
 
 
 def oracle_for(subject: Subject) -> Oracle:
-    """Make what answers whether a candidate fails as the subject does."""
+    """Return an oracle that checks whether candidates fail as the subject does."""
     if subject.command:
         return CommandOracle(subject.client, subject.command)
     return make_oracle(subject.client, subject.target, subject.rate)
 
 
 def rate_of(subject: Subject, candidate: Candidate) -> float:
-    """Measure in which part of the runs a candidate fails."""
+    """Measure the fraction of runs in which a candidate fails."""
     if subject.rate == 1.0:
         return 1.0
     oracle = RepeatedOracle(subject.client, subject.target, subject.rate)
@@ -33,7 +33,7 @@ def rate_of(subject: Subject, candidate: Candidate) -> float:
 
 
 def forks_for(context: RunContext, subject: Subject) -> Forks | None:
-    """Have several candidates asked about at once; None for one after another."""
+    """Return the worker slots for parallel checks; None if checks run one at a time."""
     server = subject.client.server
     if not isinstance(server, RestartingServer):
         return None
@@ -45,9 +45,9 @@ def forks_for(context: RunContext, subject: Subject) -> Forks | None:
 
 
 def jobs_for(context: RunContext, subject: Subject, ready: Ready) -> int:
-    """Choose how many candidates are asked about at once, and say what forbids more."""
+    """Return how many candidates to check at once; note why it is less than asked."""
     on_gpu = ready.for_cuda and ready.backend == Backend.AOTI
-    # Nobody knows whether a command, or the memory of a GPU, can be shared.
+    # A command, or the memory of a GPU, may not allow parallel checks.
     usual = 1 if subject.command or on_gpu else usual_jobs()
     if on_gpu and not subject.command:
         usual = max(usual, len(context.options.gpus))
@@ -73,7 +73,7 @@ _NO_MEMORY = (
 
 
 def asking_ahead(oracle: Oracle, forks: Forks | None, ahead: Ahead) -> Oracle:
-    """Have an oracle answer ahead of a search, in the forks of its server."""
+    """Return an oracle that also runs speculative checks in the worker slots."""
     match oracle:
         case InductorOracle() | CommandOracle() if forks is not None:
             return Foreseeing(oracle, Lanes(oracle, forks), ahead)

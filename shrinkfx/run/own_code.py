@@ -1,10 +1,10 @@
-"""Find out which code of a user's own in the compiler a failure needs.
+"""Find out which of the user's code in the compiler a failure needs.
 
-    bare      none of it: if that fails, it is not to blame
-    narrowed  what is left where halves of it, then less, are left out
-    the rest  all that preloads have put there
+    bare      without any of it: if the failure remains, the code is not to blame
+    narrowed  the part that remains after halves, then smaller parts, are removed
+    the rest  all that preloads have registered
 
-What is asked of a narrowed one is whether the failure shows; eager sees none of it.
+A narrowed part is judged by whether the failure shows, because eager runs none of it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from shrinkfx.run.preload_trials import Trials, droppable, without
 from shrinkfx.search.budget import Budget
 
 MAX_QUESTIONS = 16
-"""About which code it is: of up to eight statements one is found, or two of four."""
+"""Maximum number of queries. They find one of up to eight statements, or two of
+four.
+"""
 
 _RUNS_THAT_FOLLOW = 8
-"""Runs of a repro for which there is time after each question."""
+"""Runs of a repro for which there must be time after each query."""
 
 
 def first_without_own(cuts: Sequence[Cut], trials: Trials) -> Iterator[Cut]:
-    """Put before all others what leaves the compiler as it is.
+    """Yield first a cut that leaves the compiler as it is, then all others.
 
-    If its repro fails, code of a user's own there is not to blame; if it does not, that
-    code is what the failure needs.
+    If the repro of that cut fails, the user's code in the compiler is not to blame; if
+    it does not, the failure needs that code.
     """
     own, first, least = trials.last.own, cuts[0], _asked_about_soon(cuts)
     units = trials.made(least).units
@@ -48,7 +50,7 @@ def first_without_own(cuts: Sequence[Cut], trials: Trials) -> Iterator[Cut]:
 
 
 def _asked_about_soon(cuts: Sequence[Cut]) -> Cut:
-    """Choose the smallest that compiles nothing as it begins."""
+    """Return the smallest cut that does not compile C++ when it starts."""
     return next(cut for cut in cuts if not (cut.compiles or cut.bare))
 
 
@@ -61,11 +63,11 @@ def _less(cut: Cut, gone: Sequence[Unit]) -> Cut:
 
 @dataclass
 class Questions:
-    """Asks whether the failure shows with preloads carried in some way.
+    """Queries whether the failure shows with preloads carried in some way.
 
     Attributes:
-        fails: as of a script; None if that had no answer.
-        asked: how many were.
+        fails: runs a script with these preloads; returns None without a verdict.
+        asked: number of queries.
     """
 
     fails: Callable[[Carried], bool | None]
@@ -80,11 +82,11 @@ class Questions:
         return asked_enough or not self.budget.has(needed)
 
     def is_enough(self, carried: Carried) -> bool:
-        """Tell whether it fails with that; not if nobody knows."""
+        """Return whether the failure shows with these preloads; False if unknown."""
         self.asked += 1
         try:
             return bool(self.fails(carried))
-        except BudgetExhausted:  # what is known has yet to be written
+        except BudgetExhausted:  # the repro has yet to be written
             self._is_over = True
             return False
 
@@ -95,12 +97,12 @@ def with_least_own(
     questions: Questions,
     judge: PreloadOracle,
 ) -> list[Cut]:
-    """Add ways with no more of a user's own in the compiler than the failure needs.
+    """Add cuts with only the user's code in the compiler that the failure needs.
 
-    Nothing is asked where one thing is all that there is.
+    A single place in the compiler is not tested.
 
     Args:
-        cuts: with a bare one first, if there is own code that can be left out.
+        cuts: the first one is bare, if there is code that can be removed.
     """
     bare, *rest = cuts
     if not bare.bare or len(rest[0].in_compiler.places) < _LEAST_TO_CHOOSE_FROM:
@@ -112,7 +114,7 @@ def with_least_own(
     gone = droppable(
         units, lambda some: questions.is_enough(made(_less(least, some))), questions
     )
-    if not 0 < len(gone) < len(units):  # all is needed, or the bare one seems to fail
+    if not 0 < len(gone) < len(units):  # all is needed, or the bare cut seems to fail
         return [*cuts]
     effect = None if judge.is_tired else judge.effect(made(_less(least, gone)))
     left = effect.own & set(first.in_compiler.places) if effect else None

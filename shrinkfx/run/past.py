@@ -1,4 +1,4 @@
-"""What a past run came to, read again from its folder."""
+"""Read the outcome of a finished run from its folder."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from shrinkfx.run.folder import JOURNAL, PROGRAM, RESULT, require_journal
 
 @dataclass(frozen=True)
 class Past:
-    """What a run came to that is over.
+    """The outcome of a finished run.
 
     Attributes:
-        came: of a reduction; None where that was none, or cannot be read any more.
-        again: the program that it was asked about: what begins another run of it.
+        came: the reduction; None if there was none, or if it cannot be read.
+        again: the input program, or the capture that holds it, to start another run.
     """
 
     came: Reduction | None
@@ -39,10 +39,10 @@ class Past:
 
 
 def past_run(folder: Path) -> Past:
-    """Read what the run in a folder came to; nothing is changed there.
+    """Read the outcome of the run in a folder, without changing the folder.
 
     Raises:
-        UsageError: no run is there, or it cannot be read.
+        UsageError: the folder holds no run, or the run cannot be read.
     """
     require_journal(folder, "--out")
     with closing(Journal(folder / JOURNAL, only_read=True)) as journal:
@@ -54,7 +54,7 @@ def past_run(folder: Path) -> Past:
         try:
             came = _reduction(folder, journal, anonymous=options.anonymous)
         except (OSError, ValueError, TypeError, LookupError, AttributeError):
-            came = None  # a file is gone, or was changed by hand
+            came = None  # a file is missing, or was edited by hand
     captured = options.model.parent.name == CAPTURE
     return Past(came, folder / CAPTURE if captured else options.model)
 
@@ -94,7 +94,7 @@ def _reduction(folder: Path, journal: Journal, *, anonymous: bool) -> Reduction 
 
 
 def read_explanation(folder: Path) -> Explanation:
-    """Read what is known of the cause; where nobody has asked, that is nothing."""
+    """Read the explanation of a run; return an empty one if there is none."""
     path = folder / EXPLAIN
     if not path.is_file():
         return Explanation()

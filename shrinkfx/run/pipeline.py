@@ -1,7 +1,7 @@
-"""One run, phase by phase: see the failure, reduce, write and verify.
+"""One run, phase by phase: reproduce the failure, reduce, write and verify.
 
-With ``api``, the only room that knows the concrete classes of search, check and
-report.
+With ``api``, this is the only package that knows the concrete classes of search, check
+and report.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from shrinkfx.run.subject import Subject
 
 
 def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:
-    """See the failure, and say which operators it may come from."""
+    """Reproduce the failure, and return the operators that may cause it."""
     context = RunContext(options, out, listener)
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with server_for(options, worker) as server:
@@ -53,9 +53,9 @@ def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...
 
 
 def run(options: Options, out: Path, listener: Listener) -> Reduction:
-    """Take a program from its failure to a verified repro in ``out``.
+    """Reduce a program and write a verified repro to ``out``.
 
-    What an earlier session there has found out is not found out again.
+    Facts that an earlier session has recorded there are not computed again.
     """
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with at_work(options, out, listener) as context:
@@ -82,10 +82,10 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             listener(Entered(Phase.EXPLANATION))
             explained = explain_result(context, kept)
             versions = collect_versions(context, subject.client, target)
-        # To end a process that holds torch takes its time, too.
+        # The times now include the end of the worker process.
         record = with_explanation(context.out, record, explained.cause)
         record = with_end(record, context, found, subject.client.builds)
-        with contextlib.suppress(OSError):  # the one without the cause is there
+        with contextlib.suppress(OSError):  # a summary without the cause exists
             reduction = conclude(context, record, found.reducer.best)
         issue = write_issue(context, record, explained.explanation, versions)
         before, after = reduction.operators
@@ -111,7 +111,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
 
 
 def _is_short(options: Options, found: SearchResult, kept: Kept) -> bool:
-    """Tell whether the result would be better known with more minutes or checks."""
+    """Return whether a larger budget would run steps that this run has skipped."""
     if not larger_budget(options):
         return False
     unseen = kept.result.no_source is NoSource.NO_TIME
@@ -120,7 +120,7 @@ def _is_short(options: Options, found: SearchResult, kept: Kept) -> bool:
 
 
 _RUNS = 3
-"""Of a repro, where there is time for them."""
+"""Number of runs of a repro, if there is time for them."""
 
 _LEFT_OUT = (
     "some steps were skipped for lack of time or checks; to continue with them: {again}"
@@ -134,10 +134,10 @@ def verified(
     found: SearchResult,
     reserve_s: float,
 ) -> tuple[SearchResult, Kept]:
-    """Write the smallest program and its repro, and see that fail.
+    """Write the smallest program and its repro, and verify that the repro fails.
 
-    Where that has led to other operators than were listed, these are listed in turn,
-    once.
+    If verification leads back to other operators, these are simplified as a printed
+    program in turn, once.
     """
     if found.stopped:
         said = f"{found.stopped}: writing and verifying the smallest program so far"
@@ -155,14 +155,15 @@ def verified(
 
 
 _VERIFYING = 4
-"""Checks' worth of time: three runs of a repro, and to start what they are forked from.
-43 s were seen where a check took 10.5 s."""
+"""Time for three runs of a repro and the start of their process, as a number of checks.
+It took 43 s when a check took 10.5 s.
+"""
 
 _AGAIN = (
     ", which takes about {takes_s} s; press Ctrl-C again to stop now without losing "
     "anything; to continue later: shrinkfx --resume {out}"
 )
-"""Said at the first Ctrl-C."""
+"""Text for the first Ctrl-C."""
 
 
 def _listed_or_not(
@@ -172,7 +173,7 @@ def _listed_or_not(
     reserve_s: float,
     found: SearchResult,
 ) -> tuple[SearchResult, Kept]:
-    """Verify a result, as what it was made of where it does not fail as a listing."""
+    """Verify a result, or what it was before simplification if no repro fails."""
     asked = subject.with_options(data=found.data)
     kept = Verification(context, server, asked, found, reserve_s).run()
     if found.made_of is None or kept.verified.always_fails:
@@ -197,7 +198,7 @@ def _sum_up_unverified(
     found: SearchResult,
     reason: BaseException,
 ) -> None:
-    """Leave a summary of the smallest program, although its repro was not verified."""
+    """Write a summary of the smallest program, although its repro was not verified."""
     found.stopped = found.stopped or str(reason) or INTERRUPTED
     drop_issue(context.out)
     if (repro := context.out / "repro.py").exists():
@@ -208,5 +209,5 @@ def _sum_up_unverified(
     record = with_end(record, context, found, subject.client.builds)
     try:
         write_summary(context.out, summarise(record))
-    except OSError as error:  # a full disk: what ended the run has been told
+    except OSError as error:  # the disk is full; ``reason`` remains the main error
         reason.add_note(f"could not write summary.json: {error.strerror}")

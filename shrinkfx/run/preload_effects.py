@@ -1,7 +1,7 @@
-"""What registering operators in some way does, as a worker sees it.
+"""Observe in a worker what a way of registering operators changes in PyTorch.
 
-Eager alone sees neither a lowering nor a fake kernel, so it is asked as well what else
-in PyTorch is other than before.
+Eager alone runs neither a lowering nor a fake kernel, so the worker also compares the
+state of PyTorch with the state before.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import write_registrations
 
 MAX_QUERIES, MAX_SECONDS = 40, 240.0
-"""What may be asked about preloads; a question takes a CPU-second or two."""
+"""Maximum number and time of queries about preloads; one takes 1 to 2 CPU-seconds."""
 
 
 _BUILDS = re.compile(
     r"torch\.utils\.cpp_extension |torch(\.utils)? "
     r"(_appdirs|_cpp_extension_versioner|cpp_extension|file_baton)\Z"
 )
-"""Places where PyTorch is other once ``torch.utils.cpp_extension`` is imported, which
-compiles libraries and takes no part in a program."""
+"""State of PyTorch that changes with the import of ``torch.utils.cpp_extension``, which
+compiles libraries and takes no part in a program.
+"""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a preload does, as far as this program and its compiler are concerned."""
+    """The effect of a preload on this program and its compiler."""
 
     outcome: str
     exported: str
@@ -51,7 +52,7 @@ class Effect:
 
     @classmethod
     def of(cls, said: Answer | None) -> Effect | None:
-        """Take a worker's answer; None if it came to none."""
+        """Convert a worker's answer; return None if it reports no registration."""
         if not isinstance(said, Registered):
             return None
         return cls(
@@ -66,12 +67,12 @@ class Effect:
         )
 
     def without(self, places: Set[str]) -> Effect:
-        """Leave out of what is asked for what there is at some places."""
+        """Return this effect without the changes at some places."""
         rest = {k: v for k, v in self.changes.items() if k not in places}
         return replace(self, changes=rest, own=self.own - places)
 
     def is_kept_by(self, other: Effect | None, operators: Sequence[str]) -> bool:
-        """Tell whether another one does the same for ``operators``."""
+        """Return whether another effect is the same, as far as ``operators`` matter."""
         if other is None:
             return False
         same = (other.outcome, other.exported) == (self.outcome, self.exported)
@@ -84,11 +85,11 @@ class Effect:
 
 @dataclass
 class PreloadOracle:
-    """Asks a worker what registering operators in some way does.
+    """Queries a worker for the effect of registering operators in some way.
 
     Attributes:
-        note: is told when the first question is asked.
-        questions: how many were asked.
+        note: receives a line at the first query.
+        questions: number of queries.
     """
 
     server: Asks
@@ -110,10 +111,10 @@ class PreloadOracle:
         return max(1.0, self.deadline - time.monotonic())
 
     def effect(self, carried: Carried) -> Effect | None:
-        """Run what registers operators in an empty folder, then the program.
+        """Register operators in an empty folder, then run the program.
 
         Returns:
-            None if it came to no end, or if the time is up.
+            The effect; None if the run did not end, or if the time is up.
         """
         if not self.questions:
             self.note("collecting the needed parts of the preloaded modules")
@@ -134,7 +135,7 @@ class PreloadOracle:
             )
             try:
                 ending = self.server.ask(request)
-            except BudgetExhausted:  # what is known has yet to be written
+            except BudgetExhausted:  # the repro has yet to be written
                 self.deadline = time.monotonic()
                 return None
             return Effect.of(self.meter.add(ending).answer)

@@ -1,6 +1,7 @@
-"""Compare ways to cut preloads by what they do, and leave out all that may go.
+"""Compare cuts of preloads by their effect, and remove all parts without effect.
 
-Halves go first, then smaller parts: few questions where much or nothing may go.
+Halves are removed first, then smaller parts, so that few queries suffice if much or
+nothing can go.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from shrinkfx.run.preload_effects import Effect, PreloadOracle
 
 
 class Tires(Protocol):
-    """Whoever answers questions, as long as there is time for them."""
+    """An oracle that answers queries until its time is up."""
 
     @property
     def is_tired(self) -> bool: ...
@@ -22,11 +23,11 @@ class Tires(Protocol):
 
 @dataclass
 class Trials:
-    """Compares cuts with what was there before, but for what is at some places.
+    """Compares cuts with the uncut preloads, except for changes at some places.
 
     Attributes:
-        last: what the last one did that was enough.
-        besides: the places where anything may be.
+        last: the effect of the last cut that was sufficient.
+        besides: places whose changes do not count.
     """
 
     made: Callable[[Cut], Carried]
@@ -50,7 +51,7 @@ class Trials:
 def droppable(
     units: Sequence[Unit], fine: Callable[[Sequence[Unit]], bool], judge: Tires
 ) -> list[Unit]:
-    """Find units that may go together: halves first, the last ones of a file first."""
+    """Return units that can go together; try halves first, a file's last ones first."""
     gone: list[Unit] = []
     size = len(units)
     while size:
@@ -66,6 +67,6 @@ def droppable(
 
 
 def without(units: Sequence[Unit]) -> Cut:
-    """Leave out what has been shown to have no effect."""
+    """Return a cut without units that have no effect."""
     preloads = frozenset(name for name, line, _ in units if not line)
     return Cut(acts=frozenset(unit for unit in units if unit[1]), preloads=preloads)

@@ -1,8 +1,8 @@
-"""Find out what of the preloads a result needs, with eager as judge.
+"""Find the parts of the preloads that a result needs, as eager and export show it.
 
-A statement that acts goes if the program runs as before without it, export makes the
-same of it, and nothing else in PyTorch is other than before, but for what is about
-operators that are gone. Eager alone sees neither a lowering nor a fake kernel.
+A statement with a side effect can go if the program runs as before without it, export
+produces the same, and nothing else in PyTorch changes, except about operators that were
+removed. Eager alone runs neither a lowering nor a fake kernel.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from shrinkfx.run.preload_effects import MAX_SECONDS, Effect, PreloadOracle
 from shrinkfx.run.preload_trials import Trials, droppable, without
 
 PART_OF_THE_REST = 3
-"""By what is left of the minutes is divided: the repro is yet to be written and run."""
+"""Divisor of the remaining time, because the repro is yet to be written and run."""
 
 _RUNS_WITHOUT_OWN = 8
-"""Runs of a repro for which there is time, where it is tried without what a user has
-put into the compiler: as source and as the program itself, and the others after it."""
+"""Runs of a repro for which there must be time to try it without the user's code in the
+compiler: as source and as embedded program, and the other ways after it.
+"""
 
 _CUTS: WeakKeyDictionary[Server, dict[frozenset[str], list[Cut]]] = WeakKeyDictionary()
-"""What is known for the program that a server holds, by the operators of preloads that
-are left: an earlier step of the search often has the same ones."""
+"""Known cuts for the program of a server, by the custom operators that remain; an
+earlier step of the search often has the same ones.
+"""
 
 
 def ways_to_carry(
@@ -47,11 +49,11 @@ def ways_to_carry(
     record: RunRecord,
     fails: Callable[[Carried], bool | None] | None = None,
 ) -> list[Carried]:
-    """List ways to carry the preloads of a run into its repro, the smallest first.
+    """Return ways to carry the preloads of a run into its repro, the smallest first.
 
     Args:
-        fails: tells whether a script fails as it should, with less effort than a run of
-            a repro; None if nobody can. It may raise ``BudgetExhausted``.
+        fails: returns whether a script fails as expected, with less effort than a run
+            of a repro; None if there is no such test. It may raise ``BudgetExhausted``.
     """
     preloads = preloads_of(context, server)
     if not preloads:
@@ -82,7 +84,7 @@ def ways_to_carry(
 
 
 def seconds_for(left_s: float) -> float:
-    """Say how long to ask, of the time that a run still has besides running a repro."""
+    """Return the time limit for queries, given the time besides running a repro."""
     return min(MAX_SECONDS, max(0.0, left_s) / PART_OF_THE_REST)
 
 
@@ -91,10 +93,10 @@ def smallest_first(
     judge: PreloadOracle,
     operators: Sequence[str],
 ) -> list[Cut]:
-    """Cut as far as eager allows; what is surer than that comes after it.
+    """Cut as far as eager allows, and append more cautious cuts.
 
-    Nothing is asked where there is nothing to cut, nor to be missed. What does not even
-    register the operators is not cut, nor what does not return the same twice.
+    Without anything to cut or to miss there is no query. Preloads are not cut if they
+    do not register the operators, or return different values twice.
     """
     whole = Cut(whole=True)
     sliced = made(Cut())
@@ -102,7 +104,7 @@ def smallest_first(
     if judge.is_tired or not any(doubts):
         return [Cut(), whole]
     before = judge.effect(sliced)
-    if before is None:  # a line too few, or a crash that is none of its
+    if before is None:  # the slice lacks a line, or crashed for another reason
         of_whole = None if judge.is_tired else judge.effect(made(whole))
         if of_whole is None:
             return [Cut(), whole]
@@ -125,9 +127,9 @@ def smallest_first(
 
 
 def _as_sources(cut: Cut, trials: Trials) -> Iterator[Cut]:
-    """Carry C++ that is compiled as source, if that does as the library does.
+    """Yield a cut that carries C++ as source, if that has the effect of the library.
 
-    It is asked about last, and once: to compile it takes longer than all else.
+    This is tested last and once, because compiling takes longer than all else.
     """
     compiled = replace(cut, compiles=True, joined=True, modules=None, files=None)
     if trials.made(compiled).compiles and trials.suffice(compiled):
@@ -137,19 +139,19 @@ def _as_sources(cut: Cut, trials: Trials) -> Iterator[Cut]:
 def _does_as(
     uncut: Carried, sliced: Effect, judge: PreloadOracle, operators: Sequence[str]
 ) -> bool:
-    """Tell whether slices of modules do what these do: texts do not tell all."""
+    """Return whether whole modules have the effect of their slices."""
     effect = None if judge.is_tired else judge.effect(uncut)
     return effect is not None and effect.is_kept_by(sliced, operators)
 
 
 def distinct(ways: Sequence[Carried]) -> list[Carried]:
-    """Leave out what would make the same script as one before it."""
+    """Remove ways that would produce the same script as an earlier one."""
     texts = [([part.text for part in way.definitions], way.unpacking) for way in ways]
     return [way for i, way in enumerate(ways) if texts[i] not in texts[:i]]
 
 
 def preloads_of(context: RunContext, server: Server) -> list[Preload]:
-    """Say where custom operators come from."""
+    """Return the preloads of a run, with their files."""
     files = server.ready.preload_files
     return [
         Preload(name, Path(files[name]) if files.get(name) else None)
@@ -158,6 +160,6 @@ def preloads_of(context: RunContext, server: Server) -> list[Preload]:
 
 
 def _qualified(target: str) -> str:
-    """Turn ``mylib.mix.default`` into ``mylib::mix``."""
+    """Convert ``mylib.mix.default`` to ``mylib::mix``."""
     namespace, _, rest = target.partition(".")
     return f"{namespace}::{rest.partition('.')[0]}"

@@ -1,4 +1,4 @@
-"""The record of a run, filled phase by phase, and what is made of it at the end."""
+"""Fill the record of a run phase by phase, and conclude the run from it."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Result:
     """The program to report.
 
     Attributes:
-        form: what failed: the program, or its printed source.
-        seen: the failure in the candidate's own words, or None if it passes.
+        form: the form that failed: the program, or its printed source.
+        seen: the failure that the candidate showed; None if it passes.
         no_source: why it is not to be tried as source; None if it is.
-        rate: the part of its runs that fail.
-        memory: what is known of it where it is a memory error.
-        stopped: what ended the search for it early, or ''.
-        at_passing: it fails on the inputs on which it must pass, and no others count.
+        rate: the fraction of its runs that fail.
+        memory: the facts about a memory error.
+        stopped: why the search ended early, or ''.
+        at_passing: it fails on the inputs on which it must pass, and only they count.
     """
 
     candidate: Candidate
@@ -59,7 +59,7 @@ class Result:
 
 
 def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunRecord:
-    """Begin a record with what the baseline has found."""
+    """Return a new record with the facts of the baseline."""
     options, checks = context.options, subject.client.options
     interpreted = server.ready.backend == Backend.INTERPRETER
     until, rate = options.until or ANY, subject.rate
@@ -87,7 +87,7 @@ def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunR
 def _environment(
     server: Server, options: Options, checks: CheckOptions
 ) -> dict[str, str]:
-    """List the variables of the failing run; an empty one is not set there."""
+    """Return the environment variables of the failing run, without empty ones."""
     together = {
         **inherited(),
         **server.ready.environment,
@@ -98,13 +98,13 @@ def _environment(
 
 
 def _command(options: Options) -> str:
-    """Say how the run was started, without names where none are to be said."""
+    """Return the command that started the run; with ``--anonymous``, without names."""
     command = options.command or f"shrinkfx.minify({options.model.name!r})"
     return without_values(command) if options.anonymous else command
 
 
 def with_result(record: RunRecord, result: Result) -> RunRecord:
-    """Add what is known of the program that is to be reported."""
+    """Add the facts about the program that is to be reported."""
     failure, after = record.failure, ProgramSize(result.candidate.cost[0])
     seen = result.seen or failure.target
     return replace(
@@ -122,7 +122,7 @@ def with_result(record: RunRecord, result: Result) -> RunRecord:
 
 
 def with_printed(record: RunRecord, subject: Subject, printed: Printed) -> RunRecord:
-    """Add what the worker says of a program that it has printed."""
+    """Add the worker's description of the printed program."""
     conditions, inductor = record.conditions, dict(record.conditions.inductor)
     if printed.random and subject.client.options.fallback_random:
         inductor["fallback_random"] = True
@@ -155,7 +155,7 @@ def before_verifying(
     result: Result,
     printed: Printed,
 ) -> RunRecord:
-    """State all that a repro is written from."""
+    """Return a record with all facts that a repro is written from."""
     record = with_result(with_baseline(context, server, subject), result)
     return with_printed(record, subject, printed)
 
@@ -163,7 +163,7 @@ def before_verifying(
 def with_end(
     record: RunRecord, context: RunContext, found: SearchResult, builds: Builds
 ) -> RunRecord:
-    """Add how the search has ended, and what the run has cost until now."""
+    """Add the end of the search, and the cost of the run so far."""
     searches, target = [each.search for each in found.all], record.failure.target
     told = found.minimal, found.rest, found.by_catch(target), found.kinds
     return replace(
@@ -181,7 +181,7 @@ def with_end(
 
 
 def conclude(context: RunContext, record: RunRecord, best: Candidate) -> Reduction:
-    """Write ``summary.json`` and say what has come of the run."""
+    """Write ``summary.json``, and return the result of the run."""
     summary = summarise(record)
     write_summary(context.out, summary)
     failure, verified = record.failure, record.verified

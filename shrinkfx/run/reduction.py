@@ -1,4 +1,4 @@
-"""Second phase: the search, until nothing more can go or something stops it."""
+"""Second phase: search until no operator can be removed, or the search is stopped."""
 
 from __future__ import annotations
 
@@ -43,26 +43,27 @@ from shrinkfx.search.strategy import Strategy, choose
 
 @dataclass
 class SearchResult:
-    """Where the search has ended.
+    """The result of a search.
 
     Attributes:
-        rate: the part of the result's runs that fail.
+        rate: the fraction of the result's runs that fail.
         calls: how often a run must call the result before it fails.
-        rest: what the original does without the result's operators, and without any
-            call of those that are not what they declare; or '' where the failure's own
-            words tell it apart.
-        second: the rest, if it fails alike.
-        known: by candidate and form, how often it must be called, and its rate.
-        without_guard_pages: it must fail without guard pages, too.
-        stopped: what ended the search early, or ''.
-        made_of: the search whose result this one has made plainer, as a listing.
-        beside: searches whose results came to nothing.
-        data: of a listing, the file with values that it has by their keys alone.
-        fitter: of a listing, what fits rewrites of it.
-        short_of: why not all was asked of a listing, or ''.
-        is_short: with more minutes or checks it would be.
-        kinds: of what is minimal, and why of the rest it is not known.
-        forks: what several questions at once are put to, or None.
+        rest: the outcome of the input program without the result's operators, and
+            without all calls of operators that are not what they declare; '' if the
+            message identifies the failure.
+        second: the rest of the program, if it fails alike.
+        known: calls and rate, by candidate and form.
+        without_guard_pages: the result must fail without guard pages, too.
+        stopped: why the search ended early, or ''.
+        made_of: the search whose result this search has simplified as a printed
+            program.
+        beside: searches whose results were not used.
+        data: the file with values of a printed program that it names only by key.
+        fitter: tests with fake tensors which rewrites of a printed program are valid.
+        short_of: why the search among printed programs is incomplete, or ''.
+        is_short: a larger budget would complete it.
+        kinds: for each kind, that the result is 1-minimal, or why that is not known.
+        forks: the worker slots of parallel checks, or None.
     """
 
     search: StagedSearch
@@ -84,41 +85,44 @@ class SearchResult:
 
     @property
     def reducer(self) -> Reducer:
-        """The search that holds the result."""
+        """The reducer that holds the result."""
         return self.search.reducer
 
     @property
     def minimal(self) -> bool:
-        """Tell whether no single operator can be dropped from what was found."""
+        """Whether no single operator can be removed from the result."""
         return (self.made_of or self).reducer.minimal
 
     @property
     def all(self) -> list[SearchResult]:
-        """List all searches of the run, in their order."""
+        """All searches of the run, in their order."""
         before = [self.made_of] if self.made_of else []
         return [*before, self, *self.beside]
 
     @property
     def printable(self) -> bool:
-        """Tell whether the result is not known to pass as printed source."""
+        """Whether the printed source of the result is not known to pass."""
         return SOURCE not in self.search.unconfirmed
 
     def cut_short(self, reason: BudgetExhausted) -> None:
-        """Ask no more of a listing: of its operators all has been."""
+        """Record that the search among printed programs ended early.
+
+        The operators are minimal in any case.
+        """
         self.short_of = str(reason)
         self.is_short = not isinstance(reason, ShareSpent)
 
     def forget(self, subject: Subject) -> None:
-        """Forget what was settled of a result that is none any more."""
+        """Drop the facts about a result that another one replaces."""
         self.calls, self.rate = subject.calls, subject.rate
         if self.made_of is None:
             self.rest, self.second = "", []
 
     def by_catch(self, target: Signature) -> list[ByCatch]:
-        """Gather the other failures; one that might be the target comes first.
+        """Return the other failures; the one that may be the target comes first.
 
-        The target at the sizes that must pass is none: where a candidate's sizes went
-        to those that fail, that is what it shows.
+        The target is not among them, also if it shows on the inputs that must pass:
+        then the candidate's sizes became those that fail.
         """
         caught = (pair for each in self.all for pair in each.search.by_catch())
         others = [
@@ -130,10 +134,11 @@ class SearchResult:
 
 
 def reduce(context: RunContext, subject: Subject) -> SearchResult:
-    """Reduce until nothing more can go, or something ends it before that.
+    """Search until no operator can be removed, or the search is stopped.
 
-    Whether the result fails as source and in the stock build is left to its repro,
-    which does both; unless it is to fail without guard pages, and does not.
+    The repro of the result will show whether it fails as source and in the stock build.
+    These stages run here only if the result must fail without guard pages, and does
+    not.
     """
     forks = forks_for(context, subject)
     search = staged(context, subject, choose(context.options.strategies), forks)
@@ -162,7 +167,7 @@ def staged(
     strategies: Sequence[Strategy],
     forks: Forks | None,
 ) -> StagedSearch:
-    """Make the search in all its stages: by form, and by build."""
+    """Return a search with all its stages: by form, and by build."""
     suspects = {s.node: s.weight for s in subject.suspects}
 
     def reducer(asked: Subject, form: CandidateForm, oracle: Oracle) -> Reducer:
@@ -199,7 +204,7 @@ def staged(
 
 @contextlib.contextmanager
 def stopping(context: RunContext, found: SearchResult) -> Iterator[None]:
-    """Have what ends a search early end that alone: what it has found is written."""
+    """End only the search on an error that stops it, so that its result is written."""
     try:
         yield
     except BudgetExhausted as reason:
@@ -207,11 +212,11 @@ def stopping(context: RunContext, found: SearchResult) -> Iterator[None]:
             found.stopped, context.out_of_budget = str(reason), True
         else:
             found.cut_short(reason)
-    except StorageError as reason:  # with what to do: the rest may find some space
+    except StorageError as reason:  # the disk may have space for the result
         found.stopped = "; ".join(str(reason).splitlines())
     except (StrategyError, WorkerError) as reason:
         found.stopped = first_line(str(reason))
-    except OSError as reason:  # of a folder that could not be made, say
+    except OSError as reason:  # for example, a folder cannot be created
         found.stopped = str(reason)
     except KeyboardInterrupt:
         found.stopped = INTERRUPTED
@@ -220,7 +225,7 @@ def stopping(context: RunContext, found: SearchResult) -> Iterator[None]:
 
 
 def ask_stages(context: RunContext, subject: Subject, found: SearchResult) -> None:
-    """Ask about the result as source and in the stock build, and go on by that."""
+    """Run the stages of the result as source and in the stock build."""
     best = found.reducer.best
     try:
         found.search.ask_stages()
@@ -232,12 +237,12 @@ def ask_stages(context: RunContext, subject: Subject, found: SearchResult) -> No
 
 
 def measure_result(context: RunContext, subject: Subject, found: SearchResult) -> None:
-    """Find out how often the result fails, and what the rest of the program does."""
+    """Measure how often the result fails, and test the rest of the program."""
     found.calls, found.rate = calls_and_rate(
         context, subject, found, found.reducer.best
     )
     if found.made_of is not None:
-        return  # what the rest does was asked of the operators that it is made of
+        return  # the rest was tested before the result was printed
     found.rest, found.second = "", []
     if subject.target.is_vague:
         _ablate(context, subject, found)
@@ -246,9 +251,9 @@ def measure_result(context: RunContext, subject: Subject, found: SearchResult) -
 def calls_and_rate(
     context: RunContext, subject: Subject, found: SearchResult, candidate: Candidate
 ) -> tuple[int, float]:
-    """Find how often to call a candidate, and in which part of the runs it fails.
+    """Return how many calls a candidate needs, and the fraction of runs that fail.
 
-    Where the search was stopped, what is not known of it is taken from the original.
+    If the search was stopped and they are not known, return those of the input program.
     """
     form = found.reducer.asker.form
     name = f"rate of {candidate.digest} as {form}"
@@ -267,7 +272,10 @@ def calls_and_rate(
 def _fewest_calls(
     context: RunContext, subject: Subject, best: Candidate, form: str
 ) -> int:
-    """Find how often a result must be called; the original needed them all."""
+    """Return the least number of calls with which a result fails.
+
+    The input program's number is the maximum.
+    """
     for calls in range(1, subject.calls):
         fewer = subject.with_options(calls=calls, form=CandidateForm(form))
         build = f"{subject.build}, called {calls} times"
@@ -281,11 +289,11 @@ def _fewest_calls(
 
 
 def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
-    """Run the original without the result's operators.
+    """Test the input program without the result's operators.
 
-    Where a failure has no words of its own, this tells whether the result is what
-    makes the original fail: then the rest does not. Of an operator that is not what it
-    declares any call may fail so: all its calls go.
+    If a failure has no message that identifies it, this shows whether the result's
+    operators cause it: then the rest passes. Any call of an operator that is not what
+    it declares may fail alike, so all its calls are removed.
     """
     best = found.reducer.best
     targets = {best.target(name) for name in best.operators}
@@ -304,7 +312,7 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
     try:
         verdict = found.reducer.ask("ablation", rest, judged=False)
     except BudgetExhausted:
-        return  # the search itself was not stopped
+        return  # the search itself is complete
     found.rest = verdict.outcome.value
     if verdict.outcome is Outcome.REPRODUCED:
         found.second = [(rest, verdict)]

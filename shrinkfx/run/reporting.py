@@ -1,6 +1,7 @@
-"""``report.html`` of a run: gathered from its folder, and written there.
+"""Collect the facts of a run from its folder, and write its ``report.html``.
 
-It comes after the result, and takes nothing away from it: what goes wrong is told.
+The page is written after the result. No error here changes the result; a note reports
+it.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ from shrinkfx.wording import Flag
 logger = logging.getLogger(__name__)
 
 _MOST_CHARS, _SAID = 1 << 20, 400
-"""Of a file that is shown, and of what a check did."""
+"""Maximum number of characters: of a file that is shown, and of a check's outcome."""
 
 
 def report_run(context: RunContext) -> Path | None:
-    """Write the page of the run at hand; None, and a line, where that fails."""
+    """Write the page of the current run; return None, with a note, if that fails."""
     try:
         return write_page(context.out, gather(context.out, context.journal))
     except KeyboardInterrupt:
@@ -66,7 +67,7 @@ _FAILED = "could not write report.html: {}"
 
 
 def report_explained(out: Path, listener: Listener) -> None:
-    """Write the page of a run that has been explained; say so where that fails."""
+    """Write the page of a run after its root-cause analysis; note if that fails."""
     try:
         report_folder(out, listener)
     except (Exception, KeyboardInterrupt) as error:
@@ -75,13 +76,14 @@ def report_explained(out: Path, listener: Listener) -> None:
 
 
 def report_folder(out: Path, listener: Listener) -> Path:
-    """Write the page of a run that an earlier session has left in a folder.
+    """Write the page of an earlier run in its folder.
 
-    An older version has not noted the program's graph: it is read anew then, once.
+    Older versions of shrinkfx did not record the program's graph. If it is missing,
+    read the program again, and record its graph.
 
     Raises:
-        UsageError: there is no run, or another process is at work there.
-        StorageError: the page cannot be written, or the journal not be read.
+        UsageError: the folder holds no run, or another process uses it.
+        StorageError: the page cannot be written, or the journal cannot be read.
     """
     with looked_back_at(out) as journal:
         why = ""
@@ -99,7 +101,7 @@ def report_folder(out: Path, listener: Listener) -> Path:
 
 def write_page(out: Path, run: Run) -> Path:
     """Write the page of a run into its folder."""
-    # Not above: it takes a tenth of a second to import, which few tasks need.
+    # Imported here, because the import takes 0.1 s, and few tasks need it.
     from shrinkfx.report.page.page import page
 
     path = out / REPORT
@@ -109,10 +111,10 @@ def write_page(out: Path, run: Run) -> Path:
 
 
 def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
-    """Read all that is known of a run.
+    """Return all facts about a run.
 
     Args:
-        no_program: why the journal has no graph of the program, if that is known.
+        no_program: why the journal lacks the program's graph, if that is known.
     """
     asked = (journal.fact("run") or {}).get("options", {})
     result: Mapping[str, Any] = journal.fact(RESULT) or {}
@@ -145,12 +147,12 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
             explanation = as_in_repro(explanation, new, models_too=True)
         return replace(run, explanation=explanation)
     if (summary or {}).get("repro_form") == EMBEDDED:
-        run = replace(run, repro="")  # it holds the program itself, with all its names
+        run = replace(run, repro="")  # it embeds the program, with all its names
     return anonymous(run, new, _files(asked))
 
 
 def _files(asked: Mapping[str, Any]) -> set[str]:
-    """Name the files and modules that a run was told of."""
+    """Return the names of the files and modules in the options of a run."""
     told = (asked.get("model"), asked.get("inputs"), asked.get("name"))
     names = filter(None, (*told, *asked.get("preload", ())))
     return {Path(name).name for name in names}
@@ -170,7 +172,7 @@ class _Known(NamedTuple):
 
 
 def _program(journal: Journal, left: Mapping[str, Any]) -> _Known:
-    """Fetch the graph, and what is left of it."""
+    """Return the graph of the input program, and the reduced program."""
     told = journal.fact(PROGRAM)
     if told is None:
         return _Known(None, None)
@@ -179,7 +181,7 @@ def _program(journal: Journal, left: Mapping[str, Any]) -> _Known:
 
 
 def _note_program(out: Path, journal: Journal, listener: Listener) -> str:
-    """Have the program's graph described anew, and note it; or say why not."""
+    """Read the program again and record its graph; return the reason if that fails."""
     try:
         options = unchanged(out, journal, Flag("--report", str(out)))
         context = RunContext(options, out, listener)
@@ -207,14 +209,14 @@ def _note_program(out: Path, journal: Journal, listener: Listener) -> str:
 
 
 def _named(out: Path) -> str:
-    """Name a run's folder for a command typed here, without others of this machine."""
+    """Return the folder of a run for a command, without other paths of this machine."""
     place, here = out.resolve(), Path.cwd().resolve()
     is_below = place.is_relative_to(here)
     return shlex.quote(str(place.relative_to(here) if is_below else place.name))
 
 
 def _explanation(out: Path) -> tuple[Explanation | None, str]:
-    """Read what is known of the cause; or say why nothing is."""
+    """Return the explanation of a run, or None and the reason."""
     try:
         if (told := _read(out / EXPLAIN)) is not None:
             return read_older(Explanation, told), ""
@@ -227,7 +229,7 @@ def _explanation(out: Path) -> tuple[Explanation | None, str]:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Read a file of JSON; None where there is none."""
+    """Parse a JSON file; return None if it does not exist."""
     if not path.exists():
         return None
     told = json.loads(path.read_text(encoding="utf-8"))
@@ -241,7 +243,7 @@ def _text(path: Path) -> str:
 
 
 def _sources(out: Path) -> dict[str, str]:
-    """Read the generated code that was kept, by its place in the run's folder."""
+    """Return the generated code that was kept, by its path in the run's folder."""
     folder = out / FOLDER / Left.SOURCES
     found = sorted(path for path in folder.glob("*") if path.is_file())
     return {path.relative_to(out).as_posix(): _text(path) for path in found}

@@ -1,4 +1,4 @@
-"""Third phase: write the result, and run it as a stranger would."""
+"""Third phase: write the result, and run its repro in a clean environment."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from shrinkfx.run.subject import Subject
 
 
 class NotWritten(WorkerError):
-    """The worker lives, but cannot write this result: perhaps it can another."""
+    """The worker lives, but cannot write this result; it may write another one."""
 
 
 def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
-    """Have the result saved and printed, in the output folder.
+    """Save and print the result in the output folder.
 
     Raises:
-        NotWritten: it could not be.
-        WorkerError: no process could be started for it.
+        NotWritten: the worker cannot save or print it.
+        WorkerError: no process could be started for this.
     """
     client = client.with_options(form=CandidateForm(result.form)).with_limits(
         client.limits, context.meters["verify"]
@@ -82,7 +82,7 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
 
 
 def by_first_names(candidate: Candidate, printed: Printed) -> Mapping[str, str]:
-    """Give new names by those before a listing was read by short ones."""
+    """Map the names before ``with_short_names`` to those that the repro uses."""
     if candidate.listing is None:
         return printed.renamed
     short = short_names(candidate.listing).values[candidate.listing.main.name]
@@ -94,7 +94,7 @@ def by_first_names(candidate: Candidate, printed: Printed) -> Mapping[str, str]:
 
 
 def with_short_names(candidate: Candidate) -> Candidate:
-    """Have a listing be read by short names; to all others it keeps its own."""
+    """Give a printed program short names for readers; the search keeps its own."""
     if candidate.listing is None:
         return candidate
     listing = renamed(candidate.listing, short_names(candidate.listing))
@@ -110,8 +110,8 @@ def verify(
 ) -> RunRecord:
     """Write the simplest repro that fails, and run it in empty folders.
 
-    A repro of a memory error that does not fail in every run is made surer, and gets
-    guard pages only if nothing else makes it fail in every run.
+    If the repro of a memory error does not fail in every run, write forms that are more
+    likely to fail. A repro gets guard pages only if no other form fails in every run.
     """
     record = verify_as_is(context, server, subject, result, printed)
     plainly, script = record.verified, record.verified.written.files[0]
@@ -120,10 +120,10 @@ def verify(
         record = _made_surer(context, server, subject, result, record)
     verified, pages = record.verified, subject.client.options.guard_pages
     if verified.always_fails or not verified.runs:
-        return record  # without a run that had an answer nothing is known
+        return record  # all runs were inconclusive
     if pages == result.memory.guard:
         return record
-    # Whether an overrun heap is noticed depends on how all else in it lies.
+    # Whether a heap overflow is noticed depends on the layout of the whole heap.
     context.note(
         "the repro does not fail in every run: writing and running a repro with guard "
         "pages"
@@ -131,7 +131,7 @@ def verify(
     known = filter(None, [result.memory.plain, _said_of(plainly)])
     memory = replace(result.memory, guard=pages, plain="; ".join(known))
     result = replace(result, memory=memory)
-    printed = write(context, subject.client, result)  # its data may be gone
+    printed = write(context, subject.client, result)  # its data may be removed
     return verify_as_is(context, server, subject, result, printed)
 
 
@@ -142,9 +142,9 @@ def _made_surer(
     result: Result,
     record: RunRecord,
 ) -> RunRecord:
-    """Write repros of a memory error that show it in more processes.
+    """Write repros of a memory error that are more likely to fail in a process.
 
-    The last form states its rate, and is written only where no guard pages are to come.
+    The last form states its rate, and is written only if no guard pages follow.
     """
     pages = subject.client.options.guard_pages
     for memory in _surer(result, may_be_unsure=pages == result.memory.guard):
@@ -155,7 +155,7 @@ def _made_surer(
         context.note(_MAKING_SURER.format(_said_of(record.verified)))
         surer = replace(result, memory=memory)
         try:
-            printed = write(context, subject.client, surer)  # its data may be gone
+            printed = write(context, subject.client, surer)  # its data may be removed
             record = verify_as_is(context, server, subject, surer, printed)
         except BudgetExhausted:
             break
@@ -163,7 +163,7 @@ def _made_surer(
 
 
 def _surer(result: Result, *, may_be_unsure: bool) -> list[Memory]:
-    """List what makes a memory error show in more processes, the smallest first."""
+    """Return settings that make a memory error more likely, the simplest first."""
     calls = max(_CALLS, runs_to_be_sure(result.rate))
     looped = replace(result.memory, loop=calls)
     unsure = [replace(looped, unsure=True)] if may_be_unsure else []
@@ -178,12 +178,13 @@ _MAKING_SURER = (
 )
 
 INDEPENDENT_RUNS = 10
-"""A repro that fails in half of all processes would pass three runs in one of eight
-tries, and ten in one of a thousand."""
+"""A repro that fails in half of all processes would fail in three of three runs with a
+probability of 1/8, and in ten of ten with 1/1024.
+"""
 
 
 def _independent_runs(record: RunRecord, server: Server) -> int:
-    """Count the runs that must be in new interpreters; 0 if forks will do."""
+    """Return how many runs need a new interpreter; 0 if forks suffice."""
     if _is_of_layout(record, server):
         return INDEPENDENT_RUNS
     is_flaky = record.failure.rate_after < 1.0
@@ -198,9 +199,10 @@ def _is_on_cpu(server: Server) -> bool:
 
 
 def _is_of_layout(record: RunRecord, server: Server) -> bool:
-    """Tell whether the layout of a process's memory may decide if a repro fails.
+    """Return whether the memory layout of a process may decide if a repro fails.
 
-    A GPU has other memory, and nothing is ever mapped near address 0.
+    It does not on a GPU, which has its own memory, nor for a null pointer, because
+    nothing is ever mapped near address 0.
     """
     memory, failure = record.memory, record.signature
     ran = failure.stage in (Stage.RUN, Stage.COMPARE, Stage.DONE)
@@ -221,17 +223,17 @@ def verify_as_is(
     result: Result,
     printed: Printed,
 ) -> RunRecord:
-    """Write the simplest repro that fails, with the guard pages that are known of.
+    """Write the simplest repro that fails, with the result's guard pages, and run it.
 
-    It is run three times: when it is written, and twice more. One of the three is in a
-    fresh process, the first where later ones can take what that compiles. Where the
-    layout of memory may decide, there are ten, each in a fresh process; of a flaky
-    failure on the CPU each of the three is. Where minutes are short, there are fewer,
-    but one in any case.
+    The repro runs three times: once when it is written, and twice more. One of the
+    three runs in a fresh process, the first one if later ones can reuse what it
+    compiles. If the memory layout may decide, there are ten runs, each in a fresh
+    process. For a flaky failure on the CPU, each of the three runs is in a fresh
+    process. With little time left there are fewer runs, but at least one.
     """
     context.note("writing repro.py and running it in an empty folder")
     record = before_verifying(context, server, subject, result, printed)
-    # A stranger's environment: the script must set what matters itself.
+    # In a clean environment, the script itself must set what matters.
     side = result.memory.guard
     worker = WORKER if side == Guard.OFF else GUARDED_WORKER
     guarded_gpu = side != Guard.OFF and server.ready.for_cuda
@@ -253,7 +255,7 @@ def verify_as_is(
         asked = to_ask_about(context.options.environment)
         if not context.budget.has((len(asked) + 2) * context.budget.pace_s):
             asked = []
-        # Of a listing that does not fail as source there is an earlier one.
+        # A printed program is not embedded: the search has an earlier one to verify.
         as_source = not printed.unprintable and result.no_source is None
         listed = result.candidate.listing is not None and as_source
         written = write_smallest_repro(
@@ -282,7 +284,7 @@ def _seems_to_fail(
     result: Result,
     choice: Carried,
 ) -> bool | None:
-    """Tell whether the result fails so with preloads carried in one way."""
+    """Return whether the result fails with preloads that are carried in some way."""
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         path = Path(draft) / "repro.py"
         program = path, folder, printed, record, choice
@@ -291,7 +293,7 @@ def _seems_to_fail(
 
 
 def _is_compiled(failure: Signature, backend: str) -> bool:
-    """Tell whether a script compiles all of its program before it fails so."""
+    """Return whether a script compiles its whole program before it fails this way."""
     before = (Stage.REBUILD, Stage.EAGER, Stage.COMPILE)
     return backend == Backend.AOTI and failure.stage not in before
 
@@ -299,7 +301,7 @@ def _is_compiled(failure: Signature, backend: str) -> bool:
 def counted(
     context: RunContext, failed: Sequence[bool | None], what: str = "the repro"
 ) -> tuple[int, int]:
-    """Count the runs that had an answer, and those that failed."""
+    """Return the number of conclusive runs, and the number of those that failed."""
     answered = [each for each in failed if each is not None]
     if silent := len(failed) - len(answered):
         context.note(

@@ -1,4 +1,4 @@
-"""A failure that was seen in an earlier session, without seeing it again."""
+"""Restore the baseline of an earlier session, without reproducing the failure again."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ _FACT = "baseline"
 
 
 def recall_subject(context: RunContext, server: Server) -> Subject:
-    """Find the failing form of the program, or fetch what an earlier session found.
+    """Return the failing program: from the journal, or by reproducing the failure.
 
-    Even then eager has to run once: candidates are cut from its values.
+    Eager runs once in both cases, because cut values come from its run.
 
     Raises:
-        LoadError: eager cannot run it.
-        NotReproducible: it does not fail as asked.
-        UsageError: that session was on another machine, or with another torch.
+        LoadError: eager cannot run the program.
+        NotReproducible: the program does not fail as asked.
+        UsageError: the earlier session used another machine or another torch.
     """
     known = context.journal.fact(_FACT)
     if known is None:
         subject = find_subject(context, server)
-        if not subject.unasked:  # else a session with more minutes asks
+        if not subject.unasked:  # else a session with more time tests the forms
             context.journal.note(_FACT, _to_json(context, server, subject))
     else:
         require_same_versions(context, server, known)
         context.note(f"baseline: {known['target']['text']} (from the journal)")
         context.budget.keep(known["check_s"])
         subject = _from_json(context, server, known)
-    # The last form that was found is cut, where a session could not ask about all.
+    # If a session could not test all forms, the last form that was found is cut.
     context.journal.note(PROGRAM, subject.whole.skeleton.to_json())
     return _with_adaptive_limit(context, subject)
 
 
 def _with_adaptive_limit(context: RunContext, subject: Subject) -> Subject:
-    """Have the search learn how long checks take."""
+    """Let the time limit adapt to the checks, unless the user has set one."""
     if context.options.timeout_s is not None:
         return subject
     patience = AdaptiveTimeLimit(subject.client.limits.timeout_s)

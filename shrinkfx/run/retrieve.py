@@ -1,4 +1,4 @@
-"""Get back a candidate that an earlier run has met: ``--candidate DIGEST``."""
+"""Export a candidate that an earlier run has tested: ``--candidate DIGEST``."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from shrinkfx.run.unchanged import require_schema
 from shrinkfx.wording import Flag, Words
 
 _FOLDER = "candidate-"
-"""How the name of a candidate's folder begins, in that of its run."""
+"""Prefix of the name of a candidate's folder, in the folder of its run."""
 
 
 @dataclass(frozen=True)
 class Retrieved:
-    """A candidate, written out.
+    """An exported candidate.
 
     Attributes:
-        seen: what it did, in a line.
-        program: its ``.pt2``, with a verified ``repro.py`` beside it if it fails.
-        verified: how the repro's runs went, or None if it passes.
+        seen: its outcome, in one line.
+        program: its ``.pt2`` file, with a verified ``repro.py`` next to it if it fails.
+        verified: the counts of the repro's runs; None if the candidate passes.
     """
 
     seen: str
@@ -62,12 +62,12 @@ class Retrieved:
 
 @dataclass(frozen=True)
 class Met:
-    """A candidate that a run has met.
+    """A candidate that a run has tested.
 
     Attributes:
-        asked: what the run asked about it.
-        options: what the run was asked for, without an end by time or checks.
-        baseline: what the journal has of the unchanged program.
+        asked: the query of that run.
+        options: the options of the run, without limits on time or checks.
+        baseline: the journal's facts about the input program.
     """
 
     asked: Asked
@@ -76,10 +76,10 @@ class Met:
 
 
 def retrieve(met: Met, folder: Path, listener: Listener) -> Retrieved:
-    """Write a candidate of the run in ``folder``, and run it as that run did.
+    """Write a candidate of the run in ``folder``, and check it as that run did.
 
     Raises:
-        UsageError: the program is read as another one than it was then.
+        UsageError: the program now loads differently than in that run.
     """
     asked, options, settings = met.asked, met.options, met.baseline
     out = folder / f"{_FOLDER}{asked.digest[:DIGITS]}"
@@ -105,9 +105,9 @@ def retrieve(met: Met, folder: Path, listener: Listener) -> Retrieved:
 
 @contextlib.contextmanager
 def _whole_or_gone(folder: Path, out: Path) -> Iterator[None]:
-    """Leave no folder of a candidate that is not written to its end.
+    """Remove the folder of a candidate that was not completed, if it is a new folder.
 
-    One that an earlier time has left is left. What was asked for can be asked again.
+    Add a note with the command that tries again.
     """
     was_there = out.exists()
     try:
@@ -128,7 +128,7 @@ def _whole_or_gone(folder: Path, out: Path) -> Iterator[None]:
 def _subject(
     client: CheckClient, described: Described, target: Signature, rate: float
 ) -> Subject:
-    """Take the original for a program that fails as a candidate of it does."""
+    """Return the input program as one that fails as a candidate of it does."""
     skeleton = described.skeleton
     whole = Candidate.whole(skeleton)
     return Subject(
@@ -157,13 +157,13 @@ def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
 def see_again(
     client: CheckClient, candidate: Candidate, wanted: Signature, rate: float
 ) -> tuple[Observation, float]:
-    """Run a candidate until it fails as it did, as often as that run would have done.
+    """Run a candidate until it fails as before, as often as its run would have done.
 
     Args:
-        rate: of the failure that was reduced: 1.0 if it is steady.
+        rate: the rate of the failure that was reduced; 1.0 if it always shows.
 
     Returns:
-        What it did, and in which part of its runs.
+        The observation, and the fraction of runs that fail.
     """
     seen = RepeatedOracle(client, wanted, rate).check(candidate).observation
     if seen.signature is None or rate == 1.0:
@@ -180,7 +180,8 @@ def _write(
 ) -> Retrieved:
     """Write a candidate, and verify the repro of its failure.
 
-    Where it fails on the inputs on which it must pass, the repro has no others.
+    If the candidate fails on the inputs on which it must pass, the repro contains only
+    these.
     """
     client = subject.client
     form = str(client.options.form)
@@ -203,16 +204,15 @@ def _write(
 
 
 def find(folder: Path, digest: str, moved: Path | None = None) -> Met:
-    """Find a candidate in the folder of a run, which has all that it was made from.
+    """Find a candidate in the journal of a run, with all facts that it depends on.
 
     Args:
-        digest: the candidate's, or a unique beginning of it.
-        moved: where the run's program is now, if that is elsewhere.
+        digest: the candidate's digest, or a unique prefix of it.
+        moved: the new path of the run's program, if it has moved.
 
     Raises:
-        UsageError: there is no run, or it met no such candidate, or one of its files
-            has changed since.
-        LoadError: one of them is gone.
+        UsageError: the folder holds no run or no such candidate, or a file has changed.
+        LoadError: a file does not exist any more.
     """
     require_journal(folder, "--out")
     path, asked_for = folder / JOURNAL, Flag("--candidate", digest)
@@ -243,13 +243,13 @@ def find(folder: Path, digest: str, moved: Path | None = None) -> Met:
         if options.sweeping:
             why = "the failures of that sweep are not fully reduced yet"
             raise UsageError(asked, f": {why}; to resume it: ", again)
-    # AOTInductor judges here, also where a command of the user's did.
+    # AOTInductor checks the candidate, even if a user's command did in the run.
     free = dataclasses.replace(options, check=None, max_checks=None, max_minutes=None)
     return Met(found[-1], free, baseline)
 
 
 def _by_catch(journal: Journal, baseline: Mapping[str, Any] | None) -> str:
-    """Say what a user may have meant: the last candidates that failed otherwise."""
+    """Name the last candidates with other failures, which the user may have meant."""
     others: dict[str, str] = {}
     if baseline is not None:
         target = Signature.from_json(baseline["target"])
@@ -264,4 +264,4 @@ def _by_catch(journal: Journal, baseline: Mapping[str, Any] | None) -> str:
 
 
 _SHOWN = 5
-"""Digests that are named; ``summary.json`` has all."""
+"""Number of digests that are named; ``summary.json`` has all of them."""

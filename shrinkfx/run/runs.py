@@ -1,4 +1,4 @@
-"""What the runs in a folder have come to, as their journals and summaries tell."""
+"""List the runs in a folder with their outcomes, from their journals and summaries."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ from shrinkfx.wording import Flag, Words
 
 
 class State(StrEnum):
-    """What has become of a run that has not come to its end, or of its journal."""
+    """The state of a run that has not finished, or of its journal."""
 
     AT_WORK = "at work"
     STOPPED = "stopped"
-    """By its budget, or Ctrl-C: its best so far is there."""
+    """By its budget or Ctrl-C: the smallest program so far is written."""
     KILLED = "killed"
     BROKEN_OFF = "broken off"
-    """By an error, or Ctrl-C before there was a repro."""
+    """By an error, or by Ctrl-C before there was a repro."""
     DAMAGED = "damaged"
     FOREIGN = "foreign"
-    """Another version of shrinkfx has written its journal."""
+    """Another version of shrinkfx wrote its journal."""
     UNREADABLE = "unreadable"
     CAPTURED = "captured"
-    """A script has run, and none of its programs is being reduced."""
+    """A script has run, and none of its programs was reduced yet."""
     DOES_NOT_FAIL = "does not fail"
-    """The program of a dump, which is kept; there is nothing to go on with."""
+    """The folder keeps the program of a dump, which does not fail."""
 
 
 GOES_ON = (State.STOPPED, State.KILLED, State.BROKEN_OFF, State.CAPTURED)
-"""Those that ``--resume`` takes."""
+"""States of runs that ``--resume`` accepts."""
 
 _OF_SWEEPS = {0: "passes", 3: "missed", 6: "found"}
-"""What a sweep has come to, by its exit code."""
+"""The status of a finished sweep, by its exit code."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a folder tells of its run; None is not known.
+    """The state of the run in a folder; unknown fields are None.
 
     Attributes:
-        status: a ``State``, or what a run has come to that is over.
-        operators: of the program, and of the smallest that fails so far.
+        status: a ``State``, or the outcome of a finished run.
+        operators: of the input program, and of the smallest program that fails so far.
         verified: how often the repro was run, and how often it failed.
-        checks: of a reduction; or the sizes that a sweep has run.
-        at: when it was last heard of, in seconds since 1970.
+        checks: number of checks of a reduction, or of sizes that a sweep has run.
+        at: time of the last record, in seconds since 1970.
         problem: what is wrong with its journal, or ''.
     """
 
@@ -81,7 +81,7 @@ class Run:
 
 
 class Capture(Protocol):
-    """What a script or a dump has left, of which there is no run."""
+    """The capture of a script or a dump that has not become a run."""
 
     @property
     def folder(self) -> Path: ...
@@ -98,13 +98,13 @@ class Capture(Protocol):
 def list_runs(
     folder: Path, captured: Callable[[Path], Capture | None] = lambda _: None
 ) -> list[Run]:
-    """List the runs in a folder, or the one that it is of, the last one last.
+    """List the runs in a folder, or the run of the folder itself, the latest one last.
 
     Args:
-        captured: finds what a script or a dump has left in a folder without a journal.
+        captured: finds the capture of a script or a dump in a folder without a journal.
 
     Raises:
-        UsageError: there is no such folder, or it cannot be read.
+        UsageError: the folder does not exist, or cannot be read.
     """
     try:
         inside = sorted(path for path in folder.iterdir() if path.is_dir())
@@ -162,13 +162,13 @@ def _unread(folder: Path, state: State, error: StorageError) -> Run:
 
 
 def _told(folder: Path, journal: Journal) -> Run:
-    """Say what a journal tells.
+    """Return the state of a run from its journal.
 
     Raises:
-        JournalError: it is damaged.
+        JournalError: the journal is damaged.
     """
     run = journal.fact("run")
-    if run is None:  # it had not begun
+    if run is None:  # the run was killed before it began
         run = {"options": {"model": "", "sweeping": None}}
     known = journal.fact("baseline") or {}
     found = so_far(journal.db)
@@ -187,7 +187,7 @@ def _told(folder: Path, journal: Journal) -> Run:
 
 
 def _kind(known: Any, unchanged: Any, *, sweeps: object) -> str:  # noqa: ANN401 - JSON
-    """Name the kind of failure that is reduced, as soon as it is known."""
+    """Return the kind of failure that the run reduces; '' if it is not known yet."""
     seen = known or (unchanged or {}).get("base")
     if seen:
         return str(seen["target"]["kind"])
@@ -201,14 +201,14 @@ def _status(folder: Path, journal: Journal) -> str:
         return _OF_SWEEPS.get(finished["exit_code"], "over") if of_sweep else said
     if journal.fact("stopped"):
         return State.STOPPED
-    if is_taken(folder):  # of what is over, something is asked
+    if is_taken(folder):  # a finished run has returned above, even if in use
         return State.AT_WORK
-    # Whoever leaves takes the lock away, whatever ends it but a kill.
+    # Every process removes its lock when it ends, except if it is killed.
     return State.KILLED if (folder / LOCK).exists() else State.BROKEN_OFF
 
 
 def _with_summary(run: Run) -> Run:
-    """Add what is in ``summary.json`` of a run that is over, if that can be read."""
+    """Add the facts of ``summary.json`` to a run that has ended, if it can be read."""
     try:
         told = json.loads((run.folder / SUMMARY).read_text(encoding="utf-8"))
         return replace(

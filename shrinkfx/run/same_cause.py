@@ -44,7 +44,7 @@ def restore_cause(context: RunContext, subject: Subject, listed: SearchResult) -
     """Go back to a step that fails for the reason of the first, and continue there.
 
     Raises:
-        BudgetExhausted: minutes are short.
+        BudgetExhausted: too little time is left.
     """
     target = subject.target
     compared = target.stage in (Stage.RUN, Stage.COMPARE) and target.is_vague
@@ -145,7 +145,7 @@ def _restore_sizes(context: RunContext, judge: _Judge, listed: SearchResult) -> 
 
 
 _GAPS = 4
-"""How often a search goes back because of sizes; each time because of others."""
+"""How often a search may go back because of sizes; each time it is for other sizes."""
 
 _GAP = (
     "the smaller program seems to fail for another reason: the program fails with size "
@@ -154,12 +154,18 @@ _GAP = (
 )
 
 _WIDEST = 16
-"""Elements of the widest vector; sizes between are a tile and a rest."""
+"""Elements of the widest vector; with sizes between, a loop has a tile and a
+remainder.
+"""
 
 
 @dataclass(frozen=True)
 class _Between:
-    """A program with sizes between those of two steps, by those that they replace."""
+    """A program with sizes between those of two steps.
+
+    Attributes:
+        sizes: the new size of each group of equal sizes.
+    """
 
     candidate: Candidate
     sizes: dict[Sizes, int]
@@ -201,7 +207,7 @@ class _Larger:
     """Accepts candidates that fail, with a size above those that pass.
 
     Attributes:
-        sizes: that pass, by those of an earlier step.
+        sizes: sizes that pass, by the size groups of an earlier step.
         fails: answers whether a candidate fails.
     """
 
@@ -232,17 +238,17 @@ class _Judge:
     """Tests candidates with other settings.
 
     Attributes:
-        asker: answers; none twice, in a resumed run either.
+        asker: the query cache; it repeats no check, in a resumed run either.
     """
 
     asker: Asker
     context: RunContext
 
     def verdict(self, candidate: Candidate) -> Verdict:
-        """Fetch what a candidate does with these settings.
+        """Return the verdict on a candidate with these settings.
 
         Raises:
-            BudgetExhausted: minutes are short.
+            BudgetExhausted: too little time is left.
         """
         known = self.asker.known(candidate)
         budget = self.context.budget
@@ -253,7 +259,7 @@ class _Judge:
 
 @dataclass(frozen=True)
 class _SameOutcome:
-    """Accepts candidates that fail, and whose outcome with the settings is wanted.
+    """Accepts candidates that fail, and that have the wanted outcome with the settings.
 
     Attributes:
         fails: answers whether a candidate fails without the settings.
@@ -275,8 +281,8 @@ class _SameOutcome:
 def _asker(
     context: RunContext, subject: Subject, like: Asker, settings: InductorOptions
 ) -> Asker:
-    """Make an asker that tests the candidates of another one with more settings."""
-    # The time limit follows the answers of the search, and not these.
+    """Return a query cache for the candidates of another one, with more settings."""
+    # The adaptive time limit follows the search's checks, and not these.
     client = replace(subject.client, patience=None)
     client = client.with_options(inductor={**client.options.inductor, **settings})
     return Asker(

@@ -1,4 +1,4 @@
-"""Which variables of whoever made a repro are its reader's business."""
+"""Select the environment variables that may change a failure."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ ONLY_SHOWN = {
         "KMP_WARNINGS",
     ),
 }
-"""Variables by which nothing is compiled or run otherwise, and what they are for."""
+"""Variables that change only what is printed, not what is compiled or run."""
 
 _SHOWN = frozenset(name for names in ONLY_SHOWN.values() for name in names)
 
 
 def inherited(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Pick what a shell may have changed the failure by."""
+    """Return the environment variables that may have changed the failure."""
     found = tuning(environment)
     return {name: found[name] for name in found if name not in _SHOWN}
 
@@ -45,12 +45,12 @@ def inherited(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 def to_ask_about(
     given: Mapping[str, str], environment: Mapping[str, str] = os.environ
 ) -> list[str]:
-    """List the variables without which a repro may fail alike.
+    """Return the environment variables without which a repro may still fail.
 
-    A hash seed is none of them: one run tells nothing of other seeds.
+    The hash seed is not among them, because one run tells nothing about other seeds.
 
     Args:
-        given: what the user has set with ``--env``: on purpose, but for the whole
-            program.
+        given: variables that the user has set with ``--env``. They are set for the
+            input program, so the repro may not need them.
     """
     return sorted({*inherited(environment), *given} - {HASH_SEED})

@@ -1,4 +1,4 @@
-"""A disk that is full or broken, told as one."""
+"""Convert errors of a full, broken or removed disk to StorageError."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 @contextlib.contextmanager
 def storage_told(out: Path) -> Iterator[None]:
-    """Tell what cannot be written, or what was removed meanwhile.
+    """Raise StorageError if a file cannot be written, or its folder was removed.
 
     Args:
-        out: the folder of the run; it is blamed where the error names no file.
+        out: the folder of the run, which the error names if no file is known.
 
     Raises:
-        StorageError: with what to do.
+        StorageError: the message says what to do.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The program under reduction, once its failure has been seen."""
+"""The program under reduction, after its failure was reproduced."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from shrinkfx.report.warned import OtherCauses
 
 @dataclass(frozen=True)
 class Subject:
-    """The program under reduction, once its failure has been seen.
+    """The program under reduction, after its failure was reproduced.
 
     Attributes:
-        whole: the candidate that holds all of it.
-        before: its size.
-        client: set up so that the failure shows.
-        rate: the part of the original's runs that failed so.
+        whole: the candidate with all operators.
+        before: the size of the input program.
+        client: the client, with options that show the failure.
+        rate: the fraction of the input program's runs that failed.
         command: the user's own test, or None.
-        guarding: the guard pages that its failure needs.
-        suspects: operators that the failure may come from, the surest first.
-        other_causes: what else it may come from than the compiler.
-        unasked: why nobody knows whether it can be cut in this form, or ''.
-        by_what_is_behind: operators whose results end too soon, where it fails by what
-            lies behind these ends.
+        guarding: the guard pages that the failure needs.
+        suspects: operators that may cause the failure, the most likely first.
+        other_causes: possible causes other than the compiler.
+        unasked: why it was not tested whether this graph form can be cut, or ''.
+        by_what_is_behind: operators whose result's storage is smaller than declared, if
+            the failure depends on the adjacent memory.
     """
 
     whole: Candidate
@@ -50,23 +50,23 @@ class Subject:
 
     @property
     def calls(self) -> int:
-        """How often a run must call the program before it fails."""
+        """The number of calls in a run before the program fails."""
         return self.client.options.calls
 
     @property
     def build(self) -> Build:
-        """How its candidates are built."""
+        """The build of its candidates."""
         return self.client.options.build
 
     def built_stock(self) -> Subject:
-        """Build candidates as AOTInductor does."""
+        """Return this subject with the stock build."""
         return replace(self, client=self.client.built_stock())
 
     def built_as(self, build: str) -> Subject:
-        """Build candidates as a result was built: as ever, or as AOTInductor does."""
+        """Return this subject with a build that is its own, or the stock build."""
         return self if build == self.build else self.built_stock()
 
     @with_fields_of(CheckOptions)
     def with_options(self, **changes: Any) -> Subject:  # noqa: ANN401 - its fields
-        """Set further options of the worker."""
+        """Return this subject with further options of the worker."""
         return replace(self, client=self.client.with_options(**changes))

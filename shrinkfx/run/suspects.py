@@ -1,4 +1,4 @@
-"""See a whole program fail, and say which of its operators may be why."""
+"""Reproduce the failure of a graph form, and rank the operators that may cause it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shrinkfx.run.describing import Described
 from shrinkfx.run.subject import Subject
 
 _SHOWN = 3
-"""Suspects, or ties of them, that are worth a line to whoever waits."""
+"""Number of suspects, or groups of equally likely ones, that are noted."""
 
 
 def attempt(
@@ -28,11 +28,11 @@ def attempt(
     described: Described,
     in_one: InOne | None = None,
 ) -> Attempt:
-    """Choose the build in which a form of the program fails, and find suspects in it.
+    """Choose the build in which a graph form fails, and rank its suspects.
 
     Args:
-        described: what is said of this form.
-        in_one: what all of it has shown in this form already, or None.
+        described: the description of this form.
+        in_one: the known failure of the whole candidate in this form, or None.
     """
     checks = subject.client.options
     known = in_one.verdict(subject.target, checks) if in_one else None
@@ -58,11 +58,11 @@ def _suspects(
     known: Evidence,
     seen: Verdict,
 ) -> tuple[Suspect, ...]:
-    """Blame operators, asking once more where too little is known.
+    """Rank operators; run further checks if the evidence does not suffice.
 
     Args:
-        known: what the run has left behind that showed the failure.
-        seen: what was seen of that run.
+        known: the evidence that the failing run has left.
+        seen: the verdict of that run.
     """
     whole, target, failed = subject.whole, subject.target, seen.observation
     lies = described.said.mismatches

@@ -1,4 +1,4 @@
-"""The failure of the program as its file holds it: seen once, by whichever session."""
+"""Reproduce the failure of the program as its file holds it, once for all sessions."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ from shrinkfx.run.memory_error import settings_of
 from shrinkfx.wording import Flag
 
 SCHEMA = 8
-"""Of what the journal says of the unchanged program; no other one is read."""
+"""Schema of the journal's facts about the input program; no other schema is read."""
 
 _FACT = "unchanged"
 
 MAX_CALLS = 10
-"""Calls in one run of a program that changes its buffers, before it passes."""
+"""Maximum number of calls in a run of a program that mutates its buffers."""
 
 
 @dataclass(frozen=True)
 class Unchanged:
-    """What the program does before anything is cut, and what shows it."""
+    """The failure of the input program, and the guard pages that show it."""
 
     base: Baseline
     guarding: Guarding
 
     def shown(self, checks: CheckOptions) -> CheckOptions:
-        """Have checks show the failure."""
+        """Return check options with which the failure shows."""
         return replace(
             self.guarding.around(checks),
             fallback_random=self.base.fallback_random,
             calls=self.base.calls,
-            # As outputs come and go, another one that differs may be the first.
+            # Seek by kind: in a candidate, another output may be the first to differ.
             sought=self.base.target.kind,
             probe=self.base.probe,
             environment={**checks.environment, **self.base.environment},
@@ -78,13 +78,13 @@ class Unchanged:
 
 @dataclass(frozen=True)
 class Original:
-    """The program as its file holds it, and what is to show its failure.
+    """The program as its file holds it, and the means to show its failure.
 
     Attributes:
-        described: what was said of it, with its graph.
+        described: its graph and description.
         command: the user's own test, or None.
-        build: of the run that looks for other causes.
-        in_one: asked before the file's own program, where that is worth it; or None.
+        build: the build of the runs that look for other causes.
+        in_one: the whole candidate, if it is tested before the file's program; or None.
     """
 
     context: RunContext
@@ -96,16 +96,16 @@ class Original:
     in_one: InOne | None = None
 
     def with_options(self, options: CheckOptions) -> Original:
-        """Set the options of the worker."""
+        """Return this program with the options of the worker."""
         return replace(self, client=replace(self.client, options=options))
 
 
 def find_unchanged(original: Original) -> Unchanged:
-    """See the program fail, or fetch what an earlier session has seen.
+    """Reproduce the failure, or return what an earlier session has recorded.
 
     Raises:
-        NotReproducible: it does not fail as asked, or as in its script.
-        BudgetExhausted: it did not come so far.
+        NotReproducible: the program does not fail as asked, or as in its script.
+        BudgetExhausted: the time ended before that.
     """
     context, server = original.context, original.server
     known = context.journal.fact(_FACT)
@@ -136,10 +136,10 @@ def find_unchanged(original: Original) -> Unchanged:
 
 
 def _require_same_as_script(original: Original, seen: Signature) -> None:
-    """Refuse another failure than the script's, where nobody has said what it is.
+    """Refuse a failure other than the script's, if no option names a failure.
 
     Raises:
-        FailsOtherwise: it is another one.
+        FailsOtherwise: the failure is another one.
     """
     options = original.context.options
     is_open = not (options.until or options.match or original.command)
@@ -148,15 +148,15 @@ def _require_same_as_script(original: Original, seen: Signature) -> None:
 
 
 def has_begun(journal: Journal) -> bool:
-    """Tell whether a reduction goes by what was seen of the program and its inputs."""
+    """Return whether recorded facts depend on the program and its inputs."""
     return any(journal.fact(name) for name in (_FACT, "baseline"))
 
 
 def require_schema(asked: Flag, known: Mapping[str, Any]) -> None:
-    """Refuse what another version of shrinkfx has noted of a program.
+    """Refuse facts that another version of shrinkfx has recorded.
 
     Raises:
-        UsageError: it has.
+        UsageError: another version recorded them.
     """
     if known.get("schema") != SCHEMA:
         raise UsageError(
@@ -170,10 +170,10 @@ def require_schema(asked: Flag, known: Mapping[str, Any]) -> None:
 def require_same_versions(
     context: RunContext, server: Server, known: Mapping[str, Any]
 ) -> None:
-    """Refuse to go on from answers that say nothing of what is installed here.
+    """Refuse to resume with verdicts that other versions of the software gave.
 
     Raises:
-        UsageError: that session was on another machine, or with another torch.
+        UsageError: the earlier session used another machine or another torch.
     """
     asked = Flag("--resume", str(context.out))
     require_schema(asked, known)
@@ -189,10 +189,10 @@ def require_same_versions(
 
 
 def _seen_or_alike(original: Original) -> Unchanged:
-    """See the program fail as asked, or with an error that a user may call so.
+    """Reproduce the failure as asked, or one of a kind that users may mean by it.
 
     Raises:
-        NotReproducible: it does neither.
+        NotReproducible: neither failure occurs.
     """
     context, options = original.context, original.context.options
     try:
@@ -238,9 +238,9 @@ def _seen(original: Original) -> Unchanged:
 
 
 def _require_failure(original: Original) -> None:
-    """Look once, in the cheapest build, where it is known why it may not fail.
+    """Run once in the cheapest build, if a part of the failing script is missing.
 
-    Whoever says how many runs there are to be has them.
+    The user's number of baseline runs takes precedence.
     """
     options, client = original.context.options, original.client
     plain = original.command is None and not options.baseline_runs
@@ -264,10 +264,10 @@ _INTERPRETED = (
 
 
 def _run_unchanged(original: Original, packages: Packages | None = None) -> Baseline:
-    """See the failure of the program as the file holds it.
+    """Reproduce the failure of the program as the file holds it.
 
     Args:
-        packages: what was compiled of it already, with and without guard pages.
+        packages: its compiled packages, with and without guard pages.
     """
     context, client, command = original.context, original.client, original.command
     options = context.options
@@ -297,7 +297,10 @@ def _run_unchanged(original: Original, packages: Packages | None = None) -> Base
 
 
 def _run_compiled(original: Original, packages: Packages | None) -> Baseline:
-    """See it fail through AOTInductor; on a GPU, with the allocator that shows it."""
+    """Reproduce the failure with AOTInductor.
+
+    On a GPU, that uses the allocator that shows the failure.
+    """
     context, options = original.context, original.context.options
     max_calls = MAX_CALLS if original.described.said.keeps_state else 1
     asked = options.until, options.match, options.baseline_runs, context.note
@@ -320,10 +323,10 @@ def _run_compiled(original: Original, packages: Packages | None) -> Baseline:
 
 
 def _see_it_fail_flat(original: Original, command: Command) -> float:
-    """Run the command on the program with its inputs flat, as candidates take them.
+    """Run the command on the program with flat inputs, as candidates take them.
 
-    The user's file may hold them otherwise. Where it does not fail, what it was run
-    on is left behind.
+    The user's file may nest them. If the command does not fail, its files remain in the
+    folder.
     """
     context, told = original.context, original.described.said.mismatches
     as_exported = original.client.with_options(graph=GraphForm.IN_PLACE)

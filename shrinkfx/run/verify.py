@@ -1,4 +1,4 @@
-"""``shrinkfx verify``: run any repro as a stranger would, and report how it fails."""
+"""``shrinkfx verify``: run any repro in a clean environment, and report its failure."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from shrinkfx.run.issue import add_versions
 from shrinkfx.wording import Flag, Words
 
 TIMEOUT_S = 600.0
-"""Seconds that a repro may take without ``timeout_s``."""
+"""Default time limit for a repro, in seconds."""
 
 
 @dataclass(frozen=True)
 class Confirmed:
-    """What a repro did.
+    """The outcome of a repro.
 
     Attributes:
         expected: the failure that its header states, or None if it states none.
-        seen: what it did, in a line.
-        fails: it failed as stated; or at all, where nothing is stated.
+        seen: the outcome, in one line.
+        fails: it failed as stated; or at all, if no failure is stated.
         torch: the version of PyTorch that it ran on.
-        across: what it did with other interpreters.
+        across: the results with other interpreters.
         versions: the results by version of PyTorch, with this interpreter's; None if
             the repro ran with this interpreter only.
         interrupted: Ctrl-C ended the runs before each version was tested.
@@ -79,16 +79,18 @@ def confirm(
 ) -> Confirmed:
     """Run the script at ``options.model`` once, in an empty folder.
 
-    Files beside it go along if ``summary.json`` names them, or else the script does.
+    The files that ``summary.json`` names are copied to that folder; without a summary,
+    those that the script names.
 
     Args:
-        across: other interpreters that are to run it, too.
+        across: other interpreters to run it with.
         torch: other versions of PyTorch to run it on, or ``bisect``.
         agree: asks the user for consent to install these versions.
 
     Raises:
-        UsageError: it is no script, or none of shrinkfx's; or an interpreter is none.
-        LoadError: it cannot be read.
+        UsageError: the file is not a repro of shrinkfx, or an interpreter does not
+            exist.
+        LoadError: the file cannot be read.
         InstallError: a version of PyTorch cannot be installed.
     """
     script, pythons = options.model, interpreters(across)
@@ -178,7 +180,10 @@ _NOT_ACROSS = (
 
 
 def backend_for(options: Options, expected: Signature | None, script: str) -> Backend:
-    """Check a script's accesses, though there is a GPU, if that may show nothing."""
+    """Return the interpreter if a run on a GPU may not show the failure.
+
+    The interpreter checks each access.
+    """
     backend = Backend(options.backend)
     silent = expected is not None and what_need_not_show(expected)
     if backend is Backend.AUTO and silent and is_of_interpreter(script):
@@ -187,11 +192,11 @@ def backend_for(options: Options, expected: Signature | None, script: str) -> Ba
 
 
 _CUDA = re.compile(r"""['"]cuda(?::(\d+))?['"]|\.cuda\((\d+)?""")
-"""What only a script for CUDA says."""
+"""Text that occurs only in scripts for CUDA."""
 
 
 def _device_in(script: str) -> str | None:
-    """Name the last of the GPUs that a script uses; None for one of the CPU.
+    """Return the GPU with the highest number that a script uses; None if it uses none.
 
     >>> _device_in('x.to("cuda:1") + y.to("cuda")'), _device_in("x")
     ('cuda:1', None)
@@ -202,7 +207,7 @@ def _device_in(script: str) -> str | None:
 
 
 def _probe(expected: Signature | None) -> Probe:
-    """Choose the probe that shows a failure of this kind."""
+    """Return the probe that shows a failure of this kind."""
     if expected is None:
         return Probe.REAL
     if expected.kind is Kind.COMPILE_ERROR:
@@ -214,7 +219,7 @@ def _probe(expected: Signature | None) -> Probe:
 
 
 def _beside(script: Path, text: str) -> list[Path]:
-    """List what a script needs; its own summary knows best."""
+    """Return the files that a script needs: from its summary, else by their names."""
     folder = script.resolve().parent
     try:
         summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
@@ -228,7 +233,7 @@ def _beside(script: Path, text: str) -> list[Path]:
 
 
 def _named(file: Path, text: str) -> bool:
-    """Tell whether a script names a file; it imports modules by their stem."""
+    """Return whether a script names a file; it imports modules without the suffix."""
     name = file.stem if file.suffix == ".py" else file.name
     return file.is_file() and bool(re.search(rf"\b{re.escape(name)}\b", text))
 

@@ -1,1 +1,1 @@
-"""AT WHICH SIZES a program with dynamic dims fails. No torch, no processes."""
+"""Search for sizes at which a program with dynamic dims fails. No torch."""

@@ -1,6 +1,7 @@
-"""Around sizes that fail: the smallest that still do, and the nearest that pass.
+"""Search around failing sizes: the smallest that still fail, and the nearest that pass.
 
-Positions, not sizes: each symbol counts the sizes that it may have from 0 on.
+The functions work on positions, not sizes: each symbol numbers the sizes that it may
+have, from 0 on.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from shrinkfx.program.sizes import Sizes, Space
 Test = Callable[[Sizes], bool]
 
 NEAR = 16
-"""Steps in each direction that are looked at one by one."""
+"""Number of single steps that are tried in each direction."""
 
 STRIDES = (*range(2, 9), 16, 32, 64)
-"""Gaps that are crossed: a program may fail at multiples only, often of blocks."""
+"""Strides to skip passing sizes, because a program may fail only at multiples of a
+number, often of a block size.
+"""
 
 SEEN = 8
-"""Values taken from other sizes that fail, the smallest first."""
+"""Number of values to take from other failing sizes, the smallest first."""
 
 
 class Grid:
-    """The positions of a space that fit into memory."""
+    """The positions of a space whose inputs fit into memory."""
 
     def __init__(self, space: Space, max_elements: int) -> None:
         self._space = space
@@ -38,12 +41,14 @@ class Grid:
         return tuple(allowed[k] for allowed, k in pairs)
 
     def positions(self, sizes: Sizes) -> Sizes:
-        """Find sizes, or else the next larger ones that are allowed."""
+        """Return the positions of sizes, or of the next larger allowed ones."""
         pairs = zip(self._space.allowed, sizes, strict=True)
         return tuple(min(bisect_left(a, s), len(a) - 1) for a, s in pairs)
 
     def _top(self, index: int, chosen: Sizes) -> int:
-        """Find the last position that fits, those behind it at their smallest."""
+        """Return a symbol's last position that fits, all later symbols at their
+        least.
+        """
         rest = (0,) * (len(self._space.symbols) - index - 1)
         low, high = 0, len(self._space.allowed[index]) - 1
         while low < high:
@@ -58,7 +63,7 @@ class Grid:
         return self._space.elements(self.sizes(positions)) <= self._max_elements
 
     def admits(self, positions: Sizes) -> bool:
-        """Tell whether there are such sizes, and whether they fit."""
+        """Return whether the positions are valid sizes, and whether those fit."""
         lengths = map(len, self._space.allowed)
         inside = all(0 <= k < n for k, n in zip(positions, lengths, strict=True))
         return (
@@ -68,13 +73,16 @@ class Grid:
         )
 
     def cost(self, positions: Sizes) -> tuple[int, int, Sizes]:
-        """Order: fewest symbols away from their smallest, then smallest sizes."""
+        """Return a sort key: symbols above their smallest size first, then sizes."""
         return sum(k > 0 for k in positions), sum(positions), positions
 
 
 def lower(start: Sizes, fails: Test, grid: Grid) -> Sizes:
-    """Lower sizes until nothing fails below: one symbol at its smallest, or one less,
-    and neither two symbols by the same, nor all that are equal."""
+    """Return a local minimum: lower sizes until no smaller ones nearby fail.
+
+    In a local minimum none of these fails: one symbol at its smallest size or one less,
+    two symbols lowered by the same number, all symbols of equal size lowered alike.
+    """
     best = start
     while True:
         found = next(_lowered(best, fails, grid), None)
@@ -84,13 +92,13 @@ def lower(start: Sizes, fails: Test, grid: Grid) -> Sizes:
 
 
 def leap(start: Sizes, known: Sequence[Sizes], fails: Test, grid: Grid) -> Sizes | None:
-    """Find smaller sizes that fail past some that don't, or None.
+    """Find smaller failing sizes beyond some that pass; return None if there are none.
 
-    Each symbol, and those that are equal at once, takes values at which others fail,
-    is divided, or is lowered in strides.
+    Each symbol, and each group of equal ones at once, takes values from other failing
+    sizes, is divided, or is lowered in strides.
 
     Args:
-        known: sizes that fail, wherever they are.
+        known: all failing sizes that are known.
     """
 
     def still(tried: Sizes) -> bool:
@@ -116,7 +124,10 @@ def leap(start: Sizes, known: Sequence[Sizes], fails: Test, grid: Grid) -> Sizes
 
 
 def _borrowed(start: Sizes, known: Sequence[Sizes], grid: Grid) -> list[Sizes]:
-    """List smaller sizes with one value from elsewhere, the rest as is or smallest."""
+    """Return smaller sizes with one value from other failing sizes.
+
+    The other symbols keep their sizes, or have their smallest.
+    """
     lowest = (0,) * len(start)
     tried = {
         _with(rest, index, sizes[index])
@@ -130,13 +141,13 @@ def _borrowed(start: Sizes, known: Sequence[Sizes], grid: Grid) -> list[Sizes]:
 
 
 def _divided(start: Sizes, group: Sequence[int], by: int, grid: Grid) -> Sizes:
-    """Divide sizes, not positions: half of a power of two is one again."""
+    """Divide sizes, not positions, because half of a power of two is a power of two."""
     sizes = enumerate(grid.sizes(start))
     return grid.positions(tuple(s // by if i in group else s for i, s in sizes))
 
 
 def _strides(start: Sizes, group: Sequence[int], stride: int, still: Test) -> int:
-    """Find by how many strides a group can be lowered; 0 where not by a single one."""
+    """Return by how many strides a group can be lowered; 0 if one stride passes."""
     many = min(start[index] for index in group) // stride
     if not many or not still(_less(start, group, stride)):
         return 0
@@ -151,7 +162,7 @@ def _strides(start: Sizes, group: Sequence[int], stride: int, still: Test) -> in
 
 
 def _equal(positions: Sizes, grid: Grid) -> list[tuple[int, ...]]:
-    """List the symbols that have the same size as others."""
+    """Return the groups of symbols that have the same size."""
     equal: dict[int, list[int]] = {}
     for index, size in enumerate(grid.sizes(positions)):
         equal.setdefault(size, []).append(index)
@@ -175,10 +186,10 @@ def _lowered(positions: Sizes, fails: Test, grid: Grid) -> Iterator[Sizes]:
 
 
 def _most(positions: Sizes, group: Sequence[int], room: int, still: Test) -> int:
-    """Find by how much a group of symbols can be lowered at once."""
+    """Return by how much a group of symbols can be lowered at once."""
     if still(_less(positions, group, room)):
         return room
-    # A single one may fail again further down; several seldom do.
+    # A single symbol may fail again at smaller sizes; groups seldom do.
     if len(group) > 1 and not still(_less(positions, group, 1)):
         return 0
     good, bad = 0, room
@@ -198,7 +209,7 @@ def _less(positions: Sizes, group: Sequence[int], by: int) -> Sizes:
 def _boundary(
     inside: Sizes, outside: Sizes, index: int, holds: Test, grid: Grid
 ) -> int:
-    """Find the last position where a test holds, going from inside to outside."""
+    """Bisect between two positions for the last one at which a test holds."""
     yes, no = inside[index], outside[index]
     while abs(yes - no) > 1:
         middle = (yes + no) // 2
@@ -213,12 +224,13 @@ def _boundary(
 def nearest_pass(
     failing: Sizes, passes: Test, known: Sequence[Sizes], grid: Grid
 ) -> Sizes | None:
-    """Find sizes that pass: fewest symbols changed, then the shortest way off.
+    """Return the nearest passing sizes: fewest symbols changed, then smallest distance.
 
-    Exact within ``NEAR`` steps; beyond, what passes lies next to what doesn't.
+    The result is exact within ``NEAR`` steps. Beyond, it is only known that sizes next
+    to it fail.
 
     Args:
-        known: sizes that pass, wherever they are.
+        known: all passing sizes that are known.
     """
     for step in range(1, NEAR + 1):
         for index, k in enumerate(failing):
@@ -235,7 +247,7 @@ def nearest_pass(
 
 
 def _farther(failing: Sizes, grid: Grid) -> Iterator[Sizes]:
-    """Walk away from failing sizes along each symbol, in steps that double."""
+    """Yield sizes away from failing ones along each symbol, in steps that double."""
     for index, k in enumerate(failing):
         top = grid.top(index, failing[:index])
         for n in range(NEAR.bit_length(), max(top, 1).bit_length() + 1):
@@ -250,7 +262,7 @@ def _best(failing: Sizes, known: Sequence[Sizes]) -> list[Sizes]:
 
 
 def _approached(failing: Sizes, found: Sizes, passes: Test, grid: Grid) -> Sizes:
-    """Bring each symbol back to where it fails, or as near as still passes."""
+    """Move each symbol back to its failing size, or as near as still passes."""
     for index in range(len(failing)):
         back = _with(found, index, failing[index])
         if found == back:

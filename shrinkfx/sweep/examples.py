@@ -1,4 +1,4 @@
-"""The examples of a sweep: sizes, each run once, and what came of it."""
+"""The examples of a sweep: sizes, each run once, and their outcomes."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from shrinkfx.program.sizes import Sizes
 
 
 class Answer(StrEnum):
-    """What a program did at some sizes."""
+    """The outcome of a program at some sizes."""
 
     PASSES = "passes"
     FAILS = "fails"
     INVALID = "invalid"
-    """Eager fails there itself."""
+    """Eager fails at these sizes."""
     UNRESOLVED = "unresolved"
 
 
 @dataclass(frozen=True)
 class Example:
-    """One run.
+    """One run of the program at some sizes.
 
     Attributes:
-        signature: of a failure that counts.
+        signature: the failure, if it is one that the sweep looks for.
         reason: why there is no answer, or ''.
-        failure: which of the failures of the sweep this is, from 0 on; -1 is none.
+        failure: the number of this failure within the sweep, from 0 on; -1 for none.
     """
 
     sizes: Sizes
@@ -58,14 +58,15 @@ class Example:
 
 @dataclass(frozen=True)
 class SweepFailure:
-    """A failure, at the smallest sizes that show it.
+    """A failure, with the smallest sizes that show it.
 
     Attributes:
-        nearest: the nearest sizes that pass, or None where none are known.
-        first: how many examples it took to see it.
+        nearest: the nearest sizes that pass, or None if none are known.
+        first: the number of examples until the failure showed.
         failing: how many of the sweep's sizes showed it.
-        runs: how often the smallest sizes were run, and how often they failed so.
-        missing_guard: they are outside of what the program declares, and nothing
+        runs: how often the smallest sizes were run.
+        failed: how many of these runs showed the failure.
+        missing_guard: the sizes are outside of the declared ranges, and no guard
             refused them.
     """
 
@@ -80,7 +81,7 @@ class SweepFailure:
 
 
 class Record(Protocol):
-    """Where examples are written down, and read again after a kill."""
+    """A store of examples that survives a kill."""
 
     def recall(self, sizes: Sizes, attempt: int) -> Example | None: ...
 
@@ -92,7 +93,7 @@ class Record(Protocol):
 
 
 class Nowhere:
-    """A record that keeps nothing."""
+    """A record that stores nothing."""
 
     def recall(self, sizes: Sizes, attempt: int) -> Example | None:
         return None
@@ -108,9 +109,9 @@ class Nowhere:
 
 
 def judge_example(sizes: Sizes, seen: Observation, until: str) -> Example:
-    """Say what a run at some sizes means.
+    """Classify the observation of a run at some sizes.
 
-    A time or memory limit is an answer only to those who look for one.
+    A time or memory limit is a failure only if ``until`` asks for that kind.
     """
     silent = bool(seen.unresolved) and until not in (Kind.HANG, Kind.OOM)
     if seen.invalid or silent or (seen.unresolved and not seen.signature):
@@ -125,7 +126,7 @@ class Examples:
     """Runs a program at sizes, at most once at each, and tells failures apart.
 
     Args:
-        run: what runs it; asked only for sizes that are not in the record.
+        run: runs the program; it is only called for sizes that are not in the record.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class Examples:
         return self.again(sizes, 0)
 
     def again(self, sizes: Sizes, attempt: int) -> Example:
-        """Run sizes one more time; each attempt is one that is not repeated either."""
+        """Run sizes again, as a numbered attempt; each attempt runs once, too."""
         key = (sizes, attempt)
         if key not in self._known:
             example = self._record.recall(*key)
@@ -159,16 +160,16 @@ class Examples:
         try:
             example = self._run(sizes)
         except WorkerError:
-            raise  # which these sizes may have killed
+            raise  # keep the row: these sizes may have killed the worker
         except (ShrinkfxError, OSError, KeyboardInterrupt):
-            with suppress(StorageError):  # it is not these sizes that end the sweep
+            with suppress(StorageError):  # these sizes did not cause the error
                 self._record.withdrawn(number)
             raise
         self._record.answered(number, example)
         return example
 
     def all(self) -> list[Example]:
-        """List what is known, in the order of asking, each of the sizes once."""
+        """Return the examples of all first attempts, in the order of their runs."""
         return [e for (_, attempt), e in self._known.items() if not attempt]
 
     def passing(self) -> list[Example]:
@@ -178,16 +179,16 @@ class Examples:
         return [e for e in self.all() if e.failure == number]
 
     def failures(self) -> range:
-        """Number the failures that were seen."""
+        """Return the numbers of the failures that the sweep has seen."""
         return range(len(self._failures))
 
     def first(self, number: int) -> int:
-        """Tell how many examples it took to see a failure."""
+        """Return how many examples were run until a failure showed."""
         failures = [example.failure for example in self.all()]
         return 1 + failures.index(number)
 
     def _numbered(self, example: Example) -> Example:
-        """Say which failure it is: one that was seen before, or a new one."""
+        """Add the number of the failure: that of a known one, or a new number."""
         seen = example.signature
         if seen is None:
             return example

@@ -1,17 +1,17 @@
-"""The dynamic sweep: Hypothesis looks for sizes at which a program fails.
+"""The dynamic sweep: Hypothesis searches for sizes at which a program fails.
 
-Sizes are drawn as positions among those that a symbol may have, 0 being the
-smallest. A drawn example is, choice by choice::
+Hypothesis draws sizes as positions among those that a symbol may have; 0 is the
+smallest size. A drawn example is a sequence of choices::
 
     row   away k   away span k   away ...
 
-``row`` 0 leaves the rest free; others are planned, so that each edge of each
-symbol comes once, mixed across symbols. Hypothesis draws no choice twice whose
-outcomes are all known: after some sixty examples the plan is exhausted, and what
-is left is free. A symbol that is not ``away`` has its smallest size and draws no
-more: a shorter example is a simpler one, so that shrinking leaves the fewest
-symbols away from their smallest. ``k`` means the same in a planned row and in any
-span, so that a failure found there shrinks like any other.
+``row`` 0 leaves the other choices free. Each other ``row`` is planned, so that each
+edge size of each symbol comes once, mixed across symbols. Hypothesis repeats no choice
+whose outcomes are all known: after about sixty examples the plan is exhausted, and the
+further examples are free. A symbol that is not ``away`` has its smallest size and draws
+nothing more. So simpler examples are shorter, and shrinking leaves the fewest symbols
+above their smallest size. ``k`` has the same meaning in a planned row and in each span,
+so a failure found there shrinks like any other.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from shrinkfx.sweep.minimise import is_smallest, minimise
 _BLOCKS = (16, 32, 64, 128, 256, 1024)
 _PRIMES = (3, 5, 7, 11, 13, 17, 31, 61, 127, 251, 509, 1021, 2039, 4093)
 _EQUAL = (0, 1, 2, 3, 16, 33, 127, 1024)
-"""Sizes that all symbols have at once in some of the planned rows."""
+"""Sizes that all symbols take at once in some of the planned rows."""
 
 _WHOLE = 8
-"""Weight of drawing from all sizes of a symbol, where a span counts as one."""
+"""The weight of the span of all sizes of a symbol; any other span has weight 1."""
 
 
 class Plan:
-    """What is drawn: which sizes are tried first, and which fit."""
+    """The sizes that are tried first, and the spans from which free sizes are drawn."""
 
     def __init__(self, space: Space, max_elements: int, seed: int) -> None:
         self.space = space
@@ -54,7 +54,7 @@ class Plan:
 
     @cached_property
     def rows(self) -> list[Sizes]:
-        """List positions of planned examples, edges in another order per symbol."""
+        """Return the positions of planned examples; edges are shuffled per symbol."""
         allowed, space = self.space.allowed, self.space
         rows = [self.grid.positions(space.exported)]
         rows.append(tuple(len(sizes) - 1 for sizes in allowed))
@@ -68,7 +68,7 @@ class Plan:
 
     @cached_property
     def edges(self) -> list[list[int]]:
-        """List positions of the sizes at which things tend to break, by symbol."""
+        """Return, by symbol, the positions of sizes at which programs tend to fail."""
         return [self._edges(index) for index in range(len(self.space.symbols))]
 
     def _edges(self, index: int) -> list[int]:
@@ -82,7 +82,7 @@ class Plan:
         return sorted(position for position in found if 0 <= position <= last)
 
     def spans(self, index: int, top: int, chosen: Sequence[int]) -> list[Span]:
-        """List ranges of positions above 0 to draw from; the first is all of them."""
+        """Return ranges of positions above 0 to draw from; the first is all of them."""
         found = [(1, top)] * _WHOLE
         octaves = range(top.bit_length())
         found += [(1 << n, min(top, (2 << n) - 1)) for n in octaves] * 2
@@ -99,7 +99,7 @@ Span = tuple[int, int]
 
 @st.composite
 def drawn(draw: st.DrawFn, plan: Plan) -> Sizes:
-    """Draw the positions of all symbols."""
+    """Draw the positions of all symbols, as the module's docstring describes."""
     row = draw(st.integers(0, len(plan.rows)))
     chosen: list[int] = []
     for index in range(len(plan.space.symbols)):
@@ -121,16 +121,16 @@ def drawn(draw: st.DrawFn, plan: Plan) -> Sizes:
 def sweep(
     plan: Plan, examples: Examples, *, count: int, seed: int
 ) -> list[SweepFailure]:
-    """Look for failures in ``count`` examples, and shrink each to its smallest sizes.
+    """Search for failures in ``count`` examples; shrink each to its smallest sizes.
 
-    Each round looks for one further failure. It draws what the round before has
-    drawn, which costs nothing, since no sizes are run twice.
+    Each round searches for one more failure. It draws the examples of the previous
+    round again, which costs nothing, because no sizes are run twice.
     """
     known: set[int] = set()
     while (number := _round(plan, examples, known, count, seed)) is not None:
         known.add(number)
     found: dict[int, SweepFailure] = {}
-    # Looking for a pass, or for another failure's minimum, may meet a smaller one.
+    # The search for a pass, or for another failure's minimum, may find smaller sizes.
     while stale := [
         number
         for number in sorted(known)
@@ -144,7 +144,7 @@ def sweep(
 def _round(
     plan: Plan, examples: Examples, known: set[int], count: int, seed: int
 ) -> int | None:
-    """Find and shrink one failure that is not known, or None."""
+    """Find and shrink one failure that is not known; return its number, or None."""
     target, tried = _Target(known), set[Sizes]()
 
     def test(positions: Sizes) -> None:
@@ -156,12 +156,12 @@ def _round(
         try:
             example = examples.ask(plan.grid.sizes(positions))
         except Exception as error:
-            raise _Stop(error) from error  # or it would pass for a failure
+            raise _Stop(error) from error  # Hypothesis would take it for a failure
         if target.is_hit(example):
             raise _failure(target.number)
 
     try:
-        # Some are drawn twice.
+        # Hypothesis draws some examples twice.
         _hunt(drawn(plan), test, 4 * count, seed)
     except _Stop as stop:
         raise stop.reason from None
@@ -173,18 +173,18 @@ def _round(
 
 
 class Failure(Exception):
-    """Sizes fail; each signature has a class of its own, as Hypothesis tells by it."""
+    """Some sizes fail. Hypothesis tells failures apart by their subclasses of this."""
 
 
 class _Stop(BaseException):
-    """No answer: neither a pass nor a failure. Hypothesis lets it through."""
+    """An example has no answer. Hypothesis does not catch a BaseException."""
 
     def __init__(self, reason: Exception) -> None:
         self.reason = reason
 
 
 class _Enough(BaseException):
-    """All examples of a round have been drawn, and none fails."""
+    """All examples of a round were drawn, and none fails."""
 
 
 @lru_cache(None)
@@ -193,7 +193,7 @@ def _failure(number: int) -> type[Failure]:
 
 
 class _Target:
-    """The first failure of a round that is not known already; others pass."""
+    """The first new failure of a round; all other failures count as passes."""
 
     def __init__(self, known: set[int]) -> None:
         self._known = known
@@ -213,10 +213,10 @@ def _hunt(
     count: int,
     seed: int,
 ) -> None:
-    """Have Hypothesis draw, find a failure and shrink it; raises the smallest.
+    """Let Hypothesis draw examples, find a failure and shrink it; raise the smallest.
 
-    One failure at a time: with several, it would look on for ten seconds by the
-    clock, and the same seed would not give the same sweep.
+    It searches for one failure at a time. With several, Hypothesis would continue for
+    ten seconds of wall time, so the same seed would not give the same sweep.
     """
 
     @hypothesis.seed(seed)
@@ -240,12 +240,12 @@ def _hunt(
         try:
             run()
         except Unsatisfiable:
-            return  # what is declared excludes itself
+            return  # the declared conditions contradict each other
 
 
 @contextmanager
 def _leaving_nothing() -> Iterator[None]:
-    """Keep Hypothesis' folder out of the user's."""
+    """Move the folder of Hypothesis to scratch, so that it writes none for the user."""
     with scratch.folder("hypothesis") as folder:
         set_hypothesis_home_dir(folder)
         try:

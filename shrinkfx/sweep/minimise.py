@@ -1,4 +1,4 @@
-"""From failing sizes that a sweep has seen to what is reported of them."""
+"""Minimize the failing sizes of a sweep, and collect what is reported about them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shrinkfx.sweep.boundary import Grid, leap, lower, nearest_pass
 from shrinkfx.sweep.examples import Answer, Examples, SweepFailure
 
 CONFIRMATIONS = 2
-"""Further runs of the smallest failing sizes."""
+"""Number of further runs of the smallest failing sizes."""
 
 LEAPS = 16
-"""Runs after which nothing is tried any more beyond what makes a local minimum."""
+"""Number of runs after a local minimum that may be spent on leaps to smaller sizes."""
 
 
 def minimise(grid: Grid, examples: Examples, number: int) -> SweepFailure:
-    """Finish what Hypothesis has begun: a local minimum, confirmed, and a pass."""
+    """Find a local minimum, confirm it with further runs, and find the nearest pass."""
 
     def passes(positions: Sizes) -> bool:
         return examples.ask(grid.sizes(positions)).answer is Answer.PASSES
@@ -36,7 +36,7 @@ def minimise(grid: Grid, examples: Examples, number: int) -> SweepFailure:
 
 
 def _minimum(grid: Grid, examples: Examples, number: int) -> Sizes:
-    """Find positions that fail with none below, by single steps nor by a leap."""
+    """Return failing positions from which neither single steps nor a leap go lower."""
 
     def fails(positions: Sizes) -> bool:
         return examples.ask(grid.sizes(positions)).failure == number
@@ -55,7 +55,7 @@ def _minimum(grid: Grid, examples: Examples, number: int) -> Sizes:
 
 
 def so_far(grid: Grid, examples: Examples) -> list[SweepFailure]:
-    """Gather what a sweep has seen that was ended early: smallest sizes as they are."""
+    """Return the failures of a sweep that was stopped, at their smallest sizes."""
     return [
         _found(_smallest(grid, examples, number), examples, number)
         for number in examples.failures()
@@ -65,7 +65,7 @@ def so_far(grid: Grid, examples: Examples) -> list[SweepFailure]:
 def minimise_outside(
     sizes: Sequence[Sizes], examples: Examples, inside: Examples, grid: Grid
 ) -> list[SweepFailure]:
-    """Run sizes that are not declared; each failure there is a missing guard."""
+    """Run sizes outside of the declared ranges; each failure is a missing guard."""
     for at in sizes:
         examples.ask(at)
     found = []
@@ -86,7 +86,7 @@ def minimise_outside(
 def is_smallest(
     found: SweepFailure, grid: Grid, examples: Examples, number: int
 ) -> bool:
-    """Tell whether none of the sizes that were run is smaller and fails so."""
+    """Return whether none of the sizes that were run is smaller and fails alike."""
     return found.sizes == _smallest(grid, examples, number)
 
 

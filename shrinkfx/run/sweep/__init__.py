@@ -1,1 +1,1 @@
-"""A run that looks for failing sizes, and what it finds."""
+"""A run that searches for failing sizes, and its findings."""

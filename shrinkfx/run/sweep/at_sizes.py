@@ -1,4 +1,4 @@
-"""Run the original at given sizes, on a package that is compiled once."""
+"""Run the input program at given sizes, with a package that is compiled once."""
 
 from __future__ import annotations
 
@@ -31,31 +31,32 @@ from shrinkfx.wording import Flag, Words
 EXAMPLES = 200
 MAX_ELEMENTS = 1 << 22
 _BYTES_PER_ELEMENT = 256
-"""Memory that there must be for each element of the largest tensor."""
+"""Memory that must be available for each element of the largest tensor."""
 
 QUIET_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""Threads that wait for each other by spinning took 0.16 of the 0.2 CPU-seconds of a
-small example, on a machine that had other things to do."""
+"""Threads that wait by spinning took 0.16 of the 0.2 CPU-seconds of a small example, on
+a machine with other load.
+"""
 
 _TIMEOUT_S = 60.0
 
 _TRIES = 8
-"""Runs at sizes that end so, or in the middle of compiling."""
+"""Attempts at sizes if a run ends while compiling, or ``_is_speechless``."""
 
 
 def _is_speechless(seen: Observation) -> bool:
-    """Tell whether threads have thrown at once, and one thread said nothing either."""
+    """Return whether threads raised an error without a message, alone or at once."""
     return seen.signature is not None and seen.signature.detail == UNSAID
 
 
 @dataclass(frozen=True)
 class SweepSettings(Message):
-    """What the examples of a sweep share.
+    """The settings that all examples of a sweep share.
 
     Attributes:
-        content: of the program and its inputs, as a digest.
-        until: the kind of failure that is looked for.
-        guard_pages: they are wanted; there may be none.
+        content: a digest of the program and its inputs.
+        until: the kind of failure to look for.
+        guard_pages: guard pages are wanted; they may not be available.
     """
 
     content: str
@@ -75,10 +76,10 @@ class SweepSettings(Message):
 def settings_of(
     context: RunContext, server: Server, journal: SweepJournal
 ) -> SweepSettings:
-    """Settle what the examples share, or take it from the sweep that goes on.
+    """Return the settings of a sweep: from the options, or recorded ones if it resumes.
 
     Raises:
-        UsageError: that one was with another torch.
+        UsageError: the earlier session used another torch or backend.
     """
     options, asked = context.options, context.options.sweeping or Sweeping()
     free = available_bytes() // _BYTES_PER_ELEMENT
@@ -103,7 +104,7 @@ def settings_of(
         journal.begin(settings.to_json())
         return settings
     before = SweepSettings.from_json(noted)
-    for name in ("torch", "backend"):  # all else was read from the same journal
+    for name in ("torch", "backend"):  # other settings come from the same journal
         here, there = getattr(settings, name), getattr(before, name)
         if here != there:
             then = f"{name} {there}, but this is {here}"
@@ -113,9 +114,9 @@ def settings_of(
 
 
 class ExampleRunner:
-    """Runs the program at sizes, on a package that is compiled once.
+    """Runs the program at sizes, with a package that is compiled once.
 
-    On the interpreter there is none: code is generated anew for each example.
+    The interpreter has no package: it generates code again for each example.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class ExampleRunner:
         return self._run(sizes, outside=False)
 
     def outside(self, sizes: Sizes) -> Example:
-        """Run sizes that are not declared; a loud end counts as a refusal."""
+        """Run sizes outside of the declared ranges; an error counts as a refusal."""
         return self._run(sizes, outside=True)
 
     def _run(self, sizes: Sizes, *, outside: bool) -> Example:
@@ -170,13 +171,14 @@ class ExampleRunner:
         return judge_example(sizes, seen, self._until)
 
     def _compile_once(self) -> None:
-        """Compile when the first example needs it, and the package has not gone.
+        """Compile the program, unless its package exists.
 
-        What a server has written goes with it when it dies and begins anew.
+        The package is lost when the server dies, because it lies in the server's
+        folder.
 
         Raises:
-            NotReproducible: it fails there already.
-            WorkerError: it did not when it was compiled before.
+            NotReproducible: compiling fails.
+            WorkerError: compiling fails, but has succeeded before.
         """
         if self._is_compiled():
             return
@@ -202,13 +204,13 @@ class ExampleRunner:
         return self._interprets or Path(self._package).exists()
 
     def save(self, sizes: Sizes, path: Path, passing: Sizes | None = None) -> Path:
-        """Write inputs of these sizes where ``--inputs`` can read them.
+        """Write inputs of these sizes to a file for ``--inputs``.
 
         Args:
-            passing: sizes at which a program that is reduced must go on to pass.
+            passing: sizes at which a reduced program must pass.
         """
         if path.exists() and has_begun(self.context.journal):
-            return path  # a reduction has begun with these very bytes
+            return path  # a reduction depends on this file
         named = self.space.named(sizes)
         near = None if passing is None else self.space.named(passing)
         place = str(path.resolve())

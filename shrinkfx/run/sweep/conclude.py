@@ -1,4 +1,4 @@
-"""Sum a sweep up: its findings, ``sweep.json``, the table and the picture."""
+"""Summarize a sweep: its findings, ``sweep.json``, the table and the plot."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class SweepFinding:
     """A failure that the sweep has found, as plain data.
 
     Attributes:
-        sizes: the smallest at which it shows, by symbol.
-        nearest: the nearest at which the program passes, or None.
-        failing: a file that holds inputs of these sizes, as ``--inputs`` takes it,
-            and with them those of ``nearest``, at which a reduced program must pass.
-        passing: a file that holds the latter alone, or None.
+        sizes: the smallest failing sizes, by symbol.
+        nearest: the nearest passing sizes, or None.
+        failing: a file with inputs of these sizes for ``--inputs``; it also has inputs
+            of ``nearest``, at which a reduced program must pass.
+        passing: a file with the latter inputs alone, or None.
     """
 
     found: SweepFailure
@@ -43,16 +43,16 @@ class SweepFinding:
 
 @dataclass(frozen=True)
 class Swept:
-    """What came of a sweep.
+    """The outcome of a sweep.
 
     Attributes:
         status: ``passes`` (nothing found), ``found``, ``missed`` (nothing of the kind
             that was asked for) or ``stopped`` (budget or Ctrl-C).
         target: the first finding of the kind that was asked for, to be reduced.
-        table: a line per finding.
-        to_go_on: the command that leads on: what reduces a finding, or goes on with
-            what was stopped; '' where there is none.
-        report: what ``sweep.json`` holds.
+        table: one line per finding.
+        to_go_on: the next command: it reduces a finding, or resumes the sweep; '' if
+            there is none.
+        report: the content of ``sweep.json``.
     """
 
     status: str
@@ -65,18 +65,18 @@ class Swept:
 
     @property
     def goes_on(self) -> bool:
-        """Whether a failure has been found that is to be reduced."""
+        """Whether the sweep has found a failure that is to be reduced."""
         return self.status == "found" and self.target is not None
 
     @property
     def exit_code(self) -> int:
-        """What the command line leaves with."""
+        """The exit code of the command line."""
         return {"passes": 0, "missed": 3, "stopped": 4, "found": 6}[self.status]
 
 
 @dataclass
 class Searched:
-    """Where the search has ended; ``stopped`` says what ended it early."""
+    """The results of the search; ``stopped`` is the reason of an early end."""
 
     inside: Examples
     outside: Examples
@@ -124,7 +124,7 @@ def conclude(
     target = wanted[0] if wanted and until else None
     status = str(report["status"])
     text = table(rows) if rows else ""
-    # Where none is of the kind that was asked for, another kind may do.
+    # If no finding is of the kind that was asked for, suggest one of another kind.
     chosen = next(iter([*wanted, *findings]), None)
     go_on = how_to_go_on(context) if searched.stopped else ""
     if not go_on and chosen and not target:
@@ -133,7 +133,7 @@ def conclude(
 
 
 def _to_reduce(options: Options, finding: SweepFinding) -> str:
-    """Give the command that reduces a finding with what lies in the folder."""
+    """Return the command that reduces a finding with the files in the folder."""
     found = finding.found
     shown_by = SHOWN_BY[Kind.CHECK_INPUTS] if found.missing_guard else {}
     return typed(
@@ -210,7 +210,7 @@ def _median(numbers: Sequence[float]) -> float:
 
 
 def _note_invalid(context: RunContext, examples: Sequence[Example]) -> None:
-    """Say where eager fails, too: perhaps the made-up values are to blame."""
+    """Note sizes at which eager fails, because the generated values may be wrong."""
     reasons = Counter(e.reason for e in examples if e.answer is Answer.INVALID)
     if reasons:
         (reason, times), *_ = reasons.most_common(1)

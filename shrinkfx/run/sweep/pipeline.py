@@ -34,12 +34,12 @@ from shrinkfx.sweep.minimise import minimise_outside, so_far
 
 
 def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
-    """Run a program at many sizes, and write down where it fails.
+    """Run a program at many sizes, and record where it fails.
 
     Raises:
-        UsageError: it has no free sizes.
-        LoadError: the program could not be read.
-        NotReproducible: it does not compile, whatever the sizes.
+        UsageError: the program has no free sizes.
+        LoadError: the program cannot be read.
+        NotReproducible: the program does not compile, whatever the sizes.
         WorkerError: the process that holds torch died; the sweep can be resumed.
     """
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
@@ -56,7 +56,7 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         listener(Spanned(tuple(map(asdict, space.symbols)), settings.to_json()))
         runner = ExampleRunner(context, server, space, settings)
         searched = _search(context, runner, settings, journal, beside)
-        context.budget.max_seconds = None  # what was found is written, come what may
+        context.budget.max_seconds = None  # the findings are written in any case
         swept = conclude(context, runner, settings, searched)
         if swept.findings and not (swept.goes_on or searched.stopped):
             _tell_other_causes(context, server)
@@ -67,9 +67,9 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
 
 
 def _tell_other_causes(context: RunContext, server: Server) -> None:
-    """Say of custom operators that are not what they declare, as a reduction does.
+    """Note custom operators that are not what they declare, as a reduction does.
 
-    They may be what fails; what was found stands, whatever becomes of that.
+    They may cause the failures. No error here changes the findings.
     """
     client = CheckClient(
         *(server, context.limits(BASELINE_TIMEOUT_S)), meter=context.meters["baseline"]
@@ -105,7 +105,7 @@ def _space(context: RunContext, server: Server) -> Space:
 
 
 class _Teller:
-    """Tells the user of each example, and of each failure when it is first seen."""
+    """Reports each example, and each failure when it is seen first."""
 
     def __init__(self, context: RunContext, space: Space) -> None:
         self._context = context
@@ -131,8 +131,8 @@ def _search(
     journal: SweepJournal,
     beside: SweepJournal,
 ) -> Searched:
-    # Not above: it imports Hypothesis, which asks for the current folder at once, so
-    # that where that is gone there would be no telling.
+    # Imported here, because Hypothesis reads the current folder when it is imported.
+    # If the folder was removed, that would fail before shrinkfx can report it.
     from shrinkfx.sweep.hunt import Plan, sweep
 
     space, count, seed = runner.space, settings.examples, settings.seed
