@@ -1,6 +1,6 @@
 """The built-in strategies: one file, one strategy, one idea.
 
-Imported as ``shrinkfx.strategies`` only, through the symlink in ``shrinkfx/``.
+Import them as ``shrinkfx.strategies`` only, through the symlink in ``shrinkfx/``.
 """
 
 if __name__ != "shrinkfx.strategies":

@@ -1,11 +1,11 @@
-"""Make the sizes of large inputs smaller together, by bisection.
+"""Reduce the sizes of large inputs together, by bisection.
 
     x = torch.randn((4096, 1000))       becomes       x = torch.randn((256, 264))
 
 Checks of programs with large inputs are slow, so this strategy runs before the others
-for listings. Each size keeps its remainder modulo the width of a tile, because many
-failures depend on it. Programs with at most 1 MiB of inputs and weights are left to
-shrink_sizes.
+for printed programs. Each size keeps its remainder modulo the width of a tile, because
+many failures depend on it. Programs with at most 1 MiB of inputs and weights are left
+to shrink_sizes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shrinkfx.program.view import View
 
 
 class BisectSizes:
-    """Propose all sizes at their least, then powers of two, the smallest first."""
+    """Propose all sizes at their minimum, then powers of two, the smallest first."""
 
     name = "bisect_sizes"
     kind = Kind.SIZES
@@ -36,4 +36,4 @@ class BisectSizes:
 
 
 _LARGE = 1 << 20
-"""Bytes of inputs and weights."""
+"""The bytes of inputs and weights above which this strategy runs."""

@@ -1,9 +1,9 @@
-"""Keep what the failure points at, and as little as possible around it.
+"""Keep the suspects, and as little as possible around them.
 
     x -> a -> b -> c -> d -> e        becomes        b' -> c,  or  a' -> b -> c
 
-Blame names the operators of the failing kernel, or the one that lies about its
-value. Where it is right, a question or two replace the search among all the others.
+The suspects are the operators of the failing kernel, or an operator with a fake-kernel
+mismatch. If they are right, one or two queries replace the search among all operators.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from shrinkfx.program.view import View
 
 _HOPS = (0, 1, 2, 4, 8)
 _SHARE = 2
-"""A rung that keeps a bigger part of the operators is not worth a question."""
+"""A proposal must remove at least half of the operators to be worth a query."""
 
 
 class BlameLadder:
-    """Propose to keep the suspects; their producers too; their users; what is above.
+    """Propose to keep only the suspects, and operators around and above them.
 
-    The smallest comes first. Once it has worked, or others have left little but
-    suspects, there is nothing to propose.
+    The smallest proposal comes first. There are no proposals if most operators are
+    suspects, for example after one of them was accepted.
     """
 
     name = "blame_ladder"

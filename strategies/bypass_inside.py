@@ -1,9 +1,9 @@
-"""Remove an operator of a branch or a body.
+"""Remove an operator of a branch or of a loop body.
 
     while_loop(c, (h -> mm -> tanh), x)   becomes   while_loop(c, (h -> tanh), x)
 
-A ``cond`` or a loop is one operator, and goes or stays with all that is inside. Where
-it must stay, most of what is inside need not.
+A ``cond`` or a loop counts as one operator, which stays or goes with everything inside.
+If it must stay, most of the operators inside may still go.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from shrinkfx.program.view import View
 
 
 class BypassInside:
-    """Propose to hand on an operand of the type of the value, else any such value.
+    """Propose to bypass an inner operator with an operand or value of its type.
 
-    Last operators come first, as outside. There may be no operand of that type where
-    an earlier value is: most often what the body began with.
+    Last operators come first, as in the main graph. If no operand has the type, an
+    earlier value may: most often an argument of the body.
     """
 
     name = "bypass_inside"
@@ -36,7 +36,7 @@ class BypassInside:
 
 
 def _earlier(view: View, node: str) -> list[str]:
-    """Find the first value of the same graph and type; it leaves the most behind."""
+    """Find the first value of the same graph and type; it frees the most operators."""
     before = view.subgraph_nodes[: view.subgraph_nodes.index(node)]
     return [
         value

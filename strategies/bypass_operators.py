@@ -1,11 +1,11 @@
-"""Remove an operator by handing its users a value that it was computed from.
+"""Remove an operator by giving its users a value that it was computed from.
 
     a -> relu -> b             becomes        a -> b
     a -> to -> to -> b         becomes        a -> b
     a -> expand -> add         becomes        a -> add
 
-The edit that frees what a cut would hide: the graph stays connected, so a bug
-that needs a producer and a distant user survives, and no input is invented.
+Because the graph stays connected, this edit works where a cut hides the failure: a bug
+that needs a producer and a distant user stays, and no input is added.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from shrinkfx.program.view import View
 
 
 class BypassOperators:
-    """Propose to hand on an operand that has the type of the operator's value.
+    """Propose to bypass each operator with an operand of the type of its value.
 
-    Where none has, the nearest values above that do: a cast goes with the cast back,
-    a layer between two of its width as a whole. Where all users broadcast, what the
-    operator only repeats will do as well. Last operators come first: an early
-    success shortens the longest chain. Suspects come after all others.
-    Where several of a node's bypasses are bundled, the earliest value is taken.
+    If no operand has that type, the nearest values above with that type take its place:
+    so a cast goes with the cast back, and a layer goes whole between two values of its
+    width. If the operator only repeats a value and all users broadcast, that value
+    works too. Last operators come first, because an early success shortens the longest
+    chain. Suspects come after all others. If several bypasses of one operator are
+    bundled, the earliest value is taken.
     """
 
     name = "bypass_operators"
@@ -37,7 +38,7 @@ class BypassOperators:
 
 
 def _nearest(view: View, node: str) -> list[str]:
-    """List the values that its users could get which are the fewest steps above it."""
+    """List the values fewest steps above an operator that its users could read."""
     kept, seen = frozenset(view.operators), frozenset[str]()
     values = dict.fromkeys(view.operands(node))
     while values:

@@ -1,9 +1,9 @@
-"""Have dims be static, or of no more range than need be.
+"""Make dynamic dims static, or give them a simpler range.
 
     x: (n, 8), n from 2 to 4096      becomes      x: (33, 8)
                                      or           x: (n, 8), any n
 
-A static program has the size at which the dynamic one fails, and one input.
+A static program has the sizes at which the dynamic one fails, and one set of inputs.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from shrinkfx.program.view import View
 
 
 class CloseDims:
-    """Propose a static program, then each dim static, then ranges: none, or small.
+    """Propose a static program, then each dim static, then no range or a small one.
 
-    What fails outside of its range stays outside, just so.
+    A size that fails outside of its range stays outside, just beyond the limit.
     """
 
     name = "close_dims"
     kind = Kind.SIZES
     combines = False
-    """There are few; and of two that matter together one may become static."""
+    """There are few proposals; and of two dims that matter together, one may become
+    static."""
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         listing = view.listing

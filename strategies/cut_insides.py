@@ -1,10 +1,10 @@
-"""Cut what branches and bodies hold.
+"""Simplify branches and loop bodies.
 
     cond(c, (x -> exp -> mm), (x -> tanh))   becomes   cond(c, (x -> mm), (x))
 
-A ``cond`` or a loop is one operator, and stays or goes with all that is inside. What it
-computes for nobody goes, and what it is given for nothing; a branch that is not taken
-hands on what it got; a loop goes round once.
+A ``cond`` or a loop counts as one operator, which stays or goes with everything inside.
+This strategy drops its unused results and unused arguments, lets a branch that is not
+taken return its arguments, and reduces a loop to one iteration.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from shrinkfx.program.view import View
 
 
 class CutInsides:
-    """Propose what takes most away first: whole branches, then single statements.
+    """Propose the largest removals first: whole branches, then single statements.
 
-    No redirect has a loop test what never changes.
+    No proposal makes a loop test a value that never changes, because the loop would not
+    end.
     """
 
     name = "cut_insides"

@@ -1,9 +1,9 @@
-"""Start late: drop all that comes before a point of the program.
+"""Start late: drop all operators before a point of the program.
 
     x -> a -> b -> c -> d        becomes        b' -> c -> d
 
-Values that cross the cut become inputs with the values they had in the original's
-eager run.
+Values that cross the cut become inputs with the values of the input program's eager
+run.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
 
 _LEAST = 8
-"""Operators that are worth a question; fewer are left to ``drop_nodes``."""
+"""Smaller parts are left to ``drop_nodes``."""
 
 
 class CutPrefix:
-    """Propose to drop the first half of the operators, again as long as that works.
+    """Propose to drop the first half of the operators, repeated while it succeeds.
 
-    A quarter and an eighth took more questions than they saved. A half with a suspect
-    in it stays.
+    Quarters and eighths took more queries than they saved. A half with a suspect stays.
     """
 
     name = "cut_prefix"

@@ -1,9 +1,9 @@
-"""Return early: drop all that comes after a point of the program.
+"""Return early: drop all operators after a point of the program.
 
     x -> a -> b -> c -> d        becomes        x -> a -> b
 
-What a program computes after the culprit only hands its result on. Halving finds
-the place in few questions, and each success makes all later checks cheaper.
+The operators after the culprit only pass its result on. Halving finds the place in few
+queries, and each success makes all later checks cheaper.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
 
 _LEAST = 8
-"""Operators that are worth a question; fewer are left to ``drop_nodes``."""
+"""Smaller parts are left to ``drop_nodes``."""
 
 
 class CutSuffix:
-    """Propose to drop the last half of the operators, again as long as that works.
+    """Propose to drop the last half of the operators, repeated while it succeeds.
 
-    Less is left to ``drop_nodes``, whose bundles begin there: a quarter and an
-    eighth took more questions than they saved. A half with a suspect in it stays.
+    Smaller parts are left to ``drop_nodes``, whose bundles begin at the end: quarters
+    and eighths took more queries than they saved. A half with a suspect stays.
     """
 
     name = "cut_suffix"

@@ -1,9 +1,9 @@
-"""Leave out dims of size 1.
+"""Remove dims of size 1.
 
     x = torch.ones((1, 1, 17))           x = torch.ones((17,))
     flip(x, [2])              becomes    flip(x, [0])
 
-A reader asks of each dim what it is for. What statements say of dims, the fitter mends.
+A reader asks for each dim why it is there. The fitter adapts statements that name dims.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from shrinkfx.program.view import View
 
 
 class DropDims:
-    """Propose to leave out all that fit together, then some, then single ones.
+    """Propose to remove all dims that can go together, then parts, then single dims.
 
-    Of neighbours any one goes as well as the first.
+    Of adjacent dims of size 1, only the first is proposed, because all give the same
+    result.
     """
 
     name = "drop_dims"
     kind = Kind.SIZES
     combines = False
-    """Of what is left after one, places are others."""
+    """After one dim is removed, the others have other positions."""
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         dims = [Squeeze(name, dim) for name, dim in needless(view.listing)]

@@ -1,9 +1,9 @@
-"""Remove single operators; what their users need is fed from outside.
+"""Remove single operators; their users get inputs instead.
 
     x -> a -> b -> c        becomes        x -> a,  b' -> c
 
-``b'`` is a new input that holds the value ``b`` had in the original's eager
-run. The reducer bundles these edits, so whole stretches go at once.
+``b'`` is a new input with the value that ``b`` had in the input program's eager run.
+The reducer bundles these edits, so it removes many operators at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from shrinkfx.program.view import View
 class DropNodes:
     """Propose to drop each operator alone, last first.
 
-    Last first because what follows the culprit is only there to return it; but
-    suspects after all others.
+    Last operators come first, because those after the culprit only return its result.
+    Suspects come after all others.
     """
 
     name = "drop_nodes"

@@ -1,10 +1,10 @@
-"""Return fewer values: drop an output and all that served only it.
+"""Return fewer values: drop an output and the operators that only serve it.
 
     x -> a -> out_1                     x -> a -> out_1
      \\-> b -> c -> out_2     becomes
 
-The cheapest question about a program with several results, and the way a
-program falls apart once its middle has been cut.
+For a program with several results these queries are the cheapest; and they split a
+program whose middle has been cut.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
 
 _SHARE = 16
-"""A slice that is a smaller part of all operators is left to ``drop_nodes``."""
+"""Slices below this fraction (1/16) of all operators are left to ``drop_nodes``."""
 
 
 class KeepOutputs:
-    """Propose to drop each returned value with the slice that only it needs.
+    """Propose to drop each returned value with the operators that only it needs.
 
-    Big slices come first: one answer takes the most operators away. Those with a
+    Big slices come first, because one query removes the most operators. Slices with a
     suspect come last.
     """
 

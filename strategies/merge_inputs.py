@@ -2,8 +2,8 @@
 
     x, y -> add        becomes        x, x -> add
 
-Cutting a program open leaves many inputs. Fewer of them are easier to read, and
-often one will do.
+Cuts give a program many inputs. Fewer inputs are easier to read, and often one is
+enough.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from shrinkfx.program.view import View
 
 
 class MergeInputs:
-    """Propose to merge each input with the next one of its type, then the one after.
+    """Propose to merge each input with the next of its type, then with the second next.
 
-    Bundled, they merge all of one type; alone, two at a time, and the one
-    between two others may be the one that must stay.
+    Bundled, these edits merge all inputs of one type; alone, they merge two. The second
+    next is proposed too, because the input between two others may be the one that must
+    stay.
     """
 
     name = "merge_inputs"

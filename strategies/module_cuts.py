@@ -2,10 +2,10 @@
 
     blocks.0 -> blocks.1 -> head        becomes        blocks.0' -> blocks.1
 
-A module is what a person would take out first, and mostly works without its
-neighbours. Once one module is left, its own parts are next: coarse levels before fine
-ones, as in hierarchical delta debugging (Misherghi and Su, "HDD: Hierarchical Delta
-Debugging", ICSE 2006).
+A person would remove modules first, and most modules work without their neighbours.
+Once one module is left, its own parts are next: coarse levels before fine ones, as in
+hierarchical delta debugging (Misherghi and Su, "HDD: Hierarchical Delta Debugging",
+ICSE 2006).
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from shrinkfx.program.view import View
 
 _LEAST = 4
 _SHARE = 16
-"""Smaller parts, or smaller ones of all operators, are left to ``drop_nodes``."""
+"""Modules below ``_LEAST`` operators, or below this fraction (1/16) of all operators,
+are
+left to ``drop_nodes``."""
 
 
 class ModuleCuts:
-    """Propose the modules inside the innermost one that holds all operators.
+    """Propose to drop modules below the innermost one that holds all operators.
 
-    Of equal modules, such as the layers of a transformer, all but one; if the failure
-    needs the values of a certain one, halves of them. Big parts come first, and of
-    equal ones the last. Modules with suspects stay.
+    Of equal modules, such as the layers of a transformer, propose to drop all but one;
+    then halves of them, for a failure that needs the values of a certain one. Big parts
+    come first, and the last module before its equals. Modules with suspects stay.
     """
 
     name = "module_cuts"
@@ -42,7 +44,7 @@ class ModuleCuts:
 
 
 def _parts(view: View) -> Iterator[list[str]]:
-    """Yield single modules, last first, and several of those that are equal."""
+    """Yield single modules, last first, and groups of equal modules."""
     kinds: dict[tuple[str, ...], list[list[str]]] = defaultdict(list)
     for nodes in reversed(_modules(view)):
         kinds[tuple(view.skeleton.node(n).target for n in nodes)].append(nodes)
@@ -57,7 +59,7 @@ def _parts(view: View) -> Iterator[list[str]]:
 
 
 def _modules(view: View) -> list[list[str]]:
-    """Group operators by the first name in which their modules differ."""
+    """Group operators by the first name at which their module paths differ."""
     paths = {n: view.skeleton.node(n).scope.split(".") for n in view.operators}
     shared = _shared(list(paths.values()))
     modules: dict[str, list[str]] = defaultdict(list)
@@ -68,7 +70,7 @@ def _modules(view: View) -> list[list[str]]:
 
 
 def _shared(paths: list[list[str]]) -> int:
-    """Count the leading names that all paths have in common."""
+    """Count the leading names that all paths share."""
     return next(
         (i for i, names in enumerate(zip(*paths, strict=False)) if len({*names}) > 1),
         min(map(len, paths)),

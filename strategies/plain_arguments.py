@@ -1,10 +1,10 @@
-"""Call operators with plain arguments.
+"""Simplify the arguments of operators.
 
     max_pool2d(x, [3, 3], [2, 2], [0, 0], [1, 1], True)    becomes
     max_pool2d(x, [1, 1])
 
-What has a default is left out, numbers become 1 or 0, lists lists of these or empty.
-A reader asks of each 37 why it is no 1.
+Arguments with a default are omitted; numbers become 1 or 0, and lists become empty or
+lists of these. A reader asks for each 37 why it is not 1.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _DTYPE = re.compile(r"torch\.(bool|(b?float|u?int|complex)\d+\w*)")
 
 
 class PlainArguments:
-    """Propose for each argument the plainest text that fits; the last ones first.
+    """Propose the simplest text that fits for each argument, the last argument first.
 
-    What tells a loop to go on is left alone, or it may never end; so is what branches
-    and bodies get.
+    It leaves alone values that a loop's condition depends on, because the loop may
+    never end, and the arguments of branches and bodies.
     """
 
     name = "plain_arguments"
@@ -53,7 +53,7 @@ def _plainer(block: Block, line: Statement) -> Iterator[Rewrite]:
 
 
 def _texts(leaf: Leaf, line: Statement) -> list[str]:
-    """List what could be there, the plainest first."""
+    """List the possible texts of an argument, the simplest first."""
     parts = [part for part in line.leaves if part.parent == leaf.number]
     texts = [""] if leaf.parent is None else []
     match leaf.kind:
@@ -67,7 +67,7 @@ def _texts(leaf: Leaf, line: Statement) -> list[str]:
 
 
 def _is_number(leaf: Leaf) -> bool:
-    """Tell whether it is a number that is neither 0 nor 1."""
+    """Tell whether an argument is a number other than 0 and 1."""
     plain = {"0", "1", "None", "True", "False"}
     return leaf.text not in plain and leaf.text[:1] not in "'\""
 

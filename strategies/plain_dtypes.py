@@ -1,9 +1,10 @@
-"""Compute in dtypes that nobody asks about.
+"""Compute in the usual dtypes.
 
     x = torch.ones((4,), dtype=torch.bfloat16)     becomes     x = torch.ones((4,))
     i = torch.zeros((4,), dtype=torch.int8)        becomes     int64
 
-All that has a dtype is cast at once, in statements as well: operators mix few of them.
+All tensors of one dtype are cast at once, in statements too, because few operators mix
+dtypes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from shrinkfx.program.view import View
 
 
 class PlainDtypes:
-    """Propose to cast all that is of a dtype, then each alone."""
+    """Propose to cast all tensors of one dtype, then each tensor alone."""
 
     name = "plain_dtypes"
     kind = Kind.DTYPES
@@ -41,14 +42,14 @@ class PlainDtypes:
 
 
 def _plain(dtype: str) -> str:
-    """Name the usual dtype for numbers of a kind."""
+    """Return the usual dtype of a dtype's kind of number."""
     if dtype.startswith(("float", "bfloat", "complex")):
         return "float32"
     return "int64" if "int" in dtype else dtype
 
 
 def _is_formula(given: Given) -> bool:
-    """Tell whether a dtype says what its elements are: not of those written out."""
+    """Tell whether the dtype sets the elements: not if they are written out."""
     return all(
         isinstance(recipe.fill, (Counted, Seeded))
         or (
@@ -60,7 +61,7 @@ def _is_formula(given: Given) -> bool:
 
 
 def _words(listing: Listing, dtype: str) -> Iterator[Write]:
-    """Yield what writes the usual dtype wherever a statement names this one."""
+    """Yield changes that write the usual dtype wherever a statement names this one."""
     for block in listing.blocks:
         for line in block.statements:
             for leaf in line.leaves:

@@ -1,7 +1,7 @@
-"""Lay inputs and weights out contiguously.
+"""Make inputs and weights contiguous.
 
 torch.ones(32).as_strided((4, 4), (8, 1))     becomes     torch.ones((4, 4))
-torch.ones(32).as_strided((4, 4), (1, 8))     else
+torch.ones(32).as_strided((4, 4), (1, 8))     or
 torch.ones(16).as_strided((4, 4), (1, 4))
 """
 
@@ -17,7 +17,7 @@ from shrinkfx.program.view import View
 
 
 class PlainLayouts:
-    """Propose to straighten each; what a file holds has the layout that it has."""
+    """Propose to make each tensor contiguous; a tensor in a file keeps its layout."""
 
     name = "plain_layouts"
     kind = Kind.LAYOUTS

@@ -1,11 +1,11 @@
-"""Fill inputs with plain values.
+"""Fill inputs with simple values.
 
     x = data["x"]                        becomes    x = torch.ones((4, 8))
     x = torch.randn((4,))                becomes    x = torch.arange(4, ...)
     x = torch.tensor([2., 7., nan, 3.])  becomes    x = torch.tensor([nan, 0., 0., 0.])
 
-Few failures depend on values, and these on few elements. What is in a file goes as
-soon as a formula does.
+Few failures depend on values, and those that do depend on few elements. A tensor that a
+formula can make needs no file.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from shrinkfx.program.view import View
 
 
 class PlainValues:
-    """Propose a plain fill for all inputs, for some, for each; then elements.
+    """Propose a simple initializer for all inputs, for parts, for each; then elements.
 
-    First the same in all runs of a program, then in one of them.
+    The first proposals set all runs of a program alike, the last ones a single run.
     """
 
     name = "plain_values"
     kind = Kind.VALUES
     combines = False
-    """There is one fill for a tensor, and which elements are left depends on it."""
+    """A tensor has one initializer, and the elements that can still change depend on
+    it."""
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         fills = {
@@ -60,6 +61,6 @@ def _least_plain(given: Given) -> Recipe:
 def _filled(
     names: Sequence[str], fills: Mapping[str, Sequence[Fill]], nth: int
 ) -> Rewrite:
-    """Propose the fill of that number for each, or the last one of fewer."""
+    """Give each input its nth initializer, or its last one if it has fewer."""
     chosen = ((name, fills[name][: nth + 1][-1]) for name in names)
     return Rewrite(tuple(Refill(name, fill) for name, fill in chosen))

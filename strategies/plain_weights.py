@@ -1,10 +1,10 @@
-"""Have weights be inputs, and plain: a program of gigabytes becomes one of lines.
+"""Turn weights into inputs with simple values: gigabytes become a few lines.
 
     self.w = Parameter(data["w"])        becomes    w = torch.ones((4, 4))
     add(self.w, self.v)                  becomes    add(self.w, self.w)
 
-An input takes a line less than a weight. What has to be a weight may still be a
-constant, or the same as another one.
+An input takes one line less than a weight. A tensor that must be a weight may still be
+a constant, or the same as another weight.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from shrinkfx.program.view import View
 
 
 class PlainWeights:
-    """Propose plain inputs in the place of weights, then plain weights, then less."""
+    """Propose inputs with simple values for weights, then simple weights, then less."""
 
     name = "plain_weights"
     kind = Kind.WEIGHTS
     combines = False
-    """What a weight may be filled with, or shared with, are alternatives."""
+    """The initializers of a weight, and the weights that could replace it, are
+    alternatives."""
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         listing = view.listing
@@ -55,7 +56,7 @@ class PlainWeights:
 
 
 def _joined(names: Iterable[str], *changes: Mapping[str, Sequence[Change]]) -> Rewrite:
-    """Propose all of some changes, by what they change."""
+    """Join the changes of some weights into one rewrite."""
     return Rewrite(tuple(c for name in names for by in changes for c in by[name]))
 
 
@@ -64,12 +65,12 @@ def _is_tensor(weight: Given) -> bool:
 
 
 def _are_alike(one: Recipe, other: Recipe) -> bool:
-    """Tell whether an operator that takes one would take the other."""
+    """Tell whether an operator that accepts one weight would accept the other."""
     return replace(one, fill=other.fill) == other
 
 
 def _shared(listing: Listing, name: str, other: str) -> Iterator[Write]:
-    """Yield what reads another weight in the place of one."""
+    """Yield changes that make each reader of a weight read another one."""
     for line in listing.main.statements:
         for leaf in line.leaves:
             if leaf.text == listing.find(name).spelling:

@@ -1,9 +1,9 @@
-"""Have operators read other values of the same type, so that some are not needed.
+"""Let operators read other values of the same type, so that some values become unused.
 
     y -> exp -> add <- exp <- y        becomes        y -> exp -> add, twice
 
-Two operators that compute the same become one, an operator is bypassed, an input or a
-weight takes the place of another one. Small sizes make many types equal that were not.
+Two operators that compute the same become one, an operator is bypassed, or an input or
+weight takes the place of another one. There are more equal types once sizes are small.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from shrinkfx.program.view import View
 
 
 class RedirectOperands:
-    """Propose of each value, the last one first, what may be read in its place.
+    """Propose for each value, the last one first, which value to read in its place.
 
-    Then that an operand goes: from a list, or where an operator can do without. And
-    that what a value is computed from is returned, of whatever type. What was proposed
-    of operators is left out: it was answered. Of two views in a row the second may read
-    what the first one reads, which is of another type.
+    Then propose to omit an operand, from a list or where the operator accepts that, and
+    to return an operand of a returned value, whatever its type. The second of two
+    consecutive views may read the input of the first, which has another type. Proposals
+    that the search for operators has answered are omitted.
     """
 
     name = "redirect_operands"
@@ -50,7 +50,7 @@ class RedirectOperands:
 
 
 def _bypassed(view: View) -> frozenset[tuple[str, str]]:
-    """Collect bypasses that were answered before there was a listing, by name."""
+    """Collect the bypasses that were queried before the program was printed."""
     return frozenset(
         (name, operand)
         for name in view.operators
@@ -60,7 +60,7 @@ def _bypassed(view: View) -> frozenset[tuple[str, str]]:
 
 
 def _merged_before(view: View) -> frozenset[tuple[str, str]]:
-    """Collect inputs that were of one type then, so that merging them was answered."""
+    """Collect pairs of inputs whose merge was queried: they had one type before."""
     types = {name: view.skeleton.node(name).value for name in view.inputs}
     pairs = permutations(types, 2)
     return frozenset((one, two) for one, two in pairs if types[one] == types[two])

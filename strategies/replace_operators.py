@@ -1,10 +1,10 @@
-"""Put a plain operator in the place of a dear one.
+"""Replace an expensive operator by a simple one.
 
     a -> attention -> b        becomes        a -> abs -> b
     a -> mm -> b               becomes        mm' -> abs -> b
 
-For the bug that needs some operator there and not that one. ``mm'`` is a new
-input that holds the value ``mm`` had in the original's eager run.
+For a bug that needs any operator there, but not that one. ``mm'`` is a new input with
+the value that ``mm`` had in the input program's eager run.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from shrinkfx.program.view import View
 
 
 class ReplaceOperators:
-    """Propose for each dear operator a plain one on a value of the same type.
+    """Propose for each expensive operator a simple one on a value of the same type.
 
-    That is an operand if one has that type, else its own value from outside. Suspects
-    come last.
+    That value is an operand if one has that type, else the operator's own value as an
+    input. Suspects come last.
     """
 
     name = "replace_operators"
     combines = False
-    """They could be bundled. But here most of what is left is needed as it is, so
-    a bundle would hide the one that is not."""
+    """Bundles are possible, but at this point most operators are needed as they are, so
+    a
+    bundle would hide the one that is not."""
 
     def propose(self, view: View) -> Iterator[Replace]:
         nodes = reversed(view.replaceable)

@@ -1,15 +1,15 @@
-"""Make sizes smaller, everywhere at once.
+"""Reduce sizes, everywhere at once.
 
     x = torch.randn((2, 40))            x = torch.randn((1, 17))
     w = torch.randn((40, 40))           w = torch.randn((17, 17))
     view(x, [40, 2])        becomes     view(x, [17, 1])
 
-Equal numbers belong together as long as that works; then those in statements, as in
-arange(975), without what is given; then each for itself. What follows from a size in a
-statement, as a product does, the fitter mends.
+Equal numbers change together as long as that works; then those in statements, as in
+arange(975), without inputs and weights; then each one alone. The fitter adapts numbers
+in statements that follow from a size, such as a product.
 
-Where none of these is a step, each size that is left was asked about at its least and
-at one less: with all that are equal, and alone unless a dim is declared for it.
+If no proposal is accepted, each remaining size was queried at its minimum and reduced
+by one: together with all equal sizes, and alone unless a dim is declared for it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from shrinkfx.program.view import View
 
 
 class ShrinkSizes:
-    """Propose all sizes at their least, then some, then single ones, then less; pairs.
+    """Propose all sizes at their minimum, then parts, single ones, less; then pairs.
 
-    The same numbers in statements follow. The size at which a dynamic program fails is
-    left alone by all but its own.
+    Equal numbers in statements follow. The size at which a dynamic program fails
+    changes only in proposals for that size.
     """
 
     name = "shrink_sizes"
     kind = Kind.SIZES
     combines = False
-    """What fits was tried with all else as it is."""
+    """The fitter tested each proposal with everything else unchanged."""
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         sizes = sizes_of(view.listing, view.types)
@@ -63,5 +63,5 @@ class ShrinkSizes:
 
 
 def _alone(group: Sizes, size: int) -> Iterator[Rewrite]:
-    """Propose a size for each that nothing declares, and the others as they are."""
+    """Propose a size for each undeclared dim of a group, with the others unchanged."""
     yield from (Rewrite((change,)) for change in group.alone(size))

@@ -1,1 +1,1 @@
-"""ASKING: the fork server's other end, and the oracles. No torch."""
+"""Checks: the client of the fork server, and the oracles. Does not import torch."""

@@ -1,4 +1,4 @@
-"""Whether there are minutes for a question: what is asked of a run's budget."""
+"""The time budget of a run, as the check package sees it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Protocol
 
 
 class Allowance(Protocol):
-    """The minutes of a run, which all its phases share."""
+    """The remaining time of a run, which all its phases share."""
 
     def has(self, seconds: float) -> bool:
-        """Tell whether so many are left besides what is kept for the repro."""
+        """Tell whether so many seconds are left beyond the reserve for the repro."""
         ...
 
     def share(self) -> float:
-        """Seconds that a part of a run may take which others can do without."""
+        """Return the seconds that an optional phase may take."""
         ...
 
     def keep(self, check_s: float) -> None:
-        """Keep what a repro takes, where a check of the program took so long."""
+        """Reserve the time for a repro, given the seconds of a check of the program."""
         ...
 
 

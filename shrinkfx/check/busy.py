@@ -1,4 +1,4 @@
-"""Say that a run takes long because the machine has other things to do."""
+"""Report once that checks are slow because the machine is busy."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from shrinkfx.processes import usable_cores
 from shrinkfx.protocol.answers import Ending
 
 _LEAST_S = 5.0
-"""What a check must have waited, and half of its time, before it is worth a line."""
+"""The shortest wait worth a report; it must also be half of the check's time."""
 
 
 class Busyness:
-    """Hears how checks have ended, and says it once.
+    """Watches how long checks waited for a core, and reports it once.
 
     Args:
-        note: takes the line.
-        cores: None for this machine's.
+        note: takes the message.
+        cores: the number of cores; None for this machine's.
     """
 
     def __init__(self, note: Callable[[str], None], cores: int | None = None) -> None:
@@ -24,7 +24,7 @@ class Busyness:
         self._was_said = False
 
     def hear(self, ending: Ending) -> None:
-        """Learn what a check has waited for."""
+        """Record how long a check has waited."""
         waited = ending.waited_s >= max(_LEAST_S, ending.seconds / 2)
         if self._was_said or not waited or ending.runnable <= self._cores:
             return

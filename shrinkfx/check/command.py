@@ -1,4 +1,4 @@
-"""A user's own test in place of the built-in one: ``--check CMD``."""
+"""The user's own test in place of the built-in check: ``--check CMD``."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from shrinkfx.protocol.tasks import RunCommand, SaveCandidate
 from shrinkfx.wording import Flag
 
 PROGRAM, INPUTS = "{}", "{inputs}"
-"""What a command line holds in the place of a path."""
+"""Placeholders for paths in a command line."""
 
 SKIP = 125
-"""Exit status that says neither, as for ``git bisect run``."""
+"""Exit status for an unresolved candidate, as for ``git bisect run``."""
 
 
 @dataclass(frozen=True)
 class Command:
     """Runs the user's command on programs, each time in a process of its own.
 
-    Its exit status 0 means that the program still fails.
+    Exit status 0 means that the program still fails.
 
     Attributes:
-        text: the command line; ``{}`` in it stands for the path of a ``.pt2``,
-            ``{inputs}`` for that of the inputs it fails on, a ``torch.save``d
+        text: the command line; ``{}`` stands for the path of a ``.pt2``, and
+            ``{inputs}`` for the path of the inputs that it fails on, a ``torch.save``d
             tuple.
-        cwd: where it is run; '' means here.
+        cwd: the working directory; '' for the current one.
     """
 
     text: str
@@ -48,7 +48,7 @@ class Command:
         """Check a command line.
 
         Raises:
-            UsageError: it cannot be split, or does not say where the path goes.
+            UsageError: it cannot be split, or has no placeholder for the path.
         """
         asked = Flag("--check", shlex.quote(text))
         try:
@@ -67,7 +67,7 @@ class Command:
 
     @property
     def target(self) -> Signature:
-        """What a check by this command looks for."""
+        """The failure that a check by this command looks for."""
         text = f"'{self.text}' exits with status 0"
         return Signature(Kind.CHECK, Stage.RUN, "", text)
 
@@ -96,7 +96,7 @@ class Command:
 
 @dataclass(frozen=True)
 class CommandOracle:
-    """Saves each candidate and asks the command about it."""
+    """Saves each candidate and runs the command on it."""
 
     client: CheckClient
     command: Command
@@ -107,11 +107,11 @@ class CommandOracle:
         return verdict
 
     def with_client(self, client: CheckClient) -> CommandOracle:
-        """Ask another server, or within other limits."""
+        """Return an oracle that uses another server or other limits."""
         return replace(self, client=client)
 
     def answer(self, candidate: Candidate) -> Verdict:
-        """Find the answer, and learn nothing of it."""
+        """Return the verdict without learning from it."""
         client = self.client.patient_with(candidate)
         with scratch.folder("candidate") as folder:
             program, inputs = Path(folder) / "model.pt2", Path(folder) / "inputs.pt"
@@ -135,7 +135,7 @@ class CommandOracle:
         return Verdict(judge(seen, self.command.target), seen)
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
-        """Have the time limit follow an answer."""
+        """Adapt the time limit to a verdict."""
         self.client.learn(candidate, verdict)
 
 
@@ -148,7 +148,7 @@ def runs_of(
 ) -> list[Observation]:
     """Run the command on one program as often as a repro is verified.
 
-    Once at least: more only if there is time.
+    It runs at least once, and again only if there is time.
     """
     runs = [command.run(client, program, inputs)]
     _add_runs(runs, command, client, program, inputs, budget)
@@ -178,13 +178,13 @@ def see_it_fail(
     inputs: Path | None,
     budget: Allowance = UNLIMITED,
 ) -> float:
-    """Run the command on the unchanged program.
+    """Run the command on the input program.
 
     Returns:
-        Seconds of the longest run, of its own time.
+        Seconds of the longest run, without waiting for a core.
 
     Raises:
-        NotReproducible: it does not exit with status 0 each time.
+        NotReproducible: the command does not exit with status 0 each time.
     """
     seen = [command.run(client, program, inputs)]
     budget.keep(seen[0].seconds)

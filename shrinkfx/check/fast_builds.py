@@ -1,4 +1,4 @@
-"""What the fast build has done for a run, and whether it is worth going on."""
+"""Statistics of the fast build, and whether it is worth further tries."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from shrinkfx.protocol.choices import Step
 
 @dataclass
 class Builds:
-    """Count what was built in which way, over all parts of a run.
+    """Counts the builds of all phases of a run.
 
     Attributes:
-        fast: libraries that the fast build has made, or found out to fail.
-        stopped: checks that ended before there was one, since what they asked was
-            answered.
-        fallbacks: why a library was built the stock way after all, and how often.
+        fast: libraries that the fast build made, or found to fail.
+        stopped: checks that ended without a library, because their query was answered
+            before.
+        fallbacks: how often a library fell back to the stock build, by reason.
+        in_a_row: fallbacks since the last build without one.
     """
 
     fast: int = 0
@@ -40,32 +41,32 @@ class Builds:
         return ending
 
     def to_json(self) -> dict[str, Any]:
-        """State it for the summary, the most frequent reason first."""
+        """Return the counts for summary.json, the most frequent reason first."""
         reasons = dict(self.fallbacks.most_common())
         return {"fast": self.fast, "stopped": self.stopped, "fallbacks": reasons}
 
     @property
     def pay(self) -> bool:
-        """Tell whether fast builds are worth a further try: each that fails costs."""
+        """Whether to try the fast build again: each failed try costs time."""
         return self.in_a_row < MAX_FALLBACKS_IN_A_ROW
 
 
 class LaterBuilds(Builds):
-    """Those of a question whose answer may never be wanted: counted if it is."""
+    """The builds of a speculative query: counted only if its answer is used."""
 
     def __init__(self, all_builds: Builds) -> None:
         super().__init__(in_a_row=all_builds.in_a_row)
         self._all, self._endings = all_builds, list[Ending]()
 
     def add(self, ending: Ending) -> Ending:
-        self._endings.append(replace(ending, log=""))  # which may be long
+        self._endings.append(replace(ending, log=""))  # the log may be long
         return ending
 
     def count(self) -> None:
-        """Count them among all, once.
+        """Add the builds to the totals, once.
 
-        What began before others were known to be in vain would have been a stock build
-        in its turn, of which nothing is counted.
+        If the fast build was given up in the meantime, a sequential search would have
+        made a stock build here, so nothing is counted.
         """
         while self._endings:
             ending = self._endings.pop(0)
@@ -74,4 +75,4 @@ class LaterBuilds(Builds):
 
 
 MAX_FALLBACKS_IN_A_ROW = 5
-"""Fast builds in a row that may fail before there are no more."""
+"""The fast build is given up after so many fallbacks in a row."""

@@ -1,18 +1,20 @@
-"""How many candidates are asked about at once."""
+"""The number of candidates that are checked in parallel."""
 
 from __future__ import annotations
 
 from shrinkfx.processes import usable_cores
 
 MOST = 4
-"""What is asked ahead by more of them is less and less likely to be wanted."""
+"""The maximum, because answers to further speculative queries are rarely used."""
 
 
 def usual_jobs(cores: int | None = None) -> int:
-    """Use half the cores: compilers, and what they compile, have threads of their own.
+    """Return half of the cores, at most ``MOST``.
+
+    The other half is for compilers and programs, which have threads of their own.
 
     Args:
-        cores: None for those that this process may use.
+        cores: None for the cores that this process may use.
 
     >>> [usual_jobs(cores) for cores in (1, 2, 4, 16)]
     [1, 1, 2, 4]
@@ -22,11 +24,11 @@ def usual_jobs(cores: int | None = None) -> int:
 
 
 def jobs_that_fit(peak_bytes: int, free_bytes: int) -> int:
-    """Count the checks for which there is memory at once; one, in any case.
+    """Return how many checks fit into memory at once; at least 1.
 
     Args:
-        peak_bytes: what a check of the whole program has taken.
-        free_bytes: what there is for checks.
+        peak_bytes: the peak memory of a check of the input program.
+        free_bytes: the memory available for checks.
 
     >>> jobs_that_fit(3 << 30, 16 << 30)
     5

@@ -1,12 +1,11 @@
-"""Several questions at once: each in a fork of the server, awaited by a thread.
+"""Worker slots: parallel queries, each in a fork of the server, awaited by a thread.
 
-What an answer teaches (time limits, whether fast builds pay) is learned by whoever
-consumes it, in the order in which that is done: what is asked is the same with any
-number of lanes.
+The code that uses an answer learns from it (time limits, whether fast builds pay), in
+the order of use. So the queries are the same with any number of slots.
 
-A question stays undecided where others beside it may be to blame: for want of memory,
-of disk or of minutes, or since its server has died. If the answer is wanted it is asked
-again, alone, as if there were no lanes.
+A query is undecided if a parallel one may be the cause of its end: for lack of memory,
+disk or time, or because its server died. If its answer is needed, it is repeated alone,
+as if there were no slots.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from shrinkfx.protocol.requests import Request
 logger = logging.getLogger(__name__)
 
 _TRIES = 3
-"""Times in a row that a server may fail to fork before there are no more lanes."""
+"""Failed forks in a row after which no more slots are made."""
 
 
 class Ends(Protocol):
-    """A question under way."""
+    """A running query."""
 
     def done(self) -> bool: ...
 
 
 class Answers(Protocol):
-    """An oracle whose answer to a question does not depend on those before."""
+    """An oracle whose verdict does not depend on earlier ones."""
 
     @property
     def client(self) -> CheckClient: ...
@@ -51,20 +50,20 @@ class Answers(Protocol):
     def with_client(self, client: CheckClient) -> Answers: ...
 
     def answer(self, candidate: Candidate) -> Verdict:
-        """Find the answer, and learn nothing of it."""
+        """Return the verdict without learning from it."""
         ...
 
 
 class Forks:
-    """The forks of a server, made when they are needed. For the thread that asks it.
+    """The forks of a server, created on demand, for the thread that asks the server.
 
     Args:
-        count: how many questions may be under way at once.
-        heard: given each answer that is consumed.
-        gpus: how many GPUs the server spreads its forks over; each has one.
+        count: the number of queries that may run at once.
+        heard: called with each ending of an answer that is used.
+        gpus: the number of GPUs that the forks are spread over; each fork has one.
 
     Attributes:
-        changed: told whenever a question has ended.
+        changed: notified whenever a query has ended.
     """
 
     def __init__(
@@ -83,18 +82,18 @@ class Forks:
         server.close_first(self.close)
 
     def begin(self, lanes: Lanes, candidate: Candidate) -> Question:
-        """Put a question to a fork that has none; wait for one if need be."""
+        """Start a query in a free fork; wait for one if necessary."""
         self.wait(lambda: len(self._asked) < self.count)
         if not self._have_one(lanes.oracle.client):
             return Question(lanes, None, candidate)
         with held_interrupt(), self.changed:
             question = Question(lanes, self._free.pop(), candidate)
             question.start()
-            self._asked.add(question)  # before it can give the fork back
+            self._asked.add(question)  # before its thread can give the fork back
         return question
 
     def _have_one(self, client: CheckClient) -> bool:
-        """Have a fork that lives and has nothing to do, if the server makes any."""
+        """Ensure that a free, living fork exists; False if the server makes none."""
         while self._free and not self._free[-1].lives:
             self._free.pop().close()
         if not self._free and self._failed < _TRIES:
@@ -104,78 +103,78 @@ class Forks:
                 client.meter.add(self._free[-1].birth)
                 self._failed = 0
             except (WorkerError, StorageError, OSError) as error:
-                # Whoever asks that server next, alone, begins it anew.
+                # The next query without a slot restarts the server.
                 logger.warning("no fork of the worker: %s", error)
                 self._failed += 1
         return bool(self._free)
 
     def give_back(self, question: Question, fork: Fork) -> None:
-        """Take the fork of a question that has ended; called by its thread."""
+        """Free the fork of a query that has ended; called by the query's thread."""
         with self.changed:
             self._asked.discard(question)
             self._free.append(fork)
             self.changed.notify_all()
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Wait until the ends of questions have brought something about."""
+        """Wait until a condition holds, which the end of a query may change."""
         with self.changed:
             while not condition():
                 self.changed.wait()
 
     def wait_for_all(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no query is running."""
         self.wait(lambda: not self._asked)
 
     def cancel(self) -> None:
-        """End whatever is under way."""
+        """Cancel all running queries."""
         for question in tuple(self._asked):
             question.cancel()
         self.wait_for_all()
 
     def close(self) -> None:
-        """End all forks, and what they are at; safe to call twice."""
+        """End all forks and their queries; safe to call twice."""
         with held_interrupt():
             for question in tuple(self._asked):
                 question.end()
             self.wait_for_all()
             while self._free:
                 self._free.pop().close()
-            self._failed = 0  # the next process has not
+            self._failed = 0  # the next server process starts afresh
 
 
 class Lanes:
-    """An oracle that has several questions under way.
+    """The worker slots of an oracle, which can run several queries.
 
     Args:
-        oracle: asked in each lane; and itself where a question must be asked alone.
-        forks: shared with the lanes of other oracles.
+        oracle: runs in each slot, and by itself for a query that must run alone.
+        forks: the forks, shared with the slots of other oracles.
 
     Attributes:
-        count: how many questions may be under way at once.
+        count: the number of queries that may run at once.
     """
 
     def __init__(self, oracle: Answers, forks: Forks) -> None:
         self.oracle, self.forks, self.count = oracle, forks, forks.count
 
     def begin(self, candidate: Candidate) -> Question:
-        """Begin with a question; wait where there are as many as there may be."""
+        """Start a query; wait while all slots are in use."""
         return self.forks.begin(self, candidate)
 
     def wait(self, pending: Collection[Ends]) -> None:
-        """Wait until at least one of them has ended."""
+        """Wait until at least one of the queries has ended."""
         self.forks.wait(lambda: not pending or any(each.done() for each in pending))
 
     def alone(self, candidate: Candidate) -> Verdict:
-        """Ask when nothing else is under way, with all that there is of memory."""
+        """Query while no other query runs, with all the memory that a check may use."""
         self.forks.wait_for_all()
         return self.oracle.answer(candidate)
 
 
 class Question:
-    """A question under way, in a fork that it has until it ends.
+    """A query in a fork, which it occupies until it ends.
 
     Args:
-        fork: None where there was none: then it has ended, without an answer.
+        fork: None if there was none; then the query has ended without an answer.
     """
 
     def __init__(self, lanes: Lanes, fork: Fork | None, candidate: Candidate) -> None:
@@ -191,7 +190,7 @@ class Question:
 
     @property
     def gpu(self) -> int:
-        """Which of its server's GPUs its fork uses."""
+        """The index of the GPU, of its server's, that the fork uses."""
         return self._fork.gpu if self._fork is not None else 0
 
     def start(self) -> None:
@@ -200,26 +199,26 @@ class Question:
         threading.Thread(target=self._live, args=arguments, daemon=True).start()
 
     def done(self) -> bool:
-        """Tell whether it has ended, with an answer or without."""
+        """Tell whether the query has ended, with an answer or without."""
         return self._ended
 
     def cancel(self) -> None:
-        """End it and all that was started for it; safe if it has ended."""
+        """End the query and all its processes; safe to call after its end."""
         with self._lock:
             self._cancelled = True
             if self._fork is not None and not self._ended:
                 self._fork.cancel()
 
     def end(self) -> None:
-        """End its fork, too."""
+        """End the query's fork."""
         if self._fork is not None:
             self._fork.end()
 
     def result(self) -> Verdict:
-        """Wait for the answer.
+        """Wait for the verdict.
 
         Raises:
-            Undecided: there is none from here; ``Lanes.alone`` finds one.
+            Undecided: there is no verdict; ``Lanes.alone`` gets one.
         """
         self._lanes.wait([self])
         if isinstance(self._answer, Exception):
@@ -227,19 +226,19 @@ class Question:
         return self._answer
 
     def count(self) -> None:
-        """Count its builds, and have its time heard, once: the search has its answer.
+        """Count the query's builds and report its endings, once: the answer is used.
 
-        Where it never does, nothing of that is told, as if it had not been asked.
+        For an unused answer nothing is counted, as if it had not been queried.
         """
         self._builds.count()
         while self._endings:
             self._lanes.forks.heard(self._endings.pop(0))
 
     def ask(self, request: Request) -> Ending:
-        """Have the fork answer; for the oracle, in this question's thread.
+        """Send a request to the fork; for the oracle, in this query's thread.
 
         Raises:
-            WorkerError: it has died, or the question was cancelled.
+            WorkerError: the fork has died, or the query was cancelled.
             StorageError: the disk is full.
         """
         if self._left_s is not None and self._left_s < request.most_s:
@@ -250,12 +249,12 @@ class Question:
             assert self._fork is not None
             self._fork.send(request)
         ending = self._fork.receive(request)
-        self._endings.append(dataclasses.replace(ending, log=""))  # kept for long
+        self._endings.append(dataclasses.replace(ending, log=""))  # the log may be long
         refuse_if_full(ending, (self._fork.directory,))
         return ending
 
     def _asking_here(self, oracle: Answers) -> Answers:
-        """Have an oracle ask the fork, which has its part of the memory."""
+        """Return the oracle with this query's fork, and its share of the memory."""
         limits, count = oracle.client.limits, self._lanes.count
         share = limits.max_rss_bytes // count
         return oracle.with_client(
@@ -270,7 +269,7 @@ class Question:
     def _live(self, fork: Fork) -> None:
         try:
             self._answer = self._oracle.answer(self._candidate)
-            last = self._endings[-1:]  # of several the oracle has looked again
+            last = self._endings[-1:]  # if there are several, the oracle has retried
             if any(map(_is_of_others, last)) or _is_hungry(self._answer):
                 self._answer = Undecided(self._answer.observation.unresolved)
         except (WorkerError, StorageError, OSError) as error:
@@ -284,7 +283,7 @@ class Question:
 
 
 def least_used(count: int, used: Sequence[int]) -> int:
-    """Choose the first of some GPUs that no fewer forks use than any other.
+    """Choose the GPU that the fewest forks use; the first of equals.
 
     >>> [least_used(2, used) for used in ([], [0], [0, 1], [0, 1, 0])]
     [0, 1, 0, 1]
@@ -293,9 +292,9 @@ def least_used(count: int, used: Sequence[int]) -> int:
 
 
 def _is_of_others(ending: Ending) -> bool:
-    """Tell whether what runs beside a child may have ended it.
+    """Tell whether parallel processes may have ended a child.
 
-    One that has slept for long may have waited for a lock of another.
+    A child that slept for long may have waited for a lock of another process.
     """
     match ending.how:
         case "memory" | "late" | "cancelled":
@@ -306,6 +305,6 @@ def _is_of_others(ending: Ending) -> bool:
 
 
 def _is_hungry(answer: Verdict) -> bool:
-    """Tell whether it wanted memory that there was none of."""
+    """Tell whether the candidate ran out of memory."""
     seen = answer.observation.signature
     return seen is not None and seen.kind is Kind.OOM

@@ -1,4 +1,4 @@
-"""A candidate as a listing, and which rewrites of that make a program: no compiler."""
+"""Print a candidate, and fit rewrites of it with fake tensors, without compiling."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from shrinkfx.protocol.tasks import FitRewrites, ListCandidate
 def list_candidate(
     client: CheckClient, candidate: Candidate, data: Path
 ) -> tuple[Listed | None, str]:
-    """Write a candidate down as statements.
+    """Print a candidate as statements.
 
     Args:
-        data: a file for values that are too long for Python.
+        data: the file for values that are too long for Python source.
 
     Returns:
-        None, and why, where it cannot be.
+        The printed program and ''; or None and the reason.
     """
     ending = client.ask(ListCandidate(candidate.to_json(), str(data)))
     if isinstance(ending.answer, Listed):
@@ -35,11 +35,11 @@ def list_candidate(
 
 
 class FakeTensors:
-    """Fits rewrites with the fake tensors of the worker.
+    """Fits rewrites with the worker's fake tensors.
 
     Attributes:
-        refused: why there was no answer to some question, or ''.
-        unseen: why fake tensors do not run some listing, or ''.
+        refused: why some query had no answer, or ''.
+        unseen: why fake tensors cannot run some printed program, or ''.
     """
 
     def __init__(self, client: CheckClient) -> None:
@@ -51,17 +51,18 @@ class FakeTensors:
         self.refused = self.unseen = ""
 
     def ahead(self) -> FakeTensors:
-        """Make one whose answers are known here, too; it keeps none that there is not.
+        """Create a fitter for speculation that shares its answers with this one.
 
-        Its questions are put by whoever waits for a check; on the demo's listing each
-        takes 3 % of the time of that.
+        It raises ``Unforeseen`` where it gets no answer, and keeps none. Its queries
+        run in the thread that waits for a check; on the demo's printed program each
+        takes 3 % of a check's time.
         """
         twin = copy.copy(self)
         twin._is_ahead = True
         return twin
 
     def types(self, candidate: Candidate) -> Types:
-        """Tell what the values of a listing are."""
+        """Return the types of a printed program's values."""
         if candidate.digest not in self._types:
             self._ask(candidate, [])
         self._see(candidate)
@@ -70,7 +71,11 @@ class FakeTensors:
     def fit(
         self, candidate: Candidate, rewrites: Sequence[Rewrite]
     ) -> list[Rewrite | None]:
-        """Add to each what follows from it; None where it makes no valid program."""
+        """Complete each rewrite with the changes that follow from it.
+
+        Returns:
+            One entry for each rewrite; None if it does not make a valid program.
+        """
         digest = candidate.digest
         new = [r for r in dict.fromkeys(rewrites) if (digest, r) not in self._fits]
         if new:
@@ -96,7 +101,7 @@ class FakeTensors:
             self._fits[candidate.digest, rewrite] = fit
 
     def _answer(self, task: FitRewrites) -> tuple[Fitted | None, str]:
-        """Have fake tensors answer, or say why they do not."""
+        """Return the answer of the fake tensors, or None and the reason."""
         try:
             ending = self._client.ask(task)
         except (ShrinkfxError, OSError) as error:
@@ -115,7 +120,7 @@ def _type(told: Typed) -> ListedType:
 
 
 def _why(ending: Ending) -> str:
-    """Say in a line why there is no answer."""
+    """Describe in one line why there is no answer."""
     if isinstance(ending.answer, Invalid):
         return first_line(ending.answer.why)
     if ending.raised:

@@ -1,4 +1,4 @@
-"""Ask a failing program which of its operators the failure comes from."""
+"""Run the failing program again to find the operators that the failure comes from."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from shrinkfx.protocol.answers import Checked, Ending
 from shrinkfx.protocol.tasks import CheckCandidate
 
 _PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
-"""Prints each launch before and after, and no value."""
+"""Prints each kernel launch before and after it, without values."""
 
 _COPIES = 8
-"""What a value takes that is returned: compiled, eager twice, and in float64."""
+"""Copies of each returned value: compiled, eager twice, and in float64."""
 
 
 def interrogate(
@@ -33,14 +33,21 @@ def interrogate(
     seconds: float = 0.0,
     budget: Allowance = UNLIMITED,
 ) -> Evidence:
-    """Compile once more where what is known names no operator, thrice at most.
+    """Compile the program again if the evidence names no operator, three times at most.
 
-    A wrong result is traced to the first wrong value, a death without a word to the
-    kernel that was running.
+    A wrong result is traced to the first wrong value, and a silent crash to the kernel
+    that was running.
 
     Args:
-        seconds: what it takes to compile it.
-        budget: where it is short, the search begins without knowing more.
+        whole: the candidate of the whole input program.
+        target: the failure.
+        known: the evidence so far.
+        note: takes progress messages.
+        seconds: the time to compile the program.
+        budget: if it is short, the search begins without further evidence.
+
+    Returns:
+        The evidence with what was found.
     """
     again = _Again(whole, note, seconds, budget)
     if target.stage is Stage.COMPARE:
@@ -57,7 +64,7 @@ def interrogate(
 
 @dataclass(frozen=True)
 class _Again:
-    """Compiles and runs the failing program again, as long as there is time to."""
+    """Compiles and runs the failing program again while there is time."""
 
     whole: Candidate
     note: Callable[[str], None]
@@ -65,7 +72,7 @@ class _Again:
     budget: Allowance
 
     def run(self, what: str, client: CheckClient) -> Ending | None:
-        """Run it; a flaky one until it fails, or as often as a child may."""
+        """Run the program; a flaky one until it fails, in one process at most."""
         share = self.budget.share()
         if self.seconds > share:
             self.note(f"localizing: not enough time left, skipped {what}")
@@ -81,9 +88,10 @@ class _Again:
 def _with_values(
     again: _Again, client: CheckClient, target: Signature, known: Evidence
 ) -> Evidence:
-    """Have it return all that it computes, and see what differs from eager's.
+    """Return all intermediate values, and compare them with eager's.
 
-    Returned values are not fused away, which may hide the failure; then fewer are.
+    A returned value is not fused away, which may hide the failure; in that case, fewer
+    values are returned.
     """
     skeleton = again.whole.skeleton
     values = [v for name in skeleton.operators for v in skeleton.values(name)]
@@ -105,10 +113,10 @@ def _with_values(
 
 
 def _rows(values: list[str]) -> Iterator[list[str]]:
-    """List what to return: all, then one of several, then those half-way between.
+    """Yield lists of values to return: all, every n-th, and those half-way between.
 
-    Where few values hide the failure, one of them is amid the operators at fault.
-    Those are few, so the other row hardly meets them.
+    If returning a few values hides the failure, one of these values is among the
+    failing operators. Those are few, so the other list probably contains none of them.
     """
     yield values
     step = math.isqrt(len(values))

@@ -1,4 +1,4 @@
-"""The oracles: what answers the reducer's questions."""
+"""The oracles, which answer the reducer's queries, and the check client they use."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Task
 
 
 class Asks(Protocol):
-    """Whoever answers requests; ``Server`` does."""
+    """Answers requests; ``Server`` does."""
 
     def ask(self, request: Request) -> Ending: ...
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one check may use.
+    """The limits of one check.
 
     Attributes:
-        timeout_s: of its own time; what takes longer hangs.
-        clock_s: by the clock; what takes longer has no answer.
+        timeout_s: seconds without waiting for a core; a check that takes longer hangs.
+        max_rss_bytes: the memory of the check's processes.
+        clock_s: seconds of wall time; a check that takes longer has no answer.
     """
 
     timeout_s: float
@@ -47,10 +48,10 @@ class Limits:
 
 @dataclass
 class Meter:
-    """Count what a phase of the run has used.
+    """Counts the resources that a phase of the run has used.
 
     Attributes:
-        peak_rss_bytes: the most memory that a child has had.
+        peak_rss_bytes: the highest memory use of a child.
     """
 
     cpu_seconds: float = 0.0
@@ -60,7 +61,7 @@ class Meter:
     )
 
     def add(self, ending: Ending) -> Ending:
-        """Count a child; the threads of several may do so."""
+        """Add a child's resources; safe to call from several threads."""
         with self._lock:
             self.cpu_seconds += ending.cpu_seconds
             self.peak_rss_bytes = max(self.peak_rss_bytes, ending.peak_rss_bytes)
@@ -72,9 +73,10 @@ class CheckClient:
     """Asks a server to compile and run programs under fixed limits and options.
 
     Attributes:
-        options: what every check gets.
-        patience: what sets the time limit instead, or None.
-        whole: the candidate that stands for the program; None for the file's own form.
+        options: the options of every check.
+        patience: sets the time limit instead of ``limits``, or None.
+        whole: the candidate that stands for the input program; None for the program as
+            it is in the file.
     """
 
     server: Asks
@@ -87,7 +89,11 @@ class CheckClient:
 
     @with_fields_of(CheckOptions)
     def with_options(self, **changes: Any) -> CheckClient:  # noqa: ANN401 - its fields
-        """Set fields of the options."""
+        """Return a client with other options.
+
+        Args:
+            changes: fields of ``CheckOptions``.
+        """
         options = dataclasses.replace(self.options, **changes)
         return dataclasses.replace(self, options=options)
 
@@ -95,7 +101,7 @@ class CheckClient:
         return dataclasses.replace(self, limits=limits, meter=meter)
 
     def within(self, seconds: float) -> CheckClient:
-        """Ask for so long by the clock; what that cuts short has no answer."""
+        """Return a client with a wall-time limit; a check cut short has no answer."""
         clock_s = seconds if math.isfinite(seconds) else None
         limits = dataclasses.replace(self.limits, clock_s=clock_s)
         return dataclasses.replace(self, limits=limits, patience=None)
@@ -116,31 +122,37 @@ class CheckClient:
         return self.builds.add(self.meter.add(ending))
 
     def original(self, *, fresh: bool = False) -> tuple[Observation, Ending]:
-        """Run the program as the file holds it, or what stands for that."""
+        """Run the input program: as it is in the file, or ``whole``."""
         whole = self.whole and CheckCandidate(self.whole.to_json())
         ending = self.ask(whole or CheckOriginal(), fresh=fresh)
         return observe(ending), ending
 
     def built_stock(self) -> CheckClient:
-        """Build as AOTInductor does, all of it: with the patience of the baseline."""
+        """Return a client that builds as AOTInductor does, with the baseline's limits.
+
+        The baseline's time limit applies, not the adaptive one.
+        """
         patient = dataclasses.replace(self, patience=None)
         return patient.with_options(
             build=Build.STOCK, only=None, weights=Weights.INSIDE
         )
 
     def patient_with(self, candidate: Candidate) -> CheckClient:
-        """Give a candidate the time of the baseline, if it is larger than the last."""
+        """Return a client with the baseline's time limit if the candidate needs it.
+
+        It does if it is larger than the last program that failed.
+        """
         if self.patience is None or self.patience.covers(candidate):
             return self
         return dataclasses.replace(self, patience=None)
 
     def time_for(self, candidate: Candidate) -> float:
-        """Tell how long a candidate may take."""
+        """Return the time limit of a candidate, in seconds."""
         client = self.patient_with(candidate)
         return (client.patience or client.limits).timeout_s
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
-        """Have the time limit follow an answer."""
+        """Adapt the time limit to a verdict."""
         if self.patience is not None:
             self.patience.learn(candidate, verdict)
 
@@ -151,7 +163,7 @@ class CheckClient:
 
 @dataclass(frozen=True)
 class InductorOracle:
-    """Rebuilds, compiles and runs each candidate; REPRODUCED is the same failure."""
+    """Rebuilds, compiles and runs each candidate; REPRODUCED means the same failure."""
 
     client: CheckClient
     target: Signature
@@ -162,7 +174,7 @@ class InductorOracle:
         return verdict
 
     def answer(self, candidate: Candidate) -> Verdict:
-        """Find the answer, and learn nothing of it."""
+        """Return the verdict without learning from it."""
         seen = self.client.candidate(candidate)
         if second_look.may_die_instead(seen, self.target, self.client.options):
             hung_s = seen.cpu_seconds
@@ -171,26 +183,26 @@ class InductorOracle:
         return Verdict(judge(seen, self.target), seen)
 
     def stands(self, candidate: Candidate, verdict: Verdict) -> bool:
-        """Tell whether the time limit, which falls, allows an earlier answer now."""
+        """Tell whether the current time limit, which falls, still allows a verdict."""
         return verdict.observation.own_seconds <= self.client.time_for(candidate)
 
     def with_client(self, client: CheckClient) -> InductorOracle:
-        """Ask another server, or within other limits."""
+        """Return an oracle that uses another server or other limits."""
         return dataclasses.replace(self, client=client)
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
-        """Have the time limit follow an answer."""
+        """Adapt the time limit to a verdict."""
         self.client.learn(candidate, verdict)
 
 
 class RepeatedOracle:
-    """Compiles a candidate once and runs it until it fails, or surely does not.
+    """Compiles a candidate once and runs it until it fails, or certainly does not.
 
-    For a failure that only some runs show. After ``runs_to_be_sure(rate)`` runs
-    without it a candidate is DIFFERENT if some failed otherwise, else PASSED.
+    It is for a flaky failure. A candidate without the failure in
+    ``runs_to_be_sure(rate)`` runs is DIFFERENT if it showed another one, else PASSED.
 
-    The rate is that of the last ``ENOUGH`` failures: what is left of a program may
-    fail more often than all of it, or less, and with each step the rate follows.
+    The rate is that of the last ``ENOUGH`` failures. It follows each step, because a
+    smaller program may fail more or less often.
     """
 
     def __init__(self, client: CheckClient, target: Signature, rate: float) -> None:
@@ -200,7 +212,7 @@ class RepeatedOracle:
 
     @property
     def rate(self) -> float:
-        """The part of the runs that failed, of late."""
+        """The fraction of recent runs that failed."""
         return ENOUGH / sum(self._runs_per_failure)
 
     def check(self, candidate: Candidate) -> Verdict:
@@ -210,14 +222,14 @@ class RepeatedOracle:
         return verdict
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
-        """Have the rate follow an answer."""
+        """Adapt the rate to a verdict."""
         if verdict.reproduced:
             self._runs_per_failure.append(verdict.observation.runs)
 
     def measure(self, candidate: Candidate) -> float:
-        """Run a candidate until it has failed ``ENOUGH`` times; say how often it does.
+        """Run a candidate until it has failed ``ENOUGH`` times, and return its rate.
 
-        One that stops failing is taken to fail as seldom as that allows.
+        If it stops failing, the rate is one failure, or those seen, in all its runs.
         """
         failed = runs = 0
         with scratch.folder("package") as folder:
@@ -232,7 +244,7 @@ class RepeatedOracle:
     def _check(self, candidate: Candidate, package: str) -> Verdict:
         verdicts = list(self._verdicts(candidate, package))
         last = verdicts[-1]
-        if last.outcome is Outcome.PASSED:  # what failed otherwise is worth more
+        if last.outcome is Outcome.PASSED:  # another failure takes precedence
             last = next((v for v in verdicts if v.outcome is not Outcome.PASSED), last)
         seen = [verdict.observation for verdict in verdicts]
         total = dataclasses.replace(
@@ -245,7 +257,7 @@ class RepeatedOracle:
         return Verdict(last.outcome, total)
 
     def _verdicts(self, candidate: Candidate, package: str) -> Iterator[Verdict]:
-        """Ask until the answer is known; the last verdict is the one that told."""
+        """Check until the verdict is known, which is the last one that is yielded."""
         compiles = self._target.stage is Stage.COMPILE
         kept = None if compiles else package
         left = runs_to_be_sure(self.rate)
@@ -260,10 +272,10 @@ class RepeatedOracle:
 
 
 def _decides(verdict: Verdict, target: Signature) -> bool:
-    """Tell whether further runs could show the target.
+    """Tell whether a verdict is final: further runs could not show the target.
 
-    Not where it was seen, where there is nothing to judge, where each run would
-    last to the time limit, and where nothing was compiled that could be run.
+    It is final if the target was seen, if the candidate is invalid, if each run would
+    last to the time limit, or if nothing was compiled that could be run.
     """
     if verdict.outcome is Outcome.DIFFERENT:
         seen = verdict.observation.signature
@@ -273,22 +285,22 @@ def _decides(verdict: Verdict, target: Signature) -> bool:
 
 
 def make_oracle(client: CheckClient, target: Signature, rate: float) -> Oracle:
-    """Choose the oracle for a failure that this part of the runs shows."""
+    """Create the oracle for a failure that this fraction of the runs shows."""
     if rate < 1.0:
         return RepeatedOracle(client, target, rate)
     return InductorOracle(client, target)
 
 
 def runs_to_be_sure(rate: float) -> int:
-    """Count the runs after which a failure that has not shown is not there.
+    """Return the number of passing runs after which a candidate counts as passing.
 
-    A candidate that fails half as often as what was measured passes all of them
-    with a probability of ``MISSED`` at most, whatever the true rate, and with the
-    luck of the measurement counted in. That took N runs to fail ``ENOUGH`` times,
-    and p * N is all but gamma-distributed, p being the true rate. The mean of
-    exp(-R * p/2) over that is (1 + R / 2N) ** -ENOUGH for R runs.
+    A candidate that fails half as often as the measured rate passes all of them with
+    probability ``MISSED`` at most, whatever the true rate is; the error of the
+    measurement is included. The measurement took N runs to fail ``ENOUGH`` times, and p
+    * N is approximately gamma-distributed, where p is the true rate. The mean of exp(-R
+    * p/2) over that distribution is (1 + R / 2N) ** -ENOUGH for R runs.
 
-    The other error does not exist: what counts is the failure itself, seen once.
+    The opposite error cannot happen, because a single failure is proof.
 
     >>> [runs_to_be_sure(rate) for rate in (1.0, 0.3, 0.05)]
     [1, 39, 234]
@@ -300,12 +312,14 @@ def runs_to_be_sure(rate: float) -> int:
 
 
 MISSED = 0.01
-"""Probability that a flaky candidate is taken for one that does not fail so."""
+"""The probability that a candidate with a flaky failure counts as passing."""
 
 ENOUGH = 10
-"""Failures that make a rate to plan with. With 5, each candidate that passes
-would need 1.3 times the runs; with 20, nine tenths."""
+"""The number of failures that measure a rate. With 5, each passing candidate would need
+1.3 times the runs; with 20, nine tenths."""
 
 RUNS_PER_CHILD = 20
-"""Runs of a flaky program in one process, each as fast as a call: what a new
-process costs is spread over them, and few see what an earlier one left behind."""
+"""Runs of a flaky program in one process. Each takes only a call, so they share the
+cost
+of a process; and there are few, because a run may see state that an earlier one left.
+"""

@@ -1,7 +1,7 @@
-"""Look at files before anything reads them: what they are, by names and sizes alone.
+"""Check user files by their names and sizes before anything loads them.
 
-Nothing is unpacked, unpickled or run here, and torch is not needed: so what cannot
-work is told at once, and a worker is started only for what may.
+Nothing is unpacked, unpickled or run here, and torch is not needed. So errors are
+reported at once, and a worker is started only for files that may work.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ _SAVE_INPUTS = (
 _EXPORT = f"export the module, torch.export.export(module, args), and {_SAVE}"
 _AGAIN = "copy or save it again"
 _PICKLE = b"\x80"
-"""How a pickle begins, and so what ``torch.save`` wrote before it wrote archives."""
+"""The first byte of a pickle, which ``torch.save`` wrote before it wrote archives."""
 
 _ARCHIVE = b"PK\x03\x04"
 _TRUNCATED = "is truncated: the directory at the end of the archive is missing"
 
 _BOMB_BYTES = 1 << 30
 _BOMB_RATIO = 50
-"""torch compresses nothing; zeros that someone has compressed shrink a thousandfold."""
+"""The highest plausible ratio: torch does not compress, and compressed zeros shrink a
+thousandfold."""
 
 
 def require_program(path: Path, *, run_code: bool = False) -> None:
-    """Refuse what cannot be an exported program.
+    """Refuse a file that cannot be an exported program.
 
     Args:
-        run_code: whether the user allows the code of a source archive to be run.
+        run_code: whether the user allows the code of a source archive to run.
 
     Raises:
-        LoadError: with what it is instead.
+        LoadError: with a description of the file's actual content.
         UsageError: the file is a source archive, and ``run_code`` is False.
     """
     names = _names(path, "pass the path of a .pt2", _SAVE)
@@ -77,7 +78,7 @@ def require_program(path: Path, *, run_code: bool = False) -> None:
 
 
 def _not_a_program(names: Sequence[str]) -> tuple[str, str] | None:
-    """Say what an archive is instead, and what to do."""
+    """Describe an archive that is not a program, with advice; None for a program."""
     inner = {name.partition("/")[2] for name in names}
     if any(name.startswith("data/aotinductor/") for name in inner):
         made_from = (
@@ -97,10 +98,10 @@ def _not_a_program(names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def require_inputs(path: Path) -> None:
-    """Refuse what ``torch.save`` cannot have written.
+    """Refuse a file that ``torch.save`` cannot have written.
 
     Raises:
-        LoadError: with what it is instead.
+        LoadError: with a description of the file's actual content.
     """
     names = _names(path, _WHICH_INPUTS, _SAVE_INPUTS)
     if path.suffix == ".py":
@@ -117,19 +118,19 @@ def require_inputs(path: Path) -> None:
 
 
 def require_script(path: Path) -> None:
-    """Refuse what is not there; what it holds is looked at by who reads it.
+    """Refuse a missing file; its reader checks the content.
 
     Raises:
-        LoadError: naming the file.
+        LoadError: with the file's name.
     """
     _require_file(path, _WHICH_SCRIPT)
 
 
 def require_preloads(names: Sequence[str]) -> None:
-    """Refuse files that are not there; modules are found by whoever imports them.
+    """Refuse missing files; the import of a module finds out whether it exists.
 
     Raises:
-        LoadError: naming the file.
+        LoadError: with the file's name.
     """
     for name in names:
         if is_path(name):
@@ -137,13 +138,13 @@ def require_preloads(names: Sequence[str]) -> None:
 
 
 def require_compiler(settings: Mapping[str, str]) -> None:
-    """Refuse to start without what AOTInductor compiles with.
+    """Refuse to start without the C++ compiler that AOTInductor uses.
 
     Args:
-        settings: variables of the run, before this process's own.
+        settings: environment variables of the run, which override this process's own.
 
     Raises:
-        LoadError: naming the compiler.
+        LoadError: with the compiler's name.
     """
     name, path = find_compiler(settings)
     if path is None:
@@ -159,7 +160,7 @@ def find_compiler(settings: Mapping[str, str]) -> tuple[str, str | None]:
     both = {**os.environ, **settings}
     command = both.get("CXX") or "g++"
     program = command
-    with contextlib.suppress(ValueError):  # a quote that nothing closes
+    with contextlib.suppress(ValueError):  # an unclosed quote
         program = next(iter(shlex.split(command)), command)
     return command, shutil.which(program, path=both.get("PATH"))
 
@@ -168,7 +169,7 @@ def require_command(text: str, settings: Mapping[str, str]) -> None:
     """Refuse a command line whose command cannot be run.
 
     Raises:
-        LoadError: naming the command.
+        LoadError: with the command's name.
     """
     name = shlex.split(text)[0]
     path = {**os.environ, **settings}.get("PATH")
@@ -179,7 +180,7 @@ def require_command(text: str, settings: Mapping[str, str]) -> None:
 
 
 def _names(path: Path, where: Said, how: str) -> list[str] | None:
-    """List an archive; None where a file is none."""
+    """List the members of an archive; None if the file is not an archive."""
     _require_file(path, where)
     subject = str(path)
     try:
@@ -194,7 +195,7 @@ def _names(path: Path, where: Said, how: str) -> list[str] | None:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
             if begins == _ARCHIVE and entries and _first(entries) > 0:
-                # What is left ends with an archive that lay inside of it.
+                # A truncated file may end with an archive that was a member of it.
                 raise LoadError(subject, _TRUNCATED, _AGAIN)
             require_one_meaning(path, archive)
     except OSError as error:
@@ -220,7 +221,7 @@ _DAMAGED = (
     EOFError,
     struct.error,
 )
-"""What zipfile raises when the list of an archive is not one."""
+"""The exceptions of zipfile for a damaged central directory."""
 
 
 _WHICH_INPUTS = Words("check the path given to ", Flag("--inputs"))
@@ -232,14 +233,14 @@ def _require_file(path: Path, where: Said) -> None:
     try:
         if path.is_file():
             return
-    except OSError as error:  # of a folder that may not be looked into, say
+    except OSError as error:  # for example, no permission for the folder
         raise LoadError(str(path), _unreadable(error), where) from error
     if path.is_dir():
         raise LoadError(str(path), "is a folder", where)
     if path.exists():
         raise LoadError(str(path), "is not a regular file", where)
     meant = ""
-    with contextlib.suppress(OSError):  # it may not be listed
+    with contextlib.suppress(OSError):  # the folder may be unreadable
         beside = (p.name for p in path.parent.iterdir() if p.suffix == path.suffix)
         near = difflib.get_close_matches(path.name, sorted(beside), n=3)
         meant = f"; did you mean {', '.join(near)}?" if near else ""

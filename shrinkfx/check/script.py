@@ -1,4 +1,4 @@
-"""Run a repro as anyone would: in an empty folder, without shrinkfx."""
+"""Run a repro as another user would: in an empty folder, without shrinkfx."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import RunScript
 
 _TRIES = 2
-"""Times that a repro is run whose run has no answer."""
+"""How often a repro is run if its runs have no answer."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +35,23 @@ class ScriptRunner:
     """Runs scripts through a bare server, each in an empty folder of its own.
 
     Attributes:
-        probe: what the interpreter asks, where the server has it for CUDA.
-        guard: with these guard pages, which that server must have.
-        note: takes what a person should know.
+        probe: the interpreter's probe, if the server emulates CUDA.
+        guard: the guard pages, which the server must support.
+        note: takes messages for the user.
         times: seconds of each run so far.
-        logs: what each has printed that failed as it should.
-        afresh_first: what it compiles can be taken by later runs; so the first one is
-            in a new interpreter, which takes nothing.
+        logs: the logs of the runs that failed as expected.
+        afresh_first: the first run is in a new interpreter that compiles everything,
+            and later runs take its compiled objects.
         failed_afresh: the texts that have failed in such a run.
-        longer_s: the time limit of runs since one was ended before it could fail.
-        build: how a script is built that is not expected to fail, and is then no repro.
-        independent: how many runs verify a failure that may depend on the layout of
-            memory: forks of one interpreter all have the same layout, so each of these
+        longer_s: the longer time limit, in force once a run was ended before it could
+            fail.
+        build: the build of a script that is not expected to fail, and so is not a
+            repro.
+        independent: the number of runs that verify a failure that may depend on the
+            layout of memory. Forks of one interpreter share a layout, so each of these
             runs is in a new interpreter, with an environment of another size. 0 for
             three runs, of which two may be forks.
-        measures_rate: a run that does not fail does not end the independent runs.
+        measures_rate: whether the independent runs go on after one that does not fail.
     """
 
     server: Asks
@@ -70,12 +72,13 @@ class ScriptRunner:
     def run(
         self, files: Sequence[Path], *, fresh: bool, target: Signature | None = None
     ) -> Observation:
-        """Copy ``files`` away and run the first of them.
+        """Copy ``files`` to an empty folder and run the first one.
 
         Args:
             fresh: in a new interpreter rather than a fork.
-            target: what it should show. Of a bare Python whose threads throw different
-                things any one may be seen; where it is not this, one thread tells.
+            target: the expected failure. If a bare Python's threads throw different
+                exceptions, any of them may be seen; if it is not this failure, the
+                script is repeated in one thread.
         """
         ending, seen = self._run(files, target, fresh=fresh, build=Build.STOCK)
         self.times.append(ending.seconds)
@@ -116,11 +119,11 @@ class ScriptRunner:
     def fails(
         self, files: Sequence[Path], target: Signature, *, is_likely: bool = True
     ) -> bool | None:
-        """Run once, and tell if it failed so; None if it had no answer.
+        """Run once, and tell whether the target failure showed; None without an answer.
 
         Args:
-            is_likely: if not, it is run in a fork first, built as the search builds;
-                only what fails there is run as a stranger would.
+            is_likely: if False, the script runs first in a fork with the search's
+                build, and only if it fails there, as another user would run it.
         """
         if not is_likely and not _sets_variables(files[0]):
             seems_to_fail = self.seems_to_fail(files, target)
@@ -134,9 +137,10 @@ class ScriptRunner:
         return failed
 
     def seems_to_fail(self, files: Sequence[Path], target: Signature) -> bool | None:
-        """Run once, built as the search builds: in a fork, where that can be.
+        """Run once with the search's build, in a fork if possible.
 
-        None if it had no answer.
+        Returns:
+            Whether the target failure showed; None without an answer.
         """
         afresh = _sets_variables(files[0])
         build = Build.STOCK if afresh else self.build
@@ -146,12 +150,15 @@ class ScriptRunner:
     def again(
         self, files: Sequence[Path], target: Signature, budget: Allowance = UNLIMITED
     ) -> list[bool | None]:
-        """Run twice more, fresh if it was not yet, and in a fork; tell if it failed so.
+        """Run the repro twice more, and tell for each run whether it failed.
 
-        A runner with ``independent`` runs makes all of them but the first.
+        One run is in a new interpreter unless the repro has failed in one already; the
+        others are forks. With ``independent`` runs, all runs but the first are made
+        here. A repro that reads files of this machine by path proves nothing for
+        another machine, so it is not run.
 
-        None is told of one that had no answer. Where minutes are short there are fewer.
-        What reads files of this machine by their paths shows nothing of another one.
+        Returns:
+            One entry for each run, None without an answer; fewer if time is short.
         """
         if is_tied(files[0]):
             self.note(_TIED)
@@ -173,9 +180,9 @@ class ScriptRunner:
         return failed
 
     def _repeats(self, script: Path) -> list[bool]:
-        """List the runs that are to follow, and whether each is fresh."""
+        """List whether each run that follows is in a new interpreter."""
         if self.independent:
-            return [True] * (self.independent - 1)  # the first one is fresh, too
+            return [True] * (self.independent - 1)  # the first run was fresh, too
         afresh = script.read_text() not in self.failed_afresh
         sets = _sets_variables(script)
         return [afresh or sets, sets]
@@ -188,10 +195,10 @@ class ScriptRunner:
         *,
         fresh: bool,
     ) -> Observation:
-        """Run, and once more where that has no answer.
+        """Run, and run again if there is no answer.
 
-        A script starts Python and compiles all of its program, which checks do not. So
-        one that was ended before it came to where it should fail has more time.
+        A script starts Python and compiles the whole program, which a check does not.
+        So a script that was ended before the stage of the failure gets more time.
         """
         for _ in range(_TRIES):
             seen = self.run(files, fresh=fresh, target=target)
@@ -202,17 +209,17 @@ class ScriptRunner:
             if seen.tells:
                 break
             self.note(f"a run of the repro was inconclusive: {seen.unresolved}")
-            # What a server has died of it has been asked twice.
+            # RestartingServer has already retried a request that killed its server.
             if seen.unresolved == SERVER_DIED or not budget.has(max(self.times)):
                 break
         return seen
 
 
 _PADDING = 97
-"""Bytes that each independent run has more in its environment than the one before."""
+"""Bytes that each independent run adds to the environment of the run before."""
 
 _SCRIPT_S = 60.0
-"""Seconds that a script may need to start and to compile a program that is reduced."""
+"""Seconds that a script may need to start and to compile a reduced program."""
 
 _LONGER = (
     "repro.py did not reach the failing step within {:g} s, the limit of a check: "
@@ -221,7 +228,7 @@ _LONGER = (
 
 
 def _is_cut_short(seen: Observation, target: Signature) -> bool:
-    """Tell whether the time limit has ended a run before it could fail as it should."""
+    """Tell whether the time limit ended a run before the stage of the failure."""
     found, stages = seen.signature, list(Stage)
     if found is None or found.kind is not Kind.HANG:
         return False
@@ -239,7 +246,7 @@ def _read(text: str, name: str, ending: Ending) -> Observation:
 def _is_in_doubt(
     read: Callable[[Ending], Observation], target: Signature | None, ending: Ending
 ) -> bool:
-    """Tell whether threads threw that lost their words, or may have thrown others."""
+    """Tell whether messages of several threads were lost, or hide the target."""
     if target is None:
         return is_without_words(ending)
     return is_of_any_thread(ending) and not target.admits(read(ending).signature)
@@ -252,15 +259,18 @@ _TIED = (
 
 
 def is_tied(script: Path) -> bool:
-    """Read it off the header; below, a preload may have comments of its own."""
+    """Tell whether the header says that the script needs files of this machine.
+
+    Only the header counts, because preloads below may have comments of their own.
+    """
     return bool(re.match(rf"(#.*\n)*# {ONLY_ON}", script.read_text(encoding="utf-8")))
 
 
 def _sets_variables(script: Path) -> bool:
-    """Tell whether a fork, which has imported torch, would come too late for one.
+    """Tell whether the script sets a variable that a fork, with torch, would ignore.
 
-    CUDA reads its own when it starts, which no server does, and AOTInductor's runtime
-    when a compiled program is called.
+    CUDA's variables are read when CUDA starts, which no server does, and those of
+    AOTInductor's runtime when a compiled program is called.
     """
     return bool(
         re.search(

@@ -1,12 +1,12 @@
-"""Look again where what has ended a program may not be what ails it.
+"""Retry a check whose ending may hide the actual failure.
 
-At a death of which several threads were to tell, in one thread. Mostly what threads
-throw is kept where they throw it (``worker/forkserver/last_words.cpp``). Not by a
-script that a bare Python runs, as a stranger would, and not where that library could
-not be built.
+A crash in which several threads threw is repeated in one thread. Usually each
+exception's message is saved where it is thrown (``worker/forkserver/last_words.cpp``).
+It is not in a script that a bare Python runs, as another user would run it, nor where
+that library could not be built.
 
-At a hang of what may have overrun the heap: the allocator may wait for ever then, where
-it mostly notices, and aborts.
+A hang of a program that may have corrupted the heap is repeated too: usually the
+allocator notices the corruption and aborts, but it may also wait forever.
 """
 
 from __future__ import annotations
@@ -27,11 +27,17 @@ def ask(
     request: Request,
     is_in_doubt: Callable[[Ending], bool] = is_of_any_thread,
 ) -> Ending:
-    """Ask, and once more in one thread where what was thrown is in doubt.
+    """Send a request, and repeat it in one thread if the message is in doubt.
 
-    The second run counts only if it ends in the same way, at the same stage, and says
-    of what: in one thread a loop throws what its first part throws. Nothing else that
-    one thread does tells what several have done.
+    The second run counts only if it ends in the same way, at the same stage and with a
+    message, because a loop in one thread throws what its first part throws. In any
+    other case one thread tells nothing about several.
+
+    Args:
+        is_in_doubt: tells whether another thread's message may be the failure's.
+
+    Returns:
+        The ending that counts, with the time and memory of both runs.
     """
     ending = server(request)
     if request.one_thread or not is_in_doubt(ending):
@@ -51,9 +57,10 @@ def ask(
 def may_die_instead(
     seen: Observation, target: Signature, options: CheckOptions
 ) -> bool:
-    """Tell whether what hangs may die of the same error the next time.
+    """Tell whether a program that hangs may crash with the same error in the next run.
 
-    With guard pages it dies where it strays, before the heap is overrun.
+    Not with guard pages: there it crashes at the out-of-bounds access, before the heap
+    is corrupted.
     """
     overruns = target.detail == MEMORY and target.stage is Stage.RUN
     found = seen.signature

@@ -1,4 +1,4 @@
-"""How long a check may take before it counts as hanging."""
+"""The time limit after which a check counts as a hang."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _TIMES = 10
 _LEAST_S, _MOST_S = 60.0, 600.0
 
 _ENOUGH = 10
-"""Checks that must have ended before their time tells what the next may need."""
+"""The number of checks that must have ended before their times set the limit."""
 
 
 def time_limit(seconds: float) -> float:
-    """Give a check ten times what another took, between 1 and 10 minutes."""
+    """Return ten times the seconds of another check, between 1 and 10 minutes."""
     return min(_MOST_S, max(_LEAST_S, _TIMES * seconds))
 
 
 class AdaptiveTimeLimit:
     """A time limit that falls as programs shrink, and never rises.
 
-    It goes by the longest of the last checks, and is for what a search asks about:
-    candidates no larger than the smallest program that has failed so far.
+    It follows the longest of the last checks, and is for the candidates of a search:
+    those no larger than the smallest program that has failed so far.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -37,7 +37,7 @@ class AdaptiveTimeLimit:
         return candidate.cost[0] <= self._smallest
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
-        """Take note of a check; of its time only if it came to its end."""
+        """Record a check; its time counts only if it came to its end."""
         if verdict.reproduced:
             self._smallest = min(self._smallest, candidate.cost[0])
         seen = verdict.observation

@@ -1,8 +1,8 @@
-"""The list at the end of a zip archive, held to what has one meaning.
+"""Check that the central directory of a zip archive can be read in one way only.
 
-Readers differ in how they find the list: by where it ends, or by where its last record
-says that it begins. Torch wrote an archive if both find the same, and if that is all
-there is besides the members.
+Readers find the directory in different ways: by the position of its end, or by the
+offset in the last record. An archive is as torch writes it if both agree, and if there
+is nothing besides the directory and the members.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _ENCRYPTED = 0x1 | 0x40 | 0x2000
 
 
 def require_one_meaning(path: Path, archive: ZipFile) -> None:
-    """Refuse an archive whose members another reader may see otherwise.
+    """Refuse an archive whose members another reader may see differently.
 
     Raises:
-        BadZipFile: saying what is odd about it.
+        BadZipFile: with the reason.
     """
     entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
     count, start = _list(path)
@@ -50,7 +50,7 @@ def _begins(path: Path) -> bool:
 
 
 def _list(path: Path) -> tuple[int, int]:
-    """Read how many members the list has, and where it begins."""
+    """Read the number of entries in the central directory, and its offset."""
     length = path.stat().st_size
     tail = min(length, _END.size + _LOCATOR.size + _LONG_END.size)
     with path.open("rb") as file:
@@ -80,7 +80,7 @@ def _list(path: Path) -> tuple[int, int]:
 
 
 def _long(data: bytes, place: int) -> tuple[int, int, int]:
-    """Read the record of larger archives, which torch writes always."""
+    """Read the zip64 record, which torch always writes."""
     if len(data) < _LOCATOR.size + _LONG_END.size:
         raise BadZipFile("its end is cut off")
     _, _, at, _ = _LOCATOR.unpack(data[-_LOCATOR.size :])

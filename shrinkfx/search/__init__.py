@@ -1,1 +1,1 @@
-"""WHICH ONE NEXT: strategies propose, the reducer decides. No torch."""
+"""The search: strategies propose edits, the reducer decides. Does not import torch."""

@@ -1,10 +1,10 @@
-"""Answers: each question is put once, and paid for, written down and remembered.
+"""The query cache: answer each query once, from memory, the journal or the oracle.
 
-What Shrink Ray calls ``is_interesting``. Nothing here decides what is asked about: that
-is up to the reducer, or whoever else holds an ``Asker``.
+Shrink Ray calls this ``is_interesting``. This module does not decide what to query: the
+reducer, or another owner of an ``Asker``, does.
 
-A question that the memory does not answer goes to the journal, which knows what an
-earlier session was told; then to the oracle, if the budget has a check left.
+A query that is not in memory goes to the journal, which has the answers of earlier
+sessions; then to the oracle, if the budget has a check left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shrinkfx.search.course import Course
 
 @runtime_checkable
 class Follower(Protocol):
-    """An oracle that goes by where a search stands, to ask ahead of it."""
+    """An oracle that follows the state of a search, and so can speculate."""
 
     def follow(
         self, course: Course, known: Callable[[Candidate], Verdict | None]
@@ -36,19 +36,18 @@ class Follower(Protocol):
 
 
 class Asker:
-    """Answers for candidates in one form and build. No digest is asked about twice.
+    """The query cache for candidates in one form and build. No digest is checked twice.
 
     Args:
-        again: put a question to the oracle once more where it was killed, whatever
-            killed it.
-        most: questions that it puts at most, those that a journal answers included.
+        again: if a check was killed, query the oracle again, whatever killed the check.
+        most: the highest number of queries, including those that the journal answers.
 
     Attributes:
-        budget: what questions are paid from; answers from memory are free.
-        form: the form candidates are asked about in, for the journal.
-        build: how they are built, for the journal.
-        cached: questions that were answered from memory.
-        by_catch: candidates that fail, but differently.
+        budget: pays for queries; an answer from memory is free.
+        form: the form of the candidates, for the journal.
+        build: the build of the candidates, for the journal.
+        cached: the number of queries that were answered from memory.
+        by_catch: candidates that show other failures, with their verdicts.
     """
 
     def __init__(
@@ -83,15 +82,18 @@ class Asker:
         judged: bool = True,
         shown: Signature | None = None,
     ) -> Verdict:
-        """Fetch the verdict on a candidate, from memory if it is known.
+        """Return the verdict on a candidate, from memory if it is known.
 
         Args:
-            strategy: who wants to know; for the journal.
-            judged: let the judges take back that it fails.
-            shown: a failure in which the same differs; None where anything may.
+            strategy: the name of the strategy that makes the query, for the journal.
+            judged: whether confirmations may turn REPRODUCED into PASSED.
+            shown: a known failure. The results must differ from eager in the same
+                respect (values, shape, dtype) as in this failure. None allows any
+                difference.
 
         Raises:
-            BudgetExhausted: it is not known and may not be asked.
+            BudgetExhausted: the verdict is unknown, and the budget allows no check.
+            ShareSpent: the verdict is unknown, and ``most`` queries were made.
         """
         verdict = self._answers.get(candidate.digest)
         if verdict is not None:
@@ -100,7 +102,7 @@ class Asker:
         if self._most is not None and self.asked_about >= self._most:
             raise ShareSpent(f"limit of {self._most} checks reached")
         verdict = self._recalled(candidate) or self._asked(strategy, candidate, shown)
-        # Half a megabyte of a log, thousands of times, is more than the journal's.
+        # Keep no logs in memory: there may be thousands, each of half a megabyte.
         verdict = replace(verdict, observation=replace(verdict.observation, log=""))
         self._answers[candidate.digest] = verdict
         verdict = self._judged(candidate, verdict) if judged else verdict
@@ -110,7 +112,7 @@ class Asker:
 
     @contextmanager
     def following(self, course: Course) -> Iterator[None]:
-        """Have an oracle that asks ahead follow a search, whatever ends that."""
+        """Have a speculating oracle follow a search until the block ends."""
         if not isinstance(self._oracle, Follower):
             yield
             return
@@ -121,41 +123,41 @@ class Asker:
             self._oracle.rest()
 
     def confirm_by(self, judge: Confirmation) -> None:
-        """From now on, take back that a candidate fails unless a judge confirms it."""
+        """Add a confirmation: later, a candidate that it refuses counts as PASSED."""
         self._judges.append(judge)
 
     def known(self, candidate: Candidate) -> Verdict | None:
-        """Return the last answer about a candidate, or None if it was not asked."""
+        """Return the last verdict on a candidate, or None if it was not queried."""
         answer = self._answers.get(candidate.digest)
         return self._taken_back.get(candidate.digest, answer)
 
     def has_reproduced(self, candidate: Candidate) -> bool:
-        """Tell whether a candidate was asked about and fails."""
+        """Tell whether a candidate was queried and reproduced the failure."""
         known = self.known(candidate)
         return known is not None and known.reproduced
 
     def shown_by(self, candidate: Candidate) -> Signature | None:
-        """Return the failure of a candidate in its own words, if it is known."""
+        """Return the failure that a candidate showed, or None if it is unknown."""
         verdict = self.known(candidate)
         if verdict is None:
             return self._seen_elsewhere.get(candidate.digest)
         return verdict.observation.signature
 
     def saw(self, candidate: Candidate, failure: Signature) -> None:
-        """Take note of the failure of one that nobody asks about: the original."""
+        """Record the failure of a candidate that is not queried: the input program."""
         self._seen_elsewhere[candidate.digest] = failure
 
     def verdicts(self) -> list[Verdict]:
-        """List every answer that was paid for, in order."""
+        """List every verdict that the budget paid for, in order."""
         return list((self._answers | self._taken_back).values())
 
     @property
     def asked_about(self) -> int:
-        """Count the candidates that were asked about."""
+        """The number of candidates that were queried."""
         return len(self._answers)
 
     def _judged(self, candidate: Candidate, verdict: Verdict) -> Verdict:
-        """Take back that a candidate fails where a judge does not confirm it."""
+        """Turn REPRODUCED into PASSED if a confirmation refuses the candidate."""
         if not verdict.reproduced:
             return verdict
         for judge in self._judges:
@@ -167,7 +169,7 @@ class Asker:
         return verdict
 
     def _recalled(self, candidate: Candidate) -> Verdict | None:
-        """Fetch the answer that an earlier session was given, and paid for."""
+        """Return an earlier session's verdict from the journal, and count its check."""
         about = candidate, self.form, self.build
         verdict = self._journal.recall(*about, again=self._again)
         if verdict is not None:
@@ -179,7 +181,7 @@ class Asker:
     def _asked(
         self, strategy: str, candidate: Candidate, shown: Signature | None
     ) -> Verdict:
-        """Ask the oracle, with the question written down before the answer."""
+        """Query the oracle; the journal records the query before the answer."""
 
         def check(candidate: Candidate) -> Verdict:
             return self._oracle.check(candidate).held_to(shown)
@@ -195,16 +197,17 @@ class Asker:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """An expensive question, put only about what fails by a cheap one.
+    """An expensive query, made only about candidates that fail by a cheap query.
 
-    Whether it fails without guard pages, say, or whether its repro does. What a search
-    has found is confirmed by it, and from then on each step.
+    Examples: does the candidate fail without guard pages? Does its repro fail? The
+    result of a search is confirmed first, and from then on each step.
 
     Attributes:
-        name: what the journal calls it.
-        asker: REPRODUCED confirms. Its budget is its own, and what was killed has
-            refused nothing (``again``): the candidate is not to blame.
-        refusal: what is said of a candidate that is not confirmed.
+        name: the name of this query in the journal.
+        asker: the query cache, with a budget of its own. REPRODUCED confirms. A check
+            that was killed refuses nothing (``again``), because the candidate is not
+            the cause.
+        refusal: the reason to report for a candidate that is not confirmed.
     """
 
     name: str
@@ -212,5 +215,5 @@ class Confirmation:
     refusal: str
 
     def confirms(self, candidate: Candidate) -> bool:
-        """Tell whether a candidate fails by this question too."""
+        """Tell whether a candidate fails by this query too."""
         return self.asker.ask(self.name, candidate).reproduced

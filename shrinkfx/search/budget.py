@@ -1,4 +1,4 @@
-"""How many checks and seconds a search may still spend."""
+"""The budget of a search: the checks and seconds that it may still spend."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from dataclasses import dataclass, field
 from shrinkfx.errors import BudgetExhausted
 
 _PACE_OF = 20
-"""Checks whose mean time, in seconds, is what the next one is believed to take."""
+"""The number of last checks whose mean time, in seconds, predicts the next one."""
 
 _PARTS = 4
-"""Of the seconds left, optional work may take one part in so many."""
+"""The divisor of the seconds left that gives the share of an optional phase."""
 
 _CHECKS_KEPT = 2
-"""A check of the original's repro and what is around that, or three of smaller ones."""
+"""The time kept for the repro, in checks of the input program.
+
+It covers one check of the input program's repro and its overhead, or three checks of
+smaller repros."""
 
 
 @dataclass
 class Budget:
-    """A count of checks and a clock; ``None`` means no limit.
+    """A limit on the number of checks and on the time; ``None`` means no limit.
 
     Attributes:
-        seconds_before: what earlier sessions of the run have used.
-        reserve_s: what is to be left of the time when checks end, for what follows.
-        check_s: what a check of the whole program takes, as far as known.
-        overtime_s: what may be used beyond the time, by what must be there at the end.
+        seconds_before: the seconds that earlier sessions of the run have used.
+        reserve_s: the seconds that must be left when the checks end, for the repro.
+        check_s: the time of a check of the input program, as far as known.
+        overtime_s: the seconds beyond the limit that a mandatory phase may use.
     """
 
     max_checks: int | None = None
@@ -58,53 +61,54 @@ class Budget:
 
     @property
     def spare_s(self) -> float:
-        """Seconds left that are not kept for the repro; below 0 if those are used."""
+        """Seconds left beyond the reserve for the repro; negative if that is used."""
         if self.max_seconds is None:
             return math.inf
         return self.max_seconds - self.reserve_s - self.seconds
 
     @property
     def pace_s(self) -> float:
-        """What the next check will take: as the last ones, or as the whole program."""
+        """The expected time of the next check: the last ones' mean, or ``check_s``."""
         last = self._checks_s
         return sum(last) / len(last) if last else self.check_s
 
     def has(self, seconds: float) -> bool:
-        """Tell whether so many are left besides what is kept for the repro."""
+        """Tell whether so many seconds are left beyond the reserve for the repro."""
         return self.spare_s >= seconds
 
     def share(self) -> float:
-        """Seconds that a part of a run may take which others can do without."""
+        """Return the seconds that an optional phase may take."""
         return max(0.0, self.spare_s) / _PARTS
 
     def keep(self, check_s: float) -> None:
-        """Keep what it takes to write and verify a repro, of all of the program even.
+        """Reserve the time to write and verify a repro, even of the whole program.
 
         Args:
-            check_s: what a check of it took.
+            check_s: the time that a check of the program took.
         """
         self.check_s = max(self.check_s, check_s)
         if self.max_seconds is not None:
             self.reserve_s = _CHECKS_KEPT * self.check_s
 
     def must_have(self, seconds: float) -> None:
-        """See that so many are left, beyond the limit if need be."""
+        """Guarantee that so many seconds are left, beyond the limit if necessary."""
         if self.max_seconds is not None:
             self.overtime_s = max(0.0, seconds - self.spare_s)
 
     def took(self, seconds: float, check_s: float = 0.0) -> None:
-        """Note how long an answer was waited for.
+        """Record how long the search waited for an answer.
 
         Args:
-            check_s: what the check took, which may have been asked ahead.
+            check_s: the time of the check, which may have begun as a speculation.
         """
         self._pace.append(seconds)
         self._checks_s.append(max(seconds, check_s))
 
     def time_for(self, checks: float) -> float | None:
-        """Estimate how long so many checks will take, if there are as many to spend.
+        """Estimate the seconds of the next checks; None before the first check.
 
-        By the wait for the last ones: as programs shrink, checks get faster.
+        The estimate uses the last waits, because checks get faster as programs shrink.
+        It counts no more checks than the budget has.
         """
         if not self._pace:
             return None
@@ -116,7 +120,7 @@ class Budget:
         """Count one check.
 
         Raises:
-            BudgetExhausted: there is none left.
+            BudgetExhausted: no check or no time is left.
         """
         if self.max_checks is not None and self.checks >= self.max_checks:
             raise BudgetExhausted(f"limit of {self.max_checks} checks reached")
@@ -127,5 +131,5 @@ class Budget:
         self.count()
 
     def count(self) -> None:
-        """Count a check that was paid for before."""
+        """Count a check without testing the limits, because it is paid for already."""
         self.checks += 1

@@ -1,7 +1,8 @@
-"""Take away what is not needed, of edits to a program or of any other set.
+"""Remove items in bundles until each remaining item was rejected alone.
 
-The delta debugging that a reducer and whoever else reduces a set have in common: the
-odds say what goes together, an answer says whether it may.
+This is the part of delta debugging that does not depend on what the items are: edits to
+a program, or elements of any other set. The probabilities (``odds``) choose a bundle,
+and a query tells whether it may go.
 """
 
 from __future__ import annotations
@@ -14,30 +15,34 @@ from shrinkfx.search.odds import Beliefs, Item
 
 
 class Bundles(Generic[Item]):
-    """The bundles of some items, one after the other, as answers come.
+    """The sequence of bundles of some items, as answers come in.
 
     Args:
-        odds: are told the answers.
+        odds: the probabilities; they learn from the answers.
     """
 
     def __init__(self, items: Sequence[Item], odds: Beliefs[Item]) -> None:
         self._items, self._odds = items, odds
-        self._stuck: frozenset[Item] = frozenset()  # rejected alone; for another round
+        self._stuck: frozenset[Item] = frozenset()  # rejected alone in this round
 
     def copy(self, odds: Beliefs[Item]) -> Self:
-        """Copy them, to go by other odds."""
+        """Copy the state, to use other probabilities."""
         twin = copy.copy(self)
         twin._odds = odds
         return twin
 
     def next(self) -> list[Item]:
-        """Choose what is asked about next; nothing when each was rejected alone."""
+        """Choose the next bundle; empty once each item was rejected alone."""
         return self._odds.bundle([i for i in self._items if i not in self._stuck])
 
     def accepted(
         self, bundle: Sequence[Item], left: Callable[[Sequence[Item]], list[Item]]
     ) -> None:
-        """Go on with what is still to go of the items, after a bundle that went."""
+        """Record that a bundle was removed, and go on with the items that remain.
+
+        Args:
+            left: returns the items, of those given, that can still be removed.
+        """
         self._odds.accepted(bundle)
         self._items = left(self._items)
 
@@ -53,14 +58,14 @@ def in_bundles(
     accepts: Callable[[list[Item]], bool],
     left: Callable[[Sequence[Item]], list[Item]],
 ) -> Iterator[list[Item]]:
-    """Take away what can go, in bundles, until each item was rejected alone.
+    """Remove items in bundles until each remaining item was rejected alone.
 
     Args:
-        accepts: asks whether a bundle may go, and has it gone if so.
-        left: what is still to go of some items, after one that went.
+        accepts: queries whether a bundle may go, and removes it if so.
+        left: returns the items, of those given, that can still be removed.
 
     Yields:
-        Each bundle that went.
+        Each bundle that was removed.
     """
     bundles = Bundles(items, odds)
     while bundle := bundles.next():
@@ -72,10 +77,10 @@ def in_bundles(
 
 
 class Subset(Generic[Item]):
-    """A part of a set of which something holds, made smaller until it is 1-minimal.
+    """A subset with a certain property, reduced until it is 1-minimal.
 
     Attributes:
-        kept: the smallest part so far of which it holds, in the order of the set.
+        kept: the smallest subset so far with the property, in the order of the set.
     """
 
     def __init__(
@@ -84,17 +89,17 @@ class Subset(Generic[Item]):
         odds: Beliefs[Item],
         holds: Callable[[list[Item]], bool],
     ) -> None:
-        """Begin with all items: it holds of those, and not of none.
+        """Begin with all items: these have the property, and the empty set has not.
 
         Args:
-            holds: is asked once about each part.
+            holds: tests a subset for the property; it is called once for each subset.
         """
         self.kept = list(items)
         self._odds, self._holds = odds, holds
         self._known: dict[frozenset[Item], bool] = {frozenset(): False}
 
     def run(self) -> list[Item]:
-        """Make it smaller until it does not hold without any one item."""
+        """Reduce the subset until no single item can be removed, and return it."""
         before: list[Item] = []
         while self.kept != before:
             before = self.kept

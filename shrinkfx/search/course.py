@@ -1,12 +1,12 @@
-"""The course of a search: where it stands, and so what is asked next, as a value.
+"""The state of a search, as a value: its next query, and the state after each answer.
 
-Nothing here asks. A course says what its next question is, and is told the answer; the
-same answers lead to the same questions. So a copy of it that is told an answer which
-nobody has given yet says what would be asked then.
+A ``Course`` makes no queries. It tells the next query and accepts the answer; the same
+answers lead to the same queries. So a copy of it that gets an assumed answer tells what
+the search would query then.
 
-    course.question()    what is asked next
-    course.answer(...)   go on from there
-    course.copy()        what if?
+    course.question()    return the next query
+    course.answer(...)   advance by its answer
+    course.copy()        make a copy for speculation
 """
 
 from __future__ import annotations
@@ -36,26 +36,28 @@ from shrinkfx.search.rejections import Rejections
 from shrinkfx.search.strategy import Strategy, fitting_for
 
 _SHOWS = 0.75
-"""The probability that a program shows the failure if all is there that it needs."""
+"""The probability that a program with everything it needs shows the failure."""
 
 _LEAST_OF_BUNDLES, _LEAST_OF_ALTERNATIVES = 0.15, 0.3
-"""The least probability that an edit is accepted, of each kind of strategy."""
+"""The lowest probability that an edit is accepted: of bundles, and of alternatives."""
 
 _EVEN, _AGAIN = 0.5, 0.1
-"""The probability that rewrites of a listing are accepted: halves are made so that
-either answer is as likely. And where each was rejected alone in an earlier round.
+"""The probability that rewrites of a printed program are accepted.
 
-Only what is asked ahead goes by these five (``benchmarks/foreseeing.py``)."""
+The first is for any rewrites, because halves are chosen so that both answers are
+equally likely; the second for rewrites that were rejected alone in an earlier round.
+
+These five constants affect speculation only (``benchmarks/foreseeing.py``)."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked next.
+    """A query of the search.
 
     Attributes:
-        strategy: who wants to know.
-        edits: what led to the candidate from the best one; none where it is not to
-            take the place of that.
+        strategy: the name of the strategy that makes the query, for the journal.
+        edits: the edits that lead from the reduced program to the candidate; empty if
+            the candidate cannot become the reduced program.
     """
 
     strategy: str
@@ -64,10 +66,10 @@ class Question:
 
 
 class _Turn(Protocol):
-    """A strategy's edits, gone through once."""
+    """One pass through the edits of a strategy."""
 
     def next(self) -> Sequence[Edit]:
-        """Choose the edits that are tried next; none at the end."""
+        """Choose the edits to try next; empty at the end."""
         ...
 
     def accepted(self, edits: Sequence[Edit], best: Candidate) -> None: ...
@@ -75,12 +77,12 @@ class _Turn(Protocol):
     def rejected(self, edits: Sequence[Edit]) -> None: ...
 
     def copy(self, odds: Odds) -> Self:
-        """Copy it, to go by other odds."""
+        """Copy the state, to use other probabilities."""
         ...
 
 
 class _Alternatives:
-    """One edit after the other."""
+    """Edits that are tried one by one."""
 
     def __init__(self, edits: Sequence[Edit]) -> None:
         self._edits, self._tried = edits, 0
@@ -89,8 +91,8 @@ class _Alternatives:
         return self._edits[self._tried : self._tried + 1]
 
     def accepted(self, edits: Sequence[Edit], best: Candidate) -> None:
-        # What a step has done in part does not fit any more. And what would have made
-        # a size of a listing smaller may make it bigger now.
+        # After a step, the other rewrites of a printed program do not fit any more:
+        # one that would have reduced a size may increase it now.
         self._tried = self._tried + 1 if best.listing is None else len(self._edits)
 
     def rejected(self, edits: Sequence[Edit]) -> None:
@@ -101,10 +103,10 @@ class _Alternatives:
 
 
 class _Combined:
-    """The edits that can be made, in bundles, until each was rejected alone.
+    """Edits that are tried in bundles, until each was rejected alone.
 
-    Not to a fixed point: another strategy may free what this one could not, and every
-    step makes the questions after it new.
+    They are not repeated to a fixed point, because another strategy may free what this
+    one could not, and every step makes the later queries new.
     """
 
     def __init__(self, edits: Sequence[Edit], odds: Odds) -> None:
@@ -128,11 +130,11 @@ class _Combined:
 
 
 class Course:
-    """All strategies in turn, by either way to return values, to a fixed point.
+    """The state: all strategies in turn, for both output policies, to a fixed point.
 
     Attributes:
-        best: the smallest candidate so far that fails; its cost only falls.
-        odds: how likely it is that each operator is needed.
+        best: the reduced program so far; its cost only falls.
+        odds: the probability that each operator is needed.
     """
 
     def __init__(
@@ -147,16 +149,16 @@ class Course:
         self._strategies = fitting_for(best, strategies)
         self._suspects, self._fitter = suspects, fitter
         self._rejections = Rejections()
-        self._refused: frozenset[Edit] = frozenset()  # alone, in any round
+        self._refused: frozenset[Edit] = frozenset()  # rejected alone, in any round
         self._question: Question | None = None
-        self._before = best.cost  # when this round of all strategies began
+        self._before = best.cost  # cost at the start of this round
         self._round: Sequence[tuple[Outputs, Strategy]] | None = None
-        self._place = 0  # in the round
+        self._place = 0  # index in the round
         self._turn: _Turn | None = None
-        self._start = best  # of the turn
+        self._start = best  # reduced program at the start of the turn
 
     def copy(self) -> Course:
-        """Copy all that changes; candidates and edits do not."""
+        """Copy the mutable state; candidates and edits are immutable."""
         twin = copy.copy(self)
         twin.odds = self.odds.copy()
         twin._rejections = self._rejections.copy()
@@ -164,15 +166,15 @@ class Course:
         return twin
 
     def foreseen(self) -> Course:
-        """Copy it, to be told answers that nobody has given."""
+        """Copy the state for speculation: the copy may get assumed answers."""
         twin = self.copy()
         twin._fitter = self._fitter.ahead()
         return twin
 
-    # --- questions and answers
+    # --- queries and answers
 
     def question(self) -> Question | None:
-        """Find what is asked next; None when no strategy finds another step.
+        """Return the next query; None when no strategy finds another step.
 
         Raises:
             StrategyError: a strategy raised, or broke a law.
@@ -189,7 +191,7 @@ class Course:
         return self._question
 
     def answer(self, outcome: Outcome) -> bool:
-        """Go on by the answer to the question; tell whether it is a step."""
+        """Advance by the answer to the current query; return whether it was a step."""
         question, self._question = self._question, None
         assert question is not None
         accepted = outcome is Outcome.REPRODUCED
@@ -208,12 +210,12 @@ class Course:
         return accepted
 
     def chance(self) -> float:
-        """Tell how likely it is that the question is answered by REPRODUCED.
+        """Estimate the probability that the current query is answered by REPRODUCED.
 
-        That what an edit takes away is not needed is not enough: what is left may
-        hide the failure. And the odds think of operators as needed independently of
-        each other. What is needed is mostly in one place, so big parts of a program
-        can go more often.
+        The probability that no removed operator is needed is not enough, because the
+        remaining program may hide the failure. It is also too low for big parts,
+        because the model takes operators as independent, while the needed ones are
+        mostly in one place.
         """
         question = self.question()
         assert question is not None
@@ -226,9 +228,9 @@ class Course:
         return max(least, _SHOWS * self.odds.chance(question.edits))
 
     def _about_outputs(self) -> Question | None:
-        """Ask whether fewer values may be returned, unless that is so already.
+        """Query whether the program may return fewer values, unless it does already.
 
-        What is returned cannot be fused away, and what is not returned can.
+        A returned value cannot be fused away, and an unreturned one can.
         """
         fewer = self.best.returning(Outputs.SINKS)
         if fewer.digest == self.best.digest:
@@ -237,7 +239,7 @@ class Course:
         return Question("outputs", fewer)
 
     def _about(self, edits: Sequence[Edit]) -> Question | None:
-        """Ask about ``edits`` to the best candidate, if that is worth a question."""
+        """Build the query for ``edits``; None if they are invalid or not worth one."""
         assert self._round is not None
         policy, strategy = self._round[self._place]
         made = edits
@@ -254,17 +256,17 @@ class Course:
             return None
         return Question(strategy.name, candidate, edits)
 
-    # --- whose turn it is
+    # --- the turns of strategies
 
     def _begin(self, first: Outputs) -> None:
-        """Return values in this way first, and then in the other."""
+        """Start the first round with this output policy, then the other one."""
         policies = sorted(Outputs, key=lambda policy: policy is not first)
         if self.best.listing is not None:
-            policies = [first]  # it says itself what it returns
+            policies = [first]  # a printed program states its outputs itself
         self._round = list(product(policies, self._strategies))
 
     def _turn_at_hand(self) -> _Turn | None:
-        """Have the next strategy propose, if none has; None if all is over."""
+        """Return the current turn, or begin the next one; None at the fixed point."""
         assert self._round is not None
         if self._turn is not None:
             return self._turn
@@ -276,7 +278,7 @@ class Course:
         asked = strategy, self.best, self._fitter, self._suspects
         edits = fitting_proposals(*asked)
         self._start = self.best
-        if self.best.listing is not None:  # what was rejected alone comes last
+        if self.best.listing is not None:  # edits that were rejected alone come last
             edits.sort(key=self._refused.__contains__)
         if strategy.combines and self.best.listing is not None:
             self._turn = Halved(edits, self._refused)
@@ -288,7 +290,7 @@ class Course:
         return self._turn
 
     def _pass_on(self) -> None:
-        """End a turn; alternatives are proposed anew where one of them was a step."""
+        """End a turn. Alternatives get another turn if one of them was a step."""
         assert self._round is not None
         _, strategy = self._round[self._place]
         self._turn = None

@@ -1,8 +1,8 @@
-"""Which rewrites of a listing make a valid program: asked of fake tensors, for nothing.
+"""Select the rewrites of a printed program that make a valid program.
 
-What does not fit is never asked about: no question that fake tensors can answer is put
-to the compiler. What fits alone need not fit beside others, or after a step; so what is
-asked about is fitted as one, just before.
+Fake tensors decide that without a check, so the compiler gets no invalid programs. A
+rewrite that is valid alone may be invalid with others, or after a step; so each bundle
+is tested as a whole just before its query.
 """
 
 from __future__ import annotations
@@ -21,32 +21,36 @@ from shrinkfx.program.view import NOBODY
 from shrinkfx.search.strategy import Strategy, proposals
 
 _TRIES = 8
-"""How often what does not fit beside the rest is looked for in one bundle."""
+"""The highest number of rewrites to remove from one bundle because they do not fit."""
 
 
 class Fitter(Protocol):
-    """Tells of rewrites of a listed candidate what makes them a valid program."""
+    """Decides which rewrites of a printed program make a valid program."""
 
     def types(self, candidate: Candidate) -> Types:
-        """Tell what its values are."""
+        """Return the types of the candidate's values."""
         ...
 
     def fit(
         self, candidate: Candidate, rewrites: Sequence[Rewrite]
     ) -> Sequence[Rewrite | None]:
-        """Add to each what follows from it; None where it makes no valid program."""
+        """Complete each rewrite with the changes that follow from it.
+
+        Returns:
+            One entry for each rewrite; None if it does not make a valid program.
+        """
         ...
 
     def ahead(self) -> Fitter:
-        """Make one for searches that are foreseen and may never be.
+        """Create a fitter for speculation: searches that may never happen.
 
-        Nobody hears of what it has no answer to: it raises ``Unforeseen``.
+        It reports no errors: where it has no answer, it raises ``Unforeseen``.
         """
         ...
 
 
 class Unfitted:
-    """Fits all rewrites as they are, for what is no listing: nobody knows better."""
+    """Accepts all rewrites as they are, for candidates without a printed program."""
 
     def types(self, candidate: Candidate) -> Types:
         return UNTYPED
@@ -66,13 +70,14 @@ def fitting_proposals(
     fitter: Fitter,
     suspects: Mapping[str, float] = NOBODY,
 ) -> list[Edit]:
-    """Collect a strategy's edits; of a listing those that make a valid program.
+    """Collect a strategy's edits; for a printed program, only the valid ones.
 
-    As they were proposed: what follows from one may be something else after a step.
-    But of what is to be done in part, that part.
+    Edits are returned as the strategy proposed them, because the changes that follow
+    from them may differ after a step. Of a partial rewrite, the part that fits is
+    returned.
 
     Raises:
-        StrategyError: it raised, or broke a law.
+        StrategyError: the strategy raised, or broke a law.
     """
     if candidate.listing is None:
         return proposals(strategy, candidate, suspects)
@@ -94,10 +99,11 @@ def fitting_proposals(
 def fitted_together(
     candidate: Candidate, edits: Sequence[Edit], fitter: Fitter
 ) -> tuple[list[Rewrite], Rewrite | None]:
-    """Choose of some rewrites, in order, those that make a valid program together.
+    """Select rewrites, in order, that make a valid program together.
 
     Returns:
-        These, and all of them as one with what follows; None if there are none.
+        The selected rewrites, and one rewrite that joins them with the changes that
+        follow; None instead of it if none fits.
     """
     chosen = _apart(edit for edit in edits if isinstance(edit, Rewrite))
     fitting: tuple[list[Rewrite], Rewrite | None] = [], None
@@ -118,7 +124,7 @@ def fitted_together(
 def single_steps(
     candidate: Candidate, strategy: Strategy, fitter: Fitter
 ) -> Iterator[Candidate]:
-    """Go through what each of a strategy's edits alone would make of a listing."""
+    """Yield each smaller program that a single edit of a strategy would make."""
     for edit in fitting_proposals(strategy, candidate, fitter):
         _, made = fitted_together(candidate, [edit], fitter)
         if made is None:
@@ -135,7 +141,7 @@ def _joined(rewrites: Sequence[Rewrite]) -> Rewrite:
 
 
 def _apart(rewrites: Iterable[Rewrite]) -> list[Rewrite]:
-    """Leave out what writes a place otherwise than one before."""
+    """Omit each rewrite that contradicts an earlier one at the same place."""
     written: dict[tuple[object, ...], Change] = {}
     chosen = []
     for rewrite in rewrites:

@@ -1,12 +1,12 @@
-"""What a search will ask after the answers that it may get: a tree of its courses.
+"""The tree of speculation: the queries after each answer that the search may get.
 
     Q ── fails ──> Q1 ── fails ──> ...
      \\             \\── passes ──> ...
       \\─ passes ─> Q2 ...
 
-A question is as probable as the answers that lead to it: by the odds, and certain where
-they are known. Each place of the tree costs what a question costs the search itself,
-and is made once, when somebody wants to know of it.
+The probability of a query is that of the answers that lead to it; a known answer is
+certain. A node of the tree costs as much as a query costs the search itself. It is
+created on demand, once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.course import Course, Question
 
 Known = Callable[[Candidate], Outcome | None]
-"""Tells an answer that is there; None where there is none."""
+"""Returns the known outcome of a candidate, or None."""
 
 
 class Place:
-    """A course, after certain answers."""
+    """A node of the tree: the search state after certain answers."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
@@ -34,14 +34,14 @@ class Place:
 
     @cached_property
     def question(self) -> Question | None:
-        """What is asked here; None where the search is over, or cannot be foreseen."""
+        """The query at this node; None if there is none, or it cannot be predicted."""
         try:
             return self._course.question()
-        except (StrategyError, Unforeseen):  # it is told if the search gets there
+        except (StrategyError, Unforeseen):  # reported if the search gets there
             return None
 
     def after(self, outcome: Outcome) -> Place:
-        """Go on by an answer to the question here."""
+        """Return the node after an answer to the query here."""
         if outcome not in self._after:
             course = self._course.copy()
             course.answer(outcome)
@@ -49,10 +49,10 @@ class Place:
         return self._after[outcome]
 
     def likely(self, known: Known, places: int) -> Iterator[Question]:
-        """Choose questions that have no answer, the most probable first, each once.
+        """Yield unanswered queries, the most probable first, each once.
 
         Args:
-            places: to look at, at most.
+            places: the highest number of nodes to look at.
         """
         seen: set[str] = set()
         numbers = count()
@@ -72,7 +72,7 @@ class Place:
                 heapq.heappush(heap, after)
 
     def _chances(self, known: Known) -> dict[Outcome, float]:
-        """Tell how likely the answers to the question here are."""
+        """Return the probability of each answer to the query here."""
         assert self.question is not None
         if (outcome := known(self.question.candidate)) is not None:
             return {outcome: 1.0}
@@ -80,7 +80,7 @@ class Place:
         return {Outcome.REPRODUCED: fails, Outcome.PASSED: 1 - fails}
 
     def digests(self, known: Known) -> set[str]:
-        """Collect what may still be asked about, as far as anybody has looked."""
+        """Collect the digests of queries in existing nodes that are still possible."""
         found = set()
         places = [self]
         while places:

@@ -1,12 +1,12 @@
-"""Ask ahead, in several lanes, what a search is about to ask.
+"""Speculation: run the likely next queries of a search in parallel worker slots.
 
-The search itself is sequential: it asks a question, waits for the answer, and asks the
-next. While it waits, what it would ask after either answer is asked already, the most
-probable questions first (``forecast``). What an answer has made useless is ended.
+The search itself is sequential: it makes a query, waits for the answer, and makes the
+next one. While it waits, the queries that would follow either answer are started, the
+most probable first (``forecast``). A query that an answer makes useless is cancelled.
 
-An answer is handed over only when the search asks for it. So with any number of lanes
-the search is the same: its questions, their order, what it learns from an answer and
-when, what it pays. What was answered and not asked for is in the journal, apart.
+The search gets an answer only when it makes that query. So it is the same search with
+any number of worker slots: the same queries in the same order, the same learning from
+answers, the same cost. The journal keeps unused answers separately.
 """
 
 from __future__ import annotations
@@ -31,71 +31,71 @@ from shrinkfx.search.course import Course
 from shrinkfx.search.forecast import Place
 
 _PLACES = 8
-"""Places of a forecast that are looked at for each lane, at most."""
+"""The highest number of tree nodes to look at, for each worker slot."""
 
 
 class Pending(Protocol):
-    """One question under way."""
+    """A running query."""
 
     def done(self) -> bool: ...
 
     def result(self) -> Verdict:
-        """Wait for the answer; raise what the oracle has raised.
+        """Wait for the verdict; raise what the oracle raised.
 
         Raises:
-            Undecided: others beside it may be to blame that there is none.
+            Undecided: there is no answer, and a parallel query may be the cause.
         """
         ...
 
     def cancel(self) -> None:
-        """End and kill it; nothing happens if it is done."""
+        """Kill the query's processes; do nothing if it is done."""
         ...
 
     def count(self) -> None:
-        """Count among all what its answer has taken: the search is given that."""
+        """Add the query's builds to the totals, because the search uses its answer."""
         ...
 
 
 class Lanes(Protocol):
-    """Where questions are answered side by side.
+    """The worker slots: they run queries in parallel.
 
-    A question goes by what the oracle has learnt when it begins, and teaches it
-    nothing. Whatever goes wrong with it, its result raises.
+    A query uses what the oracle has learnt when it begins, and teaches it nothing.
+    Every error of a query is raised by its ``result``.
 
     Attributes:
-        count: how many questions may be under way at once.
+        count: the number of slots.
     """
 
     count: int
 
     def begin(self, candidate: Candidate) -> Pending:
-        """Ask in a free lane."""
+        """Start a query in a free slot."""
         ...
 
     def wait(self, pending: Collection[Pending]) -> None:
-        """Wait until at least one of them is done."""
+        """Wait until at least one of the queries is done."""
         ...
 
     def alone(self, candidate: Candidate) -> Verdict:
-        """Ask what stayed undecided, when nothing else is under way."""
+        """Repeat an undecided query while no other query runs."""
         ...
 
 
 @runtime_checkable
 class Reviewer(Protocol):
-    """An oracle whose earlier answers decide how it asks."""
+    """An oracle whose earlier answers change how it checks."""
 
     def stands(self, candidate: Candidate, verdict: Verdict) -> bool:
-        """Tell whether what was answered ahead is what it would answer now."""
+        """Tell whether a speculative verdict is what the oracle would answer now."""
         ...
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """A question under way.
+    """A running query.
 
     Attributes:
-        early: it was begun before the search had asked it.
+        early: whether it is speculative: it began before the search made it.
     """
 
     candidate: Candidate
@@ -104,30 +104,32 @@ class _Asked:
 
 
 def _nothing(candidate: Candidate) -> None:
-    """Know nothing of a candidate."""
+    """Return None: nothing is known of any candidate."""
 
 
 class Foreseeing:
-    """An oracle that asks in lanes, and ahead of a search while it follows one.
+    """An oracle that runs queries in worker slots, and speculates during a search.
 
     Attributes:
-        asked_ahead: questions that were begun before the search had asked them.
-        of_use: those of them whose answers it has been given.
+        asked_ahead: the number of speculative queries.
+        of_use: the number of those whose answers the search has used.
     """
 
     def __init__(
         self, oracle: Oracle, lanes: Lanes, ahead: Ahead | None = None
     ) -> None:
-        """Ask ahead of a search.
+        """Create the oracle.
 
         Args:
-            oracle: learns from what the search is told; the lanes ask for it.
-            ahead: where answers are kept that the search has not asked for yet.
+            oracle: learns from the verdicts that the search gets; the slots run its
+                checks.
+            lanes: the worker slots.
+            ahead: the store of verdicts that the search has not used yet.
         """
         self._oracle, self._lanes = oracle, lanes
         self._ahead = ahead or Ahead(Journal())
         self._under_way: dict[str, _Asked] = {}
-        self._found: dict[str, Verdict | None] = {}  # None: nor is it in the journal
+        self._found: dict[str, Verdict | None] = {}  # None: not in the journal either
         self._uncounted: dict[str, Pending] = {}
         self._course: Course | None = None
         self._memory: Callable[[Candidate], Verdict | None] = _nothing
@@ -137,15 +139,15 @@ class Foreseeing:
     def follow(
         self, course: Course, known: Callable[[Candidate], Verdict | None]
     ) -> None:
-        """Ask ahead of a search from now on.
+        """Start to speculate for a search.
 
         Args:
-            known: tells what the search will be told without asking.
+            known: returns the verdicts that the search has in memory.
         """
         self._course, self._memory = course, known
 
     def rest(self) -> None:
-        """End all that is under way, and follow nobody."""
+        """Cancel all running queries, and follow no search."""
         self._course, self._memory, self._place = None, _nothing, None
         running = [a for a in self._under_way.values() if not a.pending.done()]
         for asked in running:
@@ -165,11 +167,11 @@ class Foreseeing:
         return verdict
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
-        """Have the oracle go by an answer that the search is given."""
+        """Let the oracle learn from a verdict that the search gets."""
         if isinstance(self._oracle, Learner):
             self._oracle.learn(candidate, verdict)
 
-    # --- the question of the search
+    # --- the query of the search
 
     def _answer(self, candidate: Candidate) -> Verdict:
         self._gather()
@@ -194,7 +196,7 @@ class Foreseeing:
         return verdict
 
     def _from_ahead(self, candidate: Candidate) -> Verdict | None:
-        """Hand over what was answered ahead, once; None if it is to be asked (anew)."""
+        """Return a speculative verdict, once; None if a (new) check is needed."""
         verdict = self._recalled(candidate)
         if verdict is None:
             return None
@@ -203,22 +205,22 @@ class Foreseeing:
         pending = self._uncounted.pop(candidate.digest, None)
         if not self._stands(candidate, verdict):
             return None
-        if pending:  # and not of an earlier session
+        if pending:  # None if the verdict is from an earlier session
             pending.count()
         self.of_use += 1
         return verdict
 
     def _stands(self, candidate: Candidate, verdict: Verdict) -> bool:
-        """Tell whether an answer is what the oracle would say now."""
+        """Tell whether a speculative verdict is what the oracle would answer now."""
         if verdict.outcome is Outcome.UNRESOLVED:
             return False
         oracle = self._oracle
         return not isinstance(oracle, Reviewer) or oracle.stands(candidate, verdict)
 
-    # --- the questions after it
+    # --- speculative queries
 
     def _place_of(self, candidate: Candidate) -> Place | None:
-        """Find where the search stands; None if nobody knows why it asks this."""
+        """Find the tree node of a query; None if the search state has no such query."""
         if self._course is None or self._lanes.count == 1:
             return None
         place = self._place
@@ -227,15 +229,15 @@ class Foreseeing:
                 return place
             outcome = self._known(question.candidate)
             place = place.after(outcome) if outcome else None
-        # It was told something else than the answer: a judge has taken that back, say.
+        # The search got another answer: a confirmation refused the candidate, say.
         question = self._course.question()
         if question is None or question.candidate.digest != candidate.digest:
             return None
         return Place(self._course.foreseen())
 
     def _look_ahead(self, candidate: Candidate) -> None:
-        """Begin what the search asks, and what it is likely to; end what it cannot."""
-        if self._can_begin(candidate):  # before it is asked what fits further ahead
+        """Start the search's query and likely ones; cancel those now impossible."""
+        if self._can_begin(candidate):  # first, because building the tree takes time
             self._begin(candidate, early=False)
         likely, possible = self._likely()
         wanted = {c.digest: c for c in (candidate, *likely)}
@@ -257,7 +259,7 @@ class Foreseeing:
         return candidate.digest not in asked and len(asked) < self._lanes.count
 
     def _likely(self) -> tuple[list[Candidate], set[str]]:
-        """Choose the most probable questions, and collect all that are possible."""
+        """Return the most probable queries, and the digests of all possible ones."""
         if self._place is None:
             return [], set()
         count = self._lanes.count
@@ -270,13 +272,13 @@ class Foreseeing:
         return verdict.outcome if verdict else None
 
     def _recalled(self, candidate: Candidate) -> Verdict | None:
-        """Fetch what was answered ahead, in an earlier session even."""
+        """Return a speculative verdict, possibly of an earlier session, or None."""
         digest = candidate.digest
         if digest not in self._found:
             self._found[digest] = self._ahead.recall(candidate)
         return self._found[digest]
 
-    # --- what is under way
+    # --- running queries
 
     def _begin(self, candidate: Candidate, *, early: bool) -> None:
         if early:
@@ -286,7 +288,7 @@ class Foreseeing:
         self._under_way[candidate.digest] = _Asked(candidate, pending, early)
 
     def _gather(self) -> None:
-        """Keep the answers that are there to questions that were begun early."""
+        """Store the verdicts of the speculative queries that are done."""
         for digest, asked in list(self._under_way.items()):
             if asked.early and asked.pending.done():
                 del self._under_way[digest]
@@ -304,7 +306,7 @@ class Foreseeing:
         return verdict
 
     def _end(self, asked: _Asked) -> None:
-        """End a question that is not asked any more."""
+        """Cancel a query that is no longer needed."""
         asked.pending.cancel()
         self._under_way.pop(asked.candidate.digest, None)
         if asked.early:

@@ -1,20 +1,19 @@
-"""All changes to a listing at once, then halves of what could not be made.
+"""Adaptive group testing: make all changes to a printed program, then halves.
 
-Most can be made, and what is needed is few: adaptive group testing (Hwang, "A Method
-for Detecting All Defective Members in a Population by Group Testing", JASA 67(339),
-1972), with all in the first group. Halves of what was rejected are asked about until
-one change is rejected alone; what was not looked at meanwhile is the next group.
+Most changes can be made, and few places are needed. So the first group holds all
+changes (Hwang, "A Method for Detecting All Defective Members in a Population by Group
+Testing", JASA 67(339), 1972). The search halves a rejected group until one change is
+rejected alone; the changes that it did not test meanwhile are the next group.
 
     of 30 changes, needed              0     1     2     3     5
-    questions, bundles by odds         1    11    18    22    32
-    questions, halves                  1     7    13    19    30
+    queries, bundles by probability    1    11    18    22    32
+    queries, halves                    1     7    13    19    30
 
-These are medians of 40 random choices, each brought to the fixed point; with the odds
-all were tried at once first, too. ``tests/search/test_halved.py`` holds bounds. Groups
-as large as the density of what was found by then suggests save two questions of 30
-where five are needed, none where three are, and cost one where one is; a density that
-is known beforehand saves one where three are. The rest is that each is asked about
-alone.
+These are medians of 40 random choices, each brought to the fixed point; the bundles,
+too, began with all changes at once. ``tests/search/test_halved.py`` holds bounds.
+Groups sized by the density of rejections so far save two queries of 30 if five are
+needed, none if three are, and cost one if one is; a density that is known beforehand
+saves one if three are. The remaining queries test each rejected change alone.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ from shrinkfx.search.odds import Odds
 
 
 class Halved:
-    """The rewrites that can be made, in halves, until each was rejected alone.
+    """Rewrites that are tried in halves, until each was rejected alone.
 
     Args:
-        refused: what was rejected alone in an earlier round: last, and alone again.
+        refused: rewrites that were rejected alone in an earlier round; they come last,
+            each alone.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Halved:
         edits = list(dict.fromkeys(edits))
         self._open = [edit for edit in edits if edit not in refused]
         self._last = [edit for edit in edits if edit in refused]
-        self._guilty: list[Edit] = []  # one of these, at least, cannot be made
+        self._guilty: list[Edit] = []  # at least one of these cannot be made
 
     def next(self) -> Sequence[Edit]:
         if not self._guilty:
@@ -55,7 +55,7 @@ class Halved:
 
     def rejected(self, edits: Sequence[Edit]) -> None:
         rest = [edit for edit in self._guilty + self._open if edit not in edits]
-        # Alone it is not asked about again before another round.
+        # A rewrite that was rejected alone is not tried again in this round.
         self._guilty = list(edits) if len(edits) > 1 else []
         self._open = rest
         self._last = [edit for edit in self._last if edit not in edits]

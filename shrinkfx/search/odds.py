@@ -1,24 +1,27 @@
-"""How likely each edit is to hide the failure, and so which ones are asked about next.
+"""The probability that the failure needs each item, which decides the next bundle.
 
-Probabilistic delta debugging (Wang, Shen, Chen, Xiong and Zhang, "Probabilistic Delta
-Debugging", ESEC/FSE 2021), for edits of every kind. ``p`` of an operator, an input or a
-size is the probability that the failure needs it, for each kind of edit apart. So it is
-for whatever else can be taken away: an item of any set is about some keys.
+This is probabilistic delta debugging (Wang, Shen, Chen, Xiong and Zhang, "Probabilistic
+Delta Debugging", ESEC/FSE 2021), for edits of every kind. ``p`` of an operator, an
+input or a size is the probability that the failure needs it; each kind of edit has its
+own ``p``. Any other set works in the same way: each item is about some keys, and each
+key has a ``p``.
 
-    prior       p = min(1/4, 4/n) where a round begins with n operators; of a suspect at
-                least 0.3 x weight; and as one is needed, at least 1/m of m still there
-    bundle      least p first, one at least, while the product of (1 - p) is 1/e or more
-    rejected    p = p / (1 - min(1/e, product)) of all in it
-    accepted    p = 0.7 p of all that was never rejected; and where a part of a rejected
-                bundle is gone, the rest is to blame: where d, the sum of -ln(1 - p), is
-                below 1, p = 1 - (1 - p)^(1/d) makes that 1
+    prior       p = min(1/4, 4/n) if a round begins with n operators; for a suspect at
+                least 0.3 x weight; and, because one of the m remaining operators is
+                needed, at least 1/m
+    bundle      the items of least p, at least one, while the product of (1 - p) is at
+                least 1/e
+    rejected    p = p / (1 - min(1/e, product)) for each key in the bundle
+    accepted    p = 0.7 p for all keys that were never rejected. If part of a rejected
+                bundle is removed, the rest is the cause of that rejection: if d, the
+                sum of its -ln(1 - p), is below 1, p = 1 - (1 - p)^(1/d) makes it 1
 
-The paper takes the bundle of the greatest expected gain, size x product. Where all p
-are equal, that has the same size, -1/ln(1 - p); then each rejection multiplies p by
-1/(1 - 1/e) = 1.58, and p only counts rejections. That is counter-based delta debugging
+The paper takes the bundle of the greatest expected gain, size x product. If all p are
+equal, that bundle has the same size, -1/ln(1 - p); then each rejection multiplies p by
+1/(1 - 1/e) = 1.58, so p only counts rejections. That is counter-based delta debugging
 (Zhang, Xu, Tian, Cheng and Sun, "Toward a Better Understanding of Probabilistic Delta
-Debugging", ICSE 2025, arXiv:2408.04735). What was rejected comes last, in ever smaller
-bundles, alone in the end.
+Debugging", ICSE 2025, arXiv:2408.04735). Rejected items come last, in ever smaller
+bundles, and alone in the end.
 """
 
 from __future__ import annotations
@@ -32,65 +35,65 @@ from typing import Generic, Self, TypeVar
 from shrinkfx.program.edits import Drop, Edit, names_of
 
 _GUESS = 4
-"""Prior: operators that a failure needs, of however many."""
+"""Prior: the number of operators that a failure needs, whatever the program's size."""
 
 _MOST = 0.25
-"""Prior: the highest p, where nothing points at an operator."""
+"""Prior: the highest p of an operator that is not a suspect."""
 
 _BLAME = 0.3
-"""Prior: p of the surest suspect, since most of a failing kernel is innocent."""
+"""Prior: p of the surest suspect, because most of a failing kernel is not the cause."""
 
 _LUCK = 0.7
-"""Factor on p of what was never rejected, after a bundle is accepted."""
+"""Factor on p of the keys that were never rejected, after a bundle is accepted."""
 
 _DOUBT = 1.0
-"""Of a bundle: -ln of the probability that it is accepted, the product of (1 - p)."""
+"""Target of a bundle: -ln of the probability that it is accepted, prod(1 - p)."""
 
 _SURE = 0.99
-"""The highest p, so that -ln(1 - p) is finite."""
+"""The highest p in a logarithm, so that -ln(1 - p) is finite."""
 
 Key = tuple[object, str]
-"""What p is of: a name, in the eyes of one kind of item."""
+"""The subject of a p: a kind of item, and a name."""
 
 Item = TypeVar("Item")
 
 
 class Beliefs(ABC, Generic[Item]):
-    """p of whatever items are about.
+    """The p of each key that the items are about.
 
     Args:
-        suspects: by name, how sure it is that one is needed.
-        guess: how many are, of however many there are.
+        suspects: how sure it is that a name is needed, by name.
+        count: the number of items.
+        guess: how many of them are needed, whatever their number.
     """
 
     def __init__(self, suspects: Mapping[str, float], count: int, guess: float) -> None:
         self._suspects, self._guess = suspects, guess
         self._raised: dict[Key, float] = {}
-        self._least = 0.0  # at least one of all that is left is needed
+        self._least = 0.0  # lower bound of p: at least one remaining key is needed
         self.begin(count)
 
     @abstractmethod
     def about(self, item: Item) -> Iterable[Key]:
-        """List what an item is about, in an order of its own."""
+        """List the keys of an item, in a deterministic order."""
 
     def begin(self, count: int) -> None:
-        """Start a round with so many: forget the last one's luck, and what its rejected
-        bundles had in common."""
+        """Start a round with ``count`` items: reset the prior and the rejections."""
         self._fresh = min(_MOST, self._guess / max(1, count))
         self._rejected: list[list[Key]] = []
 
     def copy(self) -> Self:
-        """Copy what answers change."""
+        """Copy the state that answers change."""
         twin = copy.copy(self)
         twin._raised, twin._rejected = dict(self._raised), list(self._rejected)
         return twin
 
     def chance(self, items: Sequence[Item]) -> float:
-        """Tell how likely it is that none of what these are about is needed."""
+        """Return the probability that the failure needs none of the items' keys."""
         return math.exp(-self._doubt(map(self._p, self._keys(items))))
 
     def bundle(self, items: Sequence[Item]) -> list[Item]:
-        """Choose what to ask about next; nothing if there is nothing."""
+        """Choose the next bundle; empty if there are no items."""
         self._least = 1 / max(1, len(self._keys(items)))
         believed = [[self._p(key) for key in self._keys([item])] for item in items]
         order = sorted(range(len(items)), key=lambda i: max(believed[i]))
@@ -104,7 +107,10 @@ class Beliefs(ABC, Generic[Item]):
         return chosen
 
     def accepted(self, bundle: Sequence[Item]) -> None:
-        """Lower p of what was never rejected; raise it of what was with the bundle."""
+        """Lower p of the keys that were never rejected.
+
+        If the bundle was part of a rejected one, raise p of that one's remaining keys.
+        """
         self._fresh *= _LUCK
         gone = set(self._keys(bundle))
         rest = [[k for k in keys if k not in gone] for keys in self._rejected]
@@ -114,7 +120,7 @@ class Beliefs(ABC, Generic[Item]):
         self._rejected = [keys for keys in rest if len(keys) > 1]
 
     def rejected(self, bundle: Sequence[Item]) -> None:
-        """Raise p of each key that the bundle is about."""
+        """Raise p of each key of the bundle."""
         keys = self._keys(bundle)
         believed = {key: max(self._p(key), self._least) for key in keys}
         hope = math.exp(-max(_DOUBT, self._doubt(believed.values())))
@@ -122,7 +128,7 @@ class Beliefs(ABC, Generic[Item]):
         self._rejected.append(keys)
 
     def _blame(self, keys: list[Key]) -> None:
-        """Raise p of these until their doubt is that of a bundle."""
+        """Raise p of the keys until the sum of their -ln(1 - p) is ``_DOUBT``."""
         doubt = self._doubt(map(self._p, keys))
         if keys and doubt < _DOUBT:
             for key in keys:
@@ -134,7 +140,7 @@ class Beliefs(ABC, Generic[Item]):
         return max(self._raised.get(key, self._fresh), blame)
 
     def _doubt(self, believed: Iterable[float]) -> float:
-        """Add up -ln of the probabilities that each is not needed."""
+        """Sum -ln(1 - p) over the probabilities."""
         return -sum(math.log1p(-min(max(p, self._least), _SURE)) for p in believed)
 
     def _keys(self, items: Iterable[Item]) -> list[Key]:
@@ -142,26 +148,27 @@ class Beliefs(ABC, Generic[Item]):
 
 
 class Odds(Beliefs[Edit]):
-    """p of operators, inputs and sizes, for each kind of edit apart.
+    """The p of operators, inputs and sizes, separately for each kind of edit.
 
-    What cannot be dropped may still be bypassed.
+    They are separate because an operator that cannot be dropped may still be bypassed.
     """
 
     def __init__(self, suspects: Mapping[str, float], operators: int) -> None:
         super().__init__(suspects, operators, _GUESS)
 
     def about(self, item: Edit) -> Iterable[Key]:
-        """Name what an edit changes."""
+        """List the names that an edit changes, with the kind of the edit."""
         return ((type(item), name) for name in sorted(names_of(item)))
 
     def outlook(self, names: Iterable[str]) -> float:
-        """Estimate how many questions it takes to find which operators are needed.
+        """Estimate how many queries it takes to find which operators are needed.
 
-        2.5 bits + 3.5 sum(p), with the entropy of each p in bits: a question answers
-        less than half of one, and what is needed is asked about a few times more, by
-        other strategies and alone. The factors are of 64 searches through synthetic
-        programs, of 20 to 200 questions: from a tenth of them on to nine tenths, the
-        median is right within a fifth, and two in three within a factor of two.
+        2.5 bits + 3.5 sum(p), with the entropy of each p in bits: a query answers less
+        than half a bit, and each needed operator is queried a few more times, by other
+        strategies and alone. The factors were fitted to 64 searches through synthetic
+        programs, of 20 to 200 queries: between one tenth and nine tenths of a search,
+        the median estimate is right within a fifth, and two in three are within a
+        factor of two.
         """
         believed = [min(self._p((Drop, name)), _SURE) for name in names]
         bits = sum(-p * math.log2(p) - (1 - p) * math.log2(1 - p) for p in believed)

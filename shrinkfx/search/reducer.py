@@ -1,12 +1,13 @@
-"""The main loop: take edits from strategies, have them answered, keep what fails.
+"""The main loop of a search: query candidates, and keep the smallest that fails.
 
-Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
-Input", IEEE TSE 28(2), 2002), whose deltas are the edits that strategies propose. What
-is asked about next is up to ``course``, and what an answer is and costs to ``asker``.
+This is delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating
+Failure-Inducing Input", IEEE TSE 28(2), 2002); the deltas are the edits that strategies
+propose. ``course`` decides the next query, and ``asker`` answers it and counts its
+cost.
 
-What a search that came to its end has found is 1-minimal in their sense for dropping
-operators: without any one of those that can be dropped it fails no more, unless there
-was no answer. ``minimal`` tells; it says nothing of the other edits.
+The result of a complete search is 1-minimal for dropping operators: without any single
+operator that can be dropped it does not fail, unless that query had no answer.
+``minimal`` tells; it says nothing about other edits.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class Reducer:
     Invariants: ``best`` has always reproduced the failure; ``best.cost`` only falls.
 
     Attributes:
-        best: the smallest candidate so far.
-        history: every accepted candidate, the starting one first.
-        asker: answers its questions.
+        best: the reduced program so far.
+        history: every accepted candidate, beginning with the starting one.
+        asker: answers the queries.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Reducer:
         self.restart(best)
 
     def restart(self, best: Candidate) -> None:
-        """Go on from another candidate that is known to fail; keep all answers."""
+        """Continue from another candidate that is known to fail; keep all answers."""
         self.best = best
         self.history = [best]
         self._answers_at_step = self.asker.asked_about
@@ -68,14 +69,14 @@ class Reducer:
         self._steps = self._steps_down()
 
     def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:
-        """Apply every strategy to a fixed point.
+        """Apply every strategy to a fixed point, and return the reduced program.
 
         Args:
-            pause: return as soon as the best candidate satisfies this; a second
-                call goes on with the very next question.
+            pause: return as soon as the reduced program satisfies this; a second call
+                continues with the very next query.
 
         Raises:
-            BudgetExhausted: ``best`` holds what was reached.
+            BudgetExhausted: ``best`` holds the reduced program so far.
         """
         with self.asker.following(self._course):
             while not (pause and pause(self.best)):
@@ -93,11 +94,12 @@ class Reducer:
                 yield self.best
 
     def _to_be_kept(self, question: Question) -> Signature | None:
-        """Find the failure in which the same must differ, or None.
+        """Return the failure whose difference from eager must stay the same, or None.
 
-        While operators go, wrong values become a wrong shape and the other way round:
-        which of them shows hangs on what is left. What leaves as many operators keeps
-        what differs, or it shows something else that these are wrong about.
+        While operators are removed, wrong values may become a wrong shape and vice
+        versa, depending on the remaining operators. An edit that keeps the number of
+        operators must keep the difference, because otherwise it shows that these
+        operators are wrong about something else.
         """
         if not question.edits or question.candidate.cost[0] < self.best.cost[0]:
             return None
@@ -111,13 +113,13 @@ class Reducer:
         judged: bool = True,
         shown: Signature | None = None,
     ) -> Verdict:
-        """Have the asker answer, and tell of it if it was not known.
+        """Query a candidate through the cache, and notify the listener of a new check.
 
         Args:
-            judged, shown: those of ``Asker.ask``.
+            judged, shown: as for ``Asker.ask``.
 
         Raises:
-            BudgetExhausted: it is not known and may not be asked.
+            BudgetExhausted: the verdict is unknown, and the budget allows no check.
         """
         before = self.asker.asked_about
         if self.asker.known(candidate) is None:
@@ -129,7 +131,7 @@ class Reducer:
 
     def _tell(self, strategy: str, candidate: Candidate, verdict: Verdict) -> None:
         budget = self.asker.budget
-        expected_s = None  # of a listing: nobody knows what strategies will find in it
+        expected_s = None  # unknown for a printed program
         if candidate.listing is None:
             expected_s = budget.time_for(self._questions_left(candidate, verdict))
         self._listener(
@@ -147,8 +149,8 @@ class Reducer:
         )
 
     def _questions_left(self, candidate: Candidate, verdict: Verdict) -> float:
-        """Estimate how many questions the search still has after this one."""
-        if verdict.reproduced:  # it goes on from there
+        """Estimate how many queries the search still makes after this one."""
+        if verdict.reproduced:  # the search continues from this candidate
             return max(1.0, self._course.odds.outlook(candidate.operators))
         since = self.asker.asked_about - self._answers_at_step
         return max(1.0, self._course.odds.outlook(self.best.operators) - since)
@@ -169,10 +171,11 @@ class Reducer:
 
     @property
     def minimal(self) -> bool:
-        """Tell whether the best candidate is 1-minimal for dropping operators.
+        """Whether the reduced program is 1-minimal for dropping operators.
 
-        Dropping any one was answered, and never by REPRODUCED or UNRESOLVED. Nobody
-        drops operators of a listing: that is up to the search that came before it.
+        Each candidate without one operator was queried, and the verdict was neither
+        REPRODUCED nor UNRESOLVED. No strategy drops operators of a printed program: the
+        search before it did.
         """
         for node in self.best.operators:
             try:
@@ -185,10 +188,10 @@ class Reducer:
 
     @property
     def minimal_kinds(self) -> dict[Kind, bool]:
-        """Tell of each kind of change to a listing whether no single one can be made.
+        """For each kind of rewrite, whether no single rewrite can be made.
 
-        Each that makes a valid program, and a smaller one, was answered as in
-        ``minimal``.
+        Each single rewrite that makes a valid and smaller program was queried, with a
+        verdict as for ``minimal``.
         """
         found: dict[Kind, bool] = {}
         for strategy in self._strategies:
@@ -207,5 +210,5 @@ class Reducer:
 
 
 def _bytes_of(candidate: Candidate) -> int:
-    """Count the bytes that a listing is given."""
+    """Return the bytes of a printed program's inputs and weights; 0 without one."""
     return candidate.listing.nbytes if candidate.listing else 0

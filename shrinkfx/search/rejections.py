@@ -1,4 +1,4 @@
-"""What was rejected so far, and which questions it answers beforehand."""
+"""Known rejections, and the queries that they answer without a check."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from shrinkfx.program.edits import Drop, Edit
 class Rejections:
     """Sets of operators that could not be dropped.
 
-    Delta debugging's monotony: where a program passes without some operators, it is
-    believed to pass without more. Until one of them can go after all, since a chance
-    pass of half the program must not decide the rest of the search. Only PASSED counts:
-    a cut that is INVALID or fails DIFFERENTly may be mended by a bigger one.
+    This uses the monotonicity of delta debugging: a program that passes without some
+    operators is assumed to pass without more of them. The assumption ends when one of
+    these operators can be removed after all, because one accidental pass of half the
+    program must not decide the rest of the search. Only PASSED counts: a bigger cut may
+    repair one that is INVALID or fails DIFFERENTly.
     """
 
     _passed: list[tuple[Outputs, frozenset[str]]] = field(default_factory=list)
@@ -28,16 +29,16 @@ class Rejections:
     def note(
         self, edits: Sequence[Edit], candidate: Candidate, outcome: Outcome
     ) -> None:
-        """Remember that ``edits``, which led to ``candidate``, were rejected."""
+        """Record that ``edits``, which led to ``candidate``, were rejected."""
         nodes = dropped(edits)
         if nodes and outcome is Outcome.PASSED:
             self._passed.append((candidate.outputs, nodes))
 
     def rule_out(self, edits: Sequence[Edit], candidate: Candidate) -> bool:
-        """Tell whether the answer is known; never of one operator alone.
+        """Tell whether the answer is known; always False for a single operator.
 
         Args:
-            edits: all of them still to do, and ``candidate`` comes of them.
+            edits: all of them are still to be made, and make ``candidate``.
         """
         nodes = dropped(edits)
         return len(nodes) > 1 and any(
@@ -47,6 +48,6 @@ class Rejections:
 
 
 def dropped(edits: Sequence[Edit]) -> frozenset[str]:
-    """Collect what a bundle of drops removes; nothing if it holds other edits."""
+    """Collect the operators that a bundle of drops removes; empty for other bundles."""
     nodes = [edit.nodes for edit in edits if isinstance(edit, Drop)]
     return frozenset().union(*nodes) if len(nodes) == len(edits) else frozenset()

@@ -1,18 +1,20 @@
-"""Searches in turn: a cheap one finds, a strict one confirms, or goes on.
+"""Staged searches: a cheap search finds a result, and a strict one confirms it.
 
-    search with cheap answers -> ask strictly about the result
-        it fails so too: done
-        it does not: back along the accepted steps to one that does, and search on from
-            there with strict answers
-        none does: the result stays as it is, unconfirmed
+    search with cheap answers -> query the result strictly
+        it fails: done
+        it does not: go back along the accepted steps to one that fails, and continue
+            the search from there with strict answers
+        no step fails: keep the result, unconfirmed
 
-Who has dearer answers that imply those of the stages, a repro that fails say, has them
-first: ``find`` searches, ``ask_stages`` asks afterwards what is still open.
+If a more expensive query implies those of the stages (the repro fails, for example), it
+is made first: ``find`` searches, and ``ask_stages`` makes the queries that are still
+open.
 
-There are three such pairs of answers. A candidate is asked about in the form of the
-program, and in that of printed source, which exported again is another program until it
-has been shown to fail. It is built fast, and as users build. Last, judges: what costs
-too much to be asked about more than a result and each step after it.
+There are three such pairs. A candidate is queried in the form of the program, and in
+that of printed source, which is another program once it is exported again, until it has
+been seen to fail. It is built by the fast build, and by the stock build. Last come
+confirmations: queries that are too expensive for more than a result and each step after
+it.
 """
 
 from __future__ import annotations
@@ -28,29 +30,30 @@ from shrinkfx.search.asker import Confirmation
 from shrinkfx.search.reducer import Reducer
 
 READABLE = 50
-"""Operators below which the printed source is asked about."""
+"""The printed source is queried below this number of operators."""
 
 FEW = 10
-"""Operators below which that waits for the end: the rest costs little, if in vain."""
+"""Below this number of operators, that query waits for the end, because the rest of the
+search costs little even if it was in vain."""
 
 SOURCE = "source"
-"""The stage that asks about printed source."""
+"""The name of the stage that queries printed source."""
 
 _NEAR = 5
-"""Accepted steps that are tried as source before giving up on source."""
+"""The number of accepted steps that are tried as source before giving up on source."""
 
 Search: TypeAlias = "Reducer | StagedSearch"
 
 
 def _nobody(text: str) -> None:
-    """Listen to no notes."""
+    """Ignore a note."""
 
 
 def steps_back(history: Sequence[Candidate]) -> list[Candidate]:
-    """Choose which steps to ask about when the last one is not confirmed.
+    """Select the steps to query when the last one is not confirmed.
 
-    The last one, those one, two, four and so on before it, and the first. Each
-    question costs, and what is between two of them the search finds again.
+    They are the last step, those one, two, four and so on before it, and the first.
+    Each query is expensive, and the search finds the steps between two of them again.
     """
     last = len(history) - 1
     back = {0, last, *(1 << n for n in range(last.bit_length()))}
@@ -60,9 +63,10 @@ def steps_back(history: Sequence[Candidate]) -> list[Candidate]:
 def near_or_known(
     history: Sequence[Candidate], is_known: Callable[[Candidate], bool]
 ) -> list[Candidate]:
-    """Choose steps where a question costs no more than one of the search.
+    """Select steps whose query costs no more than one of the search.
 
-    The last few, one by one, then those that are known to be confirmed, then the first.
+    They are the last few steps, then the steps that are known to be confirmed, then the
+    first.
     """
     earlier = history[-2::-1]
     known = [candidate for candidate in earlier[_NEAR:] if is_known(candidate)]
@@ -71,14 +75,14 @@ def near_or_known(
 
 @dataclass(frozen=True)
 class Stage:
-    """A search by stricter answers than those of the one before.
+    """A search by stricter answers than those of the search before.
 
     Attributes:
-        name: who wants to know, for the journal.
-        search: goes on where the result is not confirmed.
-        steps_back: which of the accepted steps to ask about then.
-        early: does a part of the search before, and tells whether to ask already.
-        going_on, giving_up: what is noted where a step was found, and where none was.
+        name: the name of the stage, for the journal.
+        search: continues if the result is not confirmed.
+        steps_back: selects the accepted steps to query in that case.
+        early: runs part of the search before, and tells whether to query already.
+        going_on, giving_up: the note if a step was confirmed, and if none was.
     """
 
     name: str
@@ -90,13 +94,13 @@ class Stage:
 
 
 class StagedSearch:
-    """A search, and a stage that confirms its result or goes on.
+    """A search, and a stage that confirms its result or continues.
 
-    Either may be a staged search again: so there are as many stages as need be.
+    Both may be staged searches again, so there can be any number of stages.
 
     Attributes:
         search: the one of the two that holds the result.
-        is_open: the stage was not asked about it.
+        is_open: whether the stage was not asked to confirm the result yet.
     """
 
     def __init__(
@@ -114,13 +118,16 @@ class StagedSearch:
         """Reduce to a fixed point, once.
 
         Raises:
-            BudgetExhausted: ``reducer.best`` holds what was reached.
+            BudgetExhausted: ``reducer.best`` holds the reduced program so far.
         """
         self.find()
         self.ask_stages()
 
     def find(self) -> None:
-        """Do so, but leave open what stages say that were not asked about less."""
+        """Reduce to a fixed point, but leave the queries of the stages open.
+
+        A stage that asks early is the exception: its answer is used at once.
+        """
         early, first = self._stage.early, self._first
         if early is not None and early() and not self._is_confirmed():
             self._go_on(first.run)
@@ -129,7 +136,7 @@ class StagedSearch:
         self.is_open = True
 
     def ask_stages(self) -> None:
-        """Ask what ``find`` has left open, and reduce on where the answer is no."""
+        """Make the queries that ``find`` left open; reduce further after a refusal."""
         if not self.is_open:
             return
         self.is_open = False
@@ -139,11 +146,11 @@ class StagedSearch:
             self._go_on()
 
     def _go_on(self, rest: Callable[[], object] | None = None) -> None:
-        """Reduce on by the stage's answers, from a step where it says yes.
+        """Reduce further by the stage's answers, from a step that the stage confirms.
 
         Args:
-            rest: of the search before, if the stage was asked early; for where it
-                says yes to no step.
+            rest: the rest of the search before, if the stage was asked early; runs if
+                the stage confirms no step.
         """
         start, stage = self._step_back(), self._stage
         if start is None:
@@ -151,7 +158,7 @@ class StagedSearch:
             self._gave_up = True
             if rest is not None:
                 rest()
-                # Less may be confirmed where all of it was not.
+                # The stage may confirm the smaller result.
                 self._gave_up = not self._is_confirmed()
             return
         self._say(stage.going_on)
@@ -164,14 +171,14 @@ class StagedSearch:
             self._note(text)
 
     def _is_confirmed(self) -> bool:
-        """Ask the stage about what the search has come to."""
+        """Query the stage about the result of the search."""
         form = self.reducer.asker.form
         reducers = _reducers(self._stage.search)
         alike = [other for other in reducers if other.asker.form == form]
         return self._fails_by([*alike, *reducers][0], self.reducer.best)
 
     def _step_back(self) -> Candidate | None:
-        """Find an accepted step that fails in what the stage would begin with."""
+        """Find an accepted step that fails in the stage's first form and build."""
         reducer = _reducers(self._stage.search)[0]
         for candidate in self._stage.steps_back(self._first.history):
             if self._fails_by(reducer, candidate):
@@ -179,21 +186,23 @@ class StagedSearch:
         return None
 
     def _fails_by(self, reducer: Reducer, candidate: Candidate) -> bool:
-        reducer.restart(self.reducer.best)  # what it tells as the best so far
+        reducer.restart(self.reducer.best)  # so that its events report this program
         return reducer.ask(self._stage.name, candidate).reproduced
 
     def restart(self, best: Candidate) -> None:
-        """Go on from another candidate that is known to fail; keep all answers."""
+        """Continue from another candidate that is known to fail; keep all answers."""
         self._first.restart(best)
         self.search = self._first
 
-    # --- judges
+    # --- confirmations
 
     def confirm(self, judge: Confirmation) -> bool:
-        """Have a judge confirm the best candidate, or go back to a step that it does.
+        """Confirm the reduced program, or go back to a step that is confirmed.
 
-        ``run_on`` goes on from there, and each step is confirmed. Where not even the
-        original is, all stays as it was.
+        ``run_on`` continues from there, and each later step is confirmed too.
+
+        Returns:
+            False if not even the input program is confirmed; then nothing changes.
         """
         best = self.reducer.best
         steps = sorted(self.history, key=lambda c: c.cost, reverse=True)
@@ -212,29 +221,30 @@ class StagedSearch:
         return True
 
     def run_on(self) -> None:
-        """Reduce on from where ``confirm`` went back to, if it did.
+        """Reduce further if ``confirm`` went back.
 
         Raises:
-            BudgetExhausted: ``reducer.best`` holds what was reached, and is confirmed.
+            BudgetExhausted: ``reducer.best`` holds the reduced program so far,
+                confirmed.
         """
         self.reducer.run()
 
-    # --- what came of it
+    # --- results
 
     @property
     def reducer(self) -> Reducer:
-        """The search that holds the best candidate."""
+        """The search that holds the reduced program."""
         found = self.search
         return found.reducer if isinstance(found, StagedSearch) else found
 
     @property
     def reducers(self) -> list[Reducer]:
-        """List the searches of all stages, the first one's first."""
+        """The searches of all stages, the first stage first."""
         return [*_reducers(self._first), *_reducers(self._stage.search)]
 
     @property
     def history(self) -> list[Candidate]:
-        """List the accepted candidates, but not those that judges went back behind."""
+        """The accepted candidates, without the steps that a confirmation refused."""
         if self._earlier is not None:
             return self._earlier + self.reducer.history
         before = self._first.history
@@ -242,24 +252,24 @@ class StagedSearch:
 
     @property
     def unconfirmed(self) -> set[str]:
-        """Name the stages that were asked about the result and do not confirm it."""
+        """The names of the stages that were asked, and did not confirm the result."""
         if self._earlier is not None:
-            return set()  # nobody has asked since it went back
+            return set()  # no stage was asked since ``confirm`` went back
         found = self.search
         inner = found.unconfirmed if isinstance(found, StagedSearch) else set()
         return inner | ({self._stage.name} if self._gave_up else set())
 
     @property
     def cached(self) -> int:
-        """Count the questions that were answered without asking."""
+        """The number of queries that were answered from memory."""
         return sum(reducer.asker.cached for reducer in self.reducers)
 
     def verdicts(self) -> list[Verdict]:
-        """List every answer that was paid for, in order of asking by each stage."""
+        """List every verdict that was paid for, stage by stage."""
         return [v for reducer in self.reducers for v in reducer.asker.verdicts()]
 
     def by_catch(self) -> list[tuple[Candidate, Verdict]]:
-        """List the candidates that fail, but differently."""
+        """List the candidates that show other failures, with their verdicts."""
         return [pair for reducer in self.reducers for pair in reducer.asker.by_catch]
 
 
@@ -270,7 +280,7 @@ def _reducers(search: Search) -> list[Reducer]:
 def in_each_form(program: Reducer, source: Reducer) -> StagedSearch:
     """Search in the form of the program, as long as its printed source fails too.
 
-    That is asked about early, of the first step that is small enough to be read, and
+    The source is queried early, at the first step that is small enough to read, and
     again at the end.
     """
 
@@ -286,9 +296,9 @@ def in_each_form(program: Reducer, source: Reducer) -> StagedSearch:
 def in_each_build(
     fast: StagedSearch, stock: StagedSearch, note: Callable[[str], None]
 ) -> StagedSearch:
-    """Search with the fast build, as long as the result fails in the stock one too.
+    """Search with the fast build, as long as the result fails in the stock build too.
 
-    The fast build runs the same code, but it is not what users run.
+    The fast build runs the same code, but users do not run it.
     """
     confirmation = Stage(
         "confirmation",

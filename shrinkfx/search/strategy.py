@@ -1,18 +1,19 @@
-"""The contract of a strategy, and where strategies come from.
+"""Define the contract of a strategy, and find and load strategies.
 
-Laws, tested by ``shrinkfx.testing.check_strategy`` for every strategy:
+A strategy obeys these laws; ``shrinkfx.testing.check_strategy`` tests them:
 
 1. The same view gives the same edits in the same order.
-2. The view's candidate is not changed.
+2. The strategy does not change the view's candidate.
 3. Every edit is one of ``shrinkfx.program.edits``; it applies, or raises
    ``InvalidEdit``.
 4. The most promising edits come first, and the generator is lazy.
 5. No edit depends on another one: the reducer tries them alone and in bundles.
-6. It comes to an end, after ``EDITS_PER_NODE`` times operators and inputs at most; of a
-   listing statements, their leaves, inputs and weights.
+6. The generator ends after at most ``EDITS_PER_NODE`` edits for each operator and
+   input; for a printed program, for each statement, leaf of a statement, input and
+   weight.
 
-A strategy that has a ``kind`` is one for listings: it is shown candidates that have
-one, and proposes ``Rewrite``s of it. All others are for operators.
+A strategy with a ``kind`` is for printed programs: its candidates have a ``Listing``,
+and it proposes ``Rewrite`` edits. All other strategies are for operators.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ ORDER_FOR_LISTINGS = (
     "bisect_sizes",
     *("cut_insides", "redirect_operands", "close_dims", "plain_weights"),
     *("plain_values", "plain_dtypes", "plain_layouts", "plain_arguments"),
-    # The most questions, where a size matters: once, when all else is as it will be.
+    # Last, because a size that matters takes the most queries of all.
     *("shrink_sizes", "drop_dims"),
 )
 
@@ -59,7 +60,7 @@ class Strategy(Protocol):
     """A pure source of edits.
 
     Attributes:
-        name: the file's name, and the word on the command line.
+        name: the name of the strategy's file, and its name on the command line.
         combines: whether several edits may be applied as one. If not, they are
             alternatives and are tried one by one.
     """
@@ -74,17 +75,17 @@ class Strategy(Protocol):
 
 @runtime_checkable
 class Rewriter(Strategy, Protocol):
-    """A strategy for listings.
+    """A strategy for printed programs.
 
     Attributes:
-        kind: what it makes plainer: one of ``Kind``.
+        kind: the part of the program that it simplifies: one of ``Kind``.
     """
 
     kind: str
 
 
 def fitting_for(candidate: Candidate, strategies: Iterable[Strategy]) -> list[Strategy]:
-    """Choose the strategies for what a candidate is: a listing, or operators."""
+    """Select the strategies for printed programs, or those for operators."""
     listed = candidate.listing is not None
     return [s for s in strategies if isinstance(s, Rewriter) is listed]
 
@@ -95,10 +96,10 @@ def proposals(
     suspects: Mapping[str, float] = NOBODY,
     types: Types = UNTYPED,
 ) -> list[Edit]:
-    """Collect the edits to a candidate, as the reducer does.
+    """Collect a strategy's edits to a candidate, and check laws 2, 3 and 6.
 
     Raises:
-        StrategyError: it raised, or broke law 2, 3 or 6.
+        StrategyError: the strategy raised, or broke one of these laws.
     """
     before = candidate.to_json()
     limit = EDITS_PER_NODE * _size(candidate)
@@ -120,7 +121,7 @@ def proposals(
 
 
 def _size(candidate: Candidate) -> int:
-    """Count what edits can be about."""
+    """Count the parts of a candidate that edits can change."""
     if candidate.listing is None:
         return len(candidate.keep) + len(candidate.inputs)
     return len(candidate.listing.given) + _leaves(candidate.listing)
@@ -132,17 +133,24 @@ def _leaves(listing: Listing) -> int:
 
 
 def broken(strategy: Strategy, law: int, seen: str) -> StrategyError:
-    """Say which law of this module a strategy broke, and how."""
+    """Create the error for a strategy that broke a law of this module.
+
+    Args:
+        seen: what the strategy did.
+    """
     return StrategyError(
         f"strategy '{strategy.name}' breaks law {law} of {__name__}: {seen}"
     )
 
 
 def available() -> dict[str, Callable[[], Strategy]]:
-    """Find every strategy by name: built in, then third parties' entry points.
+    """Find every strategy: the built-in ones, then the entry points of other packages.
+
+    Returns:
+        Factories by name, in the order of the search.
 
     Raises:
-        StrategyError: one that is installed cannot be imported.
+        StrategyError: an installed strategy cannot be imported.
     """
     package = importlib.import_module("shrinkfx.strategies")
     found: dict[str, Callable[[], Strategy]] = {}
@@ -168,10 +176,10 @@ def _loaded(point: metadata.EntryPoint) -> Callable[[], Strategy]:
 
 
 def choose(names: Sequence[str] | None) -> list[Strategy]:
-    """Make the named strategies, in that order; all of them if None.
+    """Create the named strategies, in the order of the names; all strategies if None.
 
     Raises:
-        StrategyError: a name is unknown, or what it names is no strategy.
+        StrategyError: a name is unknown, or its object is not a strategy.
     """
     known = available()
     chosen = []

@@ -1,4 +1,4 @@
-"""A search whose result no stage confirms, but judges may."""
+"""A search without stages: only confirmations test its result."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from shrinkfx.search.staged import Search, StagedSearch
 
 
 class Unstaged(StagedSearch):
-    """A search that only judges confirm.
+    """A search that only confirmations confirm.
 
     Args:
-        before: what it has begun with less than: judges may go back to that, too.
+        before: larger programs that are known to fail; a confirmation may go back to
+            them.
     """
 
     def __init__(self, reducer: Reducer, before: Sequence[Candidate] = ()) -> None:
@@ -30,7 +31,7 @@ class Unstaged(StagedSearch):
         self._only.run()
 
     def ask_stages(self) -> None:
-        """Leave nothing open."""
+        """Do nothing: no query is open."""
 
     @property
     def reducers(self) -> list[Reducer]:

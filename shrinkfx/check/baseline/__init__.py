@@ -1,1 +1,1 @@
-"""What the unchanged program does, before anything is cut."""
+"""The baseline: the failure of the input program, as seen before the search."""

@@ -1,8 +1,8 @@
-"""The unchanged program, compiled once more: what passes, with other hash seeds.
+"""Recompile the input program; if it passes, with other hash seeds.
 
-Python orders a set of strings by a seed that each process draws anew, unless
-``PYTHONHASHSEED`` says which. A pass or a lowering that goes through one compiles
-otherwise from process to process, and forks of a server have the seed of that.
+Python orders a set of strings by a hash seed, which each process draws unless
+``PYTHONHASHSEED`` sets it. A pass or a lowering that iterates over such a set may
+compile differently in each process, but all forks of a server share its seed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.wording import Flag, Words
 
 _USUAL, _SURE = 1, 3
-"""Processes with seeds of their own. Two strings come in either order in one of two, so
-a failure by that is missed in one of 4 cases, or of 16: the server's counts, too."""
+"""The number of processes with seeds of their own: usually, and if a failure is known.
+
+Two strings come in either order with equal probability. So a failure that depends on
+their order is missed in one of 4 cases, or of 16, the server's seed included."""
 
 
 def seeds_to_try(
@@ -30,11 +32,12 @@ def seeds_to_try(
     has_failed: bool,
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[str, ...]:
-    """List the seeds with which a program that passes is compiled once more.
+    """List the hash seeds to recompile a passing program with.
 
     Args:
-        given: what the user has set for the run: a seed there is the one to use.
-        has_failed: the program is known to have failed in its script.
+        given: the variables that the user has set for the run. If they set a seed, all
+            processes use it, and there is nothing to try.
+        has_failed: whether the program is known to have failed in its script.
     """
     if HASH_SEED in given:
         return ()
@@ -48,12 +51,15 @@ def leaves_out_weights(kept: CheckClient) -> bool:
 
 
 def compile_anew(kept: CheckClient, runs: Runs, bounds: Bounds) -> CheckClient:
-    """Compile and run it once more, with its weights inside; choose what to go on with.
+    """Compile and run the program again, with its weights inside the package.
 
-    What passes is compiled with one hash seed after the other, until it fails.
+    A program that passes is compiled with one hash seed after another, until it fails.
+
+    Returns:
+        The client with the package for further runs.
 
     Raises:
-        NotReproducible: it fails with one of them alone.
+        NotReproducible: the program fails with one of the seeds only.
     """
     if runs.target or not bounds.seeds:
         return _again(kept, runs, bounds)
@@ -71,10 +77,12 @@ def compile_anew(kept: CheckClient, runs: Runs, bounds: Bounds) -> CheckClient:
 def _again(
     kept: CheckClient, runs: Runs, bounds: Bounds, seed: str = ""
 ) -> CheckClient:
-    """Do so once; where weights were left out and that is no matter, it stays so.
+    """Compile and run the program again, once.
+
+    If weights were left out and that makes no difference, they stay out.
 
     Args:
-        seed: of the fresh interpreter; one of its own if empty.
+        seed: the hash seed of the fresh interpreter; if empty, Python draws one.
     """
     name, before = f"{kept.options.package}.again{seed}", list(runs.seen)
     again = kept.with_options(package=name, weights=Weights.INSIDE)
@@ -88,7 +96,7 @@ def _again(
         return again
     if replace(runs, seen=before).target or not runs.target:
         return kept
-    # What passes without them says nothing of how often it fails with them.
+    # Passing runs without the weights say nothing about the failure rate with them.
     runs.seen[:] = runs.seen[-1:]
     return again
 
@@ -101,13 +109,13 @@ def _seeded(client: CheckClient, seed: str) -> CheckClient:
 
 
 def _require_here(kept: CheckClient, runs: Runs, bounds: Bounds, seed: str) -> None:
-    """Refuse a failure of what is compiled with one hash seed, and not of the server's.
+    """Refuse a failure that depends on a hash seed other than the server's.
 
-    Each run of the one package must fail, and each of the other pass: what fails now
-    and then is as likely to have been seen by chance.
+    Each run of the package with that seed must fail, and each run of the other one must
+    pass; otherwise the difference may be chance, because the failure is flaky.
 
     Raises:
-        NotReproducible: so it is; with the seed to have in all processes.
+        NotReproducible: it does; with the seed to set for all processes.
     """
     target, inside = runs.target, kept.with_options(weights=Weights.INSIDE)
     assert target is not None
@@ -117,7 +125,7 @@ def _require_here(kept: CheckClient, runs: Runs, bounds: Bounds, seed: str) -> N
     passed = bounds.compiled_anew(inside.with_options(package=here, runs=ENOUGH))
     if passed is None or not passed.passed:
         return
-    if target.stage is not Stage.COMPILE:  # which leaves nothing to run
+    if target.stage is not Stage.COMPILE:  # a failed compilation leaves nothing to run
         for _ in range(ENOUGH - 1):
             seen = bounds.run(inside.with_options(package=there))
             if seen is None:
@@ -146,7 +154,7 @@ def _to_have(seed: str) -> Words:
 
 
 def otherwise_compiled(times: int) -> Words:
-    """Say how often what passes was compiled, and how to have it done otherwise."""
+    """Tell how often the program was compiled, and how to change the hash seed."""
     often = "once" if times == 1 else f"{times} times"
     return Words(
         f"compilation may differ between processes; the program was compiled {often} "

@@ -1,10 +1,10 @@
-"""A memory error of all of a program as a candidate: seen, guarded and blamed in one.
+"""Baseline, guard pages and evidence of a memory error, from one compilation.
 
-Guard pages are an allocator, and chosen when a package is run. So what was compiled for
-the first run is what runs without them, with them on either side, and ten times more:
-the candidate that holds all of a functional program, in the build of the search and
-with what tells suspects (``in_one.py``). Only buffers that are not reused take other
-code. What does not show itself so is left to the file's own program in the stock build.
+Guard pages are an allocator, which is chosen when a package is run. So one package is
+run without them, with them on either side, and ten times more. It is the whole
+candidate of a functional program, in the build of the search and with evidence for
+suspects (``in_one.py``). Only the setting without buffer reuse needs other code. A
+failure that does not show is left to the file's own program in the stock build.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def guarded_in_one(
     budget: Allowance = UNLIMITED,
     settings: Sequence[Guarding] = ON_CPU,
 ) -> tuple[Baseline, Guarding] | None:
-    """Find the guard pages that show its failure, and run on beside these.
+    """Find the guard pages that show the failure, and make the baseline with them.
 
-    What it no longer asks of a failure that it finds is what ``baseline_in_one`` does
-    not ask either, and that it fails so when compiled a second time.
+    Like ``baseline_in_one`` it does not test the file's own program, and it does not
+    test whether the failure shows again after a second compilation.
 
     Args:
-        in_one: learns what a run beside guard pages has shown.
+        in_one: records the first run with the guard pages.
 
     Returns:
-        None where no guard pages show the failure, or not in every run.
+        None if no guard pages show the failure, or not in every run.
 
     Raises:
-        BudgetExhausted: the first run has not come to its end.
+        BudgetExhausted: the first run did not end in time.
     """
     with scratch.folder("package") as folder:
         evidence = Path(folder, "evidence.json")

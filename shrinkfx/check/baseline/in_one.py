@@ -1,10 +1,10 @@
-"""What all of a program does as a candidate: baseline and evidence of one compilation.
+"""The whole candidate: baseline and evidence from one compilation.
 
-Where the file's program is functional already, candidates are cut from what it holds.
-So the candidate that holds all of it is asked first, in the build of the search and
-with what tells suspects. That it fails so in words, in every run, is the baseline, and
-is not asked again before the search. Anything else is left to the file's own program
-in the stock build.
+If the file's program is functional already, candidates are cut from it directly. So the
+candidate that holds the whole program is checked first, in the build of the search and
+with evidence for suspects. If it fails in every run by an exception or a wrong result,
+that is the baseline, and the search does not check this candidate again. In any other
+case the file's own program is run in the stock build.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from shrinkfx.protocol.requests import CheckOptions
 
 @dataclass
 class InOne:
-    """The candidate that holds all of a program, and what its first run has shown.
+    """The candidate that holds the whole program, and its first run.
 
     Attributes:
-        seen: of that run; None before there was one.
-        traces: what the run has left behind.
+        seen: the observation of that run, or None.
+        traces: the evidence of that run.
     """
 
     whole: Candidate
@@ -40,10 +40,12 @@ class InOne:
     traces: Traces = field(default_factory=Traces)
 
     def verdict(self, target: Signature, checks: CheckOptions) -> Verdict | None:
-        """Give that run as an answer about the candidate, if it shows the target.
+        """Return the run as a verdict on the candidate, or None if it does not apply.
+
+        It applies if it shows the target.
 
         Args:
-            checks: how candidates are asked about; that run was one plain call.
+            checks: the options for candidates; that run was a single call.
         """
         plain = checks.calls == 1 and not checks.fallback_random
         if self.seen is None or not plain or not target.admits(self.seen.signature):
@@ -60,20 +62,20 @@ def baseline_in_one(
     note: Callable[[str], None],
     budget: Allowance = UNLIMITED,
 ) -> Baseline | None:
-    """Run the candidate that holds all of it, in the fast build, as ``baseline`` does.
+    """Run the whole candidate in the fast build, as ``baseline`` runs the program.
 
-    What it no longer asks of a failure that it finds: whether the file's own program
-    fails so, with its inputs as they were nested, and in the stock build. What is left
-    of the program is asked for that by its repro.
+    It does not test whether the file's own program fails too, with its inputs nested as
+    they were, and in the stock build; the repro of the reduced program does.
 
     Args:
-        in_one: learns what the first run has shown, whatever becomes of it.
+        in_one: records the first run, also if there is no baseline.
 
     Returns:
-        None where it does not fail as asked, or not in every run, or not in words.
+        None if the candidate does not fail as requested, not in every run, or not by an
+        exception or a wrong result.
 
     Raises:
-        BudgetExhausted: the first run has not come to its end.
+        BudgetExhausted: the first run did not end in time.
     """
     note("baseline: running the input program")
     with scratch.folder("package") as folder:

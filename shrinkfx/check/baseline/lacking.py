@@ -1,4 +1,4 @@
-"""A program whose failing run had something that no other process has."""
+"""Errors for a program whose failing run had state that no other process has."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shrinkfx.wording import Flag, Words
 
 @contextmanager
 def telling(lacking: Sequence[str]) -> Iterator[None]:
-    """Have an error that the program does not fail begin its advice with the reason.
+    """Put the reason first in the advice of a ``NotReproducible`` error.
 
     Args:
-        lacking: sentences on what the failing run had, and what to do.
+        lacking: sentences on the missing state, and on what to do.
     """
     try:
         yield
@@ -28,14 +28,14 @@ def telling(lacking: Sequence[str]) -> Iterator[None]:
 
 
 def require_failure(client: CheckClient, wanted: str) -> None:
-    """End after one run if the program passes: runs of no kind bring back what it had.
+    """Stop after one run if the program passes: more runs would not restore the state.
 
     Args:
-        wanted: the kind of failure that was asked for.
+        wanted: the kind of failure that the user asked for.
 
     Raises:
-        NotReproducible: it passes.
-        BudgetExhausted: the run has not come to its end.
+        NotReproducible: the program passes.
+        BudgetExhausted: the run did not end in time.
     """
     seen, _ = client.original()
     if seen.passed:
@@ -45,4 +45,4 @@ def require_failure(client: CheckClient, wanted: str) -> None:
 _ALL_THE_SAME = Words(
     "to run the program more often anyway: ", Flag("--baseline-runs", 100)
 )
-"""Which is had without that look."""
+"""This flag skips ``require_failure``."""

@@ -1,4 +1,4 @@
-"""What to say and to do where a program does not fail as asked."""
+"""The error for a program that does not fail as requested, with advice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shrinkfx.wording import Flag, Words
 
 
 def not_seen(wanted: str, tried: list[tuple[Runs, Bounds]]) -> NotReproducible:
-    """Say how often it ran, and for how long if that has ended the runs."""
+    """Create the error, with the number of runs, and their time if that ended them."""
     seen = [s for runs, _ in tried for s in (*runs.seen, *runs.later)]
     said = list(dict.fromkeys(s.in_words for s in seen))
     made = sum(runs.made for runs, _ in tried)

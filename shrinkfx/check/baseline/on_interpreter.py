@@ -1,4 +1,4 @@
-"""What the unchanged program does on the interpreter, probe by probe."""
+"""The baseline on the interpreter, probe by probe."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def probe_baseline(
     max_calls: int = 1,
     budget: Allowance = UNLIMITED,
 ) -> Baseline:
-    """Ask one probe after the other until one shows the failure; that one twice more.
+    """Run the probes until one shows the failure, then repeat that one twice.
 
-    The interpreter runs one program after the other, on memory that no other
-    process has a part in: what it finds, it finds again. A fresh process is asked only
-    where a fork may be why, that is where a probe dies without a word.
+    The interpreter is deterministic: it runs one program after another, in memory that
+    no other process shares. A fresh process is used only if the fork may be the cause,
+    because the probe died without a message.
 
     Args:
-        probes: each may show it; those that tell most of a kind are asked first.
-        ask_all: ask the others too, to know what they find.
-        max_calls: how often it may be called in one run, where one call passes.
-        budget: a probe takes no more than half of the minutes, so that the next one
-            can be asked, or what this one shows be verified.
+        probes: the probes to run; the most informative ones for the kind come first.
+        ask_all: run the other probes too, to report what they find.
+        max_calls: the highest number of calls in one run, if one call passes.
+        budget: a probe takes at most half of the time, so that time is left for the
+            next probe, or to verify this one's failure.
 
     Raises:
-        NotReproducible: none shows what was asked for, or it does not show again.
-        BudgetExhausted: the minutes were spent before one did.
+        NotReproducible: no probe shows the failure, or it does not show again.
+        BudgetExhausted: the time ended before a probe showed the failure.
     """
     wanted = until or ANY
     shown: dict[Probe, Observation] = {}
@@ -98,9 +98,9 @@ def probe_baseline(
 
 
 def _most_telling_first(probes: Sequence[Probe], wanted: str) -> list[Probe]:
-    """Put the probe first that tells most of a kind, and leave out what tells nothing.
+    """Order the probes for a kind of failure, and omit one that tells nothing.
 
-    Where the kind is not known, that is the one which runs what the user would.
+    If the kind is unknown, the probe that runs what the user runs comes first.
     """
     if wanted in (Kind.COMPILE_ERROR, Kind.HANG):
         return sorted(probes, key=lambda probe: probe is not Probe.COMPILE)
@@ -110,7 +110,7 @@ def _most_telling_first(probes: Sequence[Probe], wanted: str) -> list[Probe]:
 
 
 def _asked(client: CheckClient, within_s: float) -> tuple[Observation, Ending]:
-    """Ask a probe for so many seconds at most; what that cuts short is no hang."""
+    """Run a probe with a limit in seconds; a probe that is cut short is not a hang."""
     seen, ending = client.within(within_s).original()
     if ending.how == "late" and math.isfinite(within_s):
         seen = replace(seen, signature=None, unresolved=_CUT_SHORT)
@@ -121,7 +121,7 @@ _CUT_SHORT = "this probe takes more than half of the remaining time"
 
 
 def _shows(probe: Probe, seen: Observation, wanted: str, match: str) -> bool:
-    """Tell whether a probe has shown the failure that was asked for."""
+    """Tell whether a probe has shown the requested failure."""
     found = seen.signature
     if not found or _is_of_the_probe(probe, seen):
         return False
@@ -129,7 +129,7 @@ def _shows(probe: Probe, seen: Observation, wanted: str, match: str) -> bool:
 
 
 def _unseen(ending: Ending) -> tuple[str, ...]:
-    """List what was not run, kernel by kernel, report or no report."""
+    """List what was not run, kernel by kernel, whether there was a report or not."""
     match ending.answer:
         case Checked(unseen=unseen):
             return unseen
@@ -146,7 +146,11 @@ def _confirmed(
     budget: Allowance,
     ways: Sequence[bool],
 ) -> Baseline:
-    """Ask the probe that has shown it again; of each time ``ways`` says if afresh."""
+    """Repeat the probe that showed the failure.
+
+    Args:
+        ways: for each repetition, whether it is in a fresh process.
+    """
     assert first.signature is not None
     target = first.signature.with_match(match)
     seen = [first]
@@ -184,13 +188,13 @@ _LOOKS_AT = {
 
 
 def _is_of_the_probe(probe: Probe, seen: Observation) -> bool:
-    """Tell whether a failure is the probe's own and none of the program.
+    """Tell whether the probe causes a failure, and not the program.
 
-    The interpreter takes far more time and memory than a GPU, and code for Python,
-    which the first two generate, is other code than AOTInductor's.
+    The interpreter needs far more time and memory than a GPU; and the first two probes
+    generate Python code, which is not AOTInductor's code.
     """
     assert seen.signature is not None
-    if seen.unresolved:  # a limit was broken
+    if seen.unresolved:  # the run exceeded a limit
         return probe is not Probe.COMPILE
     return probe in _IN_PYTHON and seen.signature.stage is Stage.COMPILE
 
@@ -199,7 +203,10 @@ _IN_PYTHON = (Probe.REAL, Probe.CONTRACT)
 
 
 def _said(probe: Probe, seen: Observation, *, whole: bool) -> str:
-    """Say what a probe found; one alone compares results, where it has seen all."""
+    """Describe what a probe found.
+
+    Only the real probe compares results, and only if it ran all kernels.
+    """
     if seen.unresolved == _CUT_SHORT:
         return f"inconclusive: {_CUT_SHORT}"
     if seen.signature and _is_of_the_probe(probe, seen):

@@ -1,4 +1,4 @@
-"""Whether a failure has another cause than it seems: the guide's first step."""
+"""Check whether a failure has another cause: invalid inputs, or an earlier NaN."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 def other_cause(
     client: CheckClient, target: Signature, is_known: Callable[[Signature], bool]
 ) -> str:
-    """Run the program with its guards checked and, for a NaN, each kernel's values.
+    """Run the program with input guards and, for a NaN, with checks of all values.
 
-    The guards are in every package, and checked where a variable says so when it runs:
-    one that is kept is run once more. To watch values takes a build of its own.
+    Every package has the guards, and a variable enables them at run time, so a kept
+    package is run again. Checks of values need a build of their own.
 
     Args:
-        is_known: tells whether it fails so without that, too.
+        is_known: tells whether a failure also shows without the checks.
 
     Returns:
-        What may be the cause, or ''. Not what comes to light where it passes, too.
+        A description of the possible cause, or ''. A check that fails where the program
+        passes is no cause.
     """
     if not may_be_the_inputs(target):
         return ""
@@ -53,7 +54,7 @@ def other_cause(
 
 
 _SIZE_OF_ONE = re.compile(r"expected it to be >= 2, but got: 1\b")
-"""As ``torch/_inductor/codegen/cpp_wrapper_cpu.py`` says it."""
+"""The message in ``torch/_inductor/codegen/cpp_wrapper_cpu.py``."""
 
 _SPECIALISED = (
     "torch.export specializes sizes 0 and 1: a dynamic dim covers sizes from 2 up. "
@@ -64,6 +65,6 @@ _GUARDS = "AOTI_RUNTIME_CHECK_INPUTS=1"
 
 
 def may_be_the_inputs(target: Signature) -> bool:
-    """Tell whether what a program is given may be why it fails."""
+    """Tell whether the inputs may cause a failure of this kind."""
     ran = target.stage in (Stage.RUN, Stage.COMPARE)
     return ran and target.kind not in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM)

@@ -1,4 +1,4 @@
-"""Runs of an unchanged program: what they have shown, and whether to make more."""
+"""Runs of the input program: their results, and whether to make more."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.wording import Flag, Words
 
 MAX_RUNS = 100
-"""Runs before a program is said not to fail, if nobody says how many."""
+"""The number of passing runs after which a program counts as passing, by default."""
 
 _LEAST_S = 6.0
-"""Seconds that runs may take, however short the compilation: what it takes to import
-torch and to compile a small program, in a process that shares nothing."""
+"""The shortest time limit of the runs, in seconds, however short the compilation was: a
+process that shares nothing takes this long to import torch and compile a small program.
+"""
 
 _MOST_S = 60.0
-"""Seconds that they may take together then, if compiling it took no less."""
+"""The longest default time limit of the runs, in seconds, after a long compilation."""
 
 MAX_SILENT_RUNS = 3
-"""Runs that last to a limit, or are killed from outside, before there are no more."""
+"""The number of runs without an answer (a limit was reached, or another process killed
+them) after which there are no more."""
 
 
 @dataclass
 class Packages:
-    """What was compiled of the unchanged program, for whoever runs it next.
+    """The compiled packages of the input program, for later runs.
 
     Attributes:
-        folder: where it lies, in a file for each code.
-        on_gpu: kernels are timed during compilation, between the guard pages that the
-            process has: what another process compiled without them has not shown that.
-        first: the run that has compiled the program with its own settings, or None.
+        folder: the folder of the packages, one file for each code.
+        on_gpu: a package depends on the guard pages too, because kernels are timed
+            during compilation, between the guard pages of the process.
+        first: the run that compiled the program with its own settings, or None.
     """
 
     folder: str
@@ -43,7 +45,7 @@ class Packages:
     first: Observation | None = None
 
     def place(self, options: CheckOptions) -> str:
-        """Name the file for a program that is compiled so."""
+        """Return the path of the package for these options."""
         code = "not-reused" if options.inductor else "as-it-is"
         beside = f"-{options.guard_pages}" if self.on_gpu else ""
         return f"{self.folder}/{code}{beside}.pt2"
@@ -51,10 +53,10 @@ class Packages:
 
 @dataclass(frozen=True)
 class Runs:
-    """What the runs so far have shown, and whether more would tell more.
+    """The results of the runs so far, and whether more runs would tell more.
 
     Attributes:
-        later: runs of several calls, none of which showed what was asked for.
+        later: runs of several calls, none of which showed the requested failure.
     """
 
     wanted: str
@@ -68,7 +70,7 @@ class Runs:
 
     @property
     def told(self) -> int:
-        """Count the runs that came to an end of their own: the others tell nothing."""
+        """The number of runs that have an answer."""
         return sum(s.runs for s in self.seen if s.tells)
 
     @property
@@ -77,7 +79,7 @@ class Runs:
 
     @property
     def target(self) -> Signature | None:
-        """The failure asked for that most runs show; the first seen of equals."""
+        """The most frequent requested failure; the first seen of equals."""
         shown = [
             s.signature
             for s in self.seen
@@ -91,7 +93,7 @@ class Runs:
 
     @property
     def failed(self) -> int:
-        """Count the runs that failed as the target says."""
+        """The number of runs that showed the target."""
         return self._shows(self.target) if self.target else 0
 
     def _shows(self, failure: Signature) -> int:
@@ -104,18 +106,18 @@ class Runs:
         target = self.target
         silent = [s for s in self.seen if s.unresolved]
         if any(s.invalid for s in self.seen) or len(silent) >= MAX_SILENT_RUNS:
-            return True  # each more would be refused again, or cost as much
+            return True  # another run would be refused again, or cost as much
         if self._always_in(Stage.COMPILE, Stage.LOAD):
-            return True  # two processes were no chance
+            return True  # two processes failed alike, which is no coincidence
         if target is None:
             return self.made >= max_runs
         if any(target.admits(s.signature) for s in silent):
-            return True  # each one that shows it lasts to a limit
-        # Few failures make a rate that cannot be planned with.
+            return True  # each run that shows it lasts to the limit
+        # Fewer failures give a rate that is too uncertain to plan with.
         return self.failed >= ENOUGH or self.total >= ENOUGH * max_runs
 
     def _always_in(self, *stages: Stage) -> bool:
-        """Tell whether two runs or more have failed alike, in one of the stages."""
+        """Tell whether two or more runs failed alike, in one of the stages."""
         first, *others = (s.signature for s in self.seen)
         if first is None or first.stage not in stages:
             return False
@@ -131,7 +133,7 @@ _IN_WORDS = (
     Kind.LOAD_ERROR,
     Kind.EXCEPTION,
 )
-"""Failures that say what is wrong: that it happened in a fork is not why."""
+"""Failures that say what is wrong, so that the fork is not their cause."""
 
 
 def is_in_words(target: Signature | None) -> bool:
@@ -140,17 +142,17 @@ def is_in_words(target: Signature | None) -> bool:
 
 @dataclass
 class Bounds:
-    """How many runs may be made, and for how long.
+    """Limits on the number of runs, and on their time.
 
     Attributes:
-        max_runs: before the program is said not to fail.
-        seconds: that runs may take which compile nothing, if none fails.
-        compile_s: what compiling the program took, and its first run.
-        compile_own_s: of that, its own time.
-        spent_s: by the runs so far that have compiled nothing.
-        out_of_minutes: a run was not made, or cut short, for want of minutes.
-        seeds: hash seeds with which it is compiled again where it passes.
-        compilations: how often it was compiled, the first time included.
+        max_runs: the number of passing runs after which the program counts as passing.
+        seconds: the time limit of the runs that compile nothing, if none fails.
+        compile_s: the seconds of the compilation and first run.
+        compile_own_s: those seconds without waiting for a core.
+        spent_s: the seconds of the runs so far that compiled nothing.
+        out_of_minutes: whether a run was skipped or cut short for lack of time.
+        seeds: the hash seeds to recompile a passing program with.
+        compilations: the number of compilations, with the first one.
     """
 
     max_runs: int
@@ -173,10 +175,10 @@ class Bounds:
         budget: Allowance,
         seeds: tuple[str, ...] = (),
     ) -> Bounds:
-        """Bound the runs after the first one: by time only if nobody says how many.
+        """Set the limits after the first run: on time only if ``max_runs`` is None.
 
         Args:
-            first: the one that has compiled the program.
+            first: the run that compiled the program.
         """
         compiled_s = min(_MOST_S, max(_LEAST_S, first.seconds))
         seconds = math.inf if max_runs else compiled_s
@@ -185,14 +187,14 @@ class Bounds:
 
     @property
     def in_words(self) -> str:
-        """Say how long runs may go on, if that is bounded."""
+        """The time limit as a phrase; '' if there is none."""
         bounded = math.isfinite(self.seconds)
         return f", for at most {max(1.0, self.seconds):.0f} s" if bounded else ""
 
     def why_no_more(self, runs: Runs) -> Words:
-        """Say what has ended the runs of a program that passes, and how to have more.
+        """Describe what ended the runs of a passing program, and how to allow more.
 
-        Nothing if it was run as often as it may be, or more would tell no more.
+        It is empty if ``max_runs`` was reached, or more runs would tell nothing more.
         """
         if self.out_of_minutes:
             more = Flag("--max-minutes")
@@ -203,10 +205,10 @@ class Bounds:
         return Words(f"the runs took {self.seconds:.0f} s; to allow more: ", more)
 
     def ends(self, runs: Runs) -> bool:
-        """Tell whether there is no time for another run, however many there were.
+        """Tell whether there is no time for another run.
 
-        As long as it passes it may have all the minutes. Once it fails, how often it
-        does is worth a share of them.
+        Until the program fails, it may use all the time. Once it fails, measuring its
+        rate may use a share of it.
         """
         if runs.target is None:
             return not self.have_minutes() or self.spent_s >= self.seconds
@@ -218,13 +220,13 @@ class Bounds:
         return self.out_of_minutes
 
     def have_minutes(self) -> bool:
-        """Tell whether there are minutes for a run of a program that passes."""
+        """Tell whether there is time for another run of a passing program."""
         if not self.budget.has(self._longest_s):
             self.out_of_minutes = True
         return not self.out_of_minutes
 
     def allow_compiling(self, runs: Runs) -> bool:
-        """Tell whether it may be compiled once more, to see what that does then."""
+        """Tell whether there is time to compile the program again."""
         if runs.target is None:
             allowed = self.budget.has(self.compile_s)
         else:
@@ -236,7 +238,7 @@ class Bounds:
     def compiled(
         self, client: CheckClient, *, fresh: bool = False
     ) -> Observation | None:
-        """Compile and run it; None if the minutes were spent before its end."""
+        """Compile and run the program; None if the time ended first."""
         try:
             return client.original(fresh=fresh)[0]
         except BudgetExhausted:
@@ -246,12 +248,12 @@ class Bounds:
     def compiled_anew(
         self, client: CheckClient, *, fresh: bool = False
     ) -> Observation | None:
-        """Do so once more."""
+        """Compile the program again, count that, and run it; None if the time ended."""
         self.compilations += 1
         return self.compiled(client, fresh=fresh)
 
     def run(self, client: CheckClient, *, fresh: bool = False) -> Observation | None:
-        """Run what is compiled; None if the minutes were spent before its end."""
+        """Run the compiled program; None if the time ended first."""
         seen = self.compiled(client, fresh=fresh)
         if seen is not None:
             self.spent_s += seen.seconds

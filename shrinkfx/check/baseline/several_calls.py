@@ -1,4 +1,4 @@
-"""How often a program that keeps state must be called on the interpreter to fail."""
+"""Find how often a stateful program must be called on the interpreter to fail."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ def calls_needed(
     note: Callable[[str], None],
     budget: Allowance = UNLIMITED,
 ) -> tuple[int, Observation] | None:
-    """Find the fewest calls of one run of which the last one fails; None if none does.
+    """Find the fewest calls in one run whose last call fails.
 
-    All calls are made at first: a program that passes them takes one check more, and
-    no other number is asked for. What it finds, the interpreter finds again, so halves
-    are enough.
+    First it makes all calls, so a program that passes them needs one check only. After
+    that it bisects, because the interpreter is deterministic.
+
+    Returns:
+        The number of calls and its observation; None if all calls pass.
     """
     if max_calls < 2:
         return None

@@ -1,4 +1,4 @@
-"""What the unchanged program does, before anything is cut."""
+"""Run the input program, and find the failure to search for."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from shrinkfx.protocol.requests import CheckOptions
 
 @dataclass(frozen=True)
 class Baseline(Message):
-    """The failure to look for.
+    """The failure to search for.
 
     Attributes:
-        rate: the part of the runs that failed so.
+        rate: the fraction of the runs that showed it.
         fallback_random: random numbers are eager's, so that values compare.
-        seconds: the longest run, of its own time.
+        seconds: the longest run, without waiting for a core.
         calls: how often a run must call the program before it fails.
-        probe: what shows it on the interpreter; None elsewhere.
-        warning: what else may be the cause, or what was not looked at; or ''.
-        environment: variables that checks need for it; an empty one is taken away.
+        probe: the interpreter's probe that shows it; None on other backends.
+        warning: another possible cause, or what was not checked; or ''.
+        environment: variables that checks need to show it; an empty one is removed.
     """
 
     target: Signature
@@ -67,32 +67,32 @@ def baseline(
     packages: Packages | None = None,
     seeds: tuple[str, ...] = (),
 ) -> Baseline:
-    """Run the program in a fork, then on in forks, and in a fresh interpreter.
+    """Run the program in forks and, if necessary, in a fresh interpreter.
 
-    That interpreter is asked where a fork may be why: where the program passes, and
-    where it dies without a word. What an exception or a wrong result says is the
-    program's; and the repro's fresh run has the last word on it.
+    A fresh interpreter is used where the fork may be the cause: if the program passes,
+    or dies without a message. An exception or a wrong result is the program's own, and
+    the repro's fresh run verifies it.
 
-    A failure to compile is steady if a second process shows it. Of anything else
-    there are more runs, which cost little since they compile nothing: until what is
-    asked for has shown ``ENOUGH`` times. What fails in nine runs of ten would pass
-    for steady else, and a loud failure would hide the one that was asked for.
-    What does not show it is compiled again; where that passes too, a program that
-    changes its buffers is called several times in each run.
+    A failure to compile is deterministic if a second process shows it. For any other
+    failure there are more runs, until the requested failure has shown ``ENOUGH`` times;
+    they are cheap because they compile nothing. Otherwise a failure of nine runs in ten
+    would count as deterministic, and a frequent failure would hide the requested one.
+    If the program does not fail, it is recompiled; if it passes again and changes its
+    buffers, it is called several times in each run.
 
     Args:
-        match: a regular expression that the failure's text must hold.
-        max_runs: how often it may run before it is said not to fail; None means
-            ``MAX_RUNS`` times, and no longer than it took to compile.
-        max_calls: how often it may be called in one run.
-        build: of the run that looks for other causes, if it takes one of its own.
-        budget: where it is short, what need not be known is not asked.
-        packages: what was compiled of it already, which is run on; or None.
-        seeds: hash seeds with which it is compiled again where it passes.
+        match: a regular expression that must match the failure's text.
+        max_runs: the number of runs after which the program counts as passing. None
+            means ``MAX_RUNS``, and no longer than the compilation took.
+        max_calls: the highest number of calls in one run.
+        build: the build of the run that looks for other causes, if it needs one.
+        budget: if it is short, optional runs are skipped.
+        packages: packages of the program that exist already; or None.
+        seeds: the hash seeds to recompile a passing program with.
 
     Raises:
-        NotReproducible: it passes, or fails in another way than asked.
-        BudgetExhausted: the first run has not come to its end.
+        NotReproducible: the program passes, or fails in another way than requested.
+        BudgetExhausted: the first run did not end in time.
     """
     wanted = until or ANY
     note("baseline: running the input program")
@@ -139,17 +139,20 @@ def run_often(
     max_calls: int,
     note: Callable[[str], None],
 ) -> CheckClient:
-    """Add runs to the first one until they are enough; return what has made them.
+    """Add runs to the first one until they are enough.
 
-    Compiled again, it may fail where it did not, and must fail where it did not
-    compile.
+    A program that did not fail is compiled again, because it may fail then. So is one
+    that did not compile, because it must fail again.
+
+    Returns:
+        The client with which the last runs were made.
     """
     calls = 1
     in_vain = runs.target is None and (bounds.max_runs > 1 or leaves_out_weights(kept))
     fails_to_compile = runs.target and runs.target.stage is Stage.COMPILE
     if (in_vain or fails_to_compile) and bounds.allow_compiling(runs):
         kept = compile_anew(kept, runs, bounds)
-    max_calls = min(max_calls, 1 + bounds.max_runs - runs.made)  # the first one is made
+    max_calls = min(max_calls, 1 + bounds.max_runs - runs.made)  # the first run is made
     if max_calls > 1 and all(s.passed for s in runs.seen):
         calls = _calls_needed(kept, runs, bounds, max_calls, note)
     kept = kept.with_options(calls=calls)
@@ -158,7 +161,7 @@ def run_often(
 
 
 def _is_told(target: Signature | None, options: CheckOptions) -> bool:
-    """Tell whether it is known what has failed: that it was in a fork is not why.
+    """Tell whether the failure says what is wrong, so that the fork is not its cause.
 
     Guard pages tell which tensor was overrun, and by how much.
     """
@@ -174,7 +177,7 @@ def concluded(
     build: Build,
     note: Callable[[str], None],
 ) -> Baseline:
-    """Say what has been found, and what else may matter."""
+    """Create the baseline from the runs, report it, and look for other causes."""
     target = runs.target
     assert target is not None
     note(f"baseline: {target}")
@@ -201,7 +204,7 @@ def concluded(
 def _other_causes(
     client: CheckClient, runs: Runs, bounds: Bounds, note: Callable[[str], None]
 ) -> list[str]:
-    """Look for other causes if there is time to compile it once more."""
+    """Look for other causes if there is time to compile the program again."""
     share = bounds.budget.share()
     if not (runs.target and may_be_the_inputs(runs.target)):
         return []
@@ -233,14 +236,14 @@ def _calls_needed(
 ) -> int:
     """Find the fewest calls after which the program fails; 1 if it never does.
 
-    What runs of fewer calls showed is forgotten then.
+    If it fails, the results of the runs with fewer calls are discarded.
     """
     note(
         f"the program changes its buffers: calling it up to {max_calls} times in "
         "one run"
     )
     for calls in range(2, max_calls + 1):
-        if not bounds.have_minutes():  # a call more is no repetition
+        if not bounds.have_minutes():  # another call is not a repetition
             break
         seen = bounds.run(kept.with_options(calls=calls))
         if seen is None:
@@ -256,14 +259,14 @@ def _calls_needed(
 def _go_on(
     kept: CheckClient, runs: Runs, bounds: Bounds, note: Callable[[str], None]
 ) -> None:
-    """Run what the last run has compiled until there are runs enough."""
+    """Run the compiled program until the runs are enough."""
     max_runs = bounds.max_runs
     if not runs.are_enough(max_runs):
         until = f"whether the failure is deterministic (up to {ENOUGH} failing runs)"
         often = f"whether the program fails (up to {max_runs} runs{bounds.in_words})"
         note(f"checking {(often if runs.target is None else until)}")
     while not runs.are_enough(max_runs) and not bounds.ends(runs):
-        # Each in a process of its own at first: one may see what another left.
+        # At first, each run has its own process: a run may see another one's state.
         left = max_runs * (ENOUGH if runs.target else 1) - runs.made
         batch = 1 if len(runs.seen) < ENOUGH else min(RUNS_PER_CHILD, left)
         compiles = runs.target and runs.target.stage is Stage.COMPILE

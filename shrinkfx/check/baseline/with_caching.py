@@ -1,11 +1,11 @@
-"""Which of CUDA's allocators shows the failure of the unchanged program.
+"""Find which of CUDA's allocators shows the failure of the input program.
 
-PyTorch's caching allocator hands out parts of large blocks, and hands what was freed
-to the next who asks. So an overrun stays inside of a block, where nothing faults;
-without it, ``cudaMalloc`` gives each tensor memory of its own. But a failure may need
-just that: what was freed and is read still (stale reuse, streams), expandable segments.
+PyTorch's caching allocator hands out parts of large blocks, and reuses freed memory. So
+an out-of-bounds access stays inside a block and does not fault; without caching,
+``cudaMalloc`` gives each tensor memory of its own. But a failure may need the caching
+allocator: a read of freed memory (stale reuse, streams), or expandable segments.
 
-``PYTORCH_NO_CUDA_MEMORY_CACHING`` counts by being set, whatever its value is
+``PYTORCH_NO_CUDA_MEMORY_CACHING`` takes effect by being set, whatever its value is
 (``c10/cuda/CUDACachingAllocator.cpp``), and the first allocation of a process reads it.
 """
 
@@ -25,7 +25,7 @@ from shrinkfx.wording import Flag, Words
 NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
 CACHED = {NO_CACHING: ""}
-"""What a check is told to have the caching allocator: an empty variable is none."""
+"""Variables that select the caching allocator: an empty one is removed."""
 
 
 def baseline_with_either(
@@ -34,17 +34,17 @@ def baseline_with_either(
     note: Callable[[str], None],
     budget: Allowance = UNLIMITED,
 ) -> Baseline:
-    """See the failure without the caching allocator, or else with it.
+    """Make the baseline without the caching allocator, or else with it.
 
-    Without it is tried first, since what shows so shows in every run. What is found is
-    told, and the search and the repro use that one.
+    Without it comes first, because a failure that shows so shows in every run. The
+    result is reported, and the search and the repro use the same allocator.
 
     Args:
-        see: finds the baseline, or raises ``NotReproducible``.
+        see: makes the baseline, or raises ``NotReproducible``.
 
     Raises:
-        NotReproducible: it does not fail as asked, with either.
-        BudgetExhausted: the minutes have ended before it was seen.
+        NotReproducible: the program does not fail as requested with either.
+        BudgetExhausted: the time ended first.
     """
     note("running the program without CUDA's caching allocator")
     try:
@@ -86,7 +86,7 @@ def _with_it(
 
 
 def _seen_with(client: CheckClient, found: Baseline, budget: Allowance) -> str:
-    """Say what one run with the caching allocator does, if there is time for it."""
+    """Describe one run with the caching allocator, if there is time for it."""
     share = budget.share()
     if found.seconds > share:
         return "not enough time left for a run with the allocator"
@@ -102,7 +102,7 @@ def _seen_with(client: CheckClient, found: Baseline, budget: Allowance) -> str:
 
 
 def is_chosen(*environments: Mapping[str, str]) -> bool:
-    """Tell whether somebody has said which allocator is to be used."""
+    """Tell whether the user has chosen an allocator."""
     return any(NO_CACHING in environment for environment in environments)
 
 

@@ -1,4 +1,4 @@
-"""Which guard pages show a memory error of the unchanged program."""
+"""Find the guard pages that show a memory error of the input program."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ from shrinkfx.protocol.requests import CheckOptions
 _PLAIN_RUNS = 3
 
 _NO_REUSE = {"allow_buffer_reuse": False, "inplace_buffers": False}
-"""A buffer that took over a larger one's memory may be overrun without a fault."""
+"""Settings against buffer reuse: if a small buffer reuses the memory of a larger one,
+an
+out-of-bounds access does not fault."""
 
 
 @dataclass(frozen=True)
 class Guarding(Message):
-    """How guard pages show a failure.
+    """Guard pages that show a failure.
 
     Attributes:
-        name: where they are; '' where they show nothing, or were not tried.
-        pages: what the worker is told of that.
-        inductor: settings that the code needs for it.
+        name: where they are; '' if they show nothing, or were not tried.
+        pages: the worker's setting for them.
+        inductor: Inductor settings that the code needs for them.
         plain: what the program does without them, or ''.
-        steady: without them it fails as well, in every run.
+        steady: whether the program also fails without them, in every run.
     """
 
     name: str = ""
@@ -45,12 +47,12 @@ class Guarding(Message):
     steady: bool = False
 
     def around(self, checks: CheckOptions) -> CheckOptions:
-        """Have checks run so."""
+        """Return check options with these guard pages."""
         return replace(checks, guard_pages=self.pages, inductor=self.inductor)
 
 
 _OUR_WEIGHTS = {**_NO_REUSE, "aot_inductor.weight_use_caching_allocator": True}
-"""On a GPU, AOTInductor's runtime has weights of its own making otherwise."""
+"""On a GPU, AOTInductor's runtime allocates weights itself without the last setting."""
 
 
 def _settings(apart: Mapping[str, bool]) -> tuple[Guarding, ...]:
@@ -63,12 +65,12 @@ def _settings(apart: Mapping[str, bool]) -> tuple[Guarding, ...]:
 
 
 def under(tool: Guard) -> tuple[Guarding, ...]:
-    """Give the setting of a tool of compute-sanitizer."""
+    """Return the setting for a tool of compute-sanitizer."""
     return (Guarding(f"(compute-sanitizer's {tool})", tool),)
 
 
 ON_CPU, ON_GPU = _settings(_NO_REUSE), _settings(_OUR_WEIGHTS)
-"""In the order in which they are tried: each changes more than the one before."""
+"""The settings, in the order of trying: each changes more than the one before."""
 
 
 def find_guarding(
@@ -80,17 +82,17 @@ def find_guarding(
     settings: Sequence[Guarding] = ON_CPU,
     packages: Packages | None = None,
 ) -> Guarding:
-    """Run the program without guard pages and with them until the failure shows.
+    """Run the program without guard pages, then with them until the failure shows.
 
-    Settings with the same code are tried on one package, compiled once. Each may take a
-    share of the minutes. Where these are short, it runs once without, and is not
-    compiled again to be run otherwise.
+    Settings with the same code share one package, compiled once. Each setting may take
+    a share of the time. If time is short, there is only one run without guard pages,
+    and no further compilation.
 
     Args:
-        packages: where to leave what is compiled; None if nobody else will run it.
+        packages: where to keep the packages for later runs; None to discard them.
 
     Raises:
-        BudgetExhausted: not even the first run has come to its end.
+        BudgetExhausted: not even the first run ended in time.
     """
     note("guard pages: running the program without and with guard pages")
     with scratch.folder("package") as folder:
@@ -107,7 +109,7 @@ def find_guarding(
         for guarding in settings:
             name, compiles = guarding.name, bool(guarding.inductor)
             if fails and compiles:
-                continue  # it fails with its own code, and so must the result
+                continue  # it fails with its own code, and the result must too
             if compiles and compiling_s > budget.share():
                 note(f"not enough time left: not trying guard pages {name}")
                 tried = _TRIED
@@ -146,10 +148,10 @@ _IN_EAGER = (
 
 
 def _original_without(client: CheckClient, budget: Allowance) -> list[Observation]:
-    """Run the program without guard pages, only once where minutes are short.
+    """Run the program without guard pages, only once if time is short.
 
     Raises:
-        BudgetExhausted: the first run has not come to its end.
+        BudgetExhausted: the first run did not end in time.
     """
     runs = [client.original()[0]]
     while len(runs) < _PLAIN_RUNS and runs[0].seconds <= budget.share():
@@ -161,7 +163,7 @@ def _original_without(client: CheckClient, budget: Allowance) -> list[Observatio
 
 
 def _within_a_share(client: CheckClient, budget: Allowance) -> Observation | None:
-    """Run the program for a share of the minutes; None if that has not ended it."""
+    """Run the program for a share of the time; None if it did not end."""
     share = budget.share()
     try:
         seen, ending = client.within(share).original()
@@ -176,7 +178,7 @@ def _is_wanted(seen: Observation, until: str | None, match: str) -> bool:
 
 
 def in_words(seen: list[Observation]) -> str:
-    """Say what runs did, each thing once."""
+    """Describe the results of runs, each distinct one once."""
     texts = [s.in_words for s in seen]
     counted = [f"{text} ({texts.count(text)} of {len(texts)} runs)" for text in texts]
     return "; ".join(dict.fromkeys(counted))
@@ -185,7 +187,7 @@ def in_words(seen: list[Observation]) -> str:
 def runs_without_guard_pages(
     client: CheckClient, candidate: Candidate
 ) -> Iterator[Observation]:
-    """Run a candidate without guard pages, compiled once, in a process each."""
+    """Run a candidate without guard pages, compiled once, each run in a new process."""
     with scratch.folder("package") as folder:
         kept = client.with_options(package=f"{folder}/model.pt2")
         for _ in range(ENOUGH):
@@ -195,10 +197,10 @@ def runs_without_guard_pages(
 def seen_without_guard_pages(
     client: CheckClient, target: Signature, candidate: Candidate
 ) -> list[Observation]:
-    """Run a candidate without guard pages until it does not fail so.
+    """Run a candidate without guard pages until a run does not show the target.
 
-    A run that something else has ended tells nothing, and one that hangs may die the
-    next time: it is left out once. The second one is the last.
+    A run without an answer, or a hang that may hide the target, is skipped once; the
+    second such run is the last.
     """
     seen: list[Observation] = []
     asked_again = False

@@ -1,1 +1,1 @@
-"""The other end of the fork server's line: start it, ask it, clear up after it."""
+"""The client of the fork server: start it, send requests, clean up after it."""

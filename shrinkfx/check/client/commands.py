@@ -1,4 +1,4 @@
-"""Find a command, and run it to its end."""
+"""Find a command, and run it to completion."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def run_command(
     """Run a command; no process that it started outlives the call.
 
     Args:
-        limit_s: seconds by the clock.
+        limit_s: the limit, in seconds of wall time.
         text: the standard input.
-        variables: its environment; None for that of this process.
+        variables: its environment; None for this process's.
 
     Raises:
         subprocess.TimeoutExpired: the command did not end in time, and was killed.

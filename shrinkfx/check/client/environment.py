@@ -1,4 +1,4 @@
-"""The variables that a process starts with: the worker's, and those of a stranger."""
+"""The environment variables of workers, and of scripts as another user runs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import shrinkfx
 from shrinkfx.protocol.requests import MARK
 
 TUNING = ("TORCH", "PYTORCH", "AOT", "TRITON", "OMP_", "MKL_", "GOMP_", "KMP_")
-"""Prefixes of the variables by which a shell changes what PyTorch does."""
+"""Prefixes of the variables by which a shell changes PyTorch's behaviour."""
 
 _PLACES = ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE")
 
@@ -22,7 +22,7 @@ _FIND = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)
 
 
 def tuning(environment: Mapping[str, str]) -> dict[str, str]:
-    """Pick the variables that may matter to a failure; folders never do."""
+    """Select the variables that may affect a failure; those with paths never do."""
     return {
         name: value
         for name, value in environment.items()
@@ -31,10 +31,15 @@ def tuning(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_worker(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
-    """Set what must be there when the worker's process starts.
+    """Return the environment of a worker process.
 
-    Without PYTHONUNBUFFERED a crash loses what was printed; the compile pool would
-    leave processes behind; NVML finds a GPU without creating a context.
+    Without PYTHONUNBUFFERED a crash loses printed text; the compile pool would leave
+    processes behind; NVML finds a GPU without creating a context.
+
+    Args:
+        extra: variables to add; an empty one is removed. None for another user's
+            environment.
+        mark: the mark by which the process can be found.
     """
     root = str(Path(shrinkfx.__file__).resolve().parents[1])
     given = dict(os.environ)
@@ -51,26 +56,27 @@ def of_worker(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
     }
     together = {**given, **fixed, **(extra or {})}
     unset = {name for name, value in (extra or {}).items() if not value}
-    # It moves the values that an explanation reads (torch 2.15).
+    # This one would move the values that an explanation reads (torch 2.15).
     unset.add("AOTI_TORCH_SAVE_DIR")
     return {name: value for name, value in together.items() if name not in unset}
 
 
 def bare(makers: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what tells Python where its maker's modules are, and how to run.
+    """Remove the variables by which a user configures Python.
 
-    Where PyTorch is found only there, those places stay: nothing could run else.
+    They tell Python where the user's modules are, and how to run. If PyTorch is found
+    only there, those places stay, because nothing could run otherwise.
     """
     others = {k: v for k, v in makers.items() if not k.startswith("PYTHON")}
     if has_torch():
         return {**others, "PYTHONNOUSERSITE": "1"}
-    # Scripts have another home, and the user's packages would be looked for there.
+    # Scripts have another HOME, so Python would search the user's packages there.
     places = {"PYTHONUSERBASE": site.getuserbase(), **makers}
     return {**others, **{name: places[name] for name in _PLACES if name in places}}
 
 
 @functools.cache
 def has_torch() -> bool:
-    """Tell whether the interpreter finds PyTorch without its user's help."""
+    """Tell whether the interpreter finds PyTorch without the user's settings."""
     command = [sys.executable, "-I", "-c", _FIND]
     return not subprocess.run(command, capture_output=True, check=False).returncode

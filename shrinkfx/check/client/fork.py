@@ -1,7 +1,7 @@
-"""A fork of a server, which answers beside it: one server has one question at a time.
+"""A fork of a server, which runs checks in parallel: a server runs one at a time.
 
-It has what the server has loaded, in memory that both share as long as neither writes
-to it, and ends with it.
+It shares what the server has loaded, as memory that is copied on write, and ends with
+the server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONNECT_S = 60.0
 
 
 class Forking(Protocol):
-    """A server that forks others; ``Server`` is one."""
+    """A server that can fork; ``Server`` is one."""
 
     directory: Path
 
@@ -36,16 +36,17 @@ class Forking(Protocol):
 
 
 class Fork:
-    """One question at a time, which may be cancelled from another thread.
+    """A fork that runs one request at a time, which another thread may cancel.
 
     Args:
-        server: who forks it. Only the thread that asks the server may do that.
-        options: of the candidates that it will be asked about.
-        servers: how many share the disk.
-        gpu: which of the server's it uses, where that has several.
+        server: the server to fork. Only the thread that asks the server may create a
+            fork.
+        options: the options of the candidates to check.
+        servers: how many servers share the disk.
+        gpu: the index of the server's GPU to use, if it has several.
 
     Attributes:
-        birth: what the server has done for it.
+        birth: the server's answer to the request to fork.
     """
 
     def __init__(
@@ -67,42 +68,43 @@ class Fork:
         self._line = Line(descriptor, descriptor, self)
 
     def send(self, request: Request) -> None:
-        """Begin with a question.
+        """Send a request.
 
         Raises:
-            WorkerError: it does not listen any more.
+            WorkerError: the fork has closed its connection.
         """
         with self._lock:
             self._line.write(request.to_line())
 
     def receive(self, request: Request) -> Ending:
-        """Wait for the answer to what was sent.
+        """Wait for the answer to the request that was sent.
 
         Raises:
-            WorkerError: there will be none.
+            WorkerError: there will be no answer.
         """
         return self._line.receive(request)
 
     def cancel(self) -> None:
-        """Have what was sent end soon, if it has not ended."""
-        with self._lock, contextlib.suppress(WorkerError):  # who waits will be told
+        """Let the running request end soon; do nothing if it has ended."""
+        # The thread that waits for the answer gets the error.
+        with self._lock, contextlib.suppress(WorkerError):
             self._line.cancel()
 
     @property
     def lives(self) -> bool:
-        """Tell whether it can be asked, while it is not: it says nothing by itself."""
+        """Whether an idle fork is alive: its connection is open and silent."""
         return not self._line.can_be_read()
 
     def end(self) -> None:
-        """End it and all that it started; whoever waits for an answer gets none."""
+        """End the fork and its processes; a thread waiting for an answer gets none."""
         with self._lock:
             self._line.closed = True
-            with contextlib.suppress(OSError):  # it is gone
+            with contextlib.suppress(OSError):  # the fork has ended
                 self._socket.shutdown(socket.SHUT_RDWR)
         self._remove()
 
     def close(self) -> None:
-        """End it, where nobody waits for an answer; safe to call twice."""
+        """End the fork, if no thread waits for an answer; safe to call twice."""
         self.end()
         self._socket.close()
 
@@ -112,16 +114,16 @@ class Fork:
 
     @property
     def log(self) -> str:
-        """The end of what it has written itself."""
+        """The end of the fork's own log."""
         return log_in(self.directory)
 
     def how_it_died(self, doing: str) -> WorkerError:
-        """Say that it has: only its server could know how."""
+        """Create the error for a dead fork; only its server knows the exit status."""
         return WorkerError(f"a fork of the worker died while {doing}", self.log)
 
 
 def _bind(awaited: socket.socket, directory: Path) -> None:
-    """Await the fork in its folder, whose name may be longer than a socket's."""
+    """Listen in the fork's folder through /proc, because its path may be too long."""
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         awaited.bind(f"/proc/self/fd/{folder}/{LINE}")

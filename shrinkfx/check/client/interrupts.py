@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment that suits the line to a worker."""
+"""Delay Ctrl-C until the connection to a worker is in a consistent state."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def held_interrupt() -> Iterator[Callable[[], bool]]:
-    """Hold Ctrl-C back to the end of the block, which is told of it.
+    """Delay Ctrl-C to the end of the block.
 
-    Raised wherever it happens to arrive, it would leave half a line in the pipe
-    or an answer that nobody reads. Only the main thread meets it, and whoever
-    has set another handler has other plans.
+    An interrupt at any other moment would leave half a line in the pipe, or an answer
+    that is never read. Only the main thread gets interrupts; another handler stays in
+    force.
+
+    Yields:
+        A function that tells whether Ctrl-C was pressed.
     """
     caught: list[int] = []
     if (

@@ -1,4 +1,4 @@
-"""The line to a server, from the parent's end: whole lines out, whole lines in."""
+"""The parent's end of the connection to a server: whole lines in both directions."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Said = TypeVar("Said", bound=Message)
 
 
 class OtherEnd(Protocol):
-    """The process that listens, for whoever wants to know why it does not."""
+    """The process at the other end, which is asked why there is no answer."""
 
     @property
     def log(self) -> str:
-        """The end of what it has written."""
+        """The end of its log."""
         ...
 
     def how_it_died(self, doing: str) -> WorkerError:
-        """Say what is known of its end; it has closed the line."""
+        """Create the error for a process that has closed the connection."""
         ...
 
 
 class Line:
-    """Sends requests and reads what is said to them.
+    """Sends requests and reads the answers.
 
     Args:
-        source: a descriptor to read from.
-        sink: one to write to, which does not block.
-        other: who is at the other end.
+        source: the file descriptor to read from.
+        sink: the non-blocking file descriptor to write to.
+        other: the process at the other end.
 
     Attributes:
         closed: nothing can be sent any more.
@@ -70,7 +70,7 @@ class Line:
         return self.take(Ending, doing)
 
     def cancel(self) -> None:
-        """Have what was asked end; nothing happens if it has ended."""
+        """Let the running request end; do nothing if it has ended."""
         self.write('"cancel"\n')
 
     def write(
@@ -82,7 +82,7 @@ class Line:
         """Send a line.
 
         Raises:
-            WorkerError: nobody takes it.
+            WorkerError: the other end does not accept it.
         """
         if self.closed:
             raise WorkerError("the worker is closed")
@@ -108,12 +108,12 @@ class Line:
         """Wait for a line; False if interrupted before there is one.
 
         Args:
-            own: what the limit is for, if not for the time that passes, of which
-                there is many times as much then.
-            deadline: by ``time.monotonic``, if that is earlier.
+            own: a clock without waiting times, which the limit is for; the wall-time
+                limit is ``TIMES`` as long then.
+            deadline: an earlier limit, by ``time.monotonic``.
 
         Raises:
-            WorkerError: there will be none, or none in time.
+            WorkerError: there will be no line, or none in time.
         """
         most_s = timeout_s * (TIMES if own else 1)
         deadline = min(deadline, time.monotonic() + most_s)
@@ -129,7 +129,7 @@ class Line:
         return True
 
     def can_be_read(self) -> bool:
-        """Tell whether something was said, or the other end is closed."""
+        """Tell whether there is data to read, or the other end is closed."""
         return bool(self._buffer) or _ready(self._source, select.POLLIN, 0)
 
     def _read(self, doing: str) -> bytes:
@@ -142,10 +142,10 @@ class Line:
         return data
 
     def take(self, kind: type[Said], doing: str) -> Said:
-        """Read the line that was waited for.
+        """Parse the line that was waited for.
 
         Raises:
-            WorkerError: it is no such record.
+            WorkerError: it is not such a record.
         """
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:

@@ -1,4 +1,4 @@
-"""Processes and folders that a server leaves behind when it is killed."""
+"""Find and remove processes and folders of servers that were killed."""
 
 from __future__ import annotations
 
@@ -16,51 +16,52 @@ from shrinkfx.processes import rss_bytes
 from shrinkfx.protocol.requests import MARK
 
 _BITS = 28
-"""Of a server's number that tell it from others of its process."""
+"""The bits of a server's number that distinguish it from others of its process."""
 
 
 def new_mark() -> str:
-    """Mark a server, and tell whose it is.
+    """Create the mark of a server, which also tells the process that owns it.
 
-    The worker takes the number for its own limit of real-time microseconds, one beyond
-    all that any process could use: a daemon empties its environment, but its limits
-    are inherited all the same.
+    The worker uses the number as its limit of real-time microseconds, which is more
+    than any process could use: a daemon clears its environment, but inherits its
+    limits.
     """
     owner = scratch.root().name
     return f"{owner}:{_numbers(owner).start + secrets.randbits(_BITS)}"
 
 
 def bear_mark(mark: str, pid: int) -> None:
-    """Have a process be found by the number of a mark, and all that it starts then.
+    """Tag a process, and its later children, with the number of a mark.
 
-    A worker does so by itself (``worker/forkserver/supervise.py``).
+    A worker tags itself (``worker/forkserver/supervise.py``).
     """
     number = int(mark.rpartition(":")[2])
-    with contextlib.suppress(ValueError, OSError):  # it may have a lower one
+    with contextlib.suppress(ValueError, OSError):  # it may have a lower limit
         _, most = resource.prlimit(pid, resource.RLIMIT_RTTIME)
         resource.prlimit(pid, resource.RLIMIT_RTTIME, (number, most))
 
 
 def _numbers(owner: str) -> range:
-    """Give a process the numbers for its servers."""
+    """Return the range of numbers for the servers of a process."""
     first = 1 << 62 | zlib.crc32(owner.encode()) << _BITS
     return range(first, first + (1 << _BITS))
 
 
 def clear_orphans() -> None:
-    """Kill and remove what killed processes of this user have left behind.
+    """Kill the processes and remove the folders that killed runs of this user left.
 
-    A killed server takes its child along, but not what that has started; and if its
-    parent is killed with it, nobody is left to look for those.
+    A killed server's child dies with it, but not the processes that the child started;
+    and if the server's parent is killed too, no process is left to kill them.
     """
     for folder in scratch.abandoned():
         kill_marked(f"{folder.name}:")
 
 
 def kill_marked(mark: str) -> None:
-    """Kill what carries a mark, or one that begins so.
+    """Kill the processes with a mark, or with a mark that begins so.
 
-    The dead carry a limit as well, and stay where the first process waits for none.
+    A dead process also has a limit, and stays where process 1 waits for no child; so
+    processes without memory are ignored.
     """
     needle = f"{MARK}={mark}".encode()
     owner, _, number = mark.partition(":")
@@ -80,7 +81,7 @@ def kill_marked(mark: str) -> None:
 
 
 def _kill(pid: int) -> None:
-    """Kill a process and its group: so whatever it forks meanwhile dies too."""
+    """Kill a process and its group, so that what it forks meanwhile dies too."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         group = os.getpgid(pid)
         if group != os.getpgrp():
@@ -100,7 +101,7 @@ def _environ(pid: int) -> bytes:
 
 
 def _limit(pid: int) -> int:
-    """Read a process's limit of real-time microseconds; -1 if it has none."""
+    """Return a process's limit of real-time microseconds; -1 if it has none."""
     try:
         return resource.prlimit(pid, resource.RLIMIT_RTTIME)[0]
     except (ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""A server for a whole run: it begins anew when its process dies, and keeps time."""
+"""The server of a whole run: it restarts after a crash, and obeys the time limit."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from shrinkfx.protocol.tasks import (
 from shrinkfx.wording import Flag, Words
 
 LIVES = 6
-"""Times in a row that a process may die without an answer between."""
+"""The number of crashes in a row, without an answer between, that end the run."""
 
 _TRIES = 2
 
 _FULL = "No space left on device"
 
 _TOO_MUCH = re.compile(rf"{_FULL}: (weights in a package take .*? are free)")
-"""How a worker says that something would not fit, before it begins with it."""
+"""A worker's message that data would not fit, before it begins to write it."""
 
 _MORE = Words(
     "free some space, set TMPDIR to a folder on a disk with more space, or raise ",
@@ -50,24 +50,24 @@ OUT_REMOVED = (
     REMOVED[0],
     "keep the folder until the run ends, and repeat the command",
 )
-"""What to say of a run's own folder that is gone."""
+"""The message and advice for a run's folder that was removed."""
 
 
 class RestartingServer(Server):
-    """Asks again what a process has died of, once; then that has no answer.
+    """A server that repeats a request that killed its process, once.
 
-    A run has the program described in several forms. The values that candidates are
-    cut from lie in the process's memory and folder: before the next process is asked
-    about a candidate, it describes the form of that one anew. None of this outlasts
-    the run.
+    If the process dies again, the request has no answer. A run has the program
+    described in several forms, and the values that candidates are cut from are in the
+    process's memory and folder. So before a new process gets a request about a
+    candidate, it describes that candidate's form again. None of this outlasts the run.
 
     Args:
-        seconds_left: how long the run may still go on, or None.
-        asking: called with each task before it is begun.
+        seconds_left: returns the seconds that the run has left, or None.
+        asking: called with each task before it begins.
         answered: called after each answer.
-        heard: given each answer.
-        folders: where there must be space.
-        settings: those of ``Server``.
+        heard: called with each ending.
+        folders: the folders that need free disk space.
+        settings: the arguments of ``Server``.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class RestartingServer(Server):
         """Send a request and wait for its end.
 
         Raises:
-            WorkerError: the process dies whatever it is asked, or cannot be started;
-                or there is no GPU any more.
+            WorkerError: the process dies whatever the request, or cannot be started; or
+                the GPU is lost.
             BudgetExhausted: the time is up.
-            StorageError: the disk is full, so that the answer means nothing; or a
-                folder of the run was removed.
+            StorageError: the disk is full, so the answer means nothing; or a folder of
+                the run was removed.
         """
         self._asking(request.task)
         ending = self._asked(request)
@@ -114,18 +114,18 @@ class RestartingServer(Server):
         return ending
 
     def _refuse_if_removed(self) -> None:
-        """Go on with nothing that has no place to lie: SQLite would not notice."""
+        """Stop if a folder of the run was removed, because SQLite would not notice."""
         for folder in self._folders:
             if not folder.is_dir():
                 raise StorageError(str(folder), *OUT_REMOVED)
 
     def fork(self, request: Request) -> Ending:
-        """Have the process fork, with what candidates are cut from described."""
+        """Fork the process, after describing the form of the fork's candidates."""
         self._describe_again(request)
         return super().fork(request)
 
     def close_first(self, close: Callable[[], None]) -> None:
-        """Have something be closed before each of its processes is."""
+        """Register a function that is called before each of its processes is closed."""
         self._close_first.append(close)
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class RestartingServer(Server):
         super().close()
 
     def start(self, clock_s: float = math.inf) -> None:
-        """Start the process and have it load.
+        """Start the process and load the program.
 
         Raises:
             BudgetExhausted: the time is up.
@@ -143,11 +143,11 @@ class RestartingServer(Server):
         try:
             super().start(min(clock_s, self._left_s()))
         except WorkerError:
-            self._left_s()  # what the time has cut short was no fault of the process
+            self._left_s()  # raises if the time limit has ended the start
             raise
 
     def _left_s(self) -> float:
-        """Say how long the run may still go on.
+        """Return the seconds that the run has left.
 
         Raises:
             BudgetExhausted: the time is up.
@@ -183,7 +183,7 @@ class RestartingServer(Server):
         return ending
 
     def _describe_again(self, request: Request) -> None:
-        """Have the process hold what a candidate is cut from, as one before it did."""
+        """Describe a candidate's form again, if only an earlier process has done so."""
         form = request.options.graph
         while isinstance(request.task, _CUT) and form in self._lost:
             again = self._described[form]
@@ -201,9 +201,9 @@ class RestartingServer(Server):
                 self._lost.discard(form)
 
     def _begin_anew(self, error: WorkerError) -> None:
-        """Start the next process; again if something kills that one, too."""
+        """Restart the process; again if the new one is killed from outside."""
         self._lost = {*self._described}
-        if (self.directory / LOWERING).exists():  # it has died of that
+        if (self.directory / LOWERING).exists():  # that lowering killed it
             self._setup = replace(self._setup, first_lowering=False)
         while self._deaths < LIVES - 1:
             self._deaths += 1
@@ -223,7 +223,9 @@ class RestartingServer(Server):
             self.start()
         except OSError as failed:
             raise StorageError(*_cannot_write(failed, self.directory)) from failed
-        except LoadError as failed:  # what it has loaded before
+        except (
+            LoadError
+        ) as failed:  # although an earlier process has loaded the program
             raise WorkerError(
                 f"the worker could not be restarted: {failed}"
             ) from failed
@@ -232,7 +234,7 @@ class RestartingServer(Server):
 _TIME_IS_UP = "time limit reached"
 
 _CUT = (CheckCandidate, SaveCandidate, WriteCandidate, ForkServer)
-"""Tasks that need what has been described: they are about candidates."""
+"""Tasks about candidates, which need a described form."""
 
 _NOT_AGAIN = "the program could not be described again"
 
@@ -242,7 +244,7 @@ def _is_described(ending: Ending) -> bool:
 
 
 def refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
-    """Take no answer from a child that had no space to find one.
+    """Refuse an answer from a child that ran out of disk space.
 
     Raises:
         StorageError: a disk is full.
@@ -255,8 +257,8 @@ def refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
             raise StorageError(str(folder), found[1], _MORE)
         if shutil.disk_usage(folder).free < _LEAST_BYTES:
             raise _full(str(folder), folders)
-    if line := _SAID_FULL.search(said):  # elsewhere, or there is some space again
-        _, _, what = line[0].partition(": ")  # and who says so, the linker perhaps
+    if line := _SAID_FULL.search(said):  # another disk, or space was freed meanwhile
+        _, _, what = line[0].partition(": ")  # without the program's name
         named = _PATH.findall(what)
         raise _full(named[-1] if named else str(folders[0]), folders)
 
@@ -267,7 +269,7 @@ _PATH = re.compile(r"(?<![^\s'\"])/[^\s:'\"]+")
 
 
 def _full(place: str, folders: tuple[Path, ...]) -> StorageError:
-    """Say which disk is full; what a check writes itself lies in the first folder."""
+    """Create the error for a full disk; a check writes below the first folder."""
     elsewhere = ", or set TMPDIR to a folder on a disk with more space"
     is_temporary = place.startswith(str(folders[0]))
     advice = "free some space" + (elsewhere if is_temporary else "")
@@ -275,10 +277,10 @@ def _full(place: str, folders: tuple[Path, ...]) -> StorageError:
 
 
 def _refuse_if_lost(ending: Ending) -> None:
-    """Ask nothing more where there is no GPU any more: nothing would be answered.
+    """Stop if the GPU is lost, because no further request would be answered.
 
     Raises:
-        WorkerError: what the driver says.
+        WorkerError: with the driver's message.
     """
     if ending.how == "exit" and not ending.code and not ending.raised:
         return

@@ -1,4 +1,4 @@
-"""Start a fork server, ask it, and leave no process behind."""
+"""Start a fork server, send requests to it, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ from shrinkfx.protocol.requests import HASH_SEED, Request, Setup
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
 _MODULE = (sys.executable, "-P", "-m")
-"""Run a module, but none of that name in the folder where this is."""
+"""Run a module, but not one of that name in the current folder."""
 
 WORKER = (*_MODULE, "shrinkfx.worker")
 GUARDED_WORKER = (*_MODULE, "shrinkfx.worker.cpu_memory.guard_pages")
-"""A worker whose children can have guard pages, if their request asks for them."""
+"""A worker whose children have guard pages if the request asks for them."""
 
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)
-"""How a worker ends that was killed: no program that it loads does that to it."""
+"""Exit statuses of a worker that was killed from outside: no loaded program causes
+them."""
 
 _NOEXEC = (
     "{}: this folder is mounted noexec, so compiled programs cannot be loaded from "
@@ -53,29 +54,30 @@ REMOVED = (
     "the folder was removed during the run",
     "if something clears $TMPDIR, set TMPDIR to another folder",
 )
-"""What to say of a folder for temporary files that is gone."""
+"""The message and advice for a temporary folder that was removed."""
 
 
 class Server:
-    """The worker's process: loads once, forks a child per request.
+    """The worker's process: it loads the program once, and forks a child per request.
 
-    Use it as a context manager; leaving it kills whatever it started. All that
-    it writes lies in ``directory``, which goes with it.
+    Use it as a context manager; leaving it kills all processes that it started. All its
+    files are in ``directory``, which is removed with it.
 
     Args:
-        environment: variables on top of this process's own; an empty one is taken away.
-            None takes a stranger's and an empty folder: nothing tunes PyTorch, or finds
-            its user's modules.
-        cwd: where modules are looked for, first of all.
-        max_disk_bytes: what it may write there at a time; None means what is free.
-        gpus: numbers of those that its forks are spread over; it uses the first.
-        leaves_stem: leave a process behind that can become another server.
-        beside: a server whose stem this one is to be, where that makes no difference.
-        hash_seed: of its Python, where no variable says so: one that scripts start
-            their own Python with.
+        environment: variables on top of this process's own; an empty one is removed.
+            None for another user's environment and an empty folder: nothing tunes
+            PyTorch, and this user's modules are not found.
+        cwd: the folder where modules are searched first.
+        max_disk_bytes: the disk space that it may use at a time; None for all that is
+            free.
+        gpus: the numbers of the GPUs that its forks are spread over; it uses the first.
+        leaves_stem: whether to leave a zygote that can become another server.
+        beside: a server whose zygote this one may use, if that makes no difference.
+        hash_seed: the hash seed of its Python unless a variable sets one: the seed that
+            scripts start their own Python with.
 
     Raises:
-        UsageError: nothing can be loaded from ``$TMPDIR``, whatever is compiled.
+        UsageError: no library can be loaded from ``$TMPDIR``.
     """
 
     def __init__(
@@ -123,13 +125,13 @@ class Server:
         self.start()
 
     def start(self, clock_s: float = math.inf) -> None:
-        """Start the process and have it load; again, if it was closed before.
+        """Start the process and load the program; also after it was closed.
 
-        If something kills it from outside while it loads, it is started once more; a
-        stem that ends then is done without.
+        If the process is killed from outside while it loads, it is started once more.
+        If a zygote dies then, a new process is started instead.
 
         Args:
-            clock_s: what that may take by the clock, whatever it takes of its own time.
+            clock_s: the limit of the start in wall time.
         """
         deadline = time.monotonic() + clock_s
         try:
@@ -155,7 +157,7 @@ class Server:
                 self.ready = self._line.take(Ready, _LOADING)
                 self._keep_stem()
             except BaseException as error:
-                self._process.kill()  # while it loads, it does not listen
+                self._process.kill()  # it reads no requests while it loads
                 was_there = self.directory.is_dir()
                 self.close()
                 if isinstance(error, WorkerError) and not (error.killed or was_there):
@@ -170,32 +172,32 @@ class Server:
         """Send a request and wait for its end.
 
         Raises:
-            WorkerError: the server itself died or stopped answering; it can't be
-                asked again.
+            WorkerError: the server itself died or stopped answering; it can't be asked
+                again.
             StorageError: its folder was removed, so that no answer means anything.
-            KeyboardInterrupt: after the child has been ended; the next request
-                is answered as if nothing had happened.
+            KeyboardInterrupt: after the child has been ended; the next request is
+                answered as if nothing had happened.
         """
         with held_interrupt() as interrupted:
             try:
                 ending = self._line.ask(request, interrupted)
             except BaseException:
-                self._process.kill()  # what it may still say answers nothing
+                self._process.kill()  # a late answer would belong to no request
                 raise
         if not self.directory.is_dir():
             raise StorageError(str(self.directory), *REMOVED)
         return ending
 
     def fork(self, request: Request) -> Ending:
-        """Have the process fork a server like itself (``fork.py``).
+        """Let the process fork a server like itself (``fork.py``).
 
         Returns:
-            What that has taken: a server that is to be forked gets ready first.
+            The ending of the request: the server prepares itself before its first fork.
 
         Raises:
-            WorkerError: it died of that, or has not done so.
+            WorkerError: the process died, or did not fork.
         """
-        ending = Server.ask(self, request)  # what restarts it would have another one
+        ending = Server.ask(self, request)  # no restart: a new process has no forks
         if not isinstance(ending.answer, Done):
             raise WorkerError(f"the worker did not fork: {ending.how}", self.log)
         return ending
@@ -234,14 +236,14 @@ class Server:
 
     @property
     def log(self) -> str:
-        """The end of what the server itself has written."""
+        """The end of the server's own log."""
         return log_in(self.directory)
 
     def _adopting(self) -> AbstractContextManager[None]:
         return ADOPTION if self._leaves_stem else contextlib.nullcontext()
 
     def _keep_stem(self) -> None:
-        """Learn what was left behind; what nothing can become of ends here."""
+        """Record the zygote that was left; close it if it cannot be used."""
         if self._stem and not self._stem.is_left(self.ready.stem):
             self._end_stem()
 
@@ -253,7 +255,7 @@ class Server:
     def _grown_stem(
         self, command: Sequence[str], environment: Mapping[str, str], cwd: Path | None
     ) -> Stem | None:
-        """Have the stem become a server, if a new process would be the same."""
+        """Turn the zygote into a server, if a new process would be the same."""
         stem = self._stem
         if not (stem and cwd and stem.grow(command, environment, cwd)):
             return None
@@ -303,7 +305,7 @@ class Server:
         return sample([self.pid, *descendants(self.pid)])
 
     def how_it_died(self, doing: str) -> WorkerError:
-        """Say what is known of the end of a process that has closed its line."""
+        """Describe the end of a process that has closed its connection."""
         try:
             status = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -320,7 +322,7 @@ class Server:
 
 
 def log_in(directory: Path) -> str:
-    """Read the end of what a server has written itself."""
+    """Read the end of a server's own log."""
     with contextlib.suppress(OSError):
         return printable((directory / _LOG).read_text(errors="replace")[-4000:])
     return ""

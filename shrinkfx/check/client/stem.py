@@ -1,8 +1,8 @@
-"""What a server has left behind before it loaded anything, to become another one.
+"""The zygote: a process that a server leaves behind to become another server.
 
-``worker/forkserver/stem.py`` is the other end. A stem has imported torch with the
-variables that its server was started with; so it becomes a server only where a new
-process would have been given the same.
+The server leaves it before it loads the program; ``worker/forkserver/stem.py`` is the
+other end. A zygote has imported torch with the variables of its server; so it becomes a
+server only where a new process would get the same ones.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from shrinkfx.protocol.requests import MARK, Growth
 _MAY_DIFFER = frozenset(
     (
         MARK,
-        "PYTHONNOUSERSITE",  # there is no stem where a user's site is in use
+        "PYTHONNOUSERSITE",  # there is no zygote if a user's site is in use
         "PYTHONDONTWRITEBYTECODE",
-        # Images of Python are built with them; no interpreter reads them.
+        # Python's container images set these; no interpreter reads them.
         "PYTHON_VERSION",
         "PYTHON_SHA256",
         "PYTHON_PIP_VERSION",
@@ -36,24 +36,24 @@ _MAY_DIFFER = frozenset(
         "PYTHON_GET_PIP_SHA256",
     )
 )
-"""Variables without which the same is imported."""
+"""Variables that make no difference to what is imported."""
 
 _PAUSE_S = 0.002
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class Stem:
-    """A process that this one has adopted.
+    """A zygote that this process has adopted.
 
-    To a server that it becomes it is what ``subprocess.Popen`` is to others.
+    The server that it becomes uses it in the place of ``subprocess.Popen``.
 
     Args:
-        command: what its server is started with.
-        environment: all variables of that.
+        command: the command of its server.
+        environment: all variables of its server.
 
     Attributes:
         its_ends: descriptors that the server's process must inherit.
-        pid: 0 before there is one.
+        pid: its process ID; 0 before it exists.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -66,15 +66,16 @@ class Stem:
         self._status: int | None = None
 
     def hand_over(self) -> None:
-        """Close its ends here, once the server's process has them."""
+        """Close its descriptors here, once the server's process has inherited them."""
         for end in self.its_ends:
             os.close(end)
         self.its_ends = ()
 
     def is_left(self, pid: int) -> bool:
-        """Learn its number, 0 for none; False if nothing can become of it.
+        """Record its process ID (0 for none); False if it cannot be used.
 
-        One that this process could not adopt would end in no meter.
+        A process that this one could not adopt cannot be used, because its CPU time
+        would not be counted.
         """
         with contextlib.suppress(ChildProcessError):
             if pid and os.waitpid(pid, os.WNOHANG)[0] == 0:
@@ -84,7 +85,7 @@ class Stem:
     def grow(
         self, command: Sequence[str], environment: Mapping[str, str], cwd: Path
     ) -> bool:
-        """Have it become what a new process would; False if it cannot."""
+        """Make it a server with this command and environment; False if it cannot."""
         before = self._environment
         names = {*environment, *before}
         other = {n for n in names if environment.get(n) != before.get(n)}
@@ -93,7 +94,7 @@ class Stem:
         changes = {name: environment.get(name) for name in sorted(other)}
         try:
             self.stdin.write(Growth(changes, str(cwd)).to_line().encode())
-        except OSError:  # it has died
+        except OSError:  # the zygote has died
             return False
         return True
 
@@ -103,7 +104,7 @@ class Stem:
                 os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float = math.inf) -> int:
-        """Wait for its end, and tell it as ``subprocess`` does.
+        """Wait for its end, and return the status as ``subprocess`` does.
 
         Raises:
             subprocess.TimeoutExpired: it has not ended.
@@ -112,7 +113,7 @@ class Stem:
         while self._status is None:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # whoever uses us has waited for it
+            except ChildProcessError:  # the application has waited for it
                 ended, status = self.pid, 0
             if ended:
                 self._status = os.waitstatus_to_exitcode(status)
@@ -133,10 +134,10 @@ class Stem:
 
 
 class Adoption:
-    """While entered, what processes below this one leave behind becomes its child.
+    """While entered, orphans of this process's descendants become its children.
 
-    So the CPU-seconds of that count where those of this process do, and its end can be
-    told. Several threads may be in it at a time.
+    So their CPU time is counted with this process's children, and their exit status can
+    be read. Several threads may be inside at a time.
     """
 
     def __init__(self) -> None:
