@@ -1,1 +1,1 @@
-"""WHAT IT MEANS to fail: kinds, identities and verdicts. No torch."""
+"""Kinds of failure, their identities, and verdicts on candidates. No torch."""

@@ -1,4 +1,4 @@
-"""From what a failing run has left behind to the nodes that it may come from."""
+"""Rank the operators that a failure may come from, by the evidence of a failing run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shrinkfx.protocol.files import Code, Launch, Traces
 
 @dataclass(frozen=True)
 class Suspect:
-    """An operator that the failure may come from.
+    """An operator that may cause the failure.
 
     Attributes:
-        weight: above 0 and at most 1, which is as good as sure.
-        why: what points at it.
-        operator: what it calls.
+        weight: above 0; 1 means almost certain.
+        why: the evidence against it.
+        operator: its target.
         source: ``file.py:41`` of the user's code, or ''.
     """
 
@@ -38,21 +38,23 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What points at nodes of the program that is searched, by their names there.
+    """Evidence about nodes of the searched graph, by their names in that graph.
 
     Attributes:
-        launches: the compiled program's kernels, in the order of their launches.
-        text: what the run has said.
-        raised_at: nodes that the compiler was at work on, the innermost call's first.
-        is_own: code of a user's own has put the innermost one there, and says of what.
-        kernel: the one that it was at work on, or ''.
-        launch: which of the launches of the kernel that is named, from 1; 0: unknown.
-        printed: what a run wrote that prints each launch before and after.
+        launches: the compiled program's kernels, in launch order.
+        text: the messages of the run.
+        raised_at: nodes that the compiler was processing, those of the innermost call
+            first.
+        is_own: whether the user's code inserted the innermost node and recorded its
+            origin.
+        kernel: the kernel that the compiler was processing, or ''.
+        launch: which launch of the named kernel failed, from 1; 0 if unknown.
+        printed: the output of a run that prints before and after each launch.
         stopped: the node at which eager itself fails, or ''.
-        mismatched: operators whose results are not what their fake kernels say.
-        code: where the machine code of kernels lay.
-        differing: values that are not eager's.
-        agreeing: values that are.
+        mismatched: operators whose results disagree with their fake kernels.
+        code: addresses of the kernels' machine code.
+        differing: values that differ from eager's.
+        agreeing: values that agree with eager's.
     """
 
     launches: tuple[Launch, ...] = ()
@@ -70,17 +72,17 @@ class Evidence:
 
     @classmethod
     def of(cls, traces: Traces) -> Self:
-        """Take what the worker has left."""
+        """Create the evidence from the traces of a worker."""
         said = traces.message, traces.raised_at, traces.kernel, traces.launch
         return cls(traces.launches, *said, code=traces.code, is_own=traces.is_own)
 
 
 @dataclass(frozen=True)
 class Tie:
-    """Suspects of which none is surer than another: their order says nothing.
+    """Suspects with equal weights; their order carries no information.
 
     Attributes:
-        rank: of all of them; one more than there are surer suspects.
+        rank: one more than the number of suspects with larger weights.
     """
 
     rank: int
@@ -103,7 +105,7 @@ class Tie:
 
 
 def ties(found: Sequence[Suspect]) -> list[Tie]:
-    """Put suspects of one weight together, the surest first."""
+    """Group suspects of equal weight, the largest weight first."""
     told: list[Tie] = []
     for _, members in itertools.groupby(found, key=lambda suspect: suspect.weight):
         rank = 1 + sum(len(tie.members) for tie in told)
@@ -112,7 +114,7 @@ def ties(found: Sequence[Suspect]) -> list[Tie]:
 
 
 _SHOWN = 3
-"""Operators of a tie that are named."""
+"""The number of operators that a tie shows by name."""
 
 _IN_KERNEL = "in kernel "
 
@@ -120,7 +122,7 @@ _IN_KERNEL = "in kernel "
 def suspects(
     evidence: Evidence, skeleton: Skeleton, failure: Signature
 ) -> tuple[Suspect, ...]:
-    """Say which operators the failure may come from, the surest first."""
+    """List the operators that the failure may come from, the most likely first."""
     found: dict[str, Suspect] = {}
     for name, weight, why in _accusations(evidence, skeleton, failure):
         node = skeleton.node(skeleton.producer(name)) if name in skeleton else None
@@ -144,7 +146,7 @@ def _accusations(
             "has a fake kernel that disagrees with its real one",
         )
     if evidence.stopped:
-        # What the compiler cannot build has nothing to do with data.
+        # A compile error does not depend on data, so eager's error may be another one.
         sure = 0.3 if failure.stage is Stage.COMPILE else 1.0
         yield evidence.stopped, sure, "fails in eager too"
     if evidence.differing:
@@ -159,7 +161,7 @@ def _accusations(
     elif failure.stage is Stage.RUN and (number := _strayed(evidence)):
         yield from _of_kernel(evidence, number, skeleton, failure, _FAULTED)
     elif failure.stage is Stage.RUN and (number := _reached(evidence)):
-        # A corrupt heap shows later than where it was corrupted.
+        # A corrupt heap becomes visible later than where it was corrupted.
         sure = 0.4 if failure.kind is Kind.IMA else _FAULTED
         yield from _of_kernel(evidence, number, skeleton, failure, sure)
 
@@ -171,7 +173,7 @@ def _weight_of_mismatch(failure: Signature) -> float:
 
 
 _FAULTED = 0.8
-"""For what a kernel computes in which the process has died."""
+"""The weight of the operators in the kernel in which the process died."""
 
 _AT_WORK = "was being compiled"
 _REWRITTEN = "was rewritten by code other than PyTorch's"
@@ -183,14 +185,14 @@ _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 
 
 def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[Accusation]:
-    """Accuse all operators that a message calls by their kind."""
+    """Accuse all operators whose target or ATen name occurs in a message."""
     text = evidence.text
     called = dict.fromkeys(_ATEN_FRAME.findall(text), "raises")
     for word in _TARGET.findall(text):
         called[word] = _AT_WORK
     for role, layout in _RESULT_OF.findall(text):
         words = (role or layout).split(", ")
-        if layout or not words[0].startswith("aten."):  # else a kernel's, that ran well
+        if layout or not words[0].startswith("aten."):  # else a kernel, which ran well
             called |= dict.fromkeys(words, "produced the inputs of the kernel")
     for name in skeleton.operators:
         target = skeleton.node(name).target
@@ -204,13 +206,14 @@ def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[Accusation]:
 def _named(evidence: Evidence) -> list[int]:
     """Find the launches of the kernel that the failure names first.
 
-    Several operators may launch one: it is told which launch it was, or all are.
+    Several operators may launch the same kernel. The result is the failing launch if it
+    is known, else all launches of this kernel.
     """
     kernels = {launch.kernel for launch in evidence.launches}
     said = f"{evidence.kernel}\n{evidence.text}"
     words = [w for w in re.findall(r"\w[\w.]*", said) if w in kernels]
     if not words:
-        # A compiler knows a user's kernel by the name without Inductor's number.
+        # A compiler names a user's kernel without the number that Inductor appends.
         users = [k for k in kernels if not _INDUCTORS.search(k)]
         stems = {re.sub(r"_\d+$", "", k): k for k in users}
         words = [stems[w] for w in re.findall(r"\w+", said) if w in stems]
@@ -221,10 +224,10 @@ def _named(evidence: Evidence) -> list[int]:
 
 
 _INDUCTORS = re.compile(r"(?:^|_)(?:cpp|cuda|triton_[a-z]{3})_fused_")
-"""What Inductor calls its own kernels. A user's may be called ``norm_fused``."""
+"""The names of Inductor's own kernels. A user's may be called ``norm_fused``."""
 
 _USERS = "(user kernel "
-"""What a finding of the interpreter says behind the name of such a kernel."""
+"""The text after the name of a user's kernel in a finding of the interpreter."""
 
 
 def _reached(evidence: Evidence) -> list[int]:
@@ -245,9 +248,10 @@ def _of_kernel(
     failure: Signature,
     sure: float,
 ) -> Iterator[Accusation]:
-    """Accuse what a kernel computes: least what others have computed well.
+    """Accuse the nodes of a kernel, with less weight for those that ran well elsewhere.
 
-    A user's kernel is that of its custom operator, whatever else bears its name.
+    The kernel of a custom operator is attributed to this operator, whatever other nodes
+    it names.
     """
     launches = evidence.launches
     kernel = launches[accused[0]].kernel
@@ -258,7 +262,7 @@ def _of_kernel(
         well = [launch.nodes for launch in launches if launch.kernel != kernel]
     else:
         well = [launch.nodes for launch in launches[: accused[0]]]
-    branching = _branching(names, skeleton)  # of several kernels, some are well
+    branching = _branching(names, skeleton)  # some of several kernels are well
     cleared = {name for nodes in well for name in nodes} - own - branching
     kinds = {skeleton.node(name).target for name in cleared if name in skeleton}
     kept_out = set(names) - (own or branching or {*names})
@@ -278,7 +282,7 @@ _INDEXING = re.compile(
 
 
 def _indexes(skeleton: Skeleton, name: str) -> bool:
-    """Tell whether an operator computes an index; of PyTorch's others none does."""
+    """Return whether an operator may compute an index: custom, or an indexing one."""
     target = skeleton.node(name).target
     return not target.startswith("aten.") or bool(_INDEXING.search(target))
 
@@ -286,9 +290,10 @@ def _indexes(skeleton: Skeleton, name: str) -> bool:
 def _owners(
     kernel: str, names: Sequence[str], text: str, skeleton: Skeleton
 ) -> set[str]:
-    """Find the custom operators that a user's kernel is of; none of Inductor's own.
+    """Find the custom operators that own a user's kernel; none for Inductor's kernels.
 
-    Inductor names their neighbours with it, and them with kernels of these.
+    Inductor lists neighboring nodes with this kernel, and custom operators with the
+    neighbors' kernels.
     """
     if _INDUCTORS.search(kernel) and f"in {kernel} {_USERS}" not in text:
         return set()
@@ -296,9 +301,9 @@ def _owners(
 
 
 def _branching(names: Sequence[str], skeleton: Skeleton) -> set[str]:
-    """List those that run graphs of their own: a kernel of these is theirs.
+    """List the operators that run subgraphs, because they own the kernels of these.
 
-    Nodes of a branch bear names that others outside of it bear as well.
+    The nodes of a branch have names that nodes outside the branch have as well.
     """
     return {
         name

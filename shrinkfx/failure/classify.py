@@ -1,6 +1,6 @@
-"""From how a child ended to the identity of its failure.
+"""Classify how a child ended as a failure with an identity.
 
-The texts are those of PyTorch 2.11 to 2.13, g++ and glibc.
+The patterns match messages of PyTorch 2.11 to 2.13, g++ and glibc.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _BAD_INPUT = re.compile(
     r"put_handles\[\d+\]: ([a-z ]+?)(?: at \d+)?,|(At least one (?:NaN|INF)) in"
 )
 _KEPT_CHARACTERS, _FIRST_CHARACTERS = 16_000, 4_000
-# The C++ runner may raise no more than "API call failed" and print why before.
+# The C++ runner may raise only "API call failed", after it printed the reason.
 _SAID = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE)
-# Where a Python operator that compiled code called has raised.
+# The frame of a Python operator that raised when compiled code called it.
 _RAISED_AT = re.compile(r"^At:\n[^\n]*\(\d+\): (\w+)", re.MULTILINE)
 _LATE = "the machine is too busy: the check waited {:.0f} of {:.0f} s for a CPU, in {}"
 _GPU_FAILED = "the GPU has failed, with any program: {}"
@@ -62,11 +62,11 @@ SERVER_DIED = "the worker died in each attempt at this check"
 _EAGER_STAGES = frozenset({Stage.START, Stage.REBUILD, Stage.EAGER})
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
 UNSAID = "SIGABRT: several threads threw at once, and none printed its exception"
-"""Detail of a death of which no more can be said; no other abort is the same."""
+"""Detail of a death about which nothing else is known; it matches no other abort."""
 
 
 def observe(ending: Ending) -> Observation:
-    """State what a child's end means, without judging it against a target."""
+    """Convert a child's ending into an observation, without judging it."""
     ending, stage = _in_short_lines(ending), Stage(ending.stage)
     signature = _signature(ending, Stage.RUN if stage is Stage.PASSING else stage)
     if signature and stage is Stage.PASSING:
@@ -91,7 +91,7 @@ def observe(ending: Ending) -> Observation:
     if not invalid and stage in _EAGER_STAGES and not unresolved:
         invalid = f"{stage}: {_last_words(ending)}"
     return Observation(
-        # What happens before the compiler is asked is not its failure.
+        # A failure before the compiler runs is not a failure of the compiler.
         signature=None if invalid or stage in _EAGER_STAGES else signature,
         invalid=invalid,
         unresolved=unresolved,
@@ -107,10 +107,10 @@ def observe(ending: Ending) -> Observation:
 
 
 def _kept(log: str) -> str:
-    """Leave out the middle of what is too long.
+    """Leave out the middle of a long log.
 
-    Threads that meet a fault at once dump their frames one after the other, and what
-    was said before that tells more.
+    Threads that fault at once dump their frames one after the other, so the text before
+    is more informative.
     """
     if len(log) <= _KEPT_CHARACTERS:
         return log
@@ -120,7 +120,7 @@ def _kept(log: str) -> str:
 
 
 def _in_short_lines(ending: Ending) -> Ending:
-    """Bound what is searched: expressions take the square of a line's length."""
+    """Shorten long lines, because some patterns take time quadratic in their length."""
     answer = ending.answer
     if isinstance(answer, Raised):
         answer = replace(answer, message=short_lines(answer.message))
@@ -152,7 +152,7 @@ def _signature(ending: Ending, stage: Stage) -> Signature | None:
 
 
 def _death(number: int, log: str, stage: Stage) -> Signature:
-    """Name a death by a signal; what the process wrote before comes first."""
+    """Classify a death by a signal; messages that the process wrote take precedence."""
     name = signal.Signals(number).name
     stage = _of_the_run(stage)
     known = _known_text(log, stage) if stage is Stage.RUN else memory_text(log, stage)
@@ -161,18 +161,18 @@ def _death(number: int, log: str, stage: Stage) -> Signature:
     if number in _FAULTS:
         return Signature(Kind.CRASH, stage, MEMORY, name)
     if what := thrown(log):
-        # Where nobody could catch it: in a thread of a larger program.
+        # Thrown where nothing could catch it: in a thread of a larger program.
         return _exception("RuntimeError", what, stage)
     return Signature(Kind.CRASH, stage, name, name)
 
 
 def _of_the_run(stage: Stage) -> Stage:
-    """Count freeing the results as the run: there a corrupt heap may show."""
+    """Map stages after the run to RUN, because a corrupt heap may show only there."""
     return Stage.RUN if stage in (Stage.COMPARE, Stage.DONE) else stage
 
 
 def _known_text(text: str, stage: Stage) -> Signature | None:
-    """Recognise the run-time failures that say what they are."""
+    """Recognize run-time failures by their messages."""
     if found_by_interpreter := finding(text, stage):
         return found_by_interpreter
     if memory := memory_text(text, stage):
@@ -200,11 +200,11 @@ def _raised(error: Raised, log: str, stage: Stage) -> Signature:
     stage, text = _of_the_run(stage), error.message
     if error.type == MemoryError.__name__:
         return Signature(Kind.OOM, stage, "", f"{error.type}: {text}".strip(": "))
-    # An exception may only say that a device asserted, or that a call of the C++
-    # runner failed; the reason was printed before.
+    # An exception may only state that a device assertion or a call of the C++ runner
+    # failed; the reason was printed before.
     triggered = device.TRIGGERED in text
     both = f"{text}\n{log}" if triggered else text
-    if stage is Stage.COMPILE and not triggered:  # else while a kernel was timed
+    if stage is Stage.COMPILE and not triggered:  # else a kernel's benchmark failed
         return finding(text, stage) or compile_error(error)
     if stage is Stage.LOAD:
         return memory_text(text, stage) or _load_error(error)
@@ -230,8 +230,11 @@ def _load_error(error: Raised) -> Signature:
 
 
 def _difference(difference: Difference) -> Signature:
-    """Name a wrong result. A wrong dtype shows as wrong values further down, so
-    only the kind is the identity."""
+    """Classify a wrong result.
+
+    Only its kind is part of the identity, because a wrong dtype shows as wrong values
+    further down.
+    """
     kind = Kind.NAN if difference.what == "nan" else Kind.MISMATCH
     return Signature(
         kind,
@@ -243,7 +246,7 @@ def _difference(difference: Difference) -> Signature:
 
 
 def _said(ending: Ending) -> str:
-    """All that a child has said, in its exception and in its log."""
+    """Return the message of the child's exception and its log."""
     error = ending.raised
     return f"{error.message}\n{ending.log}" if error else ending.log
 

@@ -1,4 +1,4 @@
-"""The identity of a failure to compile, by what a compiler says, or Inductor."""
+"""Classify compile errors by the messages of the C++ compiler, Triton or Inductor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 
 
 def compile_error(error: Raised) -> Signature:
-    """Name a compile error: g++'s first ``error:``, else Inductor's own words."""
+    """Classify a compile error by g++'s first ``error:``, else by Inductor's text."""
     message, stage = error.message, Stage.COMPILE
     if "CppCompileError" in message or error.type == "CppCompileError":
         output = message.partition("Output:")[2] or message
@@ -32,15 +32,15 @@ def compile_error(error: Raised) -> Signature:
         detail = f"C++: {normalise_cpp(text)}"
         return Signature(Kind.COMPILE_ERROR, stage, detail, text.strip())
     if found := _TRITON.search(message):
-        # The kernel's source goes before what is wrong with it.
+        # The message contains the kernel's source before the error.
         line = _innermost_of_triton(found[1])
         text = f"Triton: {line}"
         return Signature(Kind.COMPILE_ERROR, stage, f"Triton: {normalise(line)}", text)
     line = first_line(message)
     if memory := memory_text(line, stage):
         return memory
-    # "AssertionError:" and nothing behind it, or the dump of a graph, tells
-    # nothing: where it was raised does.
+    # "AssertionError:" with nothing after it, or the dump of a graph, says nothing; the
+    # place where it was raised does.
     says_nothing = not line or line.endswith((":", "(", "[", "{"))
     cause = normalise(line)
     if says_nothing:
@@ -52,16 +52,16 @@ def compile_error(error: Raised) -> Signature:
 
 
 def _innermost_of_triton(text: str) -> str:
-    """Find what is wrong in the helper that a kernel calls, if in one."""
+    """Return the error in the innermost helper function that the kernel calls."""
     while inner := _TRITON.search(text):
         text = inner[1]
     return first_line(text)
 
 
 def innermost(error: Raised) -> str:
-    """Name the innermost frame inside torch: the identity of an empty message.
+    """Return the innermost frame inside torch, as the identity of an empty message.
 
-    A file of the user's has another name in a repro.
+    Files of the user are ignored, because they have other names in a repro.
     """
     frames = [f for f in error.frames if f.startswith("torch/")]
     return f"at {frames[-1]}" if frames else ""

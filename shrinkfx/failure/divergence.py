@@ -1,4 +1,4 @@
-"""From the values that are not eager's to the operators that made them so."""
+"""Find the operators that cause the first values that differ from eager's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shrinkfx.program.queries import ancestors
 from shrinkfx.program.skeleton import Role, Skeleton
 
 Accusation = tuple[str, float, str]
-"""A node's name, how sure that is, and why."""
+"""A node's name, a weight from 0 to 1, and the reason."""
 
 _FIRST = "is the first operator with a wrong result"
 _WRITES = "writes into the first wrong value"
@@ -18,7 +18,7 @@ _BETWEEN = "is between correct values and a wrong one"
 def divergence(
     skeleton: Skeleton, differing: Collection[str], agreeing: Collection[str]
 ) -> Iterator[Accusation]:
-    """Accuse what makes the first values that differ, all that they read agreeing."""
+    """Accuse the operators of the first differing values, whose operands all agree."""
     first = [
         name
         for name in skeleton.in_order(differing)
@@ -26,7 +26,7 @@ def divergence(
     ]
     for name in first:
         writers = _writers_into(skeleton, name)
-        # All that shares memory is compared as it is after the last write.
+        # Values that share memory are compared in their state after the last write.
         well = {skeleton.node(value).target for value in agreeing}
         for writer in writers:
             kind = skeleton.node(writer).target
@@ -39,7 +39,7 @@ def divergence(
 
 
 def _read_by(skeleton: Skeleton, value: str) -> Iterator[str]:
-    """List the tensors that a value is computed from, if an operator makes them."""
+    """Yield the operands of a value's producer that are tensors from operators."""
     for operand in skeleton.node(skeleton.producer(value)).operands:
         node = skeleton.node(operand)
         made_by = skeleton.node(skeleton.producer(operand))
@@ -48,7 +48,7 @@ def _read_by(skeleton: Skeleton, value: str) -> Iterator[str]:
 
 
 def _writers_into(skeleton: Skeleton, value: str) -> list[str]:
-    """List the in-place operators that write into a value or a view of it."""
+    """List the in-place operators that write into a value or into a view of it."""
     storage = skeleton.node(value).storage
     if storage is None:
         return []
@@ -59,6 +59,6 @@ def _writers_into(skeleton: Skeleton, value: str) -> list[str]:
 def _in_between(
     skeleton: Skeleton, differing: Collection[str], agreeing: Collection[str]
 ) -> list[str]:
-    """List what the first value that differs needs, and none that agrees does."""
+    """List the ancestors of the first differing value that no agreeing value has."""
     first = skeleton.in_order(differing)[:1]
     return skeleton.in_order(ancestors(skeleton, first) - ancestors(skeleton, agreeing))

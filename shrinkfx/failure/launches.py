@@ -1,4 +1,4 @@
-"""Which launch a run has come to: as it prints, or by the code that has faulted."""
+"""Find the kernel launch at which a run ended, from its output or a fault address."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shrinkfx.protocol.files import Code
 _PRINTED = re.compile(r"\[ (before|after)_launch: (\S+) \]")
 
 _CALL = re.compile(r"at::_ops::(\w+)::call|aoti_torch_(?:cpu_|cuda_)?(\w+)")
-"""What PyTorch's own operators are called where they are printed, and elsewhere."""
+"""Names of PyTorch's own operators, in the printed form and in the other form."""
 
 
 def reached(kernels: Sequence[str], printed: str) -> int | None:
-    """Find the launch at which a run has ended, by its place; None if it is not known.
+    """Return the index of the launch at which a run ended; None if it is unknown.
 
-    Some kernels print nothing, and one branch of two is taken: what is printed
-    leaves some out. Loops, and further calls, begin again.
+    The output omits some launches, because some kernels print nothing and only one
+    branch of two is taken. Loops and further calls start again from the first kernel.
     """
     names = [_plain(kernel) for kernel in kernels]
     place, when, is_known = -1, "", False
@@ -27,7 +27,7 @@ def reached(kernels: Sequence[str], printed: str) -> int | None:
         if when == "before" and is_known:
             place = names.index(name, place + 1 if name in names[place + 1 :] else 0)
     if when == "after":
-        place += 1  # it ended on the way to the next one
+        place += 1  # the run ended before the next launch
     return place if is_known and place < len(names) else None
 
 
@@ -35,13 +35,13 @@ _CODE = re.compile(r"guard pages: by the code at (\d+)\b")
 
 
 def strayed(kernels: Sequence[str], code: Sequence[Code], said: str) -> int | None:
-    """Find the launch of the kernel whose code has faulted, by its place.
+    """Return the index of the launch of the kernel whose code faulted.
 
     Args:
-        code: where that of kernels lay.
+        code: the addresses of the kernels' code.
 
     Returns:
-        None where it is not known, or the kernel has several launches.
+        None if the kernel is unknown or has several launches.
     """
     if (told := _CODE.search(said)) is None:
         return None
@@ -51,18 +51,18 @@ def strayed(kernels: Sequence[str], code: Sequence[Code], said: str) -> int | No
 
 
 def is_inside(printed: str) -> bool:
-    """Tell whether the last launch that was printed has not ended."""
+    """Return whether the last printed launch did not end."""
     said = _PRINTED.findall(printed)
     return bool(said) and said[-1][0] == "before"
 
 
 def is_call(kernel: str) -> bool:
-    """Tell whether a launch is the call of an operator of PyTorch's."""
+    """Return whether a launch is a call of one of PyTorch's own operators."""
     return _CALL.fullmatch(kernel) is not None
 
 
 def _plain(kernel: str) -> str:
-    """Name a call as both do."""
+    """Return the common name of both forms of a call."""
     found = _CALL.fullmatch(kernel)
     name = (found[1] or found[2]) if found else kernel
     return name.removesuffix("_out") if found else name

@@ -1,7 +1,8 @@
-"""Take out of a message what drifts while a program shrinks.
+"""Remove from a message the parts that change while a program shrinks.
 
-What is left is compared as it is, so it must hold nothing of this machine, of
-sizes, of positions, of how many neighbours there are, or of vectorisation.
+Normalized messages are compared exactly, so they must not contain anything that depends
+on the machine, on sizes, on positions, on the number of neighboring nodes, or on
+vectorization.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _DTYPE = re.compile(
     r"|ComplexFloat|ComplexDouble)\b"
 )
 _POSITION = re.compile(r"(?<=\w)[._]\d+(?=[._]|\b)")
-# Names that compilers make up; log2 and exp2, mylib::op1 and mylib::op2 are others'.
+# Names that compilers make up; log2 and exp2, mylib::op1 and mylib::op2 are not.
 _NUMBERED = re.compile(
     r"(?<![\w.])(?<!::)([A-Za-z]|\w*_|tmp|buf|arg|op|ks|zuf|(?:in|out|in_out)_ptr)\d+\b"
 )
@@ -29,8 +30,8 @@ _SIZES = re.compile(r"([\[(])(?:(?:s|u|ks|zuf)?#[-+*/%, ]*)+([\])])|(\[)(\])")
 # g++ quotes with U+2018 and U+2019, and the linker with ` and '.
 _QUOTED = re.compile("[\u2018`]([^\u2018\u2019`']*)[\u2019']")
 _SUGGESTION = re.compile("; did you mean [^\n]*| \\{aka [^}]*\\}| \\[-\\S+\\]$")
-# What a program takes or returns, in a pytree; (*) is a single value. A smaller one
-# returns less, and a long message is cut off in it.
+# The pytree of a program's inputs or outputs; (*) is a single value. A smaller program
+# returns less, and a long message is cut off inside it.
 _STRUCTURE = re.compile(r" ?\(?\bTreeSpec\(.*| \(\*\)\.?", re.DOTALL)
 _MANGLED = re.compile(r"\b_Z\w+")
 _TYPE = re.compile(
@@ -40,7 +41,7 @@ _TYPE = re.compile(
 
 
 def normalise(text: str) -> str:
-    """Normalise a message of PyTorch's.
+    """Normalize a message of PyTorch.
 
     >>> normalise("buf12 of [2, s7] in /tmp/x.cpp:3 is torch.half, not at -1e-5")
     'buf# of [#] in is dtype, not at #'
@@ -57,10 +58,10 @@ def normalise(text: str) -> str:
 
 
 def normalise_cpp(text: str) -> str:
-    """Normalise a message of the C++ compiler's, the linker's or the loader's.
+    """Normalize a message of the C++ compiler, the linker or the loader.
 
-    Names of functions and variables stay. Types don't: the same line of a kernel is
-    compiled for a vector in a large program and for a scalar in a small one.
+    Names of functions and variables are kept. Types are not, because the same line of a
+    kernel is compiled for a vector in a large program and for a scalar in a small one.
     """
     text = _SUGGESTION.sub("", text)
     text = _MANGLED.sub(lambda found: demangled_name(found[0]), text)
@@ -68,7 +69,7 @@ def normalise_cpp(text: str) -> str:
 
 
 def demangled_name(mangled: str) -> str:
-    """Read the name out of a symbol, without the types of its parameters.
+    """Return the name in a mangled symbol, without the parameter types.
 
     >>> plain_name("_ZN2at5emptyEl"), plain_name("_Z3logf")
     ('at::empty', 'log')
@@ -82,7 +83,7 @@ def demangled_name(mangled: str) -> str:
 
 
 def _name(quoted: str) -> str:
-    """Keep what is a name, of a function without its parameters; drop types."""
+    """Keep a name, of a function without its parameters; replace a type."""
     head = re.sub(r"<.*", "", quoted.partition("(")[0])
     name = head.split()[-1].rpartition("::")[2] if head.split() else ""
     if "operator" in quoted:

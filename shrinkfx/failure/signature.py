@@ -1,4 +1,4 @@
-"""The identity of a failure."""
+"""The identity of a failure: kind, stage and normalized message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shrinkfx.program.words import LINE, cut, cut_apart
 
 
 class Kind(StrEnum):
-    """Kinds of failure, the most specific that fits."""
+    """Kinds of failure; a failure has the most specific kind that fits."""
 
     IMA = "ima"
     ASSERT = "assert"
@@ -26,11 +26,11 @@ class Kind(StrEnum):
     HANG = "hang"
     OOM = "oom"
     CHECK = "check"
-    """Not a kind to ask for: a command of the user's says that it fails."""
+    """No kind for ``--until``: the user's command reports that a candidate fails."""
 
 
 ANY = "any"
-"""``--until any``: take whatever failure the baseline shows."""
+"""``--until any``: accept any failure that the baseline shows."""
 
 UNTIL = (*(kind.value for kind in Kind if kind is not Kind.CHECK), ANY)
 
@@ -50,7 +50,7 @@ MEANING = {
 
 
 class Stage(StrEnum):
-    """How far a check came. The worker notes each before entering it."""
+    """Stages of a check; the worker notes each stage before it enters it."""
 
     START = "start"
     REBUILD = "rebuild"
@@ -58,14 +58,14 @@ class Stage(StrEnum):
     COMPILE = "compile"
     LOAD = "load"
     PASSING = "passing"
-    """On the inputs on which the original passes; it must, before it may fail."""
+    """The run on inputs on which the input program passes; candidates must pass it."""
     RUN = "run"
     COMPARE = "compare"
     DONE = "done"
 
     @property
     def place(self) -> str:
-        """Where that is, in words."""
+        """The stage in words."""
         passing = self is Stage.PASSING
         return "at the sizes that must pass" if passing else f"in {self.value}"
 
@@ -73,25 +73,32 @@ class Stage(StrEnum):
 _TEXT = 2 * LINE
 
 MEMORY = "memory fault"
-"""Detail of every death by a memory fault: the same overrun shows as SIGSEGV,
-SIGBUS, ``double free`` or ``malloc(): invalid size``, as the heap lies."""
+"""Detail of every death by a memory fault.
+
+Depending on the heap layout, the same overrun shows as SIGSEGV, SIGBUS, ``double free``
+or ``malloc(): invalid size``.
+"""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What failed, where, and how, without what drifts while a program shrinks.
+    """The kind, stage and cause of a failure, without details that change.
+
+    The details that change while the program shrinks are not part of the identity.
 
     Attributes:
-        detail: the normalised cause; part of the identity.
-        text: what a person reads; numbers and names in it drift, so it is not.
-        match: a regular expression that the text of the same failure holds.
-        operators: what the faulting kernel computes, where that is known: of two
-            such kernels one of the same failure shares an operator with the other.
-            Its fellows in the kernel go as the program shrinks.
-        beside_nan: of a wrong result: other outputs are not finite, which is another
-            failure then.
-        differs: of a wrong result: what of it is not eager's: its ``shape``, say.
-        only: what that is in the same failure; '' where that may be anything.
+        detail: the normalized cause; part of the identity.
+        text: the message for the user; not part of the identity, because numbers and
+            names in it change.
+        match: a regular expression that must match the text of the same failure.
+        operators: the operators that the faulting kernel computes, if known. Kernels of
+            the same failure share at least one operator; the others disappear as the
+            program shrinks.
+        beside_nan: for a wrong result: whether other outputs are not finite, which
+            would be a different failure.
+        differs: for a wrong result: the property that differs from eager, such as
+            ``shape``.
+        only: the value of ``differs`` that the same failure must have; '' for any.
     """
 
     kind: Kind
@@ -105,46 +112,46 @@ class Signature:
     only: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        """Bound what others wrote, wherever it is shown."""
+        """Limit the length of foreign text, because it is displayed."""
         object.__setattr__(self, "text", cut(self.text, _TEXT))
         object.__setattr__(self, "detail", cut_apart(self.detail))
 
     @property
     def is_vague(self) -> bool:
-        """Tell whether other bugs may well have the same signature: it has no text
-        that is part of the identity."""
+        """Whether unrelated bugs may share this signature: it contains no message."""
         if self.kind is Kind.CHECK:
             return False
         return self.kind is Kind.CRASH or self.detail in ("", MEMORY)
 
     def with_match(self, pattern: str) -> Signature:
-        """Require of the same failure that its text holds a regular expression."""
+        """Require that the text of the same failure matches a regular expression."""
         return replace(self, match=pattern)
 
     def differing_as(self, seen: Signature | None) -> Signature:
-        """Require of the same failure that what differs is what does in another."""
+        """Require that the same property differs as in ``seen``."""
         return replace(self, only=seen.differs if seen else "")
 
     @property
     def alone(self) -> Signature:
-        """The same failure where the run that must pass is the only one."""
+        """The same failure as if the run that must pass were the only run."""
         if self.stage is not Stage.PASSING:
             return self
         compared = self.kind in (Kind.MISMATCH, Kind.NAN)
         return replace(self, stage=Stage.COMPARE if compared else Stage.RUN)
 
     def says(self, pattern: str) -> bool:
-        """Tell whether the text holds a regular expression."""
+        """Return whether the text matches a regular expression."""
         return bool(re.search(pattern, self.text))
 
     def admits(self, seen: Signature | None) -> bool:
-        """Tell whether ``seen`` is the failure that this signature names."""
+        """Return whether ``seen`` is the failure that this signature identifies."""
         if seen is None or not seen.says(self.match):
             return False
         if self.only and seen.differs != self.only:
             return False
         faults = [s.detail == MEMORY for s in (self, seen)]
-        # What the interpreter says in more words, a device calls a memory fault.
+        # The interpreter describes in more detail what a device reports as a memory
+        # fault.
         if all(faults) or (any(faults) and self.kind is seen.kind is Kind.IMA):
             return self.stage is seen.stage
         if self.operators and seen.operators:
@@ -156,9 +163,10 @@ class Signature:
         return self == seen
 
     def shows_in(self, seen: Signature | None) -> bool:
-        """Tell whether ``seen`` is this failure, be it on the inputs that must pass.
+        """Return whether ``seen`` is this failure, also in the run that must pass.
 
-        What else fails is by-catch: a result of another shape, too, where values were.
+        Any other failure counts as different, such as a wrong shape instead of wrong
+        values.
         """
         if seen is None:
             return False
@@ -167,7 +175,7 @@ class Signature:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what ``asdict`` made of one."""
+        """Read the output of ``asdict``."""
         named = {name: data[name] for name in ("detail", "text", "match")}
         named |= {name: data.get(name, "") for name in ("differs", "only")}
         operators = tuple(data.get("operators", ()))
@@ -182,9 +190,9 @@ class Signature:
 
 
 def asked_for(until: str, seen: Signature) -> bool:
-    """Tell whether ``--until`` takes this baseline failure as the target."""
+    """Return whether ``--until`` accepts this baseline failure as the target."""
     if seen.stage is Stage.PASSING:
-        return False  # of all places, there it was said to pass
+        return False  # this run was declared to pass
     if until == ANY or until == seen.kind:
         return True
     if until in (Kind.IMA, Kind.CRASH):
@@ -193,7 +201,7 @@ def asked_for(until: str, seen: Signature) -> bool:
 
 
 def change_of_form(before: Signature, after: Signature) -> str:
-    """Describe how a wrong result has become wrong in another way; '' if it has not."""
+    """Describe how a wrong result differs in another property; '' if it does not."""
     if not (before.differs and after.differs) or before.differs == after.differs:
         return ""
     return (
@@ -209,18 +217,18 @@ _WITH_A_MESSAGE = (
 
 
 def looks_alike(asked: str, seen: str) -> bool:
-    """Tell whether a user may take one kind of failure for another.
+    """Return whether a user may mistake one kind of failure for the other.
 
-    These are errors with a message: only its stage decides which kind it is.
+    This applies to errors with a message, whose kind depends only on the stage.
     """
     return asked in _WITH_A_MESSAGE and seen in _WITH_A_MESSAGE
 
 
 def why_another_word(asked: str, seen: Kind) -> str:
-    """Say in a sentence why what is asked for goes by another kind; '' if it does not.
+    """Explain in a sentence why the failure has another kind than requested; or ''.
 
     Args:
-        asked: what ``--until`` said, or '' where it said nothing.
+        asked: the value of ``--until``, or '' if it was not given.
     """
     return _ANOTHER_WORD.get((asked, seen), "") if asked != seen else ""
 

@@ -1,4 +1,4 @@
-"""What search asks and check answers: observations, verdicts and oracles."""
+"""The interface between search and check: observations, verdicts and oracles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shrinkfx.protocol.record import Message
 
 
 class Outcome(StrEnum):
-    """The answer to one question."""
+    """The outcome of one query."""
 
     REPRODUCED = "reproduced"
     DIFFERENT = "different"
@@ -24,17 +24,18 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Observation(Message):
-    """What happened to one candidate: facts, no opinion.
+    """The facts about one check of a candidate, without a judgment.
 
     Attributes:
-        signature: the failure, or None if it passed.
-        invalid: why the candidate is no program to judge the compiler by, or ''.
-        unresolved: why nothing can be said (a time limit, say), or ''.
-        stopped: why a candidate that has passed so far was not run, or ''.
-        step: of the build that failed, as far as known.
-        runs: how often the program ran; all but the last one passed.
-        waited_s: of ``seconds``, those that a busy machine had it wait.
-        log: the end of what the child wrote.
+        signature: the failure, or None if the candidate passed.
+        invalid: the reason why the candidate cannot be used to judge the compiler, or
+            ''.
+        unresolved: the reason why the outcome is unknown, such as a time limit; or ''.
+        stopped: the reason why a candidate that passed so far was not run, or ''.
+        step: the build step that failed, if known.
+        runs: the number of runs of the program; all but the last one passed.
+        waited_s: the part of ``seconds`` in which the child waited for a busy machine.
+        log: the end of the child's output.
     """
 
     signature: Signature | None = None
@@ -51,24 +52,24 @@ class Observation(Message):
 
     @property
     def tells(self) -> bool:
-        """Whether it says anything of the program: nothing outside has ended it."""
+        """Whether this says anything about the program: nothing external ended it."""
         return self.signature is not None or not self.unresolved
 
     @property
     def passed(self) -> bool:
-        """Whether it came to its end, with nothing wrong."""
+        """Whether the check ended without a failure."""
         return not (self.signature or self.invalid or self.unresolved)
 
     @property
     def in_words(self) -> str:
-        """What it did, in a line."""
+        """The observation in one line."""
         if self.signature:
             return str(self.signature)
         return self.invalid or self.unresolved or "passes: the same result as eager"
 
     @property
     def own_seconds(self) -> float:
-        """Seconds that it would have taken with the machine to itself."""
+        """The seconds that the check would have taken on an idle machine."""
         return self.seconds - self.waited_s
 
 
@@ -79,11 +80,11 @@ class Verdict:
 
     @property
     def reproduced(self) -> bool:
-        """Only this makes a step."""
+        """Whether the outcome is REPRODUCED; no other outcome makes a step."""
         return self.outcome is Outcome.REPRODUCED
 
     def held_to(self, shown: Signature | None) -> Verdict:
-        """Take for another failure what differs otherwise than in one that is known."""
+        """Return DIFFERENT if another property of the result differs than before."""
         seen = self.observation.signature
         differs = shown.differs if shown else ""
         if self.reproduced and seen and differs and seen.differs != differs:
@@ -92,7 +93,7 @@ class Verdict:
 
 
 def judge(seen: Observation, target: Signature) -> Outcome:
-    """Compare what happened with what we are looking for."""
+    """Compare an observation with the target failure."""
     if seen.invalid:
         return Outcome.INVALID
     if target.admits(seen.signature):
@@ -105,20 +106,20 @@ def judge(seen: Observation, target: Signature) -> Outcome:
 
 
 class Undecided(Exception):
-    """What ran beside a question may be to blame for its end: ask it again, alone."""
+    """A concurrent query may have ended this one; repeat it alone."""
 
 
 class Oracle(Protocol):
-    """Answers whether a candidate still fails in the same way."""
+    """An object that answers whether a candidate still fails in the same way."""
 
     def check(self, candidate: Candidate) -> Verdict: ...
 
 
 @runtime_checkable
 class Learner(Protocol):
-    """An oracle that goes by its earlier answers.
+    """An oracle that uses its earlier answers.
 
-    It must also be told those that it was not asked for, since a journal had them.
+    It must also learn the answers that a journal supplied.
     """
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None: ...

@@ -1,1 +1,1 @@
-"""WHAT is reduced: the graph of a program, edits to it, and candidates. No torch."""
+"""The program graph, edits to it, and candidates. No torch."""

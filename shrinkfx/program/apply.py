@@ -1,4 +1,4 @@
-"""Apply edits to a candidate: what they require of it, what is left of them to do."""
+"""Apply edits to a candidate: check their preconditions, and trim finished edits."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.subgraphs import graph_of, returns_an_input
 
 _ValuesFor = Callable[[Skeleton, str, str], list[str]]
-"""Lists an operator's values in whose place another value may stand."""
+"""A function that lists the values of an operator that another value may replace."""
 
 
 def apply(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
-    """Apply ``edits`` as one; their order has no meaning.
+    """Apply ``edits`` at once; their order does not matter.
 
-    Of several values for one operator's users, or for the plain one in its
-    place, the first in the program is taken: it leaves the most behind.
+    If several values are proposed for one operator's users, or as the operand of the
+    simple operator in its place, the value that comes first in the program is taken,
+    because it makes the most other operators unused.
 
     Raises:
-        InvalidEdit: an edit names what is not there, mixes types, replaces
-            what is plain, or nothing would be left.
+        InvalidEdit: an edit names something that is not in the candidate, mixes types
+            or replaces a simple operator, or no operator would remain.
     """
     edits = list(edits)
     if candidate.listing is not None:
@@ -71,7 +72,7 @@ def apply(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
 
 
 def _rewritten(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
-    """Apply edits to a candidate's listing."""
+    """Apply edits to the printed program of a candidate."""
     changes: list[Change] = []
     for edit in edits:
         if not isinstance(edit, Rewrite):
@@ -82,7 +83,7 @@ def _rewritten(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
 
 
 def _bypassed(program: Skeleton, node: str, operand: str) -> list[str]:
-    """List an operator's values in whose place a bypass hands ``operand`` on."""
+    """List the values of an operator that a bypass replaces by ``operand``."""
     repeated = [node] if repeats(program, node, operand) else []
     return program.values_like(node, operand) or repeated
 
@@ -92,10 +93,10 @@ def _first(program: Skeleton, value: str, rival: str | None) -> str:
 
 
 def _joined(candidate: Candidate, groups: Iterable[frozenset[str]]) -> dict[str, str]:
-    """Map each input to the first one of all that overlapping groups hold.
+    """Map each input of overlapping groups to the first input of its union.
 
-    An input that holds a replaced operator's own value is never that one: to
-    all others its name stands for what the plain operator yields.
+    An input that holds a replaced operator's own value is never the first one, because
+    for all other nodes its name means the result of the simple operator.
     """
     graph: nx.Graph[str] = nx.Graph()
     for group in groups:
@@ -108,7 +109,7 @@ def _joined(candidate: Candidate, groups: Iterable[frozenset[str]]) -> dict[str,
 
 
 def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
-    """Leave out of an edit what is done already; None if that is all of it."""
+    """Return the part of an edit that is not done yet; None if all of it is done."""
     match edit:
         case Drop(nodes):
             kept = nodes & candidate.keep
@@ -132,9 +133,10 @@ def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
 def _left_to_write(
     candidate: Candidate, changes: Sequence[Change], *, partly: bool
 ) -> Rewrite | None:
-    """Leave out the changes that are made already, or that nothing is there of.
+    """Remove the changes that are already made, or whose place no longer exists.
 
-    What can only be made with the others stays where all can be made.
+    A change that is valid only together with the others stays if all of them can be
+    made.
     """
     listing = candidate.listing
     assert listing is not None
@@ -145,7 +147,7 @@ def _left_to_write(
 
 
 def _rewriting(listing: Listing, changes: Sequence[Change]) -> Listing | None:
-    """Make changes; None where that cannot be."""
+    """Apply changes; return None if they are invalid."""
     try:
         return changed(listing, changes)
     except InvalidEdit:
@@ -177,15 +179,15 @@ def _require_inputs(candidate: Candidate, names: Set[str]) -> None:
     if len(types) != 1 or None in types:
         raise InvalidEdit(f"not of one type: {', '.join(sorted(names))}")
     if names <= candidate.keep:
-        # Such an input goes by the name of the operator whose value it holds.
+        # Such an input has the name of the operator whose value it holds.
         raise InvalidEdit(f"no input to stand for {', '.join(sorted(names))}")
 
 
 def _require_fit(candidate: Candidate, edit: Edit) -> None:
-    """Refuse an edit that names what is not there, mixes types, or has no use.
+    """Check that an edit names existing nodes of fitting types and has an effect.
 
     Raises:
-        InvalidEdit: says what does not fit.
+        InvalidEdit: the message states what does not fit.
     """
     match edit:
         case Drop(nodes):

@@ -1,4 +1,4 @@
-"""What a preload uses that lies with its maker only."""
+"""Files that a preload uses and that exist only on its author's machine."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 ONLY_ON = "Only on:"
-"""In the header of a repro: it was not freed of its maker's paths."""
+"""The marker in the header of a repro that still contains its author's paths."""
 
 _LIBRARY = re.compile(r"\.so(\.\d+)*\Z")
 
 
 def is_library(name: str) -> bool:
-    """Tell a library by its name, as ``ops.so`` or ``libops.so.2``."""
+    """Return whether a file name is that of a library, such as ``libops.so.2``."""
     return _LIBRARY.search(name) is not None
 
 
 def is_path(preload: str) -> bool:
-    """Tell a preload that is a file from one that is a module's name."""
+    """Return whether a preload is a path, as opposed to the name of a module."""
     return preload.endswith(".py") or is_library(preload)
 
 
@@ -28,10 +28,11 @@ class Loading:
     """The call in a module that loaded a library.
 
     Attributes:
-        file: of the module.
-        span: first line, column, last line, column: as ``ast`` counts them, in bytes.
+        file: the file of the module.
+        span: first line, column, last line and column, as ``ast`` counts them (in
+            bytes).
         library: the file that was loaded.
-        is_module: as a module of Python.
+        is_module: whether it was loaded as a Python module.
     """
 
     file: str
@@ -42,14 +43,14 @@ class Loading:
 
 @dataclass(frozen=True)
 class Beside:
-    """Files that have been used, none of which is installed.
+    """Used files that are not installed.
 
     Attributes:
-        modules: the file of each module that was imported, by the module's name.
-        libraries: compiled ones, and those that they are linked against.
-        files: others that were read.
-        loadings: where libraries were loaded, in their order.
-        callers: file and line of each call on the way there.
+        modules: module name -> file, for each imported module.
+        libraries: compiled libraries, and the libraries that they are linked against.
+        files: other files that were read.
+        loadings: the calls that loaded libraries, in order.
+        callers: file and line of each call that led there.
     """
 
     modules: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +64,7 @@ class Beside:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` has written."""
+        """Read the output of ``to_json``."""
         loadings = tuple(
             Loading(
                 each["file"], tuple(each["span"]), each["library"], each["is_module"]

@@ -1,9 +1,10 @@
-"""Bypasses to a value of another shape, where all that read it broadcast it.
+"""Bypasses to a value of another shape, if all its readers broadcast it.
 
     norm -> expand -> div          becomes        norm -> div
 
-That fits where the value which is gone only repeated the other, and each reader works
-element by element and still yields what it did: another operand has the full shape.
+Such a bypass is valid if the removed value only repeats the other one, and if each
+reader works element by element and still returns its full shape because of another
+operand.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from shrinkfx.program.skeleton import Role, Skeleton
 
 
 def repeats(skeleton: Skeleton, value: str, base: str) -> bool:
-    """Tell whether a value is a view of ``base`` that repeats it or adds dims of 1."""
+    """Return whether a value is a view of ``base`` that repeats it or adds 1-dims."""
     node, source = skeleton.node(value), skeleton.node(base)
     if node.value is None or source.value is None or node.storage is None:
         return False
@@ -23,7 +24,7 @@ def repeats(skeleton: Skeleton, value: str, base: str) -> bool:
     return (
         node.storage == source.storage
         and node.value.dtype == source.value.dtype
-        # Without dims it would have no say in the dtype of a result.
+        # A 0-dim tensor would not take part in the type promotion of a result.
         and bool(shape)
         and shape != whole
         and _broadcast([shape, whole]) == whole
@@ -31,14 +32,14 @@ def repeats(skeleton: Skeleton, value: str, base: str) -> bool:
 
 
 def can_read(candidate: Candidate, value: str, base: str) -> bool:
-    """Tell whether all readers of a value would yield their own type from ``base``."""
+    """Return whether all readers of a value would keep their types with ``base``."""
     names = {value, *(v for v in candidate.bypass if candidate.resolve(v) == value)}
     readers = _readers(candidate, names)
     return all(_fits(candidate, reader, {value: base}) for reader in readers)
 
 
 def reshaped(candidate: Candidate) -> set[str]:
-    """Collect the values in whose place others of another type are read."""
+    """Collect the values that are bypassed by values of another type."""
     node = candidate.skeleton.node
     return {
         v for v in candidate.bypass if node(v).value != node(candidate.resolve(v)).value
@@ -46,14 +47,14 @@ def reshaped(candidate: Candidate) -> set[str]:
 
 
 def misfits(candidate: Candidate) -> list[str]:
-    """List the nodes that read a value of another shape and would yield another."""
+    """List the nodes whose type would change, because an operand has another shape."""
     read = [*_readers(candidate, reshaped(candidate)), *candidate.replace]
     found = (reader for reader in read if not _fits(candidate, reader, {}))
     return candidate.skeleton.in_order(found)
 
 
 def _readers(candidate: Candidate, values: Iterable[str]) -> Iterator[str]:
-    """Yield what reads values: kept operators, and sizes whether used or not."""
+    """Yield the readers of values: kept operators, and sizes, whether used or not."""
     skeleton, replaced = candidate.skeleton, candidate.replace
     for value in values:
         for user in skeleton.graph.successors(value):
@@ -75,7 +76,7 @@ def _fits(candidate: Candidate, reader: str, handed_on: Mapping[str, str]) -> bo
 
 
 def _broadcast(shapes: Iterable[tuple[str, ...]]) -> tuple[str, ...] | None:
-    """Compute the shape that tensors have together; None if it is not certain.
+    """Return the broadcast shape of several shapes; None if it is uncertain.
 
     >>> _broadcast([("s", "1"), ("8",)])
     ('s', '8')

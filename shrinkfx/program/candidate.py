@@ -1,4 +1,4 @@
-"""A candidate: the original program plus what is kept of it and changed in it."""
+"""A candidate: the input program plus the kept operators and the changes to them."""
 
 from __future__ import annotations
 
@@ -27,33 +27,36 @@ from shrinkfx.program.subgraphs import (
 class Outputs(StrEnum):
     """Which values a candidate returns.
 
-    Returning an inner value changes how the compiler fuses, and can hide the
-    bug; so there is more than one way.
+    There are two choices, because returning an inner value changes how the compiler
+    fuses, and can hide the bug.
     """
 
     SINKS = "sinks"
-    """Values that no kept operator uses; nothing goes from call to call."""
+    """Values that no kept operator uses; no state goes from call to call."""
     ORIGINAL = "original"
-    """The sinks, and what the original returned and is still there; what it wrote
-    into its buffers is written."""
+    """The sinks, the remaining original outputs, and the buffer mutations."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A program as data, in normal form: one meaning, one digest.
+    """A program as data, in normal form: equal programs have equal digests.
 
-    Invariant: ``keep`` is not empty; ``bypass`` goes from a wanted value that is
-    neither computed nor fed to the one that its users really get; ``replace`` from
-    a kept operator to the value that the plain one in its place really reads, or
-    to itself where that is its own value from outside; ``outputs`` is ORIGINAL
-    only where that returns more than the sinks, or writes into a buffer; ``sizes``
-    settles only what the candidate has of the program's free sizes; ``listing`` is in
-    its own normal form, and ``keep`` has only what it has operators of.
+    Invariants:
+
+    - ``keep`` is not empty.
+    - ``bypass`` maps a needed value that is neither computed nor fed to the value that
+      its users get.
+    - ``replace`` maps a kept operator to the operand of the simple operator in its
+      place, or to itself if the operand is the operator's own value, fed from outside.
+    - ``outputs`` is ORIGINAL only if it returns more than the sinks or writes a buffer.
+    - ``sizes`` contains only dynamic sizes that the candidate has.
+    - ``listing`` is in normal form, and ``keep`` contains only operators that occur in
+      it.
 
     Attributes:
-        listing: what has become of it as statements, or None while it is what the
-            other fields say. From then on the listing is the program, and they say
-            what it was made of.
+        listing: the printed program, or None as long as the other fields define the
+            candidate. Once it exists, it is the program; the other fields state what it
+            was made from.
     """
 
     skeleton: Skeleton = field(repr=False, compare=False)
@@ -69,25 +72,26 @@ class Candidate:
         return cls(skeleton, frozenset(skeleton.operators), {}, outputs).normalised()
 
     def returning(self, outputs: Outputs) -> Self:
-        """Choose another way to pick the returned values; a listing says which."""
+        """Return the candidate with other outputs; a printed program keeps its own."""
         if self.listing is not None:
             return self
         return dataclasses.replace(self, outputs=outputs).normalised()
 
     def listed(self, listing: Listing) -> Self:
-        """Take what has become of it as statements for the program.
+        """Return the candidate with a printed program as its definition.
 
         Raises:
-            InvalidEdit: nothing would be left.
+            InvalidEdit: no operator would remain.
         """
         listing = listing.normalised()
         names = {statement.name for _, statement in listing.operators()}
-        # A listing may call what is no operator of its own: a script object's method.
+        # A printed program may call things that are not its operators, such as a method
+        # of a script object.
         keep = (self.keep & names) or self.keep
         return dataclasses.replace(self, keep=keep, listing=listing)
 
     def normalised(self) -> Self:
-        """Forget what has no effect: dead sizes, and edits that nobody notices."""
+        """Remove parts without effect: dead operators, unused sizes and edits."""
         live = frozenset(n for n in self.keep if not self._is_dead(n))
         if not live:
             raise InvalidEdit("nothing would be left")
@@ -109,19 +113,19 @@ class Candidate:
 
     @cached_property
     def subgraph_nodes(self) -> tuple[str, ...]:
-        """The nodes inside of kept operators that have an effect, in program order."""
+        """The nodes inside kept operators that have an effect, in program order."""
         return subgraph_nodes(self.skeleton, self.keep, self.resolve)
 
     def _returns_inner_values(self) -> bool:
-        """Tell whether an original output is still there and used inside as well."""
+        """Return whether an output of the input program is still computed and read."""
         producers = {self.skeleton.producer(v) for v in self.skeleton.outputs}
         return any(p in self.keep and self.used_by_kept(p) for p in producers)
 
     @cached_property
     def _stored(self) -> dict[str, str]:
-        """Map what is there of the original's writes: values to buffers.
+        """The remaining buffer mutations of the input program: value -> buffer.
 
-        A buffer that no kept operator reads is none: what is written into it has no
+        A buffer that no kept operator reads is left out, because writing it has no
         effect.
         """
         there = self.keep.union(self.feeds)
@@ -137,26 +141,26 @@ class Candidate:
         return self._stored if self.outputs is Outputs.ORIGINAL else {}
 
     def _is_dead(self, name: str) -> bool:
-        """Tell whether an operator has no effect, no user and nothing to return."""
+        """Return whether an operator has no effect, no user and no value to return."""
         if self.skeleton.node(name).impure or self.skeleton.values(name):
             return False
         return not self.used_by_kept(name)
 
     def resolve(self, value: str) -> str:
-        """Follow bypasses and merges to the value that the users of one get."""
+        """Follow bypasses and merges to the value that the users of ``value`` get."""
         while value in self.bypass:
             value = self.bypass[value]
         return value
 
     def target(self, name: str) -> str:
-        """Name what a kept operator calls: a simple one if it was replaced."""
+        """Return the target of a kept operator: a simple one if it was replaced."""
         node = self.skeleton.node(name)
         if name in self.replace and node.value is not None:
             return simple_operator_for(node.value.dtype)
         return node.target
 
     def is_replaceable(self, name: str) -> bool:
-        """Tell whether a simple operator could stand in a kept one's place."""
+        """Return whether a simple operator can replace a kept one."""
         has_value = self.skeleton.node(name).value is not None
         return has_value and is_expensive(self.target(name))
 
@@ -169,12 +173,12 @@ class Candidate:
     def feeds(self) -> tuple[str, ...]:
         """The values that kept operators need and that none of them computes.
 
-        Sizes are left out: they are rebuilt from the tensors that carry them.
+        Sizes are left out, because they are rebuilt from the tensors that carry them.
         """
         needed: set[str] = set()
         for name in self.operators:
             for operand in self.operands(name):
-                own = operand == name  # a replaced operator's, from outside
+                own = operand == name  # of a replaced operator, fed from outside
                 if own or self.skeleton.producer(operand) not in self.keep:
                     needed.add(operand)
         fed = (v for v in needed if self.skeleton.node(v).role not in _CARRIED)
@@ -188,14 +192,14 @@ class Candidate:
 
     @cached_property
     def dynamic_sizes(self) -> DynamicSizes:
-        """The sizes that are not fixed, and what has been made of them."""
+        """The dynamic sizes, and how they were specialized."""
         operands = (v for name in self.operators for v in self.operands(name))
         return find_dynamic_sizes(self.skeleton, self.inputs, operands, self.sizes)
 
     def operands(self, name: str) -> list[str]:
-        """The values that a kept operator really gets: all edits followed.
+        """Return the values that a kept operator reads, with all edits applied.
 
-        A replaced operator may get its own, as it was in the original.
+        A replaced operator may read its own value from the input program's eager run.
         """
         if name not in self.replace:
             return [self.resolve(v) for v in self.skeleton.node(name).operands]
@@ -203,9 +207,10 @@ class Candidate:
         return [operand if operand == name else self.resolve(operand)]
 
     def producers(self, name: str) -> set[str]:
-        """The kept operators that a kept operator reads, through sizes as well."""
-        # A quarter of a search's own time, so by hand: for 5,000 operators 12 to 14 ms,
-        # where walks.reached takes 15 to 22 (benchmarks/walks.py).
+        """Return the kept operators that a kept operator reads, also through sizes."""
+        # Written by hand, because it takes a quarter of the search's own time: 12 to 14
+        # ms for 5,000 operators, where walks.reached takes 15 to 22
+        # (benchmarks/walks.py).
         found: set[str] = set()
         seen: set[str] = set()
         stack = [value for value in self.operands(name) if value != name]
@@ -226,7 +231,7 @@ class Candidate:
         return frozenset().union(*(self.producers(name) for name in self.keep))
 
     def used_by_kept(self, operator: str) -> bool:
-        """Tell whether a kept operator reads any value of ``operator``."""
+        """Return whether a kept operator reads a value of ``operator``."""
         return operator in self._used
 
     @cached_property
@@ -236,10 +241,11 @@ class Candidate:
 
     @cached_property
     def cost(self) -> tuple[int, ...]:
-        """What an accepted step must strictly lower: operators, expensive ones, inputs,
-        and what is open of sizes; of a listing operators, elements and plainness.
+        """The cost, compared lexicographically; every accepted step must lower it.
 
-        Replacing makes one dear operator fewer, so nothing is replaced for ever.
+        It consists of the numbers of operators, expensive operators, inputs and open
+        sizes; for a printed program, of operators, elements and complexity. Replacing
+        an operator makes one expensive operator fewer, so replacements come to an end.
         """
         if self.listing is not None:
             return self.listing.cost

@@ -1,8 +1,8 @@
-"""What a candidate leaves open of its sizes, and what more could be specialised.
+"""The dynamic sizes of a candidate, and how they can still be specialized.
 
 The symbols of a candidate are those in the shapes of its inputs, and those that its
-operators read as numbers. A size such as ``2*s0 + 1`` of an input is open as well:
-it may become a dim of its own, and then it needs no ``s0``.
+operators read as numbers. A size such as ``2*s0 + 1`` of an input is dynamic as well:
+it may become a dim of its own, which does not need ``s0``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from shrinkfx.program.walks import reached
 
 @dataclass(frozen=True)
 class DynamicSizes:
-    """The sizes of a candidate that are not fixed, and what has become of them.
+    """The dynamic sizes of a candidate, and the specializations so far.
 
     Attributes:
-        known: what the program tells of each size, by how shapes spell it.
-        of_inputs: those in the shapes of inputs, each once.
-        read: those of the tensors that the numbers are read off which operators take.
-        specialised: what has been, and how.
+        known: what the program declares about each size, by its expression in shapes.
+        of_inputs: the sizes in the shapes of inputs, each once.
+        read: the sizes of the tensors that carry the numbers which operators read.
+        specialised: the specializations so far.
     """
 
     known: Mapping[str, FreeSize]
@@ -32,9 +32,9 @@ class DynamicSizes:
     specialised: Mapping[str, Specialisation]
 
     def specialisations(self) -> dict[str, list[Specialisation]]:
-        """List the open sizes, each with what it may become, least open first.
+        """List the open sizes with their possible specializations, the strictest first.
 
-        What differs between the run that passes and the one that fails stays dynamic.
+        A size that differs between the passing and the failing run stays dynamic.
         """
         found: dict[str, list[Specialisation]] = {}
         for symbol in sorted(self._symbols() - self.specialised.keys()):
@@ -47,17 +47,17 @@ class DynamicSizes:
         return found
 
     def in_effect(self) -> dict[str, Specialisation]:
-        """Forget what became of sizes that are gone."""
+        """Return the specializations of sizes that still exist."""
         there = self._symbols() | set(self._derived())
         return {size: how for size, how in self.specialised.items() if size in there}
 
     def openness(self) -> int:
-        """Count what is open: each edit that specialises a size lowers it."""
+        """Return the openness of all sizes; each specialization lowers it."""
         sizes = [*self._symbols(), *self._derived()]
         return sum(_OPEN[self.specialised.get(size)] for size in sizes)
 
     def _symbols(self) -> set[str]:
-        """Find the symbols, specialised ones as well."""
+        """Collect the symbols, including specialized ones."""
         computed = (
             s
             for s in self.of_inputs
@@ -67,7 +67,7 @@ class DynamicSizes:
         return {symbol for size in sizes for symbol in self.known[size].symbols}
 
     def _derived(self) -> list[str]:
-        """List the inputs' sizes that are computed from symbols that are still open."""
+        """List the sizes of inputs that are computed from open symbols."""
         return [
             size
             for size in self.of_inputs
@@ -93,11 +93,11 @@ def find_dynamic_sizes(
     operands: Iterable[str],
     specialised: Mapping[str, Specialisation],
 ) -> DynamicSizes:
-    """Find the sizes that are not fixed in a program's inputs and in what it reads.
+    """Find the dynamic sizes in the inputs of a program and in its operands.
 
     Args:
-        operands: of all operators.
-        specialised: what has been, and how.
+        operands: the operands of all operators.
+        specialised: the specializations so far.
     """
     read = _carriers(skeleton, operands) if skeleton.sizes else ()
     return DynamicSizes(
@@ -109,7 +109,7 @@ def find_dynamic_sizes(
 
 
 def _sizes_of(skeleton: Skeleton, values: Iterable[str]) -> tuple[str, ...]:
-    """List the sizes that are not fixed in the shapes of values, each once."""
+    """List the dynamic sizes in the shapes of values, each once."""
     nodes = (skeleton.node(name) for name in values)
     shapes = (node.value.shape for node in nodes if node.value is not None)
     found = dict.fromkeys(size for shape in shapes for size in shape)
@@ -117,7 +117,7 @@ def _sizes_of(skeleton: Skeleton, values: Iterable[str]) -> tuple[str, ...]:
 
 
 def _carriers(skeleton: Skeleton, operands: Iterable[str]) -> list[str]:
-    """Find the values that the numbers among operands are read off."""
+    """List the tensors that carry the numbers among operands."""
 
     def above(name: str) -> tuple[str, ...]:
         node = skeleton.node(name)

@@ -1,4 +1,4 @@
-"""The closed set of edits: what a strategy can ask for."""
+"""The edits that a strategy can propose."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from shrinkfx.program.listing.changes import (
 
 @dataclass(frozen=True)
 class Drop:
-    """Remove operators; what their users need of them is fed from outside."""
+    """Remove operators; their users get the removed values as inputs."""
 
     nodes: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Bypass:
-    """Remove an operator and hand its users ``operand``, of the same type.
+    """Remove an operator and pass its users ``operand``, which has the same type.
 
-    It may be of another shape where the operator only repeats it and all users
-    broadcast. Values that have another type are fed from outside.
+    The operand may have another shape if the operator only repeats it and all users
+    broadcast. Values of the operator that have another type become inputs.
     """
 
     node: str
@@ -36,10 +36,11 @@ class Bypass:
 
 @dataclass(frozen=True)
 class Replace:
-    """Put a simple operator in the place of an expensive one.
+    """Replace an expensive operator by a simple one.
 
-    It reads ``operand``, of the same type. If that is ``node`` itself, it reads
-    an input that holds the value ``node`` had in the original's eager run.
+    The simple operator reads ``operand``, which has the same type. If ``operand`` is
+    ``node`` itself, it reads an input that holds the value of ``node`` in the input
+    program's eager run.
     """
 
     node: str
@@ -48,25 +49,25 @@ class Replace:
 
 @dataclass(frozen=True)
 class Merge:
-    """Feed inputs of one type with one value: the first one's."""
+    """Replace inputs of one type by a single input, the first of them."""
 
     inputs: frozenset[str]
 
 
 class Specialisation(StrEnum):
-    """What a dynamic dim can be specialised to."""
+    """How a dynamic dim is specialized."""
 
     STATIC = "static"
-    """The number that it is wherever the program is run."""
+    """A constant: the size that it has in all runs."""
     PLAIN = "plain"
     """A dim of its own, not computed from others."""
     NARROW = "narrow"
-    """Of a range that has nothing but the sizes at which the program is run."""
+    """A range that contains only the sizes of the runs."""
 
 
 @dataclass(frozen=True)
 class Specialise:
-    """Leave less open of a size; ``size`` as the shapes of values spell it."""
+    """Specialize a size; ``size`` is its expression in the shapes of values."""
 
     size: str
     how: Specialisation
@@ -74,12 +75,13 @@ class Specialise:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Write parts of a listing anew, all of them or none.
+    """Change parts of a printed program, all of them or none.
 
     Attributes:
-        changes: what is asked for.
-        partly: of these in order, so many as make a valid program; what is asked about
-            has no such edit any more, but those that are left of it.
+        changes: the changes.
+        partly: apply, in order, as many of them as yield a valid program. A rewrite
+            that was tested is not partial any more: it contains the changes that were
+            applied.
     """
 
     changes: tuple[Change, ...]
@@ -98,7 +100,7 @@ Edit = Drop | Bypass | Replace | Merge | Specialise | Rewrite
 
 
 def names_of(edit: Edit) -> frozenset[str]:
-    """Name the operators, the inputs or the size that an edit is about."""
+    """Return the names of the operators, the inputs or the size in an edit."""
     match edit:
         case Drop(names) | Merge(names):
             return names

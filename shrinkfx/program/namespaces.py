@@ -1,4 +1,4 @@
-"""Whose operators are whose, and which are of sizes alone."""
+"""Namespaces of PyTorch's operators, and functions that compute only with sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PYTORCHS = frozenset(
         *("sparse", "static_runtime", "streams", "symm_mem"),
     }
 )
-"""Namespaces of PyTorch's own operators (2.13 to 2.15), for GPUs and phones too."""
+"""Namespaces of PyTorch's own operators (2.13 to 2.15), also for GPUs and phones."""
 
 OF_SIZES = frozenset(
     {
@@ -24,7 +24,7 @@ OF_SIZES = frozenset(
         "sym_int",
     }
 )
-"""What reads sizes or computes with them, by its ``__name__``: no operators."""
+"""The ``__name__`` of functions that read or compute sizes; they are not operators."""
 
 ARITHMETIC = frozenset({"_operator", "math"})
-"""Modules whose functions compute with sizes, unless they make a tensor."""
+"""Modules whose functions compute with sizes, unless they return a tensor."""

@@ -1,9 +1,8 @@
-"""Which operators are simple, and which one stands in for one that is not.
+"""Simple operators, and the one that replaces an expensive operator.
 
-Simple is what a reader takes in at a glance and a compiler prints as one
-expression, a copy or nothing at all. All else is expensive: convolutions, matrix
-products, attention, reductions, sorting, indexing, random numbers, whatever a
-third party has registered.
+A simple operator is easy to understand, and a compiler prints it as one expression, a
+copy or nothing at all. All others are expensive: convolutions, matrix products,
+attention, reductions, sorting, indexing, random numbers, and custom operators.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SIMPLE = frozenset([*_ARITHMETIC, *_VIEWS_AND_COPIES, *_FACTORIES])
 
 
 def is_expensive(target: str) -> bool:
-    """Tell whether an operator is worth replacing.
+    """Return whether an operator is worth replacing.
 
     >>> [is_expensive(f"aten.{name}") for name in ("mm.default", "add.Tensor", "relu_")]
     [True, False, False]
@@ -39,10 +38,10 @@ def is_expensive(target: str) -> bool:
 
 
 def simple_operator_for(dtype: str) -> str:
-    """Name the plain operator for values of a dtype.
+    """Return the simple operator for values of a dtype.
 
-    It has a kernel, as a copy need not, and keeps sizes, indices and
-    probabilities what they are: ``abs``, where the dtype has it.
+    It is ``abs`` where the dtype has it, because ``abs`` has a kernel, which a copy may
+    not have, and keeps sizes, indices and probabilities valid.
     """
     if dtype == "bool":
         return "aten.logical_not.default"

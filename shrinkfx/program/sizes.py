@@ -1,4 +1,4 @@
-"""The free sizes of a program: which there are, and what they may be."""
+"""The space of a program's dynamic sizes: symbols, ranges and conditions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Sizes = tuple[int, ...]
 """A number for each symbol of a ``Space``, in its order."""
 
 UNBOUNDED = 4096
-"""The largest size that is tried where a program states no upper bound."""
+"""The largest size to try if a program declares no upper bound."""
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """A size that a program leaves open.
+    """A dynamic size of a program.
 
     Attributes:
-        high: the largest that the program declares, or None.
-        exported: what it was in the example inputs.
+        high: the largest declared size, or None.
+        exported: the size in the example inputs.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a size shows: a dim of an input, or an input that is a number.
+    """A place of a size: a dim of an input, or an input that is a number.
 
     Attributes:
         dim: None for a number.
@@ -46,18 +46,18 @@ class Place:
     size: str
 
     def describe(self, symbol: str) -> str:
-        """Say where a symbol shows, and as what."""
+        """Describe the place of a symbol, and its expression there."""
         where = self.input if self.dim is None else f"dim {self.dim} of {self.input}"
         return where if self.size == symbol else f"{where} as {self.size}"
 
 
 @dataclass(frozen=True)
 class Space:
-    """All sizes that a program may be run at.
+    """All sizes at which a program may run.
 
     Attributes:
-        conditions: expressions that hold at each of them.
-        tensors: elements of the program's tensors, as expressions.
+        conditions: expressions that hold for all permitted sizes.
+        tensors: the numbers of elements of the program's tensors, as expressions.
     """
 
     symbols: tuple[Symbol, ...]
@@ -77,7 +77,7 @@ class Space:
         return tuple(symbol.exported for symbol in self.symbols)
 
     def admits(self, sizes: Sizes) -> bool:
-        """Tell whether the program declares that it takes these sizes."""
+        """Return whether the program declares that it accepts these sizes."""
         inside = all(
             symbol.low <= size <= _high(symbol)
             for symbol, size in zip(self.symbols, sizes, strict=True)
@@ -86,13 +86,13 @@ class Space:
         return inside and all(_holds(c, named) for _, c in self._conditions)
 
     def elements(self, sizes: Sizes) -> int:
-        """Count the elements of the largest tensor at these sizes."""
+        """Return the number of elements of the largest tensor at these sizes."""
         named = self.named(sizes)
         return max((int(_value(t, named)) for t in self._tensors), default=0)
 
     @cached_property
     def allowed(self) -> tuple[Sequence[int], ...]:
-        """List the sizes of each symbol, as far as it alone decides on them."""
+        """The sizes of each symbol that its own range and conditions permit."""
         return tuple(self._allowed(symbol) for symbol in self.symbols)
 
     def _allowed(self, symbol: Symbol) -> Sequence[int]:
@@ -111,7 +111,7 @@ class Space:
         return [_compiled(text) for text in self.tensors]
 
     def describe(self, sizes: Sizes) -> str:
-        """Write sizes out, with those that follow from them."""
+        """Describe sizes, including those computed from symbols."""
         named = self.named(sizes)
         derived = dict.fromkeys(p.size for p in self.places if p.size not in named)
         texts = [f"{name}={size}" for name, size in named.items()]
@@ -132,7 +132,7 @@ class Space:
 
 
 _LISTED = 1 << 20
-"""Sizes of one symbol that are looked at one by one."""
+"""The largest number of sizes of a symbol that are tested one by one."""
 
 
 def _high(symbol: Symbol) -> int:
@@ -140,10 +140,10 @@ def _high(symbol: Symbol) -> int:
 
 
 def near(space: Space) -> list[Sizes]:
-    """Pick a few sizes that the program declares, other than it was exported at.
+    """Pick a few permitted sizes other than the exported ones.
 
-    First all symbols are another size, each by another step, then one alone; tensors
-    become no more than a few times as large.
+    First change all symbols at once, each by a different step, then a single one.
+    Tensors become no more than a few times as large.
     """
     steps = [(1, 1), (2, 0), (1, -1)]
     whole = [
@@ -179,10 +179,10 @@ def _nearest(allowed: Sequence[int], wanted: int) -> int:
 
 
 def outside(space: Space) -> list[Sizes]:
-    """List sizes just outside of what is declared: one symbol, the others inside.
+    """List sizes just outside the declared ranges, one symbol at a time.
 
-    0, 1, the one below the smallest and the one above the largest. First with the
-    others as exported, then with them at their smallest.
+    The values are 0, 1, one below the minimum and one above the maximum; first with the
+    other symbols as exported, then with them at their minimum.
     """
     smallest = tuple(symbol.low for symbol in space.symbols)
     found: dict[Sizes, None] = {}
@@ -211,10 +211,12 @@ _PARTS = (
 
 
 def _parsed(text: str) -> ast.Expression:
-    """Read arithmetic on names and numbers, and nothing else: it comes from a file.
+    """Parse arithmetic on names and numbers; refuse anything else.
+
+    The text comes from a file, so it is not trusted.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text is something else.
     """
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"a size of {len(text)} characters")
@@ -237,7 +239,7 @@ def _parsed(text: str) -> ast.Expression:
 
 
 def _check_power(power: ast.BinOp, text: str) -> None:
-    """Refuse what would take hours to work out, such as a tower of powers."""
+    """Refuse powers that would take hours to compute, such as a tower of them."""
     exponent = getattr(power.right, "value", None)
     small = isinstance(exponent, int) and exponent <= _MOST_TIMES
     if not small or any(isinstance(node, ast.Pow) for node in ast.walk(power.left)):
@@ -246,22 +248,22 @@ def _check_power(power: ast.BinOp, text: str) -> None:
 
 _MOST_CHARACTERS = 10_000
 _MOST_TIMES = 16
-"""The largest exponent of a size."""
+"""The largest exponent in a size."""
 
 
 def names_in(text: str) -> set[str]:
-    """Find the symbols of an expression."""
+    """Return the symbols of an expression."""
     nodes = ast.walk(_parsed(text))
     return {n.id for n in nodes if isinstance(n, ast.Name)} - _FUNCTIONS.keys()
 
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> int:
-    """Work out an expression over symbols."""
+    """Evaluate an expression over symbols."""
     return int(_value(_compiled(text), sizes))
 
 
 def holds(condition: str, sizes: Mapping[str, int]) -> bool:
-    """Tell whether a condition on symbols is met."""
+    """Return whether a condition on symbols holds."""
     return _holds(_compiled(condition), sizes)
 
 

@@ -15,7 +15,7 @@ import networkx as nx
 
 
 class Role(StrEnum):
-    """What a node of the graph is to the program."""
+    """The role of a node in the program."""
 
     INPUT = "input"
     PARAMETER = "parameter"
@@ -27,19 +27,18 @@ class Role(StrEnum):
     SIZE = "size"
     """Arithmetic on sizes: rebuilt wherever it is needed, never cut."""
     SUBGRAPH = "subgraph"
-    """A branch or body that a higher-order operator carries along; its operands are
-    what it returns."""
+    """A branch or loop body of a higher-order operator; operands are its results."""
     SUBGRAPH_NODE = "inner"
-    """A node of a subgraph, by the path to it: ``body.add``."""
+    """A node of a subgraph, named by its path: ``body.add``."""
 
 
 FEEDS = frozenset({Role.INPUT, Role.PARAMETER, Role.BUFFER, Role.CONSTANT})
-"""Roles of the values that stand before the first operator."""
+"""Roles of the values that exist before the first operator."""
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """Kind of a tensor: dtype, device, and sizes as text, symbols included."""
+    """The type of a tensor: dtype, device, and sizes as text, including symbols."""
 
     dtype: str
     shape: tuple[str, ...]
@@ -52,16 +51,17 @@ class TensorType:
 
 @dataclass(frozen=True)
 class Node:
-    """One node of the graph, with what strategies may want to know of it.
+    """A node of the graph, with the facts that strategies may need.
 
     Attributes:
-        value: the tensor it yields; None for tuples, sizes and nothing at all.
-        operators: it counts for so many, those inside of it too: 1 for most, 0 for a
-            size and a projection.
-        scope: path of the module that called it, such as ``blocks.3.attn``.
+        value: the type of its tensor; None for tuples, sizes, and nodes without a
+            value.
+        operators: the number of operators that it counts as, including those inside it:
+            1 for most nodes, 0 for a size or a projection.
+        scope: the path of the module that called it, such as ``blocks.3.attn``.
         source: ``file.py:41`` of the user's code, or ''.
         storage: nodes with the same number share memory.
-        pointwise: it works element by element, and broadcasts what it reads.
+        pointwise: whether it works element by element, and broadcasts its operands.
     """
 
     name: str
@@ -80,10 +80,11 @@ class Node:
 
 @dataclass(frozen=True)
 class FreeSize:
-    """A size that is not fixed, and what it is in the runs that pass and fail.
+    """A dynamic size, and its values in the passing and the failing run.
 
     Attributes:
-        symbols: what it is computed from; itself if it is one.
+        symbols: the symbols that it is computed from; the size itself if it is a
+            symbol.
     """
 
     symbols: tuple[str, ...]
@@ -92,15 +93,16 @@ class FreeSize:
 
 
 class Skeleton:
-    """A read-only dependency graph: an edge goes from a value to its user.
+    """A read-only dependency graph with an edge from each value to each of its users.
 
-    Nodes stand in program order, which is a topological order.
+    Nodes are in program order, which is a topological order.
 
     Attributes:
-        outputs: what the program returns or writes back.
-        writes: which of these values goes into which buffer after a call.
-        sizes: those that are not fixed, as the shapes of values spell them; only
-            where it is known at which sizes the program passes.
+        outputs: the values that the program returns or writes back.
+        writes: pairs of such a value and the buffer that it is written into after a
+            call.
+        sizes: the dynamic sizes by their expressions in shapes; empty unless sizes at
+            which the program passes are known.
     """
 
     def __init__(
@@ -115,8 +117,8 @@ class Skeleton:
         sizes: Mapping[str, FreeSize] = MappingProxyType({}),
     ) -> None:
         self.graph: nx.DiGraph[str] = nx.DiGraph()
-        # As attributes in the graph, fetching 5,000 takes 1.3 to 2.1 ms instead of 0.5
-        # (benchmarks/walks.py); a search fetches each some forty times.
+        # Fetching 5,000 nodes takes 0.5 ms, but 1.3 to 2.1 ms if they are attributes in
+        # the graph (benchmarks/walks.py); a search fetches each one some forty times.
         self._nodes: dict[str, Node] = {}
         self._order: dict[str, int] = {}
         for node in nodes:
@@ -147,7 +149,7 @@ class Skeleton:
         return self._order[name]
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """Sort names by their place in the program, each once."""
+        """Sort names by program order, each once."""
         return sorted(set(names), key=self._order.__getitem__)
 
     @cached_property
@@ -161,7 +163,7 @@ class Skeleton:
 
     @cached_property
     def subgraphs(self) -> dict[str, list[str]]:
-        """Map the operators that carry subgraphs along to these."""
+        """Map operators that have subgraphs to these subgraphs."""
         return {
             name: graphs
             for name in self.operators
@@ -172,7 +174,7 @@ class Skeleton:
         return self.node(name).role is Role.SUBGRAPH
 
     def producer(self, value: str) -> str:
-        """Name the node whose removal takes ``value`` away: getitem's operator."""
+        """Return the node whose removal removes ``value``, e.g. getitem's operator."""
         return self._producers[value]
 
     @cached_property
@@ -196,20 +198,20 @@ class Skeleton:
         return found
 
     def values(self, operator: str) -> list[str]:
-        """List the tensors that an operator hands out, itself or its getitems."""
+        """List the tensors that an operator returns: itself or its getitems."""
         found = [operator] if self.node(operator).value is not None else []
         for projection in self.projections(operator):
             found += self.values(projection)
         return found
 
     def values_like(self, operator: str, value: str) -> list[str]:
-        """List an operator's tensors that are of the type of ``value``."""
+        """List the tensors of an operator that have the type of ``value``."""
         wanted = self.node(value).value
         return [v for v in self.values(operator) if self.node(v).value == wanted]
 
     @cached_property
     def digest(self) -> str:
-        """Hash of graph, weights, inputs and preloads: names every cached answer."""
+        """Hash of graph, weights, inputs and preloads; part of each query cache key."""
         return hashlib.sha256(json.dumps(self.to_json()).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
@@ -226,7 +228,7 @@ class Skeleton:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Skeleton:
         fields = dict(data)
-        fields.pop("original_operators", None)  # an older version's
+        fields.pop("original_operators", None)  # written by an older version
         nodes = [_node_from_json(entry) for entry in fields.pop("nodes")]
         sizes = {
             name: FreeSize(tuple(entry["symbols"]), entry["passing"], entry["failing"])
@@ -240,7 +242,7 @@ def _sizes_to_json(sizes: Mapping[str, FreeSize]) -> dict[str, Any]:
 
 
 def _to_json(node: Node) -> dict[str, Any]:
-    """Do what ``asdict`` does, in a tenth of the time."""
+    """Convert a node as ``asdict`` does, in a tenth of the time."""
     value = dict(vars(node.value)) if node.value else None
     return {**vars(node), "value": value}
 

@@ -1,7 +1,8 @@
-"""The nodes inside of operators: those of the branches and bodies that they carry.
+"""The nodes inside operators: those of branches and loop bodies.
 
-They are not kept or dropped, since nothing can be fed into a body from outside. But one
-of their operators may be bypassed as any other; what nobody uses then is gone.
+They cannot be kept or dropped, because no value can be fed into a body from outside.
+But such an operator can be bypassed like any other, and nodes without users then
+disappear.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.program.walks import reached
 
 Resolve = Callable[[str], str]
-"""Gives the value that the users of one really get: bypasses followed."""
+"""A function that returns the value which the users of a value get after bypasses."""
 
 
 def subgraph_nodes(
     program: Skeleton, keep: Set[str], resolve: Resolve
 ) -> tuple[str, ...]:
-    """List the nodes of kept operators' subgraphs that have an effect, in order."""
+    """List the nodes in subgraphs of kept operators that have an effect, in order."""
     used = _used(program, keep, resolve)
     inner = (name for name in used if program.node(name).role is Role.SUBGRAPH_NODE)
     return tuple(program.in_order(inner))
@@ -27,7 +28,7 @@ def subgraph_nodes(
 def values_in_subgraphs(
     program: Skeleton, keep: Set[str], resolve: Resolve
 ) -> set[str]:
-    """Collect the values that subgraphs read or return, bypassed ones too."""
+    """Collect the values that subgraphs read or return, including bypassed ones."""
     used = _used(program, keep, resolve)
     return {value for name in used for value in program.node(name).operands}
 
@@ -35,9 +36,9 @@ def values_in_subgraphs(
 def returns_an_input(
     program: Skeleton, resolve: Resolve, node: str, operand: str
 ) -> bool:
-    """Tell whether a subgraph would hand back what it was given, without ``node``.
+    """Return whether a subgraph would return its own input without ``node``.
 
-    An export refuses that, as it does any result that shares memory with an input.
+    Export refuses this, like any result that shares memory with an input.
     """
     given = program.node(resolve(operand))
     if given.role is not Role.SUBGRAPH_NODE or given.operands or given.operators:
@@ -49,7 +50,7 @@ def returns_an_input(
 def count_bypassed(
     program: Skeleton, keep: Set[str], bypassed: Set[str], resolve: Resolve
 ) -> int:
-    """Count the operators that bypasses have taken out of subgraphs."""
+    """Count the operators that bypasses have removed from subgraphs."""
     if not any(map(is_subgraph_node, bypassed)):
         return 0
     before = _used(program, keep, lambda value: value)
@@ -58,17 +59,17 @@ def count_bypassed(
 
 
 def is_subgraph_node(name: str) -> bool:
-    """Tell whether a name is of a node of a subgraph."""
+    """Return whether a name is that of a node in a subgraph."""
     return "." in name
 
 
 def graph_of(name: str) -> str:
-    """Name the subgraph that a node is of; '' for the program's own nodes."""
+    """Return the name of the subgraph of a node; '' for the program's own nodes."""
     return name.rpartition(".")[0]
 
 
 def _used(program: Skeleton, keep: Set[str], resolve: Resolve) -> set[str]:
-    """Collect subgraphs of kept operators, and the nodes that their results need."""
+    """Collect the subgraphs of kept operators, and the nodes that they need."""
     carriers = program.subgraphs.keys() & keep
     graphs = [graph for name in carriers for graph in program.subgraphs[name]]
     return set(reached(graphs, lambda v: map(resolve, program.node(v).operands)))

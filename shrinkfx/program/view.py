@@ -13,15 +13,16 @@ from shrinkfx.program.listing.types import UNTYPED, Types
 from shrinkfx.program.skeleton import Skeleton
 
 NOBODY: Mapping[str, float] = MappingProxyType({})
-"""No suspects: nothing is known of where the failure comes from."""
+"""No suspects: the origin of the failure is unknown."""
 
 
 class View:
-    """What a strategy sees: the candidate's graph and nothing that costs a check.
+    """The interface of a candidate for strategies; no method costs a check.
 
     Attributes:
-        suspects: kept operators that the failure points at; 1 is the surest.
-        types: what the values of a listing are, as far as known.
+        suspects: kept operators that the failure points at, with weights; 1 means
+            almost certain.
+        types: the types of values in a printed program, as far as known.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class View:
 
     @property
     def listing(self) -> Listing:
-        """The candidate as statements: for strategies for listings."""
+        """The printed program, for strategies that rewrite it."""
         listing = self._candidate.listing
         assert listing is not None, "it is no listing"
         return listing
@@ -56,42 +57,42 @@ class View:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The values that are fed from outside and are no weights."""
+        """The values that are fed from outside and are not weights."""
         return self._candidate.inputs
 
     @property
     def replaceable(self) -> tuple[str, ...]:
-        """The operators that a simple one could stand in for."""
+        """The operators that a simple operator can replace."""
         candidate = self._candidate
         return tuple(n for n in self.operators if candidate.is_replaceable(n))
 
     @property
     def subgraph_nodes(self) -> tuple[str, ...]:
-        """The nodes of branches and bodies, inputs included, in program order."""
+        """The nodes of branches and loop bodies, with inputs, in program order."""
         return self._candidate.subgraph_nodes
 
     @property
     def specialisations(self) -> dict[str, list[Specialisation]]:
-        """The sizes that are open, each with what it may be specialised to."""
+        """The dynamic sizes, each with its possible specializations."""
         return self._candidate.dynamic_sizes.specialisations()
 
     def suspicion(self, operators: Iterable[str]) -> float:
-        """Weigh operators by the surest suspect among them; 0 if there is none."""
+        """Return the largest suspect weight among operators; 0 if none is suspect."""
         return max((self.suspects.get(name, 0.0) for name in operators), default=0.0)
 
     def operands(self, operator: str) -> list[str]:
-        """The values that an operator gets, bypasses followed; never its own."""
+        """Return the values that an operator reads after bypasses, except its own."""
         return [v for v in self._candidate.operands(operator) if v != operator]
 
     def same_value_type(self, operator: str, operand: str) -> bool:
-        """Tell whether one of the operator's values has the type of ``operand``."""
+        """Return whether one of the operator's values has the type of ``operand``."""
         return bool(self.skeleton.values_like(operator, operand))
 
     def can_bypass(self, operator: str, operand: str) -> bool:
-        """Tell whether an operator's users could get ``operand`` in its place.
+        """Return whether ``operand`` can replace an operator for all its users.
 
-        It has the operator's type, or is what the operator only repeats, as an
-        ``expand`` does, and all users broadcast.
+        It has the type of the operator, or the operator only repeats it, as ``expand``
+        does, and all users broadcast.
         """
         if self.same_value_type(operator, operand):
             return True
@@ -99,12 +100,12 @@ class View:
         return is_repeated and can_read(self._candidate, operator, operand)
 
     def slices(self) -> list[frozenset[str]]:
-        """For each sink, the kept operators that have no use without it, in order.
+        """Return, for each sink, the kept operators that only this sink needs.
 
-        Those that it dominates, seen from the outputs. Operators stand in topological
-        order, so one pass finds them: 15 ms for 5,000, where networkx takes 60 to 80
-        with ``immediate_dominators``, half of that to make the graph
-        (``benchmarks/walks.py``).
+        In terms of dominators from the outputs, these are the operators that the sink
+        dominates. Operators are in topological order, so one pass suffices: 15 ms for
+        5,000, where networkx takes 60 to 80 with ``immediate_dominators``, half of that
+        to make the graph (``benchmarks/walks.py``).
         """
         serves: dict[str, str | None] = {sink: sink for sink in self.sinks}
         for name in reversed(self.operators):

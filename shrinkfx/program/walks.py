@@ -1,8 +1,8 @@
-"""The one walk that networkx does not have: along edges that a function gives.
+"""A graph search along edges that a function returns, which networkx lacks.
 
-What a value is computed from depends on the candidate, whose bypasses lead elsewhere,
-or on the kind of the value. There is no graph of that to hand to networkx, and to make
-one takes longer than the walk (``benchmarks/walks.py``).
+The operands of a value depend on the bypasses of the candidate or on the kind of the
+value. There is no networkx graph with these edges, and building one takes longer than
+the search (``benchmarks/walks.py``).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Place = TypeVar("Place", bound=Hashable)
 def reached(
     starts: Iterable[Place], step: Callable[[Place], Iterable[Place]]
 ) -> list[Place]:
-    """List what is reached from ``starts`` by any number of steps, each once.
+    """List the places reachable from ``starts`` in any number of steps, each once.
 
-    The starts themselves too; in the order of a depth-first search.
+    The result includes the starts, and is in the order of a depth-first search.
     """
     found: dict[Place, None] = {}
     stack = list(starts)

@@ -1,4 +1,4 @@
-"""Texts of others, fit to be shown: what a program, a compiler, a command wrote."""
+"""Make foreign text fit for display: text of a program, a compiler or a command."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 import re
 
 LINE = 1_000
-"""Characters of a line that are shown; of others there may be megabytes."""
+"""The number of characters shown of a line; foreign lines may have megabytes."""
 
 _LONG = re.compile(rf"[^\n]{{{4 * LINE + 1},}}")
 
 _SEQUENCE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and where the cursor is
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colors and cursor movements
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links
 )
 _CONTROL = re.compile(
@@ -20,10 +20,11 @@ _CONTROL = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""Leave nothing in a text that does something to a terminal.
+    r"""Remove everything from a text that would affect a terminal.
 
-    Sequences that only colour go; any other control character is written as in
-    Python, but line breaks and tabs. So are those that turn the direction of writing.
+    Escape sequences are removed. Other control characters, except for line breaks and
+    tabs, are escaped as in Python, and so are characters that change the writing
+    direction.
 
     >>> plain("\x1b[31mred\x1b[0m \x1b]0;title\x07 and\x07 50 %\r100 %")
     'red  and\\x07 50 %\n100 %'
@@ -38,13 +39,13 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def cut(text: str, most: int = LINE) -> str:
-    """Keep the beginning of a text; what cannot be encoded is written out."""
+    """Return the beginning of a text; characters that cannot be encoded are escaped."""
     text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 
 
 def cut_middle(text: str, most: int) -> str:
-    """Keep both ends of a text: a message begins with its cause, or ends with it."""
+    """Keep both ends of a text, because a message begins or ends with its cause."""
     left_out = len(text) - most
     if left_out <= 0:
         return text
@@ -53,9 +54,9 @@ def cut_middle(text: str, most: int) -> str:
 
 
 def cut_apart(text: str, most: int = LINE) -> str:
-    """Keep the beginning, and tell texts apart that differ behind it.
+    """Cut a text, but keep texts distinct that differ only after the cut.
 
-    What is short enough, as every text is that was cut, stays as it is.
+    A text that is short enough is unchanged, so cutting twice has no further effect.
     """
     if len(text) <= most:
         return text
@@ -64,7 +65,7 @@ def cut_apart(text: str, most: int = LINE) -> str:
 
 
 _KERNEL = 48
-"""Letters of a kernel's name in a sentence; Inductor makes some of two hundred."""
+"""The longest kernel name in a sentence; Inductor's may have two hundred letters."""
 
 _KERNELS = re.compile(
     rf"(?P<code>`[^`]*[^`\w][^`]*`)|\b(?=\w{{{_KERNEL + 1}}})(?:cpp|triton)_\w+"
@@ -75,8 +76,8 @@ _NUMBER = re.compile(r"_\d+$")
 def short_kernels(text: str) -> str:
     """Shorten the names of generated kernels in a sentence.
 
-    What a kernel computes is cut, and its number kept: no two of a program share one.
-    Code in backticks stays whole.
+    The part of the name that lists operators is cut. The number is kept, because it is
+    unique in a program. Code in backticks is unchanged.
 
     >>> short_kernels("cpp_fused_add_cat_hypot_mul_native_layer_norm_sigmoid_split_5")
     'cpp_fused_add_cat_hypot_mul_native_layer_nor..._5'
@@ -94,17 +95,17 @@ def _shortened(found: re.Match[str]) -> str:
 
 
 def short_lines(text: str) -> str:
-    """Keep both ends of each line that is far too long to be read."""
+    """Cut the middle of each line that is far too long to read."""
     return _LONG.sub(lambda found: cut_middle(found[0], 2 * LINE), text)
 
 
 def first_line(message: str) -> str:
-    """Pick the first line that says something."""
+    """Return the first line that is not blank."""
     return cut(next((s.strip() for s in message.splitlines() if s.strip()), ""))
 
 
 def line_of(text: str, found: re.Match[str]) -> str:
-    """Quote the lines that hold a match, without what C++ says before."""
+    """Return the lines that contain a match, without C++'s ``what():`` prefix."""
     start = text.rfind("\n", 0, found.start()) + 1
     end = text.find("\n", found.end())
     line = text[start : len(text) if end < 0 else end]

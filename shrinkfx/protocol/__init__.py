@@ -1,1 +1,1 @@
-"""What parent and worker say to each other: frozen records, as JSON lines."""
+"""Define the records that parent and worker exchange as JSON lines."""

@@ -1,4 +1,4 @@
-"""What a compiled program is made of, as the worker leaves it in a file."""
+"""The compiled-program view: a worker's records about a compiled program."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from shrinkfx.protocol.record import Reported
 
 @dataclass(frozen=True)
 class GivenInput(Reported):
-    """An input or weight, as it is declared and as it was given.
+    """An input or weight: its declaration and its actual layout.
 
     Attributes:
-        name: of its placeholder.
-        code: what generated code calls it.
-        target: what a module calls a weight: ``blocks.3.weight``; '' of an input.
-        role: ``input``, ``weight`` or what else it is.
-        shape: as declared, in symbols; so are the strides.
-        real_shape: as given; empty where that is not known, or of a scalar.
+        name: the name of its placeholder.
+        code: its name in generated code.
+        target: the module attribute of a weight, such as ``blocks.3.weight``; '' for an
+            input.
+        role: ``input``, ``weight`` or another role.
+        shape: the declared shape, in symbols; ``stride`` likewise.
+        real_shape: the actual shape; empty for a scalar, or if it is unknown.
     """
 
     name: str
@@ -35,7 +36,7 @@ class GivenInput(Reported):
 
 @dataclass(frozen=True)
 class Carrier(Reported):
-    """A dim of an input that carries a symbol, and what is declared there."""
+    """A dim of an input that carries a symbol, and the size that is declared there."""
 
     input: str
     dim: int
@@ -44,12 +45,13 @@ class Carrier(Reported):
 
 @dataclass(frozen=True)
 class Symbol(Reported):
-    """A size that is not fixed.
+    """A dynamic size.
 
     Attributes:
-        least: the range that is declared; '' where there is none.
-        value: in the run that failed; None where that depends on data.
-        guards: conditions on it that the program holds.
+        least: the lower bound that the program declares, or ''; ``most`` is the upper
+            bound.
+        value: the value in the failing run; None if it depends on data.
+        guards: the program's conditions on this symbol.
     """
 
     name: str
@@ -62,11 +64,11 @@ class Symbol(Reported):
 
 @dataclass(frozen=True)
 class LineOrigin(Reported):
-    """Which nodes of the program a line of generated code was written for.
+    """The program nodes that a line of generated code was written for.
 
     Attributes:
-        variable: that it assigns, or ''.
-        expression: what it assigns, or the line.
+        variable: the variable that the line assigns, or ''.
+        expression: the assigned expression; the whole line if it assigns nothing.
     """
 
     variable: str
@@ -79,8 +81,10 @@ class KernelText(Reported):
     """A generated kernel.
 
     Attributes:
-        first_line: of ``text`` in its file as AOTInductor would write it; 0: unknown.
-        inside: it is of a graph within the program, whose nodes have names of its own.
+        first_line: the line number at which ``text`` starts in the file that
+            AOTInductor would write; 0 if unknown.
+        inside: whether the kernel belongs to a subgraph of the program, whose nodes
+            have their own names.
     """
 
     name: str
@@ -92,7 +96,7 @@ class KernelText(Reported):
 
 @dataclass(frozen=True)
 class KernelLaunch(Reported):
-    """A launch in the program's order, and what the wrapper passes."""
+    """A kernel launch, in program order, and the arguments that the wrapper passes."""
 
     kernel: str
     arguments: tuple[str, ...]
@@ -104,11 +108,11 @@ class MadeBuffer(Reported):
     """A buffer between kernels, as it is declared.
 
     Attributes:
-        nodes: what it is computed by.
-        result: the node that it is the result of; '' of a part on the way to one.
-        instead_of: the buffer whose memory it is written over, or ''.
-        handed: an operator that was called has made it and its memory, however that
-            lies; all other memory is made as it is declared.
+        nodes: the nodes that compute it.
+        result: the node whose result it holds; '' for an intermediate part of a result.
+        instead_of: the buffer whose memory it reuses, or ''.
+        handed: whether a called operator allocated the buffer, with a layout of its own
+            choice. Compiled code allocates all other buffers as declared.
     """
 
     name: str
@@ -123,11 +127,11 @@ class MadeBuffer(Reported):
 
 @dataclass(frozen=True)
 class EagerLayout(Reported):
-    """How a node's value lies in memory in eager.
+    """The memory layout of a node's value in eager mode.
 
     Attributes:
-        nbytes: from its first element to its last.
-        declared: the same as declared; 0 where that depends on data.
+        nbytes: bytes from the first element to the end of the last one.
+        declared: the same number by the declared layout; 0 if that depends on data.
     """
 
     node: str
@@ -139,13 +143,13 @@ class EagerLayout(Reported):
 
 @dataclass(frozen=True)
 class EagerState(Reported):
-    """What a buffer holds in eager before the last call of a program.
+    """The content of a buffer in eager mode before the last call of a program.
 
     Attributes:
-        input: its placeholder.
-        call: from 1.
-        written: the node whose value is written into it after each call.
-        least: its smallest element, as a number is printed; so is ``most``.
+        input: the placeholder of the buffer.
+        call: the number of the call, from 1.
+        written: the node whose value is written into the buffer after each call.
+        least: the smallest element as text; ``most`` is the largest.
     """
 
     input: str
@@ -157,7 +161,7 @@ class EagerState(Reported):
 
 @dataclass(frozen=True)
 class EagerRange(Reported):
-    """What a node's whole numbers lie between in eager."""
+    """The smallest and the largest element of a node's integer value in eager mode."""
 
     node: str
     least: int
@@ -166,17 +170,18 @@ class EagerRange(Reported):
 
 @dataclass(frozen=True)
 class StrayAccess(Reported):
-    """What the interpreter has found, in numbers.
+    """A finding of the interpreter, in numbers.
 
     Attributes:
         fault: ``load``, ``store``, ``assert`` and so on.
-        user: it is a kernel of the user's.
-        made_up: so are its arguments: AOTInductor timed it while it compiled.
-        line: of ``text``, from 0; -1 where it is not known.
-        text: of the kernel that was run.
-        argument: its parameter; '' of an assertion.
-        values: ``name=4``: whole numbers of the kernel in the first lane concerned.
-        launch: which of its kernel's launches it was, from 1.
+        user: whether the kernel is the user's.
+        made_up: whether AOTInductor made up the arguments, because it benchmarked the
+            kernel during compilation.
+        line: the index of the failing line in ``text``, from 0; -1 if unknown.
+        text: the source of the kernel that ran.
+        argument: the kernel parameter that was accessed; '' for an assertion.
+        values: integers of the kernel in the first lane concerned, as ``name=4``.
+        launch: the number of the launch among those of this kernel, from 1.
     """
 
     fault: str
@@ -202,17 +207,17 @@ class StrayAccess(Reported):
 
 @dataclass(frozen=True)
 class TimedSize(Reported):
-    """A size that AOTInductor times a kernel with, and that is not its graph's.
+    """A size that AOTInductor looks up in the wrong graph when it benchmarks a kernel.
 
     Attributes:
-        name: what the wrapper passes: ``ps0``.
-        graph: that the kernel is of; '' for the program itself.
-        stands_for: what ``name`` is in that graph: ``s27*s77``.
-        meant: what that is at the sizes that AOTInductor knows.
-        asked: the graph in whose table it was looked up instead.
-        there: what ``name`` is in that one; '' if it has none.
-        value: what the kernel is timed with.
-        is_fallback: that is Inductor's number for a size that it does not know.
+        name: the name that the wrapper passes, such as ``ps0``.
+        graph: the graph of the kernel; '' for the program itself.
+        stands_for: the meaning of ``name`` in that graph, such as ``s27*s77``.
+        meant: the value of ``stands_for`` at the sizes that AOTInductor knows.
+        asked: the graph in whose table AOTInductor looked the name up.
+        there: the meaning of ``name`` in that graph; '' if it has none.
+        value: the size that the benchmark uses.
+        is_fallback: whether ``value`` is Inductor's default for an unknown size.
     """
 
     kernel: str
@@ -227,22 +232,23 @@ class TimedSize(Reported):
 
 
 UNTOLD = "untold"
-"""A file in the folder for it: why nothing of it is known."""
+"""The file that states why there is no compiled-program view, in the folder for it."""
 
 
 @dataclass(frozen=True)
 class Anatomy(Reported):
-    """What a compiled program is made of.
+    """The parts of a compiled program: inputs, symbols, kernels, launches and buffers.
 
     Attributes:
-        launches: in the order of the program.
-        eager: of nodes that hold whole numbers, in the last call.
-        states: of buffers that are written, where there is more than one call.
-        real: of nodes whose operators hand memory of their own to what is compiled.
-        untrue: results of operators that are not what is declared of them.
-        stray: what the interpreter has found, or None.
-        guards_unknown: why nobody knows the guards on its symbols, or ''.
-        timed: sizes that kernels are timed with while it is compiled.
+        launches: kernel launches in program order.
+        eager: value ranges of nodes that hold integers, in the last call.
+        states: contents of mutated buffers; empty if there is only one call.
+        real: layouts of the nodes whose operators pass their own memory to compiled
+            code.
+        untrue: results of operators that differ from their declared metadata.
+        stray: the finding of the interpreter, or None.
+        guards_unknown: the reason why the guards on symbols are unknown, or ''.
+        timed: wrong sizes that AOTInductor benchmarks kernels with during compilation.
     """
 
     inputs: tuple[GivenInput, ...] = ()

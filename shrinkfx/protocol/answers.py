@@ -1,9 +1,9 @@
-"""What a worker says: that it is ready, how a child ended, and what that has said.
+"""Answers of a worker: that it is ready, how a child ended, and what the child reports.
 
-Each task names the record of ``Answer`` that it is answered with; ``Raised``,
-``Invalid``, ``Unresolved``, ``Stopped`` and ``NotSanitized`` may be there instead.
-Those of tasks that check nothing are in ``descriptions.py`` and ``listed.py``.
-``tasks.py`` imports these, so who has asked can read what is answered.
+Each task names the subclass of ``Answer`` that it expects; instead of it, ``Raised``,
+``Invalid``, ``Unresolved``, ``Stopped`` or ``NotSanitized`` may come. The answers to
+tasks that check nothing are in ``descriptions.py`` and ``listed.py``. ``tasks.py``
+imports all of them, so a caller can parse any answer.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from shrinkfx.wording import NOTHING, Words
 
 @dataclass(frozen=True)
 class Answer(Named):
-    """What a child says itself; see its subclasses."""
+    """The answer of a child process; see the subclasses."""
 
 
 @dataclass(frozen=True)
 class Raised(Answer):
-    """It has raised an exception.
+    """The child raised an exception.
 
     Attributes:
-        frames: ``torch/_inductor/ir.py:freeze``, from the outside in.
-        notes: those of the exception.
+        frames: frames such as ``torch/_inductor/ir.py:freeze``, outermost first.
+        notes: the notes of the exception (``add_note``).
     """
 
     type: str
@@ -39,46 +39,46 @@ class Raised(Answer):
 
 @dataclass(frozen=True)
 class Invalid(Answer):
-    """There is nothing to judge: no program could be made of the candidate."""
+    """The candidate could not be made into a program, so there is nothing to judge."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Unresolved(Answer):
-    """It cannot be told."""
+    """The check could not determine whether the candidate fails."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Stopped(Answer):
-    """The step of the build that was asked about has passed; nothing after was done."""
+    """The child stopped early: the rest of the check could not show the failure."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class NotSanitized(Answer):
-    """There is no AddressSanitizer here."""
+    """AddressSanitizer is not available on this machine."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Done(Answer):
-    """It is done, and there is no more to say."""
+    """The task is done and has no other result."""
 
 
 @dataclass(frozen=True)
 class Difference(Message):
-    """A result that is not eager's.
+    """A result that differs from eager's.
 
     Attributes:
-        what: of a result ``values``, ``nan``, ``shape``, ``dtype``, ``device``,
-            ``strides`` or ``type``; or the ``number`` of results.
-        besides: what other results show: ``nan`` where this one's values are wrong but
-            finite, ``values`` where it is the other way round; else ''.
+        what: ``values``, ``nan``, ``shape``, ``dtype``, ``device``, ``strides`` or
+            ``type`` of a result; or the ``number`` of results.
+        besides: a different kind of error in other results: ``nan`` if this result has
+            wrong but finite values, ``values`` in the opposite case; else ''.
     """
 
     what: str
@@ -87,20 +87,21 @@ class Difference(Message):
 
     @property
     def is_of_values(self) -> bool:
-        """Tell it from one of what is known without looking at values."""
+        """Whether the values differ, as opposed to the metadata."""
         return self.what in ("values", "nan")
 
 
 @dataclass(frozen=True)
 class Checked(Answer):
-    """The program was compiled, and it ran, if that was asked.
+    """The program was compiled and, if the request asked for it, run.
 
     Attributes:
-        difference: how its results differ from eager's, or None: it passes.
-        differing: names of results that do, where inner values are compared.
-        values_skipped: results that were not compared: eager disagrees with itself.
-        unseen: what the interpreter has not run, kernel by kernel, and why.
-        refused: what it raised at sizes that it does not declare, or ''.
+        difference: how the results differ from eager's; None if the program passes.
+        differing: names of the differing results, if inner values are compared.
+        values_skipped: the number of results whose values were not compared, because
+            eager disagrees with itself.
+        unseen: what the interpreter did not run, kernel by kernel, and the reason.
+        refused: the error at sizes that the program does not declare, or ''.
     """
 
     difference: Difference | None = None
@@ -111,16 +112,16 @@ class Checked(Answer):
 
 
 INSTEAD = (Raised, Invalid, Unresolved, Stopped, NotSanitized)
-"""What may be there in the place of a task's own answer."""
+"""Answers that may come instead of a task's own answer."""
 
 
 @dataclass(frozen=True)
 class Built(Message):
-    """What the fast build has done.
+    """The result of the fast build.
 
     Attributes:
-        step: that it came to.
-        fallback: why it was done the stock way after all, or ''.
+        step: the last step that the build reached.
+        fallback: the reason why the stock build was used after all, or ''.
     """
 
     build: Build
@@ -130,21 +131,25 @@ class Built(Message):
 
 @dataclass(frozen=True)
 class Ending(Reported):
-    """How a child ended, and what it said before.
+    """How a child ended, and what it reported before.
 
     Attributes:
-        how: ``exit``, ``signal``, ``timeout``, ``late`` (by the clock), ``memory`` or
-            ``cancelled``; ``server`` where that has died and cannot tell; ``lost``
-            where something else in it has waited for the child.
-        code: the exit status or the signal's number.
+        how: ``exit``, ``signal``, ``timeout``, ``late`` (wall-clock limit), ``memory``
+            or ``cancelled``; ``server`` if the server died, so that the ending is
+            unknown; ``lost`` if other code in the server waited for the child and took
+            its exit status.
+        code: the exit status or the signal number.
         stage: the last stage that the child noted.
-        answer: the child's own, or None if it came to none.
+        answer: the answer of the child, or None if it wrote none.
         log: the end of its stdout and stderr.
-        runs: how often it came to running the program, the last time included.
-        built: None where there was no fast build.
-        operator: the one that eager was at when it was described, or ''.
-        waited_s: of its seconds, those in which it waited for a core or a disk.
-        runnable: threads on the machine meanwhile, its own among them.
+        runs: how often the child started to run the program, including the last time.
+        built: the result of the fast build; None if there was none.
+        operator: the operator that eager was running when the child ended, if it was
+            describing the program; else ''.
+        waited_s: the part of ``seconds`` in which the child waited for a core or a
+            disk.
+        runnable: the number of runnable threads on the machine meanwhile, including the
+            child's.
     """
 
     how: str
@@ -163,27 +168,28 @@ class Ending(Reported):
 
     @property
     def raised(self) -> Raised | None:
-        """The exception that ended it, or None."""
+        """The exception that ended the child, or None."""
         return self.answer if isinstance(self.answer, Raised) else None
 
 
 @dataclass(frozen=True)
 class Ready(Reported):
-    """The server's first answer: loaded, or why not.
+    """The first answer of a server: whether it loaded the program, and if not, why.
 
     Attributes:
-        error: '' or what went wrong, with the subject at fault.
-        preload_files: the Python file behind each preload, '' where it is
-            installed or a library.
-        environment: variables that the device makes necessary.
-        backend: the one chosen.
-        for_cuda: the program is for CUDA, wherever it lies now.
-        ignored_options: Inductor options that the back end sets otherwise itself.
-        gpu: where the program runs, in words; '' where it needs none.
-        no_guard_pages: why there are none although they were asked for, or ''.
-        beside: what the preloads have used that is not installed.
-        stem: the process that was left behind to become another server, or 0.
-        missing_features: by feature, the missing name and the consequence.
+        error: the error, with ``subject`` at fault; '' if there is none.
+        preload_files: the Python file of each preload; '' for an installed module or a
+            library.
+        environment: variables that the device requires.
+        backend: the selected backend.
+        for_cuda: whether the program is for CUDA, wherever its tensors are now.
+        ignored_options: Inductor options that the backend overrides.
+        gpu: the GPU that the program runs on, in words; '' if it needs none.
+        no_guard_pages: the reason why there are no guard pages although they were
+            requested, or ''.
+        beside: the files used by the preloads that are not installed.
+        stem: the process id of the zygote that was left to become another server, or 0.
+        missing_features: feature -> the missing private name and the consequence.
     """
 
     error: str = ""

@@ -1,4 +1,4 @@
-"""What a run, a server or a check can be set to."""
+"""Choices for a run, a server or a check."""
 
 from __future__ import annotations
 
@@ -7,56 +7,58 @@ from enum import StrEnum
 from typing import Any
 
 InductorOptions = Mapping[str, Any]
-"""Settings of ``torch._inductor.config`` by their names: each is of a type of its own,
-which Inductor alone knows."""
+"""Settings of ``torch._inductor.config`` by name.
+
+Each setting has a type of its own, which only Inductor knows.
+"""
 
 
 class Backend(StrEnum):
-    """What compiles and runs a program."""
+    """The backend that compiles and runs a program."""
 
     AUTO = "auto"
-    """The interpreter for a CUDA program where there is no CUDA device."""
+    """The interpreter for a CUDA program without a CUDA device, else AOTInductor."""
     AOTI = "aoti"
     """AOTInductor, as users call it."""
     INTERPRETER = "interpreter"
-    """Inductor's CUDA kernels, on Triton's interpreter, with every access checked."""
+    """Inductor's CUDA kernels in Triton's interpreter, which checks every access."""
 
 
 ARCHS = ("sm_90", "sm_80", "sm_100")
-"""GPUs that kernels can be made for where there is none; the default first."""
+"""GPU architectures to compile kernels for if there is no GPU; the default first."""
 
 
 class Probe(StrEnum):
-    """What the interpreter looks at; each finds what the others cannot."""
+    """A mode of the interpreter; each one finds errors that the others cannot."""
 
     REAL = "real"
-    """The kernels of Inductor's Python wrapper, on the failing inputs."""
+    """Run the kernels of Inductor's Python wrapper on the failing inputs."""
     HINTS = "hints"
-    """AOTInductor's kernels, on what it makes up to time them while compiling."""
+    """Run AOTInductor's kernels on the inputs that it makes up to benchmark them."""
     CONTRACT = "contract"
-    """Sizes and strides: of operators that no kernel computes, and of inputs."""
+    """Check sizes and strides of inputs and of operators that no kernel computes."""
     COMPILE = "compile"
-    """What Triton and ptxas say of AOTInductor's kernels; none is run."""
+    """Compile AOTInductor's kernels with Triton and ptxas; run none."""
 
 
 class Guard(StrEnum):
-    """What has an access beyond a tensor show.
+    """The method that makes an access outside a tensor visible.
 
-    New tensors lie against inaccessible pages, in a server that has such; or on a GPU
-    a tool of compute-sanitizer looks at each access.
+    New tensors are placed next to inaccessible pages, if the server supports this; on a
+    GPU, a tool of compute-sanitizer can check each access instead.
     """
 
     OFF = "off"
     AFTER = "after"
-    """An inaccessible page follows: an overrun faults."""
+    """An inaccessible page follows each tensor: an overrun faults."""
     BEFORE = "before"
-    """An inaccessible page precedes: an underrun faults."""
+    """An inaccessible page precedes each tensor: an underrun faults."""
     MEMCHECK = "memcheck"
-    """None; compute-sanitizer looks at each access of a GPU."""
+    """No pages; compute-sanitizer checks each access on the GPU."""
     INITCHECK = "initcheck"
-    """None; it looks for reads of what nobody wrote."""
+    """No pages; compute-sanitizer looks for reads of uninitialized memory."""
     RACECHECK = "racecheck"
-    """None; it looks for races in shared memory."""
+    """No pages; compute-sanitizer looks for races in shared memory."""
 
     @property
     def is_sanitizer(self) -> bool:
@@ -68,62 +70,68 @@ SANITIZERS = (Guard.MEMCHECK, Guard.INITCHECK, Guard.RACECHECK)
 
 
 class Build(StrEnum):
-    """How AOTInductor's library is built, for a program on the CPU."""
+    """The way to build AOTInductor's library for a program on the CPU."""
 
     FAST = "fast"
-    """With the part that all models share compiled once; the same code in it."""
+    """Compile the part that all models share once; the code is the same."""
     STOCK = "stock"
-    """As AOTInductor does it."""
+    """Build as AOTInductor does."""
 
 
 class Weights(StrEnum):
-    """Where a compiled program's weights are."""
+    """The place of a compiled program's weights."""
 
     BESIDE = "beside"
-    """Handed over where it is loaded, if they are many: nothing writes them."""
+    """Outside the package, if they are large: they are passed when it is loaded.
+
+    So no check writes them to disk.
+    """
     INSIDE = "inside"
-    """In its package, where AOTInductor puts them."""
+    """In the package, where AOTInductor puts them."""
 
 
 MANY_BYTES = 4 << 20
-"""Weights that a package is better without; a small check writes more than that."""
+"""Size in bytes above which weights stay outside the package.
+
+A small check writes more than this.
+"""
 
 
 class Step(StrEnum):
-    """The parts of a build, in order."""
+    """The steps of a build, in order."""
 
     LOWERING = "lowering"
-    """All that is done before the C++ compiler sees the program."""
+    """Everything before the C++ compiler sees the program."""
     WRAPPER = "wrapper"
     KERNEL = "kernel"
     LINK = "link"
 
 
 class Subsystem(StrEnum):
-    """Parts of Inductor that count what they apply, by its own names."""
+    """Parts of Inductor that count what they apply, by Inductor's names."""
 
     PRE_GRAD = "pre_grad_passes"
     JOINT = "joint_graph_passes"
     POST_GRAD = "post_grad_passes"
     LOWERINGS = "lowerings"
-    """Of PyTorch's own operators: one left out falls back to the operator itself."""
+    """Lowerings of PyTorch's operators; without one, Inductor calls the operator."""
 
 
 class GraphForm(StrEnum):
     """The graph that candidates are cut from."""
 
     FUNCTIONAL = "functional"
-    """Without in-place operators, as Inductor itself sees a program."""
+    """Without in-place operators, as Inductor sees a program."""
     IN_PLACE = "in-place"
-    """As the file holds it."""
+    """As in the file."""
     INLINED_COND = "inlined-cond"
-    """Functional, with the branches that it takes in the place of ``cond``."""
+    """Functional, with each ``cond`` replaced by the branch that the program takes."""
 
 
 class CandidateForm(StrEnum):
-    """What is compiled of a candidate."""
+    """The form in which a candidate is compiled."""
 
     PROGRAM = "program"
-    """The graph that it was rebuilt as."""
+    """The rebuilt graph."""
     SOURCE = "source"
-    """What is exported when that is printed as Python and run."""
+    """The program that results when the printed candidate is run and exported."""

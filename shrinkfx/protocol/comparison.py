@@ -1,7 +1,7 @@
-"""Options of a user's that each check of a worker sees.
+"""User options that every check in a worker needs.
 
-A field here is one of ``Options`` and of ``CheckOptions``: nothing between has to hand
-it on.
+``Options`` and ``CheckOptions`` both inherit these fields, so no layer between them has
+to pass them on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shrinkfx.flags import from_zero_on, option
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonOptions:
-    """What may differ from eager's results and is no failure."""
+    """Differences from eager's results that do not count as failures."""
 
     rtol: float | None = option(
         None,

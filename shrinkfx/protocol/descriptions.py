@@ -1,4 +1,4 @@
-"""What a child says of a program, or of PyTorch here, where nothing is checked."""
+"""Answers of tasks that describe a program or the environment, without a check."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from shrinkfx.protocol.source import Source
 
 @dataclass(frozen=True)
 class Description(Answer):
-    """The program after its run in eager.
+    """A program after its run in eager mode.
 
     Attributes:
-        skeleton: a file that holds it as JSON.
-        eager_error: what eager raises, or ''.
-        stopped: the operator at which it does, or ''.
-        mismatches: what operators yield that is not what their fake kernels say.
-        custom: operators that are not PyTorch's own.
-        functional: the file's program has no in-place operators, branches or loops.
-        operators: of the file's program.
+        skeleton: the path of a JSON file with the skeleton.
+        eager_error: the error that eager raises, or ''.
+        stopped: the operator that raises it, or ''.
+        mismatches: results of operators that disagree with their fake kernels.
+        custom: operators that are not part of PyTorch.
+        functional: whether the program in the file has no in-place operators, branches
+            or loops.
+        operators: the number of operators of the program in the file.
     """
 
     skeleton: str
@@ -42,11 +43,11 @@ class Description(Answer):
 
 @dataclass(frozen=True)
 class Examined(Answer):
-    """How far the examination of custom operators came.
+    """How far the test of custom operators got.
 
     Attributes:
-        operators: those that were called.
-        over: the time was up before it had come to its end.
+        operators: the operators that were called.
+        over: whether the time limit ended the test early.
     """
 
     operators: tuple[str, ...]
@@ -55,14 +56,14 @@ class Examined(Answer):
 
 @dataclass(frozen=True)
 class Exported(Answer):
-    """A graph of torch.compile's, now an exported program.
+    """A graph of torch.compile, exported as a program.
 
     Attributes:
-        inputs: tensors that it takes.
-        made_up: those of them whose values are not the failing run's.
-        fixed: numbers that it was given and that are no tensor's size, as expressions:
-            they are as they were.
-        left_out: results that are no tensors.
+        inputs: the number of its tensor inputs.
+        made_up: the number of inputs whose values are not those of the failing run.
+        fixed: integer arguments that are not sizes of tensors, as expressions; they are
+            constants in the exported program.
+        left_out: the number of results that are not tensors, and so are omitted.
     """
 
     inputs: int
@@ -73,21 +74,21 @@ class Exported(Answer):
 
 @dataclass(frozen=True)
 class Printed(Answer):
-    """A candidate that was saved, and printed if it could be.
+    """A candidate that was saved and, if possible, printed.
 
     Attributes:
-        source: None where it could not be.
-        unprintable: why its source is no repro, or ''.
-        two_sets: the failing inputs are not the exported ones.
-        passes: it must pass on other inputs first.
-        limits: the relative and absolute tolerance of each result, where those of
-            ``torch.testing`` do not do.
-        random: it draws random numbers.
-        mutates: it changes its buffers or inputs.
-        targets: what its nodes call.
-        renamed: new names of inputs and weights by old ones, where they were changed.
-        gpu: the number of the one that its package is loaded onto; -1 for the first, or
-            none.
+        source: the printed source; None if the candidate cannot be printed.
+        unprintable: the reason why the source is not a repro, or ''.
+        two_sets: whether the failing inputs differ from the exported ones.
+        passes: whether the program must pass on other inputs first.
+        limits: the relative and absolute tolerance of each result, if those of
+            ``torch.testing`` do not suffice.
+        random: whether the program draws random numbers.
+        mutates: whether the program changes its buffers or inputs.
+        targets: the operators that its nodes call.
+        renamed: old names of inputs and weights -> new names, for renamed ones.
+        gpu: the number of the GPU that its package is loaded onto; -1 for the first GPU
+            or for none.
         is_source_archive: whether the program was saved as a source archive, because
             ``torch.export.save`` refuses it.
     """
@@ -111,24 +112,26 @@ class Printed(Answer):
 
 @dataclass(frozen=True)
 class OpenSizes(Answer):
-    """The sizes that a program leaves open."""
+    """The dynamic sizes of a program."""
 
     space: Space
 
 
 @dataclass(frozen=True)
 class Registered(Answer):
-    """What registering operators has done.
+    """The effects of registering operators.
 
     Attributes:
-        changes: what there is in PyTorch now, by its place.
-        registered: new operators.
-        exported: what export makes of the program, which asks no operator for values.
-        outcome: what eager returns, or raises.
-        modules: those beside the script that were imported.
-        files: those beside the script that were used.
-        elsewhere: files that lie nowhere near.
-        own: places of the compiler where code that is none of PyTorch's is now.
+        changes: what a place in PyTorch holds now, by place.
+        registered: the new operators.
+        exported: the result of exporting the program, which asks no operator for
+            values.
+        outcome: what eager returns or raises.
+        modules: names of the imported modules that are not installed, other than the
+            script.
+        files: names of the used files in the folder of the script.
+        elsewhere: paths of the used files in other folders.
+        own: places of the compiler that now hold code from outside PyTorch.
     """
 
     changes: Mapping[str, str]
@@ -143,12 +146,12 @@ class Registered(Answer):
 
 @dataclass(frozen=True)
 class Settings(Answer):
-    """Settings of Inductor as they are, the user's own among them.
+    """The current settings of Inductor, including the user's own.
 
     Attributes:
-        values: by name; one that this version does not have is not there.
-        fixed: names of those that the back end sets itself, whatever is asked for.
-        for_cuda: the program is for CUDA.
+        values: settings by name; settings that this version does not have are missing.
+        fixed: names of the settings that the backend always sets itself.
+        for_cuda: whether the program is for CUDA.
     """
 
     values: InductorOptions
@@ -158,10 +161,10 @@ class Settings(Answer):
 
 @dataclass(frozen=True)
 class Collected(Answer):
-    """What ``torch.utils.collect_env`` has found.
+    """The output of ``torch.utils.collect_env``.
 
     Attributes:
-        hosts: names of this machine, which may be among that.
+        hosts: names of this machine, which may occur in ``text``.
     """
 
     text: str
@@ -170,10 +173,10 @@ class Collected(Answer):
 
 @dataclass(frozen=True)
 class Entries(Answer):
-    """Entries of Inductor's tables that are none of PyTorch's.
+    """Entries of Inductor's tables that do not come from PyTorch.
 
     Attributes:
-        entries: module and name of a table, and a key there, as text.
+        entries: module and name of a table, and a key in the table, as text.
     """
 
     entries: tuple[tuple[str, str], ...]
@@ -212,6 +215,6 @@ class Row(Message):
 
 @dataclass(frozen=True)
 class Inspected(Answer):
-    """Rows of the parts that a worker inspects without a program."""
+    """The rows of the environment that a worker inspects without a program."""
 
     rows: tuple[Row, ...]

@@ -1,4 +1,4 @@
-"""Methods that take the fields of a record by name."""
+"""A decorator for methods that take the fields of a record by name."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ Result = TypeVar("Result")
 def with_fields_of(
     record: Callable[Fields, object],
 ) -> Callable[[Callable[..., Result]], Callable[Concatenate[Any, Fields], Result]]:
-    """Give a method the parameters of a record: mypy finds a misspelt one."""
+    """Give a method the parameters of a record, so that mypy finds a misspelt one."""
     return lambda method: method

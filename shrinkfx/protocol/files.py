@@ -1,4 +1,4 @@
-"""What a child leaves in files as it goes: it need not live to answer."""
+"""Records that a child writes while it runs, because it may die before it answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shrinkfx.protocol.record import Message, Reported
 
 @dataclass(frozen=True)
 class Launch(Message):
-    """A launch of a kernel, and the nodes that it computes."""
+    """A launch of a kernel, and the nodes that the kernel computes."""
 
     kernel: str
     nodes: tuple[str, ...]
@@ -19,11 +19,12 @@ class Launch(Message):
 
 @dataclass(frozen=True)
 class Excerpt(Message):
-    """Lines of generated code around one that a compiler refuses.
+    """Generated code around a line that a compiler rejects.
 
     Attributes:
-        first: the number of the first of ``lines``; ``line`` that of the one at fault.
-        function: that holds it, or ''.
+        first: the line number of the first entry of ``lines``; ``line`` is that of the
+            rejected line.
+        function: the function that contains the line, or ''.
     """
 
     file: str
@@ -35,7 +36,7 @@ class Excerpt(Message):
 
 @dataclass(frozen=True)
 class Code(Message):
-    """Where a kernel's machine code lies in a process, by addresses."""
+    """The addresses of a kernel's machine code in a process."""
 
     kernel: str
     start: int
@@ -44,19 +45,20 @@ class Code(Message):
 
 @dataclass(frozen=True)
 class Traces(Message):
-    """What points at the nodes that a failure comes from.
+    """Evidence of the nodes that a failure comes from.
 
     Attributes:
-        launches: in the order of the compiled program's.
-        message: of the exception that ended it, or ''.
-        raised_at: nodes that the compiler was at work on, the innermost call's first.
-        kernel: the one that it was at work on, or ''.
-        launch: which of the launches of the kernel that is named, from 1; 0: unknown.
-        excerpt: generated code that g++ refuses, or None.
-        code: of kernels, where the process was about to run them.
-        at_work: what the compiler was at work on calls in Inductor's graph:
-            ``aten.lerp.Tensor``; '' where it is no single one.
-        is_own: code of a user's own has put that into the graph.
+        launches: kernel launches in the order of the compiled program.
+        message: the message of the exception that ended compilation, or ''.
+        raised_at: nodes that the compiler was processing, those of the innermost call
+            first.
+        kernel: the kernel that the compiler was processing, or ''.
+        launch: which launch of the named kernel failed, from 1; 0 if unknown.
+        excerpt: generated code that g++ rejects, or None.
+        code: the addresses of kernels, if the process was about to run them.
+        at_work: the operator that the compiler was processing in Inductor's graph, such
+            as ``aten.lerp.Tensor``; '' if there was no single one.
+        is_own: whether the user's code put that operator into the graph.
     """
 
     launches: tuple[Launch, ...] = ()
@@ -72,13 +74,15 @@ class Traces(Message):
 
 @dataclass(frozen=True)
 class Application(Message):
-    """A pass that Inductor has come to, or an operator that it has come to lower.
+    """A pass that Inductor reached, or an operator that it started to lower.
 
     Attributes:
-        number: from 0, among those of its subsystem, as ``TORCH_BISECT_MAX`` counts.
-        name: of the pass; or what the operator calls, ``aten.roll.default``.
-        node: the operator's in Inductor's graph, or ''.
-        origin: what that was before it was decomposed: ``aten.gelu.default``; or ''.
+        number: the number of the application in its subsystem, from 0, as
+            ``TORCH_BISECT_MAX`` counts.
+        name: the name of the pass, or the operator's target such as
+            ``aten.roll.default``.
+        node: the name of the operator's node in Inductor's graph, or ''.
+        origin: the target before decomposition, such as ``aten.gelu.default``, or ''.
     """
 
     subsystem: Subsystem
@@ -89,38 +93,38 @@ class Application(Message):
 
 
 LOWERING = "lowering"
-"""A file in a server's folder while the server itself makes its first lowering."""
+"""A file that exists in a server's folder while the server makes its first lowering."""
 
 
 class Left(StrEnum):
-    """What a check leaves in a folder for whoever reads the code of a program."""
+    """The files that a check leaves in a folder for a reader of the generated code."""
 
     SOURCES = "sources"
-    """Generated code, as it was written."""
+    """Generated code, as Inductor wrote it."""
     LOG = "inductor.log"
-    """What is logged under ``TORCH_LOGS=+inductor,output_code``."""
+    """The log of ``TORCH_LOGS=+inductor,output_code``."""
     TRACE = "trace"
-    """A folder of ``TORCH_TRACE``."""
+    """The folder of ``TORCH_TRACE``."""
     INPUTS = "inputs"
-    """What a kernel was given, before it was launched."""
+    """The arguments of a kernel, saved before its launch."""
     ORIGINAL = "original"
-    """Kernels of the program that was reduced."""
+    """The kernels of the input program."""
     KERNEL = "kernel.py"
-    """A Triton kernel, alone."""
+    """A standalone Triton kernel."""
     KERNEL_DATA = "kernel_inputs.pt"
-    """Its arguments, where they are too long for text."""
+    """The arguments of that kernel, if they are too long for text."""
     KERNEL_RUN = "kernel.json"
-    """A ``KernelRun``: how that has ended."""
+    """A ``KernelRun``: the outcome of running that kernel."""
 
 
 @dataclass(frozen=True)
 class KernelRun(Reported):
-    """What a kernel does when it is run alone, in a process of its own.
+    """The outcome of running a kernel alone, in its own process.
 
     Attributes:
-        command: that was tried.
-        alike: it fails as in the program; None where it was not run.
-        said: the line that tells, or why there is none.
+        command: the command that ran it.
+        alike: whether it fails as in the program; None if it was not run.
+        said: the line that shows the failure, or the reason why there is none.
     """
 
     kernel: str

@@ -1,8 +1,8 @@
-"""What a child leaves of the values that each kernel has made.
+"""Records about the values that each kernel computed, written by a child.
 
-A value is held against what PyTorch's operators make in eager of *the very values that
-the kernel was given*: one that is wrong only because it was given something wrong is
-right here.
+A value is compared with the result of PyTorch's operators in eager mode *on the actual
+inputs of the kernel*. So a value that is wrong only because the kernel's inputs were
+wrong counts as right here.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from shrinkfx.protocol.record import Message, Reported
 
 @dataclass(frozen=True)
 class Wrong(Message):
-    """How a value differs from what it should be.
+    """How a value differs from the expected value.
 
     Attributes:
-        metadata: what differs other than numbers, in words; then there is nothing else.
-        wrong: elements that differ, ``of`` so many.
-        first: the index of the first one; ``got`` and ``expected`` are there.
-        largest: absolute error; None where none is finite. ``relative`` and ``ulps``
-            are the largest likewise; an ulp is a unit in the last place of what is
-            expected.
-        nans: elements that are NaN, where ``nans_expected`` should be.
-        exact: what a float64 run agrees with: ``eager``, ``compiled``, ``both`` or
-            ``neither``; '' where there is none.
+        metadata: the difference in metadata, in words; if there is one, the other
+            fields are empty.
+        wrong: the number of elements that differ, out of ``of``.
+        first: the index of the first one; ``got`` and ``expected`` are its values.
+        largest: the largest absolute error; None if no error is finite. ``relative``
+            and ``ulps`` are the largest relative error and the largest error in units
+            in the last place of the expected value.
+        nans: the number of NaN elements; ``nans_expected`` is the expected number.
+        exact: the result that a float64 run agrees with: ``eager``, ``compiled``,
+            ``both`` or ``neither``; '' if there was no such run.
     """
 
     metadata: str = ""
@@ -44,21 +45,24 @@ class Wrong(Message):
 
 @dataclass(frozen=True)
 class Computed(Message):
-    """A value in memory, and what eager makes of what it was computed from.
+    """A value in memory, compared with eager's result on the same inputs.
 
     Attributes:
-        kernel: what has made it; '' where none has: a result that is an input, say.
-        launch: its place among the launches, from 1; 0 where there is none.
-        value: the buffer, or ``result 0``.
-        node: of the graph that Inductor lowers, whose value it is.
-        operators: the program's nodes between what it was given and this value.
-        calls: what Inductor's graph calls for these: after decompositions and passes.
-        given: values that it was computed from.
-        given_wrong: those of them that are not eager's of the whole program.
-        given_random: those that depend on random numbers: eager has drawn others.
-        wrong: None where it is right, or where that is ``unknown``.
-        unknown: why it could not be told, or ''.
-        missized: which size of it compiled code has worked out wrongly, or ''.
+        kernel: the kernel that computed it; '' if none did, for example if a result is
+            an input.
+        launch: the position among the launches, from 1; 0 if there is none.
+        value: the name of the buffer, or ``result 0``.
+        node: the node in the graph that Inductor lowers.
+        operators: the program's nodes between the kernel's inputs and this value.
+        calls: the targets in Inductor's graph for these nodes, after decompositions and
+            passes.
+        given: the values that it was computed from.
+        given_wrong: those of them that differ from eager's run of the whole program.
+        given_random: those that depend on random numbers, which eager draws
+            differently.
+        wrong: the difference; None if the value is right, or if ``unknown`` is set.
+        unknown: the reason why the value could not be compared, or ''.
+        missized: the size of the value that compiled code computes wrongly, or ''.
     """
 
     kernel: str
@@ -77,15 +81,15 @@ class Computed(Message):
 
 @dataclass(frozen=True)
 class Overwritten(Message):
-    """What an operator has changed that it declares to read alone.
+    """A value that an operator changed although its schema declares it read-only.
 
     Attributes:
-        value: the buffer, or the input.
-        kernel: the operator's, ``launch`` from 1.
+        value: the buffer or the input.
+        kernel: the kernel of the operator; ``launch`` counts from 1.
         operators: the program's nodes.
-        changed: elements, ``of`` so many.
-        read_by: kernels that were given it later.
-        readers: the program's nodes that the first of these computes of it.
+        changed: the number of changed elements, out of ``of``.
+        read_by: kernels that read the value later.
+        readers: the program's nodes that the first of these kernels computes from it.
     """
 
     value: str
@@ -100,22 +104,25 @@ class Overwritten(Message):
 
 @dataclass(frozen=True)
 class KernelValues(Reported):
-    """What a run's kernels have made, in the order of their launches.
+    """The values that a run's kernels computed, in launch order.
 
     Attributes:
-        launches: of the compiled program, by their kernels.
-        call: of the program, from 1, that the values are of.
-        tiny: nothing was wrong beyond the tolerances, so ``wrong`` counts what is wrong
-            relative to its own size, however small that is.
-        rewritten: the program's first node whose value is not eager's any more in the
-            graph that Inductor lowers, run in eager: a pass or a decomposition has
-            changed what it computes; else ''.
-        rewritten_wrong: how that value differs; a result, where it is not known.
-        lost: the operator that writes into an operand, without which eager gives what
-            that graph gives; else ''.
-        graph_agrees: that graph gives eager's results; None if it could not be run.
-        overwritten: values that are others than they were made, and are read then.
-        unknown: why there are no values, or ''.
+        launches: the launches of the compiled program, by kernel name.
+        call: the number of the program call that the values belong to, from 1.
+        tiny: whether no error exceeds the tolerances. If so, ``wrong`` counts errors
+            relative to each element's size, however small they are.
+        rewritten: the program's first node whose value differs from eager's when the
+            graph that Inductor lowers is run in eager mode, because a pass or a
+            decomposition changed the computation; else ''.
+        rewritten_wrong: the difference of that value; of a result, if the node is
+            unknown.
+        lost: the operator with a mutated operand whose removal makes eager return the
+            results of that graph; else ''.
+        graph_agrees: whether that graph returns eager's results; None if it could not
+            be run.
+        overwritten: values that were changed after they were computed, and are read
+            afterwards.
+        unknown: the reason why there are no values, or ''.
     """
 
     launches: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a child says of a candidate as statements, and of rewrites of these."""
+"""Answers about printed programs and rewrites of them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from shrinkfx.protocol.record import Message
 
 @dataclass(frozen=True)
 class Listed(Answer):
-    """A candidate as statements.
+    """A candidate as a printed program.
 
     Attributes:
-        listing: with the very values that it is given; long ones lie in a file.
-        seeded: what draws values from a seed instead, of inputs and weights that have
-            no plain ones; of the same dtype and range.
-        data: that file; '' where there is none.
+        listing: the printed program with its exact input values; long ones are in a
+            file.
+        seeded: a rewrite that draws inputs and weights without simple values from a
+            seed instead, with the same dtype and range.
+        data: the path of that file; '' if there is none.
     """
 
     listing: Listing
@@ -28,10 +29,11 @@ class Listed(Answer):
 
 @dataclass(frozen=True)
 class Typed(Message):
-    """What a value of a listing is, at the sizes of its example.
+    """The type of a value in a printed program, at the sizes of its example.
 
     Attributes:
-        block: of the statement that yields it, or whose argument it is.
+        block: the block of the statement that returns the value, or whose argument it
+            is.
     """
 
     block: str
@@ -44,14 +46,15 @@ class Typed(Message):
 
 @dataclass(frozen=True)
 class Fitted(Answer):
-    """Which rewrites make a valid program, as far as fake tensors tell.
+    """Which rewrites make a valid program, as far as fake tensors can show.
 
     Attributes:
-        fits: for each rewrite that was asked about all changes that it takes, those
-            included that follow from it; None where it makes no valid program.
-        values: what the values of the listing are as it is.
-        misfit: why fake tensors do not run it as it is, or ''. Then what changes no
-            type fits, and nothing else.
+        fits: for each requested rewrite, all changes that it needs, including the
+            changes that follow from it; None if it makes no valid program.
+        values: the types of the unchanged printed program's values.
+        misfit: the reason why the unchanged printed program does not run with fake
+            tensors, or ''. If it does not, exactly the rewrites that change no type
+            fit.
     """
 
     fits: tuple[Rewrite | None, ...]

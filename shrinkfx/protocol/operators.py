@@ -1,4 +1,7 @@
-"""What operators declare of themselves, and what they do: told in fields, said here."""
+"""Records about operators that behave differently from their declarations.
+
+They hold data; their properties turn it into sentences.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from shrinkfx.protocol.record import Message, Reported
 
 @dataclass(frozen=True)
 class TensorFacts(Message):
-    """A tensor, without its values.
+    """A tensor without its values.
 
     Attributes:
-        dtype: ``float32``.
-        shape: None of a size that depends on data; so it is of ``strides``.
-        layout: ``sparse_coo`` and the like, which have no strides; '' of all others.
+        dtype: such as ``float32``.
+        shape: the sizes; None for a size that depends on data. ``strides`` likewise.
+        layout: ``sparse_coo`` and similar layouts, which have no strides; else ''.
     """
 
     dtype: str
@@ -28,8 +31,10 @@ class TensorFacts(Message):
 
     @property
     def nbytes(self) -> int | None:
-        """Count bytes from its first element to the end of its last; None where that
-        depends on data, or it has no strides."""
+        """The bytes from the first element to the end of the last one.
+
+        None if the number depends on data, or if the tensor has no strides.
+        """
         shape = [size for size in self.shape if size is not None]
         strides = [step for step in self.strides if step is not None]
         if self.layout or len(shape) + len(strides) < 2 * len(self.shape):
@@ -54,7 +59,7 @@ def _listed(numbers: tuple[int | None, ...]) -> str:
 
 
 def differing(declared: TensorFacts, made: TensorFacts) -> tuple[str, ...]:
-    """Name what of a tensor is not as it is declared: ``dtype``, ``strides``."""
+    """Name the properties that differ from the declaration, such as ``strides``."""
     found = ["dtype"] if declared.dtype != made.dtype else []
     if _of_a_kind(declared.device) != _of_a_kind(made.device):
         found.append("device")
@@ -79,7 +84,7 @@ def _agree(declared: tuple[int | None, ...], made: tuple[int | None, ...]) -> bo
 def _where_they_count(
     declared: TensorFacts, made: TensorFacts
 ) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
-    """Take the strides of dims in which there are steps."""
+    """Return the strides of the dims whose size is not 1; others do not matter."""
     counts = [size != 1 for size in made.shape] if 0 not in made.shape else []
     both = (declared.strides, made.strides)
     first, second = (
@@ -91,13 +96,13 @@ def _where_they_count(
 
 @dataclass(frozen=True)
 class FakeMismatch(Message):
-    """A result of an operator that is not what the program's metadata says of it.
+    """A result of an operator that differs from the program's metadata.
 
     Attributes:
-        node: of the operator, ``operator`` what that calls.
-        place: which of several results, ``[1]``; or ''.
-        within: the node of the program that runs it: itself, or the ``cond`` in whose
-            branch it is.
+        node: the node of the operator; ``operator`` is its target.
+        place: which of several results differs, such as ``[1]``; or ''.
+        within: the program node that runs the operator: the node itself, or the
+            ``cond`` whose branch contains it.
     """
 
     node: str
@@ -109,24 +114,24 @@ class FakeMismatch(Message):
 
     @property
     def about(self) -> str:
-        """What calls of the operator are wrong about: ``my.rope.default: strides``."""
+        """The wrong properties of the result, such as ``my.rope.default: strides``."""
         wrong = differing(self.declared, self.made) or ("strides",)
         return f"{self.operator}{self.place}: {', '.join(wrong)}"
 
     @property
     def is_short(self) -> bool:
-        """Tell whether its memory ends before it is declared to."""
+        """Whether the storage is smaller than declared."""
         declared, made = self.declared.nbytes, self.made.nbytes
         return declared is not None and made is not None and made < declared
 
     @property
     def is_of_strides(self) -> bool:
-        """Tell whether nothing else is otherwise."""
+        """Whether only the strides differ."""
         return differing(self.declared, self.made) in ((), ("strides",))
 
     @property
     def said(self) -> str:
-        """What is otherwise, in words."""
+        """The difference, in words."""
         real, fake = (
             f"torch.{t.dtype}{t.sizes} on {t.device}"
             for t in (self.made, self.declared)
@@ -138,12 +143,12 @@ class FakeMismatch(Message):
 
     @property
     def text(self) -> str:
-        """All of it, in words."""
+        """The node, the operator and the difference, in words."""
         return f"{self.node} ({self.operator}){self.place} {self.said}"
 
 
 class What(StrEnum):
-    """What an operator does that it does not declare."""
+    """A behavior of an operator that its declaration does not state."""
 
     WRITES = "writes"
     SHARES = "shares"
@@ -164,7 +169,7 @@ OF_VALUES = {
     What.LAYOUT: "returns different values if the strides of its arguments differ, "
     "although its tag flexible_layout allows compilers to change strides",
 }
-"""What an operator's values depend on, besides those of its arguments."""
+"""Causes, other than argument values, that an operator's results depend on."""
 
 
 _UNDECLARED = "which its schema does not declare"
@@ -172,20 +177,25 @@ _UNDECLARED = "which its schema does not declare"
 
 @dataclass(frozen=True)
 class OperatorFinding(Reported):
-    """One such thing, at the first sizes where it shows: a line of its file each.
+    """An undeclared behavior of an operator, at the first sizes that show it.
+
+    The findings file has one line for each.
 
     Attributes:
-        operator: what is called: ``mine.pool.default``.
-        node: by which.
-        call: with what, in words: ``given q[2, 8], heads=2``; or ''.
-        argument: that is written to, or whose memory is returned; '' where results
-            share theirs with each other.
-        place: which of several results; None of one alone.
-        declared, made: that result, as its fake kernel promises it and as it is.
-        dim: of it that is promised to have one size at all sizes of the program.
-        error: what its fake kernel raises, or the signal that it dies of.
-        fake_kernel: file and line of it, ``/home/me/ops.py:12``; '' where no Python
-            file has it, or it does not matter.
+        operator: the target, such as ``mine.pool.default``.
+        node: the node that calls it.
+        call: the arguments in words, such as ``given q[2, 8], heads=2``; or ''.
+        argument: the argument that is written to, or whose memory is returned; '' if
+            results share memory with each other.
+        place: which of several results is concerned; None for a single result.
+        declared, made: the result as the fake kernel declares it, and the actual
+            result.
+        dim: the dim of the result that the fake kernel declares to have one size at all
+            sizes of the program.
+        error: the error that the fake kernel raises, or the signal that kills the
+            operator.
+        fake_kernel: file and line of the fake kernel, ``/home/me/ops.py:12``; '' if it
+            is in no Python file, or does not matter.
     """
 
     operator: str
@@ -202,7 +212,7 @@ class OperatorFinding(Reported):
 
     @property
     def said(self) -> str:
-        """What it does, in words."""
+        """The behavior, in words."""
         match self.what:
             case What.WRITES:
                 return f"writes to its argument {self.argument}, {_UNDECLARED}"
@@ -221,11 +231,11 @@ class OperatorFinding(Reported):
 
     @property
     def text(self) -> str:
-        """All of it, in words."""
+        """The node, the operator and the behavior, in words."""
         return f"{self.node} ({self.operator}) {self.said}"
 
     def _promises(self) -> str:
-        """Say what its fake kernel does, and what the operator."""
+        """Describe what the fake kernel declares and what the operator returns."""
         if self.declared is None or self.made is None:
             return f"raises {self.error}"
         declared, made = self.declared, self.made

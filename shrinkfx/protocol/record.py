@@ -1,6 +1,6 @@
-"""Records that are lines of JSON: what parent and worker say to each other.
+"""Records as lines of JSON, which parent and worker exchange.
 
-Never pickle: nothing that a model file holds is executed by reading an answer.
+They are never pickled, so reading an answer executes nothing from a model file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from shrinkfx.program.words import printable
 
 @dataclass(frozen=True)
 class Message:
-    """A record that is one line of JSON and back.
+    """A record that converts to one line of JSON and back.
 
-    Each field is there: an unknown one is an error, and so is a missing one.
+    Every field must be present; an unknown or a missing field is an error.
     """
 
     def to_json(self) -> Mapping[str, Any]:
-        """State its fields; those that are records are stated when they are written."""
+        """Return the fields; nested records are converted when the line is written."""
         return vars(self)
 
     def to_line(self) -> str:
@@ -32,11 +32,11 @@ class Message:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read a record; what JSON does not have (enums, tuples, records) is made anew.
+        """Read a record, with the enums, tuples and nested records that JSON lacks.
 
         Raises:
             TypeError: a field is unknown, or missing.
-            ValueError: a value is none of its enum's.
+            ValueError: a value is not a member of its enum.
         """
         hints = _HINTS.get(cls) or _HINTS.setdefault(cls, get_type_hints(cls))
         names = {field.name for field in fields(cls)}
@@ -53,7 +53,10 @@ class Message:
 
 
 _HINTS: dict[type, dict[str, Any]] = {}
-"""Types of fields by class: to work them out takes longer than to read a record."""
+"""Field types by class.
+
+They are cached because resolving them takes longer than reading a record.
+"""
 
 
 def _stated(value: Any) -> Any:  # noqa: ANN401 - a record, of which JSON has none
@@ -63,7 +66,7 @@ def _stated(value: Any) -> Any:  # noqa: ANN401 - a record, of which JSON has no
 
 
 def read_value(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value
-    """Make of a JSON value what a field's type says."""
+    """Convert a JSON value to the type of a field."""
     if get_origin(hint) in (Union, UnionType):
         hint = next(h for h in get_args(hint) if h is not NoneType)
         return None if value is None else read_value(hint, value)
@@ -73,7 +76,7 @@ def read_value(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any va
         return hint(value)
     if hint is Path:
         return Path(value)
-    read = getattr(hint, "from_json", None)  # of a message, or of another room's record
+    read = getattr(hint, "from_json", None)  # a Message, or a record of another package
     return read(value) if read else value
 
 
@@ -83,11 +86,11 @@ Read = TypeVar("Read", bound=Message)
 def read_older(kind: type[Read], data: Mapping[str, Any]) -> Read:
     """Read a record from a file that another version may have written.
 
-    What that did not have is as it is without, and what there is no more is left out.
+    Missing fields get their defaults, and unknown fields are ignored.
 
     Raises:
-        TypeError: what has no such value is missing.
-        ValueError: a value is none of its enum's.
+        TypeError: a field without a default is missing.
+        ValueError: a value is not a member of its enum.
     """
     hints = _HINTS.get(kind) or _HINTS.setdefault(kind, get_type_hints(kind))
     known = {name: value for name, value in data.items() if name in hints}
@@ -107,14 +110,14 @@ def _older(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value
 
 @dataclass(frozen=True)
 class Named(Message):
-    """A record of one of several kinds, which JSON has by the name of its class."""
+    """A record of one of several kinds; JSON contains the name of its class."""
 
     def to_json(self) -> Mapping[str, Any]:
         return {type(self).__name__: vars(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read a record of this kind, or of one below it.
+        """Read a record of this class or of a direct subclass.
 
         Raises:
             KeyError: there is no such kind.
@@ -128,7 +131,7 @@ class Named(Message):
 
 @dataclass(frozen=True)
 class Reported(Message):
-    """What a worker says: here texts of others come in, and are made plain."""
+    """A record from a worker; reading it makes text of foreign programs printable."""
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
@@ -142,6 +145,6 @@ def _made_printable(data: dict[str, Any]) -> dict[str, Any]:
 def _printable_value(value: object) -> object:
     if isinstance(value, str):
         return printable(value)
-    if isinstance(value, list):  # of texts, at the most; else its objects were met
+    if isinstance(value, list):  # a list of strings, at most; nested objects are done
         return [printable(text) if isinstance(text, str) else text for text in value]
     return value

@@ -1,4 +1,4 @@
-"""What the parent tells a worker: how to start, and what to do."""
+"""Requests of the parent to a worker: how to start, and what to do."""
 
 from __future__ import annotations
 
@@ -23,34 +23,38 @@ from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.tasks import Task
 
 TIMES = 30
-"""How many times its limit work may take by the clock, where the machine is busy."""
+"""The default wall-clock limit as a multiple of the time limit, for a busy machine."""
 
 
 HASH_SEED = "PYTHONHASHSEED"
-"""How sets of strings are ordered: read when Python starts, and never again."""
+"""The variable that sets the order of sets of strings; Python reads it at its start."""
 
 MARK = "SHRINKFX_SERVER"
-"""A variable that a server is started with, and all below it inherit: whose it is, a
-colon, and a number of its own."""
+"""The variable that marks a server and all its descendants.
+
+Its value is the owner, a colon, and the server's own number.
+"""
 
 
 @dataclass(frozen=True)
 class Setup(Message):
-    """What a server needs to know before it forks; a bare one has no model.
+    """The settings of a server before it forks; without a model, it loads no program.
 
     Attributes:
-        directory: folder for values, packages and logs; the server's own.
-        device: where to move the program, or None for where it is.
-        arch: the GPU that kernels are made for where there is none.
-        max_disk_bytes: what ``directory`` may take; None means what is free.
-        first_lowering: make one in the server, which one before has not died of.
-        reading_cpu_s: what reading the model and inputs may take; 5,000 operators
-            took 39.
-        gpus: those that checks are spread over, as ``CUDA_VISIBLE_DEVICES`` names them;
-            this process uses the first.
-        unset: variables that are not to be set, whatever a device asks for.
-        stem: descriptors of a stem's line, to read from and to write to; None where no
-            stem is to be left behind.
+        directory: the server's own folder for values, packages and logs.
+        device: the device to move the program to; None leaves it where it is.
+        arch: the GPU architecture to compile kernels for if there is no GPU.
+        max_disk_bytes: the limit on the size of ``directory``; None means the free
+            space.
+        first_lowering: whether the server makes a first lowering itself; False after a
+            server died of it.
+        reading_cpu_s: the CPU-seconds that loading the model and inputs may take; 5,000
+            operators took 39.
+        gpus: the GPUs that checks are spread over, named as in
+            ``CUDA_VISIBLE_DEVICES``; this process uses the first.
+        unset: variables that must stay unset, even if a device requires them.
+        stem: the file descriptors of a zygote's connection, to read from and to write
+            to; None to leave no zygote behind.
     """
 
     directory: str
@@ -71,11 +75,11 @@ class Setup(Message):
 
 @dataclass(frozen=True)
 class Growth(Message):
-    """What a stem is told before the ``Setup`` of the server that it becomes.
+    """The message to a zygote before the ``Setup`` of the server that it becomes.
 
     Attributes:
-        environment: variables to set; None takes one away.
-        cwd: the folder to be in.
+        environment: variables to set; None removes a variable.
+        cwd: the working directory.
     """
 
     environment: Mapping[str, str | None]
@@ -84,14 +88,15 @@ class Growth(Message):
 
 @dataclass(frozen=True)
 class LeaveOut(Message):
-    """What Inductor is to leave out of what it counts.
+    """The applications that Inductor must skip, among those that it counts.
 
     Attributes:
-        applications: a file for all that there was to apply, left out or not: a line of
-            ``files.Application`` each.
-        subsystems: in each of these from ``first`` to ``last`` is left out.
+        applications: a file for all applications, skipped or not, one
+            ``files.Application`` per line.
+        subsystems: the subsystems in which applications ``first`` to ``last`` are
+            skipped.
         first: a number, from 0.
-        last: a number; None for whatever comes after the first.
+        last: a number; None for no upper end.
     """
 
     applications: str
@@ -102,42 +107,45 @@ class LeaveOut(Message):
 
 @dataclass(frozen=True)
 class CheckOptions(ComparisonOptions, Message):
-    """How a program is made, compiled, run and judged in a check.
+    """How a check makes, compiles, runs and judges a program.
 
     Attributes:
-        graph: what it is cut from.
-        form: what of it is compiled.
+        graph: the graph that candidates are cut from.
+        form: the form in which the candidate is compiled.
         build: how its library is built.
-        only: with the fast build, the one step that is asked about; None for all.
-        weights: where a compiled program has them.
-        package: a file: the first check compiles into it, later ones run what is there.
-        inductor: settings besides the user's own.
-        fallback_random: draw eager's random numbers.
-        sanity: have the package check its inputs when it runs.
+        only: with the fast build, the only step to check; None for all steps.
+        weights: where the compiled program's weights are.
+        package: a file that the first check compiles into and later checks run.
+        inductor: settings in addition to the user's own.
+        fallback_random: draw the same random numbers as eager.
+        sanity: have the package check its inputs at run time.
         sanitize: build with AddressSanitizer.
-        guard_pages: what tensors lie against, or what looks at them.
-        probe: what the interpreter looks at; None where it runs nothing.
-        calls: of the program in one run.
+        guard_pages: the method that detects accesses outside tensors.
+        probe: the mode of the interpreter; None if the interpreter is not used.
+        calls: the number of program calls in one run.
         runs: how often a child may run a program that passes.
         reference: compare with eager.
         taps: inner values that are returned and compared as well.
-        sought: the kind of failure that is asked about, or ''. Of several outputs that
-            differ, ``nan`` and ``mismatch`` say which is looked at first.
-        evidence: a file for what the failure may come from, or None.
-        anatomy: a folder for what it is made of and what its kernels tell, or None.
-        values: a file for what each kernel has made, held against eager, or None.
-        leave_out: what its compilation is to do without, or None.
-        environment: variables of the child; an empty one is taken away.
-        leave: a folder for what whoever reads the code wants to see, or None.
-        kernels: those whose arguments are left there as well.
-        data: a file for the values that a candidate's listing has by their keys alone,
-            or None where it has none such.
-        lies: what its operators may be wrong about in eager, and one of them must, or
-            it passes: ``FakeMismatch.about``; () where nobody asks.
-        bounded: operators that read nothing outside of their arguments, as it may call
-            them, or it passes; () where nobody asks.
-        tails: operators whose results end before they are declared to: it fails only if
-            it does so whatever lies behind these ends (``worker/checking/tails.py``).
+        sought: the kind of failure that the check looks for, or ''. If several outputs
+            differ, ``nan`` or ``mismatch`` decides which of them is reported first.
+        evidence: a file for evidence of the failure's origin, or None.
+        anatomy: a folder for the compiled-program view and the messages of its kernels,
+            or None.
+        values: a file for the comparison of each kernel's values with eager, or None.
+        leave_out: the applications that compilation must skip, or None.
+        environment: variables of the child; an empty value removes the variable.
+        leave: a folder for the files that a reader of the generated code needs, or
+            None.
+        kernels: the kernels whose arguments are saved there as well.
+        data: a file with the values that the printed program refers to only by key;
+            None if it has none.
+        lies: the permitted fake-kernel mismatches (``FakeMismatch.about``). A program
+            that has others, or none, passes; () skips this test.
+        bounded: operators that must not read outside their arguments. A program that
+            may call them so that they do passes; () skips this test.
+        tails: operators whose output storage is smaller than declared. The program
+            fails only if it fails alike for every content of the memory that follows
+            (``worker/checking/tails.py``).
     """
 
     graph: GraphForm = GraphForm.FUNCTIONAL
@@ -172,14 +180,15 @@ class CheckOptions(ComparisonOptions, Message):
 
 @dataclass(frozen=True)
 class Request(Message):
-    """One question; the child that answers it may not outlive the limits.
+    """A request for one task, and the limits of the child that does it.
 
     Attributes:
-        timeout_s: of its own time (``own_time.py``): what takes longer hangs.
-        clock_s: by the clock; what takes longer has no answer. None is many times
-            ``timeout_s``, which only a very busy machine makes of it.
+        timeout_s: the limit on the child's own time (``own_time.py``); a longer check
+            counts as a hang.
+        clock_s: the wall-clock limit, after which there is no answer. None means many
+            times ``timeout_s``, which only a very busy machine reaches.
         fresh: answer from a fresh interpreter instead of a fork of the server.
-        one_thread: have each parallel region of the program run in one thread.
+        one_thread: run each parallel region of the program in one thread.
     """
 
     task: Task
@@ -192,13 +201,13 @@ class Request(Message):
 
     @property
     def most_s(self) -> float:
-        """Seconds by the clock after which there will be no answer."""
+        """The wall-clock limit in seconds, after which there is no answer."""
         return TIMES * self.timeout_s if self.clock_s is None else self.clock_s
 
 
 @dataclass(frozen=True)
 class Job(Message):
-    """What a fresh interpreter is told that answers one request."""
+    """The message to a fresh interpreter that answers one request."""
 
     setup: Setup
     request: Request

@@ -1,4 +1,4 @@
-"""A printed program in pieces: a worker prints them, the report puts them together."""
+"""The parts of a printed program: the worker prints them, the report joins them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Expression(Message):
     """One tensor as source.
 
     Attributes:
-        seeded: an expression with the same shape, dtype, strides and range, from
-            ``torch.manual_seed``; equal to ``exact`` where that is as short.
-        exact: an expression with the very values, or '' if it would be too long.
+        seeded: an expression with the same shape, dtype, strides and range that draws
+            from ``torch.manual_seed``; equal to ``exact`` if that is as short.
+        exact: an expression with the exact values, or '' if it would be too long.
     """
 
     seeded: str
@@ -49,10 +49,10 @@ class Input(Message):
     """One argument of ``forward``.
 
     Attributes:
-        example: what the program is exported with.
-        failing: what it is called with then; None if that is the example.
-        passing: what it is called with first, and passes; None if that is all there
-            is to it, or the example itself.
+        example: the value that the program is exported with.
+        failing: the value that it is then called with; None if this is the example.
+        passing: the value of a first call that passes; None if there is no such call,
+            or if this is the example.
     """
 
     name: str
@@ -63,12 +63,12 @@ class Input(Message):
 
 @dataclass(frozen=True)
 class Source(Message):
-    """A program as Python.
+    """A program as Python source.
 
     Attributes:
         branches: source of the classes that higher-order operators call.
         members: attribute -> class, for each of those.
-        body: statements of ``forward``, the return included.
+        body: statements of ``forward``, including the return.
         dims: statements that declare the dynamic dims.
         dynamic_shapes: an expression over ``dims``, or 'None'.
     """

@@ -1,4 +1,4 @@
-"""What a child can be asked to do: a record for each task."""
+"""The tasks of a child process, one record for each."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from shrinkfx.protocol.record import Named
 
 @dataclass(frozen=True)
 class Task(Named):
-    """What a child is asked to do; see its subclasses.
+    """A task for a child process; see the subclasses.
 
     Attributes:
-        doing: what takes the time meanwhile, in words for whoever waits.
-        answer: the record that it is answered with, if there is an answer.
+        doing: what takes time during the task, in words for the waiting user.
+        answer: the expected type of the answer.
     """
 
     doing: ClassVar[str]
     answer: ClassVar[type[Answer]] = Done
 
     def require(self, answer: Answer) -> Answer:
-        """Refuse a record that answers another task.
+        """Return the answer if its type fits this task.
 
         Raises:
-            TypeError: this is one.
+            TypeError: the answer belongs to another task.
         """
         if not isinstance(answer, (self.answer, *INSTEAD)):
             task, other = type(self).__name__, type(answer).__name__
@@ -51,7 +51,7 @@ class Task(Named):
 
 @dataclass(frozen=True)
 class Describe(Task):
-    """Run the original in eager, keep every value, answer with the skeleton."""
+    """Run the input program in eager, save every value, answer with the skeleton."""
 
     doing = "running the program in eager"
     answer = Description
@@ -59,11 +59,11 @@ class Describe(Task):
 
 @dataclass(frozen=True)
 class Examine(Task):
-    """Run the original in eager at several sizes, and watch its custom operators.
+    """Run the input program in eager at several sizes, and test its custom operators.
 
     Attributes:
-        findings: a file, a line of JSON each.
-        seconds: that it may take.
+        findings: a file for the findings, one line of JSON each.
+        seconds: the time limit.
     """
 
     doing = "running the program in eager, with an eye on custom operators"
@@ -75,11 +75,11 @@ class Examine(Task):
 
 @dataclass(frozen=True)
 class ExamineCandidate(Task):
-    """Run a candidate in eager on its inputs, and watch its custom operators.
+    """Run a candidate in eager on its inputs, and test its custom operators.
 
     Attributes:
-        findings: a file, a line of JSON each.
-        seconds: that it may take.
+        findings: a file for the findings, one line of JSON each.
+        seconds: the time limit.
     """
 
     doing = "running the result in eager, with an eye on custom operators"
@@ -92,7 +92,7 @@ class ExamineCandidate(Task):
 
 @dataclass(frozen=True)
 class CheckOriginal(Task):
-    """Compile and run the program exactly as the file holds it."""
+    """Compile and run the program exactly as the file contains it."""
 
     doing = "compiling or running the program as it is"
     answer = Checked
@@ -103,7 +103,7 @@ class CheckCandidate(Task):
     """Rebuild a candidate, compile it and run it.
 
     Attributes:
-        candidate: as ``Candidate.to_json`` has it.
+        candidate: the JSON of ``Candidate.to_json``.
     """
 
     doing = "compiling or running a candidate"
@@ -114,10 +114,10 @@ class CheckCandidate(Task):
 
 @dataclass(frozen=True)
 class SaveCandidate(Task):
-    """Rebuild a candidate, run it in eager and save it: for a user's command.
+    """Rebuild a candidate, run it in eager mode and save it for the user's command.
 
     Attributes:
-        path: of the ``.pt2``.
+        path: the path for the ``.pt2``.
         inputs: a file for its inputs.
     """
 
@@ -133,10 +133,10 @@ class WriteCandidate(Task):
     """Save a candidate as ``.pt2`` and print it as Python.
 
     Attributes:
-        path: of the ``.pt2``.
-        data: a file for values that are too long for Python.
+        path: the path for the ``.pt2``.
+        data: a file for values that are too long for Python source.
         anonymous: print it without the names of the user's model.
-        at_passing: print it for the inputs on which it must pass, and no others.
+        at_passing: print it only for the inputs on which it must pass.
     """
 
     doing = "writing the result"
@@ -151,10 +151,10 @@ class WriteCandidate(Task):
 
 @dataclass(frozen=True)
 class ListCandidate(Task):
-    """Write a candidate down as statements, and what it is given as recipes.
+    """Print a candidate as statements, and its inputs and weights as tensor specs.
 
     Attributes:
-        data: a file for values that are too long for Python.
+        data: a file for values that are too long for Python source.
     """
 
     doing = "writing a candidate down as statements"
@@ -166,10 +166,10 @@ class ListCandidate(Task):
 
 @dataclass(frozen=True)
 class FitRewrites(Task):
-    """Tell which rewrites of a listed candidate make a valid program; compile nothing.
+    """Find the rewrites of a printed program that are valid, without compiling.
 
     Attributes:
-        rewrites: each apart.
+        rewrites: the rewrites, each tried separately.
     """
 
     doing = "trying rewrites with fake tensors"
@@ -181,7 +181,7 @@ class FitRewrites(Task):
 
 @dataclass(frozen=True)
 class FindSpace(Task):
-    """List the sizes that the original leaves open."""
+    """List the dynamic sizes of the input program."""
 
     doing = "reading its sizes"
     answer = OpenSizes
@@ -189,18 +189,19 @@ class FindSpace(Task):
 
 @dataclass(frozen=True)
 class CompileOriginal(Task):
-    """Compile the original into the package that ``CheckAtSizes`` runs."""
+    """Compile the input program into the package that ``CheckAtSizes`` runs."""
 
     doing = "compiling the program"
 
 
 @dataclass(frozen=True)
 class CheckAtSizes(Task):
-    """Run the original at given sizes, on inputs made for them.
+    """Run the input program at specific sizes, on inputs generated for them.
 
     Attributes:
         sizes: a number for each symbol.
-        outside: the program does not declare them, and must refuse them.
+        outside: whether the sizes are outside the declared ranges, so that the program
+            must refuse them.
     """
 
     doing = "running the program at some sizes"
@@ -213,10 +214,11 @@ class CheckAtSizes(Task):
 
 @dataclass(frozen=True)
 class SaveInputs(Task):
-    """Save the inputs that ``CheckAtSizes`` makes.
+    """Save the inputs that ``CheckAtSizes`` generates.
 
     Attributes:
-        passing: sizes of the run before, on which it passes; None for no such run.
+        passing: the sizes of an earlier call on which the program passes; None if there
+            is none.
     """
 
     doing = "saving inputs"
@@ -232,7 +234,7 @@ class ReadSettings(Task):
     """Look up settings of Inductor.
 
     Attributes:
-        wanted: by name, what a check would set them to.
+        wanted: setting -> the value that a check would use.
     """
 
     doing = "reading settings of Inductor"
@@ -243,7 +245,7 @@ class ReadSettings(Task):
 
 @dataclass(frozen=True)
 class ListOwnEntries(Task):
-    """List what preloads have put into tables of Inductor."""
+    """List the entries that preloads added to Inductor's tables."""
 
     doing = "reading tables of Inductor"
     answer = Entries
@@ -251,7 +253,7 @@ class ListOwnEntries(Task):
 
 @dataclass(frozen=True)
 class CollectVersions(Task):
-    """Say what ``torch.utils.collect_env`` says of this machine."""
+    """Return the output of ``torch.utils.collect_env`` on this machine."""
 
     doing = "collecting versions"
     answer = Collected
@@ -259,7 +261,7 @@ class CollectVersions(Task):
 
 @dataclass(frozen=True)
 class InspectEnvironment(Task):
-    """Inspect the parts that need no program: Triton, GPUs, tools, private names."""
+    """Inspect the environment without a program: Triton, GPUs, tools, private names."""
 
     doing = "inspecting the environment"
     answer = Inspected
@@ -267,10 +269,10 @@ class InspectEnvironment(Task):
 
 @dataclass(frozen=True)
 class ExportSample(Task):
-    """Export a program of two operators, and save it.
+    """Export a program of two operators and save it.
 
     Attributes:
-        path: of the ``.pt2``.
+        path: the path for the ``.pt2``.
     """
 
     doing = "exporting a program of two operators"
@@ -280,12 +282,12 @@ class ExportSample(Task):
 
 @dataclass(frozen=True)
 class RunPreload(Task):
-    """Run what registers operators, and a program that needs them, in eager.
+    """Run a script that registers operators, then a program that needs them, in eager.
 
     Attributes:
-        path: of the Python file that registers them.
-        model: of the ``.pt2`` that needs them.
-        operators: what it must register.
+        path: the Python file that registers the operators.
+        model: the ``.pt2`` that needs them.
+        operators: the operators that the file must register.
     """
 
     doing = "looking for what of the preloads is needed"
@@ -298,12 +300,12 @@ class RunPreload(Task):
 
 @dataclass(frozen=True)
 class ExportRunnable(Task):
-    """Run code that torch.compile has left of a graph, and export what it makes.
+    """Run the code of a graph that torch.compile dumped, and export the module.
 
     Attributes:
-        path: of that code.
-        save_dir: the folder of its arguments' values, or ''.
-        program: where to save it.
+        path: the file with the code.
+        save_dir: the folder with the values of its arguments, or ''.
+        program: the path for the exported program.
     """
 
     doing = "running the code of a graph, and exporting that"
@@ -316,7 +318,7 @@ class ExportRunnable(Task):
 
 @dataclass(frozen=True)
 class RunRunnable(Task):
-    """Run such code as its own main would: compiled by torch.compile's Inductor."""
+    """Run dumped graph code as its own ``main`` would, compiled by torch.compile."""
 
     doing = "running a graph as torch.compile does"
 
@@ -329,9 +331,9 @@ class RunScript(Task):
     """Run a Python file as ``__main__``.
 
     Attributes:
-        cwd: the folder that it runs in.
-        padding: bytes that a new interpreter's environment is made longer by, because
-            its size moves the stack.
+        cwd: the working directory.
+        padding: bytes to add to the environment of a new interpreter, because the size
+            of the environment moves the stack.
     """
 
     doing = "running repro.py"
@@ -343,7 +345,7 @@ class RunScript(Task):
 
 @dataclass(frozen=True)
 class RunCommand(Task):
-    """Become a command of the user's."""
+    """Replace the child process by the user's command."""
 
     doing = "running --check"
 
@@ -353,14 +355,14 @@ class RunCommand(Task):
 
 @dataclass(frozen=True)
 class ForkServer(Task):
-    """Fork a server that answers beside this one, on a line of its own.
+    """Fork another server, which answers on a connection of its own.
 
     Attributes:
-        directory: a folder for its log and its children; it connects to the socket
-            there (``LINE``).
-        mark: by whose number it is found, and all that it starts.
-        servers: how many share the disk.
-        gpu: which of those in ``Setup.gpus`` it uses, where there are any.
+        directory: the folder for its log and its children; it connects to the socket in
+            this folder (``LINE``).
+        mark: the mark by which the server and its descendants can be found.
+        servers: the number of servers that share the disk.
+        gpu: the index of its GPU in ``Setup.gpus``, if there are any.
     """
 
     doing = "starting a process"
@@ -372,4 +374,4 @@ class ForkServer(Task):
 
 
 LINE = "line"
-"""In the folder of a forked server: the socket where it is awaited."""
+"""The socket in the folder of a forked server, where the parent waits for it."""

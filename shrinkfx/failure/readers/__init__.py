@@ -1,1 +1,1 @@
-"""From texts of others to what they say of a failure: logs, reports, findings."""
+"""Parsers of foreign text about failures: logs, reports, findings."""

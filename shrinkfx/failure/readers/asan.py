@@ -1,4 +1,4 @@
-"""Read a report of AddressSanitizer: which kernel touched what, and in which line."""
+"""Parse reports of AddressSanitizer: the kernel, the access and the source line."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ _KERNEL = re.compile(r"\bcpp_fused_\w+|\bcpp_\w*(?:gemm|bmm|mha|flex_attention)\
 
 
 _NEVER_MAPPED = 0x1000
-"""Bytes from address 0 on that no process has, as ``vm.mmap_min_addr`` says."""
+"""Bytes from address 0 that no process can map (``vm.mmap_min_addr``)."""
 
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """One illegal access.
+    """An illegal memory access.
 
     Attributes:
-        kind: AddressSanitizer's word, ``heap-buffer-overflow`` for example.
+        kind: AddressSanitizer's term, such as ``heap-buffer-overflow``.
         access: ``read`` or ``write``.
-        bytes: how many at once; 0 where the report does not say.
-        kernel: the generated function, or where there is none the innermost one.
-        line: in the generated source; 0 where the report does not say.
-        where: ``0 bytes after 1024-byte region``, or ''.
-        address: where the report says it: of a SIGSEGV, or of a GPU's access.
-        block, thread: of a GPU's access.
+        bytes: the size of the access in bytes; 0 if the report does not state it.
+        kernel: the generated function; if there is none, the innermost function.
+        line: the line in the generated source; 0 if the report does not state it.
+        where: the position relative to an allocation, such as ``0 bytes after 1024-byte
+            region``; or ''.
+        address: the address of a SIGSEGV or of an access on a GPU; '' if the report
+            does not state it.
+        block, thread: the block and the thread of an access on a GPU.
     """
 
     kind: str
@@ -49,7 +51,7 @@ class MemoryReport:
 
     @property
     def is_of_null(self) -> bool:
-        """Tell whether the access is near address 0, where nothing is ever mapped."""
+        """Whether the access is near address 0, where nothing is ever mapped."""
         return bool(self.address) and int(self.address, 16) < _NEVER_MAPPED
 
     def __str__(self) -> str:
@@ -63,7 +65,7 @@ class MemoryReport:
 
 
 def parse(log: str) -> MemoryReport | None:
-    """Find the first report in what a process has written."""
+    """Parse the first report in the output of a process."""
     error = _ERROR.search(log)
     if not error:
         return None
@@ -85,14 +87,14 @@ def parse(log: str) -> MemoryReport | None:
 
 
 def _as_of_late(where: str) -> str:
-    """Say it as later versions do: before, inside of or after a region."""
+    """Convert the wording of older versions to that of later ones."""
     return where.replace("to the right of", "after").replace("to the left of", "before")
 
 
 def _kernel(stack: str) -> tuple[str, int]:
-    """Name the generated function that is nearest to the access, and the line.
+    """Return the innermost generated function on the stack, and the line in it.
 
-    An intrinsic or a helper of ATen may lie between.
+    An intrinsic or a helper of ATen may be between this function and the access.
     """
     for name, _, line in _FRAME.findall(stack):
         if kernel := _KERNEL.search(name):

@@ -1,4 +1,4 @@
-"""What compilers of generated code say, as facts: g++, its linker, and Triton."""
+"""Parse error messages of the compilers of generated code: g++, its linker, Triton."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Complaint:
     """The first error of a compiler.
 
     Attributes:
-        text: what it says.
-        file: with the line at fault, ``line`` from 1 and ``column`` from 1; '' and 0
-            where it names none.
-        function: the generated function that holds it, or ''.
-        code: that line, and those before it that the compiler shows.
-        caret: the mark that the compiler puts below it, in its columns.
+        text: the message.
+        file: the file of the error; '' if the message names none. ``line`` and
+            ``column`` start at 1, and are 0 if unknown.
+        function: the generated function that contains the line, or ''.
+        code: the line, and the lines before it that the compiler prints.
+        caret: the marker that the compiler prints below the line, in its columns.
     """
 
     text: str
@@ -49,7 +49,7 @@ _DEFINED = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
 def gcc(text: str) -> Complaint | None:
-    """Read the first error of g++; of the linker if the compiler has none."""
+    """Parse the first error of g++; if there is none, that of the linker."""
     found = _GCC.search(text)
     if found is None:
         return _linker(text)
@@ -58,7 +58,7 @@ def gcc(text: str) -> Complaint | None:
     file, line, column = found["file"], int(found["line"]), int(found["column"])
     code, caret = found["code"], found["caret"]
     here = _FROM_HERE.findall(before)
-    if not file.endswith(".cpp") and here:  # inside of a template: who asks for it
+    if not file.endswith(".cpp") and here:  # in a template: use its caller
         file, line, column = here[-1][0], int(here[-1][1]), int(here[-1][2])
         code, caret = "", ""
     return Complaint(
@@ -84,7 +84,7 @@ def _linker(text: str) -> Complaint | None:
 
 
 def triton(text: str) -> Complaint | None:
-    """Read what Triton says of a kernel: it prints that up to the line at fault."""
+    """Parse an error of Triton, which prints the kernel up to the line of the error."""
     found = _TRITON.search(text)
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""Read a report of compute-sanitizer: which kernel did what, where, in which thread.
+"""Parse reports of compute-sanitizer: the kernel, the access, the line, the thread.
 
-The texts are those of CUDA 12 and 13; of an older one the address comes before the
-kernel, and there is no distance.
+The patterns match the output of CUDA 12 and 13. In reports of older versions, the
+address precedes the kernel, and there is no distance to an allocation.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ _REFUSED = re.compile(
     r"^={9} (?:Internal Sanitizer )?Error: (?!Race |process )([^\n]+)", re.MULTILINE
 )
 _GENERATED = re.compile(r"triton_\w+")
-"""What Inductor calls its kernels; those of libraries read what nobody wrote, and mean
-it (NVIDIA/cccl#1891)."""
+"""Names of Inductor's kernels.
+
+Kernels of libraries read uninitialized memory on purpose (NVIDIA/cccl#1891).
+"""
 
 UNINITIALIZED, RACE = "read of uninitialized memory", "race"
 
 
 def parse(log: str) -> MemoryReport | None:
-    """Find the first report on a generated kernel; else the first illegal access."""
+    """Return the first report on a generated kernel, else the first illegal access."""
     found = [*_reports(log)]
     generated = (each for each in found if _GENERATED.match(each.kernel))
     accesses = (each for each in found if detail(each) == MEMORY)
@@ -48,12 +50,12 @@ def parse(log: str) -> MemoryReport | None:
 
 
 def detail(report: MemoryReport) -> str:
-    """State what makes two reports one failure."""
+    """Return the part of a report that identifies the failure."""
     return report.kind if report.kind in (UNINITIALIZED, RACE) else MEMORY
 
 
 def refusal(log: str) -> str:
-    """Say why compute-sanitizer has not looked, '' where it has or was not there."""
+    """Return the reason why compute-sanitizer refused to run; '' if it did not."""
     found = _REFUSED.search(log)
     return f"compute-sanitizer refuses: {found[1].strip()}" if found else ""
 
@@ -96,7 +98,7 @@ def _report(found: re.Match[str], lines: list[str]) -> MemoryReport:
 
 
 def _kernel(lines: list[str]) -> tuple[str, int]:
-    """Name the kernel, and its line: of what is inlined, the outermost frame."""
+    """Return the kernel and its line; for inlined code, of the outermost frame."""
     frames = [line for line in lines if line.startswith(_FRAME)]
     for place in (*reversed(frames), *lines[:1]):
         if found := _PLACE.match(place.removeprefix(_FRAME).removeprefix("at ")):

@@ -1,9 +1,10 @@
-"""Read what CUDA says where a kernel has died, or the GPU itself.
+"""Parse CUDA's messages about a kernel or a GPU that failed.
 
-The words are those of ``cudaGetErrorString`` and the names of ``cudaGetErrorName``, as
-libcudart 13.0 holds them; PyTorch puts ``CUDA error: `` before them
-(``c10/cuda/CUDAException.cpp``), AOTInductor's runtime ``CUDA driver error: ``, and
-Triton ``Triton Error [CUDA]: ``. Lines of the kernel's log are the driver's.
+The patterns match the messages of ``cudaGetErrorString`` and the names of
+``cudaGetErrorName`` in libcudart 13.0. PyTorch prefixes them with ``CUDA error: ``
+(``c10/cuda/CUDAException.cpp``), AOTInductor's runtime with ``CUDA driver error: ``,
+and Triton with ``Triton Error [CUDA]: ``. The driver writes lines to the log of the
+operating system's kernel.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ _STRAY = re.compile(
     r"|cudaErrorInvalidAddressSpace"
     r"|unspecified launch failure|cudaErrorLaunchFailure"
 )
-"""One stray pointer shows as any of these: as no memory, another space's, in the middle
-of an element, or, in shared memory, as a launch that failed (719)."""
+"""Messages of an out-of-bounds access.
+
+One wrong pointer can show as any of these: as unmapped memory, as another address
+space, as a misaligned address or, in shared memory, as a launch failure (719).
+"""
 
 _ASTRAY = {
     "illegal instruction": r"an illegal instruction was encountered"
@@ -30,7 +34,7 @@ _ASTRAY = {
     "invalid program counter": r"invalid program counter|cudaErrorInvalidPc",
     "hardware stack error": r"hardware stack error|cudaErrorHardwareStackError",
 }
-"""Not what a kernel touches but where it runs has gone astray, as with SIGILL."""
+"""Errors of the instruction stream, not of a memory access, like SIGILL on a CPU."""
 
 _TOO_LONG = re.compile(
     r"the launch timed out and was terminated|cudaErrorLaunchTimeout"
@@ -57,7 +61,7 @@ _LOST = re.compile(
 )
 _XID = re.compile(r"^[^\n]*NVRM: Xid \([^)]*\): (\d+),[^\n]*", re.MULTILINE)
 _OF_THE_MACHINE = {48, 74, 79, 94, 95, 119, 120}
-"""Numbers of Xid messages that no program brings about: memory, links and firmware."""
+"""Xid numbers that no program causes: memory, links and firmware."""
 _BUS = 79
 
 _PRINTED = re.compile(r"block: \[[\d,]+\][^\n]*? Assertion [`'](.*?)[`'] failed")
@@ -66,9 +70,10 @@ _BOUNDS = re.compile(r"out of bounds")
 
 
 def death(text: str, stage: Stage) -> Signature | None:
-    """Name what a kernel has died of, in whatever words; None if it is none of these.
+    """Classify the error that killed a kernel; None if there is no such message.
 
-    An assertion is not: what that says was printed elsewhere (``asserted``).
+    Device-side assertions are excluded, because their text is printed elsewhere; the
+    next function classifies them.
     """
     if found := _STRAY.search(text):
         return Signature(Kind.IMA, stage, MEMORY, line_of(text, found))
@@ -83,11 +88,11 @@ def death(text: str, stage: Stage) -> Signature | None:
 
 
 def asserted(text: str, stage: Stage) -> Signature | None:
-    """Name the assertion that a device has printed; None if it has printed none.
+    """Classify the assertion that a device printed; None if it printed none.
 
-    Threads, blocks and kernels print in whatever order they come to it. An index out
-    of bounds counts before others, and of these the first by the alphabet, so that the
-    same run is the same failure.
+    Threads, blocks and kernels print in any order. An index out of bounds takes
+    precedence; of the other assertions, the alphabetically first one counts, so that
+    the same run yields the same failure.
     """
     if TRIGGERED not in text:
         return None
@@ -101,9 +106,9 @@ def asserted(text: str, stage: Stage) -> Signature | None:
 
 
 def broken(text: str) -> str:
-    """Quote what says that the GPU has failed, whatever the program is; '' if nothing.
+    """Return the line that shows a GPU failure which no program can cause, or ''.
 
-    A line of the kernel's log counts where its number is none that programs cause.
+    A line of the driver counts if its Xid number is one that no program causes.
     """
     if found := _BROKEN.search(text):
         return line_of(text, found)
@@ -113,7 +118,7 @@ def broken(text: str) -> str:
 
 
 def lost(text: str) -> str:
-    """Quote what says that there is no GPU any more; '' if nothing does."""
+    """Return the line that shows that the GPU is no longer available, or ''."""
     if found := _LOST.search(text):
         return line_of(text, found)
     gone = (found[0] for found in _XID.finditer(text) if int(found[1]) == _BUS)

@@ -1,8 +1,8 @@
-"""Read generated kernels: which line checks an index, and what that is computed from.
+"""Parse generated kernels: lines that check an index, and the origin of that index.
 
-Inductor writes C++ and Triton alike in this: each value has a name, ``tmp4``, and is
-assigned once in its block. What is looked for is found by names, and not by what a
-line means: an expression that is not understood is quoted.
+Inductor writes C++ and Triton in the same style: each value has a name such as ``tmp4``
+and is assigned once in its block. So this module searches for names and does not
+interpret expressions; it quotes expressions that it does not understand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COPY = re.compile(
     r"^(?:c10::convert<\w+>\()?(tmp\d+)\)?$|"
     r"(?:(?<=static_cast<int64_t>\())?\b(tmp\d+)(?:\[x\d+_inner\]\)|\.store\(tmpbuf)"
 )
-"""A line that gives the same value another name, or each lane of it."""
+"""A line that gives the same value, or each lane of it, another name."""
 
 _POINTER = re.compile(r"\b(?:in_out_ptr|in_ptr|out_ptr)\d+\b")
 _DEFINED = re.compile(r"\b(?:void|def)\s+(?P<kernel>\w+)\s*\((?P<parameters>[^)]*)\)")
@@ -32,13 +32,13 @@ _DEFINED = re.compile(r"\b(?:void|def)\s+(?P<kernel>\w+)\s*\((?P<parameters>[^)]
 
 @dataclass(frozen=True)
 class IndexCheck:
-    """A line that refuses an index.
+    """A line that checks the bounds of an index.
 
     Attributes:
-        line: from 0.
-        holds: the condition, in the code's language.
-        index: what is checked: mostly a name.
-        lower: the limits, as the code has them; '' where there is none.
+        line: the line number, from 0.
+        holds: the condition, in the language of the code.
+        index: the checked expression, in most cases a name.
+        lower: the lower limit in the code, or ''; ``upper`` is the upper limit.
     """
 
     line: int
@@ -51,7 +51,7 @@ class IndexCheck:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A statement that gives a name its value, maybe over several lines."""
+    """A statement that assigns a name, possibly over several lines."""
 
     line: int
     last_line: int
@@ -60,12 +60,12 @@ class Assignment:
 
     @property
     def pointers(self) -> tuple[str, ...]:
-        """The parameters that it reads through."""
+        """The parameters that the statement reads through."""
         return pointers_in(self.expression)
 
 
 class Code:
-    """The text of one kernel."""
+    """The source of one kernel."""
 
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
@@ -73,14 +73,14 @@ class Code:
         self._braces = "{" in text and "def " not in text.partition("{")[0]
 
     def parameters(self) -> tuple[str, ...]:
-        """Name what the kernel is given, in order; constants of Triton's are last."""
+        """Return the names of the kernel's parameters; Triton's constants come last."""
         found = _DEFINED.search(self.text)
         given = found["parameters"].split(",") if found else []
         names = (re.findall(r"\w+", entry.partition(":")[0]) for entry in given)
         return tuple(words[-1] for words in names if words)
 
     def checks(self) -> tuple[IndexCheck, ...]:
-        """List the lines that refuse an index."""
+        """List the lines that check an index."""
         return tuple(
             _index_check(number, found)
             for number, line in enumerate(self.lines)
@@ -88,7 +88,7 @@ class Code:
         )
 
     def definition(self, name: str, above: int) -> Assignment | None:
-        """Find where a name got the value that it has in a line."""
+        """Find the assignment that determines the value of a name in a line."""
         for number in self._in_scope(above):
             found = _ASSIGNED.match(self.lines[number])
             if found and found["name"] == name:
@@ -96,12 +96,12 @@ class Code:
         return None
 
     def statement(self, line: int) -> Assignment | None:
-        """Read the statement that begins in a line, if it gives a name a value."""
+        """Return the assignment that begins in a line; None if the line begins none."""
         found = _ASSIGNED.match(self.lines[line])
         return self._whole(line, found) if found else None
 
     def history(self, expression: str, above: int) -> tuple[Assignment, ...]:
-        """List what an expression was computed from, the first step first."""
+        """List the assignments that an expression depends on, in source order."""
         found: dict[int, Assignment] = {}
         open_ = [(name, above) for name in _VALUE.findall(expression)]
         while open_:
@@ -117,17 +117,17 @@ class Code:
         return tuple(found[line] for line in sorted(found))
 
     def head(self) -> int:
-        """Number the line that the kernel's definition begins in; 0 for none."""
+        """Return the line number of the kernel's definition; 0 if there is none."""
         found = _DEFINED.search(self.text)
         return self.text.count("\n", 0, found.start()) if found else 0
 
     def around(self, line: int, lines: int = 3) -> range:
-        """Number the lines around one, from the kernel's head on."""
+        """Return the numbers of the lines around a line, within the kernel."""
         first = max(min(self.head(), line), line - lines)
         return range(first, min(len(self.lines), line + lines + 1))
 
     def _in_scope(self, above: int) -> Iterator[int]:
-        """Go up line by line, past blocks that have ended."""
+        """Yield line numbers upwards, without those of blocks that have ended."""
         ended = 0
         for number in range(above - 1, -1, -1):
             for mark in reversed(self.lines[number] if self._braces else ""):
@@ -139,7 +139,7 @@ class Code:
                 yield number
 
     def _whole(self, line: int, found: re.Match[str]) -> Assignment:
-        """Take a statement to its end: one of C++ may be a function of its own."""
+        """Read a statement to its end; a C++ statement may contain a lambda."""
         text, last = found["rest"].strip(), line
         if self._braces:
             while not (text.endswith(";") and text.count("{") == text.count("}")):
@@ -153,11 +153,11 @@ class Code:
 def _index_check(line: int, found: re.Match[str]) -> IndexCheck:
     said = found["said"]
     parts = _RANGE.match(said)
-    assert parts is not None  # any text is an index
+    assert parts is not None  # the pattern matches any text
     lower, index, upper = (parts[n] or "" for n in ("lower", "index", "upper"))
     return IndexCheck(line, found["holds"], said, index, lower, upper)
 
 
 def pointers_in(line: str) -> tuple[str, ...]:
-    """Name the parameters that a line reads or writes through."""
+    """Return the parameters that a line reads or writes through."""
     return tuple(dict.fromkeys(_POINTER.findall(line)))

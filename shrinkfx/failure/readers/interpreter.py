@@ -1,7 +1,7 @@
-"""Recognise what the interpreter has found, from its one line of text.
+"""Classify a finding of the interpreter by its one line of text.
 
-The worker says the line (``worker/interpreter/findings.py`` has its forms), and a repro
-prints it, so this is all that either leaves behind.
+The worker prints this line (see ``worker/interpreter/findings.py`` for its forms), and
+a repro prints it as well. There is no other record of a finding.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _DOES = {"load": "read", "store": "write", "atomic": "write"}
 
 
 def what_need_not_show(failure: Signature) -> str:
-    """Say what of a finding's kind a GPU may let pass: it checks none of these.
+    """Name the kind of error in a finding that a GPU may let pass, or ''.
 
-    An assertion, a wrong value and a compile error do show there. What is misaligned
-    faults only where Triton reads more than one element at a time.
+    A GPU checks none of these errors. An assertion, a wrong value and a compile error
+    do show on a GPU. A misaligned access faults only if Triton reads more than one
+    element at a time.
     """
     if failure.kind is Kind.IMA:
         misaligned = failure.detail == _MISALIGNED
@@ -32,10 +33,10 @@ def what_need_not_show(failure: Signature) -> str:
 
 
 def finding(text: str, stage: Stage) -> Signature | None:
-    """Name a finding; None where there is none, or one that AOTInductor has too.
+    """Classify a finding; None if there is none, or if it is a check of AOTInductor.
 
-    A finding of the hints probe is of the compile stage: AOTInductor runs kernels
-    to time them while it compiles.
+    A finding of the hints probe belongs to the compile stage, because AOTInductor runs
+    kernels to benchmark them during compilation.
     """
     if (line := _LINE.search(text)) is None:
         return None

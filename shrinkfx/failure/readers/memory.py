@@ -1,4 +1,4 @@
-"""Memory that was corrupted, or has run out, as glibc, PyTorch and CUDA say it."""
+"""Classify memory corruption and exhaustion by messages of glibc, PyTorch and CUDA."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def memory_text(text: str, stage: Stage) -> Signature | None:
-    """Recognise what may be said at any stage; compiling may run kernels, too."""
+    """Classify memory errors, which can occur at any stage.
+
+    Compilation runs kernels, too.
+    """
     if died := device.death(text, stage):
         return died
     if found := _HEAP.search(text):

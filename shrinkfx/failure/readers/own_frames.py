@@ -1,7 +1,7 @@
-"""A user's own code among the frames of what hung or died, as faulthandler has them.
+"""Find the user's code in the stack that faulthandler dumps at a hang or a death.
 
-Only paths and names are known there: what is installed, Python's, or made by a program
-is taken for nobody's.
+The dump contains only paths and names. Installed files, files of Python and generated
+files do not count as the user's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 _DUMP = re.compile(
     r"^(?:Current thread .*|Stack )\(most recent call first\):\n", re.MULTILINE
 )
-"""Stands above the frames of the thread that died; of a hang, that is the main one."""
+"""The line above the frames of the thread that died; for a hang, of the main thread."""
 
 _FRAME = re.compile(r'  File "([^"]+)", line \d+ in (\S+)')
 
@@ -22,16 +22,16 @@ _NOBODYS = re.compile(
     r"|.*/lib/python3[.\d]*/"
     r"|.*/torch/"  # built from source
     r"|.*/shrinkfx/worker/"
-    r"|.*/c[a-z2-7]{51}\.py$"  # Inductor's, by its hash
+    r"|.*/c[a-z2-7]{51}\.py$"  # Inductor's, named by a hash
 )
 
 _REPRO = "repro.py"
 
 
 def own_frame(log: str) -> str:
-    """Name the innermost function of a user's own, as ``passes.py:settle``; or ''.
+    """Return the innermost function of the user's code, as ``passes.py:settle``; or ''.
 
-    One that a repro has as text is named without that file.
+    A function that a repro embeds is named without the file.
 
     >>> own_frame('''Current thread 0x00007f17f1459b80 (most recent call first):
     ...   File "/env/site-packages/torch/fx/node.py", line 887 in __setattr__

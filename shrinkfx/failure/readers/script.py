@@ -1,7 +1,7 @@
-"""Read what a script printed as it ended: a repro run by a bare Python.
+"""Convert the ending of a repro, run by a bare Python, to the ending of a check.
 
-The script knows nothing of shrinkfx, so its stage is read off the line it died
-in, and its exception off the traceback.
+A repro does not use shrinkfx, so its stage is derived from the line at which it died,
+and its exception from the traceback.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ STAGE_OF_CALL = {
     "print(": Stage.DONE,
     "raise SystemExit(": Stage.DONE,
 }
-"""What a line of a repro must hold for its stage to be known."""
+"""Text of a line in a repro -> the stage of this line."""
 
 CANNOT_TELL = 125
-"""Exit status of a repro that came to its end where its failure need not show: to
-``git bisect run``, and to ``--check``, that is neither good nor bad."""
+"""Exit status of a repro that ended where its failure may not show.
+
+For ``git bisect run`` and for ``--check``, this status is neither good nor bad.
+"""
 
 AT_ITS_END = "ran to its end; "
-"""What such a repro says first."""
+"""The first words in the output of such a repro."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: ?((?s:.*)))?$")
@@ -51,9 +53,10 @@ _FRAME = re.compile(r'^\s+File "([^"]+)", line \d+,? in (\S+)', re.MULTILINE)
 
 
 def as_check(ending: Ending, script: str, name: str = "repro.py") -> Ending:
-    """Bring a script's end into the form of a check's end.
+    """Convert the ending of a script to the ending of a check.
 
-    One that came to its end has passed: it says so where it was not checked, too.
+    A script that reached its end has passed, even if it reports that nothing was
+    checked.
     """
     said_so = re.search(f"^{AT_ITS_END}", ending.log, re.MULTILINE)
     if (ending.how, ending.code) == ("exit", CANNOT_TELL) and said_so:
@@ -63,7 +66,7 @@ def as_check(ending: Ending, script: str, name: str = "repro.py") -> Ending:
     if isinstance(ending.answer, Unresolved):
         answer = ending.answer
     if ending.how == "exit" and (ending.code or ending.raised):
-        # A fork knows its exception; a bare Python has only printed it.
+        # A fork reports its exception; a bare Python only prints it.
         error = ending.raised or _error(ending.log)
         if stage is Stage.COMPARE and error.type == "AssertionError":
             message = error.message.strip()
@@ -81,7 +84,7 @@ _ATTRIBUTE = re.compile(
 
 
 def _what_differs(message: str) -> str:
-    """Read what of a result is not eager's off the words of a repro's comparison."""
+    """Return which property differs, from the message of a repro's comparison."""
     if "not finite" in message:
         return "nan"
     attribute = _ATTRIBUTE.search(message)
@@ -92,13 +95,13 @@ _SAYS_IT_PASSES = 'print("passes at"'
 
 
 def _has_passed(log: str, script: str) -> bool:
-    """Tell whether a script that must pass first has come so far."""
+    """Return whether a script with a call that must pass got past this call."""
     said = re.search(r"^passes at ", log, re.MULTILINE)
     return _SAYS_IT_PASSES not in script or said is not None
 
 
 def name_frame(path: str, function: str) -> str:
-    """Name a frame as on any machine: ``torch/_inductor/ir.py:freeze``."""
+    """Return a portable frame name, such as ``torch/_inductor/ir.py:freeze``."""
     _, installed, inside = path.rpartition("site-packages/")
     _, is_ours, ours = path.rpartition(_WORKER)
     if is_ours:  # wherever it is installed
@@ -112,10 +115,10 @@ _SHOWN = 12
 
 
 def frames_of_death(log: str) -> list[str]:
-    """List the frames that faulthandler found, the innermost first.
+    """List the frames that faulthandler dumped, innermost first.
 
-    Those of the worker are left out, with whatever called it: they are the same
-    whatever has died.
+    Frames of the worker and of its callers are left out, because they are the same for
+    every death.
     """
     _, found, dump = log.rpartition("(most recent call first):\n")
     frames = []
@@ -127,15 +130,15 @@ def frames_of_death(log: str) -> list[str]:
 
 
 def _stage(log: str, script: str, name: str) -> Stage:
-    """Find the module-level line of the script that was running last."""
+    """Return the stage of the module-level line that the script was running last."""
     frames = re.findall(
         rf'File "[^"]*{re.escape(name)}", line (\d+),? in <module>', log
     )
     if not frames:
         if _CUT_SHORT.search(log):
-            return Stage.COMPILE  # nothing else goes so deep
-        # Nothing points into the script: it came to its end, or died in native
-        # code after its last line.
+            return Stage.COMPILE  # no other stage has such a deep stack
+        # No frame is in the script: it reached its end, or it died in native code after
+        # its last line.
         return Stage.DONE if "no longer fails" in log else Stage.RUN
     line = script.splitlines()[int(frames[-1]) - 1]
     for call, stage in STAGE_OF_CALL.items():
@@ -145,7 +148,7 @@ def _stage(log: str, script: str, name: str) -> Stage:
 
 
 def _error(log: str) -> Raised:
-    """Take type, message and frames of the last exception that was printed."""
+    """Parse type, message and frames of the last printed exception."""
     last = log.rpartition(_TRACEBACK)[2]
     frames = []
     for path, function in _FRAME.findall(last):

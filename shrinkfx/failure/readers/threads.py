@@ -1,8 +1,9 @@
-"""What several threads have thrown at once, as a log has it.
+"""Parse the exceptions that several threads threw at once.
 
-A check's child writes it thread by thread (``worker/forkserver/last_words.cpp``). A
-bare Python has libstdc++ write it, which loses words where two threads throw: it says
-"terminate called recursively", and no ``what()`` or the wrong half of one.
+The child of a check writes them thread by thread
+(``worker/forkserver/last_words.cpp``). In a bare Python, libstdc++ writes them and
+loses text if two threads throw: it prints "terminate called recursively", and no
+``what()`` or the wrong half of one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 
 from shrinkfx.protocol.answers import Ending
 
-# Line by line, up to the next one's words: whatever a program prints is read once.
+# The pattern goes line by line, up to the next thread's text, so that it reads the
+# output of a program only once.
 _KEPT = re.compile(
     r"^terminate called in thread (\d+) of (\d+) (.*\n"
     r"(?:(?!terminate called in thread |\(that was thread ).*\n)*)"
@@ -29,16 +31,16 @@ _NAMED = re.compile(
 _WHAT = re.compile(rf"what\(\):[ \t]+(?!{_AT_ONCE}|Fatal Python error: )(\S[^\n]*)")
 
 _LINES = 20
-"""What is shown of a thread: its words, and the frames where it threw."""
+"""The number of lines shown per thread: its exception, and the frames of the throw."""
 
 
 @dataclass(frozen=True)
 class _Words:
-    """What one thread has thrown.
+    """The exception that one thread threw.
 
     Attributes:
-        thread: its number in its team, of ``team``; those of low number have the
-            first parts of a loop.
+        thread: the number of the thread in its team of ``team`` threads. Low numbers
+            have the first parts of a loop.
     """
 
     thread: int
@@ -51,7 +53,7 @@ class _Words:
 
 
 def in_order(log: str) -> str:
-    """Have the words of threads stand in the order of these, equal ones once."""
+    """Sort the exceptions in a log by thread number, and merge equal ones."""
     words = _all_words(log)
     same: dict[str, list[int]] = {}
     for each in words:
@@ -64,10 +66,10 @@ def in_order(log: str) -> str:
 
 
 def of_the_first(log: str) -> str:
-    """Leave out what other threads threw than the first part of the loop did.
+    """Remove all exceptions from a log but that of the lowest-numbered thread.
 
-    That is what the loop throws where it runs in one thread, so it is the failure, in
-    whatever order they came to it.
+    This thread has the first part of the loop, so a loop in a single thread would throw
+    the same exception. Therefore it identifies the failure, whatever the order in time.
     """
     words = _all_words(log)
     first = [f"terminate called {words[0].said}"] if words else []
@@ -75,23 +77,23 @@ def of_the_first(log: str) -> str:
 
 
 def thrown(log: str) -> str:
-    """Find the words of what was thrown and caught by nobody; '' if there are none."""
+    """Return the message of an uncaught exception; '' if there is none."""
     found = _WHAT.search(log)
     return found[1].strip() if found else ""
 
 
 def is_without_words(ending: Ending) -> bool:
-    """Tell whether threads threw at once, so that none could say what."""
+    """Return whether threads threw at once, so that no message was printed."""
     return _threw(ending) and _AT_ONCE in ending.log and not thrown(ending.log)
 
 
 def is_of_any_thread(ending: Ending) -> bool:
-    """Tell whether it may be another thread's words that are there the next time."""
+    """Return whether another run might print the exception of another thread."""
     return _threw(ending) and not _KEPT.search(ending.log)
 
 
 def has_words(ending: Ending) -> bool:
-    """Tell whether it died of what was thrown, and said all of it."""
+    """Return whether an uncaught exception ended the process and was fully printed."""
     if not _threw(ending) or _AT_ONCE in ending.log:
         return False
     return _NAMED.search(ending.log) is not None
@@ -103,13 +105,13 @@ def _threw(ending: Ending) -> bool:
 
 
 def _all_words(log: str) -> list[_Words]:
-    """Read what threads said, in their order."""
+    """Parse the exceptions of all threads, in order of the thread numbers."""
     words = map(_Words.read, _KEPT.finditer(log))
     return sorted(words, key=lambda each: each.thread)
 
 
 def _in_place_of_words(log: str, text: str) -> str:
-    """Put a text where the words of threads begin, and take those out."""
+    """Replace the exceptions of all threads by a text, at the first one's place."""
     first = _KEPT.search(log)
     if first is None:
         return log
@@ -117,7 +119,7 @@ def _in_place_of_words(log: str, text: str) -> str:
 
 
 def _innermost(said: str) -> str:
-    """Leave out what is far from the throw: Python's own hundred frames, say."""
+    """Cut a stack far from the throw, such as Python's own hundred frames."""
     lines = said.splitlines(keepends=True)
     return "".join([*lines[:_LINES], *(["...\n"] if len(lines) > _LINES else [])])
 

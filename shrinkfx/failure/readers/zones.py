@@ -1,4 +1,4 @@
-"""Read in a log what a GPU's tensors lay between."""
+"""Parse the description of the memory around tensors on a GPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _TOLD = re.compile(r"^red zones: (tensors lie between [^\n]+)$", re.MULTILINE)
 
 
 def told(log: str) -> str:
-    """Find what the worker has said of it, or ''."""
+    """Return the worker's sentence about red zones, or ''."""
     found = _TOLD.search(log)
     return found[1] if found else ""

@@ -1,1 +1,4 @@
-"""A program as statements, and what they are given: what is reduced after operators."""
+"""Printed programs: statements, inputs and weights, which shrinkfx simplifies.
+
+The search does this after no operator can be removed.
+"""

@@ -1,10 +1,11 @@
-"""Calls of blocks: what a branch or a body gets, and gives back.
+"""Calls of branches and loop bodies: their arguments and results.
 
     loop = while_loop(self.test, self.body, (i, h), (w,))    calls test(i, h, w)
     getitem = loop[1]                                        and body(i, h, w)
 
-What a call hands on stands in its lists, in the order of the blocks' arguments. The
-values that a loop carries come first; it gets them back, and hands them on again.
+The operands of a call are in its lists, in the order of the blocks' arguments. The
+values that a loop carries come first; the body returns them, and the next iteration
+gets them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from shrinkfx.program.listing.statements import RETURN, Leaf, LeafKind, Statemen
 
 _CARRIES = re.compile(r"\.(while_loop|scan)$")
 _RETURNS_LAST = re.compile(r"\.while_loop$")
-"""Of its two blocks the first only tells whether to go on."""
+"""The first of its two blocks only decides whether the loop continues."""
 
 _PROJECTION = re.compile(r"(\w+)\[(\d+)\]")
 
@@ -29,11 +30,11 @@ class Call:
     """A statement that calls blocks.
 
     Attributes:
-        caller: the name of the block that it is in.
-        callees: the leaves that say what it calls.
-        blocks: names of those blocks, each once, in order.
-        operands: the leaves that they get, by position.
-        carried: how many of these it gets back, the first ones.
+        caller: the name of the block that contains the statement.
+        callees: the leaves that name the called blocks.
+        blocks: the names of those blocks, each once, in order.
+        operands: the leaves that are passed to the blocks, by position.
+        carried: how many of the operands, from the first, are carried by a loop.
     """
 
     caller: str
@@ -51,7 +52,7 @@ class Call:
 
 
 def calls_of(block: Block) -> Iterator[Call]:
-    """Find the calls in a block."""
+    """Yield the calls in a block."""
     kinds = {f"self.{attribute}": kind for attribute, kind in block.members}
     for line in block.statements:
         tops = [leaf for leaf in line.leaves if leaf.parent is None]
@@ -75,7 +76,7 @@ def all_calls(listing: Listing) -> list[Call]:
 
 
 def projections(block: Block, name: str) -> dict[int, Statement]:
-    """Find the statements that take single results of one, by their number."""
+    """Map result numbers to the statements that select these results of a statement."""
     found = {}
     for statement in block.statements:
         match = _PROJECTION.fullmatch(statement.code)
@@ -85,7 +86,7 @@ def projections(block: Block, name: str) -> dict[int, Statement]:
 
 
 def returned(block: Block) -> list[Leaf]:
-    """List what a block returns, if that is a list."""
+    """List the returned values of a block, if it returns a list."""
     leaves = block.statement(RETURN).leaves
     return [leaf for leaf in leaves if leaf.parent == leaves[0].number]
 
@@ -93,8 +94,8 @@ def returned(block: Block) -> list[Leaf]:
 def cut_before(listing: Listing, names: Collection[str]) -> Listing:
     """Remove operators of the main block, and return the tensors that they read.
 
-    If they read a size, the tensor that has this size is returned. What is computed
-    from their results is removed, too.
+    If they read a size, the tensor that has this size is returned. Statements that are
+    computed from their results are removed, too.
 
     Raises:
         InvalidEdit: they read no result of another operator.
@@ -128,29 +129,30 @@ _NUMBER = re.compile(r"\.(item|_local_scalar_dense|sym_\w+)\.")
 
 
 def _is_number(line: Statement) -> bool:
-    """Tell whether a statement yields a number, such as a size, and no tensor."""
+    """Return whether a statement yields a number, such as a size, and not a tensor."""
     if line.is_operator:
         return bool(_NUMBER.search(line.callee))
     return not _PROJECTION.fullmatch(line.code)
 
 
 def require_results(was: Listing, now: Listing) -> None:
-    """See that a program that has returned something still does.
+    """Check that a program with results still has results.
 
-    What returns nothing is exported, but ``torch.export.save`` does not save it.
+    A program without results can be exported, but ``torch.export.save`` does not save
+    it.
 
     Raises:
-        InvalidEdit: it does not.
+        InvalidEdit: all results are gone.
     """
     if returned(was.main) and now.main.statement(RETURN).code in ("()", "[]"):
         raise InvalidEdit("nothing would be returned")
 
 
 def without_argument(listing: Listing, name: str, argument: str) -> Listing:
-    """Take an argument from the block ``name``, and from what is called with it.
+    """Remove an argument from the block ``name`` and from all blocks called with it.
 
     Raises:
-        InvalidEdit: one of these reads it, or gets it back.
+        InvalidEdit: a block reads the argument, or it is carried by a loop.
     """
     if argument not in listing.block(name).arguments:
         raise InvalidEdit(f"{name} has no argument {argument}")
@@ -166,10 +168,10 @@ def without_argument(listing: Listing, name: str, argument: str) -> Listing:
 
 
 def without_result(listing: Listing, caller: str, name: str, place: int) -> Listing:
-    """Take a result from a call, from the blocks that it is of, and what is carried.
+    """Remove a result from a call and its blocks; a carried one also as an argument.
 
     Raises:
-        InvalidEdit: it is read, or it is the only one.
+        InvalidEdit: the result is read, or it is the only one.
     """
     block = listing.block(caller)
     call = next((c for c in calls_of(block) if c.statement.name == name), None)
@@ -185,7 +187,7 @@ def without_result(listing: Listing, caller: str, name: str, place: int) -> List
 
 
 def _is_read_whole(block: Block, name: str) -> bool:
-    """Tell whether something besides projections reads a statement."""
+    """Return whether a statement other than a projection reads ``name``."""
     taken = {statement.name for statement in projections(block, name).values()}
     others = [s for s in block.statements if s.name not in taken]
     return any(name in statement.reads for statement in others)

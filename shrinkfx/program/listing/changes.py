@@ -1,4 +1,4 @@
-"""Changes: what an edit can write anew in a listing, each a small thing."""
+"""Changes: the smallest modifications of a printed program that an edit can contain."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from shrinkfx.program.listing.statements import Statement
 
 @dataclass(frozen=True)
 class Write:
-    """Write a leaf of a statement anew; '' takes it away.
+    """Replace a leaf of a statement; '' removes it.
 
     Attributes:
-        block: the block's name.
-        statement: the statement's name.
-        leaf: the leaf's number.
+        block: the name of the block.
+        statement: the name of the statement.
+        leaf: the number of the leaf.
     """
 
     block: str
@@ -37,7 +37,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Resize:
-    """Make a dim of an input or weight another size, in one run or in all."""
+    """Change the size of a dim of an input or weight, in one run or in all."""
 
     name: str
     dim: int
@@ -47,7 +47,7 @@ class Resize:
 
 @dataclass(frozen=True)
 class Refill:
-    """Take the elements of an input or weight from elsewhere, in one run or in all."""
+    """Change the initializer of an input or weight, in one run or in all."""
 
     name: str
     fill: Fill
@@ -56,7 +56,7 @@ class Refill:
 
 @dataclass(frozen=True)
 class Cast:
-    """Make an input or weight another dtype."""
+    """Change the dtype of an input or weight."""
 
     name: str
     dtype: str
@@ -64,10 +64,10 @@ class Cast:
 
 @dataclass(frozen=True)
 class Straighten:
-    """Lay an input or weight out contiguously.
+    """Make an input or weight contiguous.
 
     Attributes:
-        in_order: leave its dims in the order that they have in memory, without gaps.
+        in_order: keep the order of its dims in memory, and only remove gaps.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Straighten:
 
 @dataclass(frozen=True)
 class Convert:
-    """Make a weight another kind of weight, or an input."""
+    """Change the kind of a weight, or make it an input."""
 
     name: str
     kind: str
@@ -84,7 +84,7 @@ class Convert:
 
 @dataclass(frozen=True)
 class Declare:
-    """Declare a dynamic dim to have another range."""
+    """Change the declared range of a dynamic dim."""
 
     name: str
     low: int
@@ -93,7 +93,7 @@ class Declare:
 
 @dataclass(frozen=True)
 class Fix:
-    """Leave a dim of an input static."""
+    """Make a dim of an input static."""
 
     name: str
     dim: int
@@ -101,7 +101,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Squeeze:
-    """Take a static dim of size 1 from an input or weight."""
+    """Remove a static dim of size 1 from an input or weight."""
 
     name: str
     dim: int
@@ -109,7 +109,7 @@ class Squeeze:
 
 @dataclass(frozen=True)
 class DropArgument:
-    """Take an argument that is not read from a branch or body, and from its calls."""
+    """Remove an unread argument from a branch or loop body, and from its calls."""
 
     block: str
     name: str
@@ -117,12 +117,12 @@ class DropArgument:
 
 @dataclass(frozen=True)
 class DropResult:
-    """Take a result that is not read from a call, and from what it calls.
+    """Remove an unread result from a call and from the blocks that it calls.
 
     Attributes:
-        block: the name of the block that the call is in.
-        statement: the call's name.
-        place: the number of the result; of a loop also of what it carries.
+        block: the name of the block that contains the call.
+        statement: the name of the call.
+        place: the number of the result; for a loop, also that of the carried value.
     """
 
     block: str
@@ -145,8 +145,11 @@ Change = (
 )
 
 _IN_ORDER: tuple[type[Change], ...] = get_args(Change)
-"""Sizes before what is filled in: what is resized forgets. Arguments last: a result
-that goes may have been all that reads one."""
+"""The order in which changes are applied.
+
+Sizes come before initializers, because resizing drops elements. Arguments come last,
+because a removed result may have been the only reader of an argument.
+"""
 
 _KINDS: Mapping[str, type[Change]] = {kind.__name__: kind for kind in _IN_ORDER}
 
@@ -173,7 +176,7 @@ def change_from_json(data: Mapping[str, Any]) -> Change:
 
 
 def place_of(change: Change) -> tuple[object, ...]:
-    """Name what a change writes: two of one place cannot both be."""
+    """Return the place that a change modifies; two changes of one place conflict."""
     match change:
         case Write(block, statement, leaf):
             return Write, block, statement, leaf
@@ -191,12 +194,12 @@ def place_of(change: Change) -> tuple[object, ...]:
 
 
 def changed(listing: Listing, changes: Iterable[Change]) -> Listing:
-    """Make all changes as one; their order has no meaning.
+    """Apply all changes at once; their order does not matter.
 
     Raises:
-        InvalidEdit: one names what is not there, two write one place differently, a
-            statement would read what does not stand before it, nothing would be
-            left, or returned any more.
+        InvalidEdit: a change names something that does not exist, two changes conflict,
+            a statement would read a value that is not defined before it, or no operator
+            or no result would remain.
     """
     was = listing
     wanted: dict[tuple[object, ...], Change] = {}
@@ -204,7 +207,7 @@ def changed(listing: Listing, changes: Iterable[Change]) -> Listing:
         if wanted.setdefault(place_of(change), change) != change:
             raise InvalidEdit(f"two changes of one place: {change}")
     written = [change for change in wanted.values() if isinstance(change, Write)]
-    # All at once: a leaf's number is that of the statement as it was.
+    # All at once, because the numbers of leaves refer to the unchanged statement.
     listing = _written(listing, written)
     for change in _in_order(wanted.values()):
         match change:
@@ -228,7 +231,7 @@ def changed(listing: Listing, changes: Iterable[Change]) -> Listing:
 
 
 def _in_order(changes: Iterable[Change]) -> list[Change]:
-    """Put them into one order; of one call's results, or dims, the last goes first."""
+    """Sort changes; among results of one call, or dims, the last comes first."""
 
     def key(change: Change) -> tuple[int, int, str]:
         place = change.place if isinstance(change, DropResult) else 0
@@ -288,7 +291,7 @@ def _declared(listing: Listing, change: Declare) -> Listing:
 
 
 def _converted(listing: Listing, name: str, kind: str) -> Listing:
-    """Make a weight another kind, and have the main block read it by its name then."""
+    """Change the kind of a weight; a weight that becomes an input is renamed."""
     given, main = listing.find(name), listing.main
     if given.is_input:
         raise InvalidEdit(f"{name} is an input already")

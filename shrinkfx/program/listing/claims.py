@@ -1,6 +1,6 @@
-"""What is claimed of a result: of which kinds it is minimal, and which were not asked.
+"""Claims about a result: the kinds that are minimal, and the kinds not tested.
 
-By kind there is a text: ``1-minimal``, ``kept``, or ``not asked: minutes are short``.
+Each kind has a text: ``1-minimal``, ``kept``, or ``not asked: minutes are short``.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from shrinkfx.program.listing.types import Kind
 
 OPERATORS = "operators"
-"""What is asked about before all kinds of listings."""
+"""The kind that is tested before all kinds of printed programs."""
 
 MINIMAL = "1-minimal"
 
 PLAINEST = "no simpler values fail"
-"""Of numbers, of which nobody can ask about all."""
+"""The claim for numbers, because not all of them can be tested."""
 
 KEPT = "kept"
-"""As it was, since that was asked for."""
+"""The claim for a kind that is unchanged because the user asked for that."""
 
 _NOT_ASKED = "not asked: "
 
 
 def not_asked(why: str) -> str:
-    """Say of a kind that nobody has asked."""
+    """Return the claim for a kind that was not tested."""
     return f"{_NOT_ASKED}{why}"
 
 
 def unasked(claims: Mapping[str, str]) -> dict[str, list[str]]:
-    """List the kinds that were not asked about, by the reason for that."""
+    """Group the kinds that were not tested by the reason."""
     found: dict[str, list[str]] = {}
     for kind, said in claims.items():
         if said.startswith(_NOT_ASKED):
@@ -38,7 +38,7 @@ def unasked(claims: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def by_claim(claims: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Put kinds together of which the same is claimed."""
+    """Group kinds by their claims."""
     kinds: dict[str, list[str]] = {}
     for kind, said in claims.items():
         kinds.setdefault(said, []).append(str(kind))
@@ -46,7 +46,7 @@ def by_claim(claims: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def in_a_sentence(claims: Mapping[str, str]) -> str:
-    """Say what was asked of a result in vain, and of what that is not known."""
+    """State in a sentence what was tested without success, and what was not tested."""
     holds = [str(kind) for kind, said in claims.items() if said in (MINIMAL, PLAINEST)]
     unknown = [kind for kinds in unasked(claims).values() for kind in kinds]
     if not holds:
@@ -69,6 +69,6 @@ def _tried(holds: Sequence[str], unknown: Sequence[str]) -> Iterator[str]:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Write them as a sentence has them: ``sizes, values and dtypes``."""
+    """Join words as in a sentence: ``sizes, values and dtypes``."""
     *others, last = words
     return f"{', '.join(others)} and {last}" if others else last

@@ -1,4 +1,4 @@
-"""Plainer fills for a tensor, the plainest that is likely to do first."""
+"""Simpler initializers for a tensor, the simplest that is likely to work first."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from shrinkfx.program.listing.recipes import (
 )
 
 Elements = tuple[tuple[int, Number], ...]
-"""Places of memory, and what is there."""
+"""Offsets in memory, and the elements there."""
 
 _ALONE = 8
-"""Of so few elements each is left out alone."""
+"""Up to this number of elements, each is left out alone."""
 
 
 def plainer_fills(recipe: Recipe) -> list[Fill]:
-    """List the formulas that are plainer than what fills a tensor now.
+    """List the formulas that are simpler than the present initializer of a tensor.
 
-    Ones for numbers, since zeros hide what is multiplied; zeros for integers, since
-    they may be indices. What is counted tells elements apart. Of what is no tensor
-    nothing is known.
+    Ones come first for floating-point numbers, because zeros hide factors; zeros for
+    integers, because they may be indices. Counted elements are all distinct. An opaque
+    value has no simpler formulas.
     """
     if isinstance(recipe.fill, Opaque):
         return []
@@ -48,11 +48,11 @@ def plainer_fills(recipe: Recipe) -> list[Fill]:
 
 
 def plainer_elements(recipe: Recipe) -> Iterator[Fill]:
-    """Yield fills with plainer elements: few questions first.
+    """Yield initializers with simpler elements, those that need few queries first.
 
-    Of a sparse one fewer, of a constant a plainer number. Of what a file holds nothing
-    is known here; it may be that one is not finite. The fitter tells the values where
-    few are left.
+    A sparse initializer gets fewer elements, a constant a simpler number. The values of
+    a saved tensor are not known here, so a single non-finite element is tried as a
+    guess. The fitter inserts the actual values once few are left.
     """
     fills: Iterator[Fill] = iter(())
     match recipe.fill:
@@ -72,8 +72,12 @@ def _is_plainer(fill: Fill, recipe: Recipe) -> bool:
 
 
 def _fewer(base: Number, elements: Elements) -> Iterator[Fill]:
-    """Leave the telling ones, at the front where sizes can fall; then delta debugging:
-    halves, then all but a quarter or an eighth, then all but one."""
+    """Yield the most suspicious elements first, then apply delta debugging.
+
+    The suspicious elements are also tried at the front, because sizes can then shrink.
+    Delta debugging yields halves, then all but a quarter or an eighth, then all but
+    one.
+    """
     plain = base if base in (0, 1) else type(base)(isinstance(base, (float, complex)))
     for some in _telling(elements):
         yield Sparse(plain, _at_front(some))
@@ -93,12 +97,15 @@ def _fewer(base: Number, elements: Elements) -> Iterator[Fill]:
 
 
 def _parts(saved: Saved, recipe: Recipe) -> Iterator[Fill]:
-    """Take less of what is saved, by delta debugging until it can be told."""
+    """Yield smaller parts of saved values, by delta debugging.
+
+    Once few enough values are left to be listed, yield all of them.
+    """
     base: Number = {"bool": True}.get(recipe.dtype, 0 if "int" in recipe.dtype else 1.0)
     size = math.prod(recipe.shape)
     whole = Part(saved.key, base, recipe.shape, ((0, size),))
     now = saved if isinstance(saved, Part) else whole
-    if min(size, now.size) <= LISTED:  # all that is left of it can be told
+    if min(size, now.size) <= LISTED:  # all remaining values can be listed
         yield whole if size <= LISTED else now
         return
     halves, quarters = ([*cuts(now.size, count)] for count in (2, 4))
@@ -112,7 +119,7 @@ def _parts(saved: Saved, recipe: Recipe) -> Iterator[Fill]:
 
 
 def _joined(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Make one of those that touch."""
+    """Join adjacent parts."""
     found: list[tuple[int, int]] = []
     for start, stop in parts:
         if found and found[-1][1] == start:
@@ -124,7 +131,7 @@ def _joined(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 def _between(
     parts: Sequence[tuple[int, int]], start: int, stop: int
 ) -> Iterator[tuple[int, int]]:
-    """Take those from one number to another, of all in some parts."""
+    """Return the sections of parts from one element number to another."""
     passed = 0
     for first, end in parts:
         low = max(first, first + start - passed)
@@ -135,7 +142,7 @@ def _between(
 
 
 def _telling(elements: Elements) -> Iterator[Elements]:
-    """Choose elements that may well be to blame: what is not finite, or the biggest."""
+    """Yield elements that probably cause the failure: not finite, or the largest."""
     if odd := tuple(pair for pair in elements if not cmath.isfinite(pair[1])):
         yield odd[:1]
         yield odd

@@ -1,4 +1,4 @@
-"""What branches and bodies are given and give back for nothing, or twice."""
+"""Rewrites that remove unused or duplicate arguments and results of subgraphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shrinkfx.program.listing.statements import RETURN
 
 
 def unread(listing: Listing) -> Iterator[Rewrite]:
-    """Propose to drop results that nobody reads, and arguments: all, and each alone."""
+    """Propose to drop unread results and arguments: all at once, then each alone."""
     drops: list[Change] = []
     for call in all_calls(listing):
         block = listing.block(call.caller)
@@ -32,7 +32,7 @@ def unread(listing: Listing) -> Iterator[Rewrite]:
 
 
 def merged(listing: Listing, known: Mapping[str, Likes]) -> Iterator[Rewrite]:
-    """Propose that blocks read the first argument of a type in the place of another."""
+    """Propose that blocks read the first argument of a type instead of another one."""
     for call in all_calls(listing):
         blocks = [listing.block(name) for name in call.blocks]
         first: dict[object, int] = {}
@@ -52,7 +52,7 @@ def merged(listing: Listing, known: Mapping[str, Likes]) -> Iterator[Rewrite]:
 
 
 def one_branch(listing: Listing) -> Iterator[Rewrite]:
-    """Propose one branch in the place of both."""
+    """Propose to call one branch in place of both."""
     for call in all_calls(listing):
         if call.statement.callee != "torch.cond" or len(call.blocks) != 2:
             continue
@@ -65,7 +65,7 @@ def one_branch(listing: Listing) -> Iterator[Rewrite]:
 
 
 def handed_on(block: Block, known: Likes, tests: Collection[int]) -> Iterator[Rewrite]:
-    """Propose to hand on what a block got: all results, as far as types allow."""
+    """Propose to return the arguments of a block: for all results whose types match."""
     writes = tuple(
         Write(block.name, RETURN, leaf.number, argument)
         for leaf in returned(block)

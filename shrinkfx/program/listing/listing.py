@@ -1,7 +1,8 @@
-"""A listing: a program as statements, and the recipes of what it is given.
+"""The printed program: statements, and the tensor specs of inputs and weights.
 
-The form in which people read a program, as data. What an operator is, and whether a
-listing is a program at all, only the worker knows; here is what can be told by names.
+It is the form in which people read a program, as data. Only the worker knows the
+semantics of operators and whether a printed program is valid; this module knows only
+names.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from shrinkfx.program.listing.recipes import Recipe
 from shrinkfx.program.listing.statements import Statement
 
 MAIN = "Repro"
-"""The block that is run; the others are what its higher-order operators call."""
+"""The block that is run; the others are called by its higher-order operators."""
 
 
 class Run(StrEnum):
-    """A call of the program; an input may hold other values in each."""
+    """A call of the program; an input may have other values in each call."""
 
     EXAMPLE = "example"
-    """What it is exported with."""
+    """The inputs that the program is exported with."""
     PASSING = "passing"
-    """A call before, on which it passes."""
+    """An earlier call, on which the program passes."""
     FAILING = "failing"
-    """The call that fails; the example where an input has none of its own."""
+    """The failing call; an input without its own value has that of the example."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Given:
     Attributes:
         kind: ``input``, ``parameter``, ``buffer``, ``non_persistent_buffer``,
             ``constant``, ``script_object`` or ``saved_object``.
-        recipes: by run; a weight has the example's alone.
-        open_dims: dims that are dynamic, each with how it is declared.
+        recipes: tensor specs by run; a weight has only that of the example.
+        open_dims: dynamic dims, each with the expression of its declaration.
     """
 
     name: str
@@ -54,16 +55,16 @@ class Given:
 
     @property
     def spelling(self) -> str:
-        """How statements spell it."""
+        """The expression that statements use for it."""
         return self.name if self.is_input else f"self.{self.name}"
 
     def recipe(self, run: Run = Run.EXAMPLE) -> Recipe:
-        """Fetch what it holds in a run."""
+        """Return the tensor spec in a run."""
         known = dict(self.recipes)
         return known.get(run, known[Run.EXAMPLE])
 
     def with_recipe(self, run: Run, recipe: Recipe) -> Self:
-        """Give it other values; a run that is like the example has none of its own."""
+        """Change the tensor spec in a run; one that equals the example's is dropped."""
         known = {**dict(self.recipes), run: recipe}
         example = known[Run.EXAMPLE]
         ordered = [(r, known[r]) for r in Run if r in known]
@@ -71,7 +72,7 @@ class Given:
         return replace(self, recipes=tuple(kept))
 
     def in_run_alone(self, run: Run) -> Self:
-        """Have it fail on what it holds in a run, the example's aside."""
+        """Make the values of a run the failing ones, and drop those of other runs."""
         example = ((Run.EXAMPLE, self.recipe()),)
         alone = replace(self, recipes=example)
         return alone.with_recipe(Run.FAILING, self.recipe(run))
@@ -82,7 +83,7 @@ class Dim:
     """The declaration of a dynamic dim.
 
     Attributes:
-        high: None for no end.
+        high: the upper bound; None if there is none.
     """
 
     name: str
@@ -100,12 +101,12 @@ class Dim:
 
 @dataclass(frozen=True)
 class Block:
-    """The ``forward`` of a module: the program's own, or of a branch or body.
+    """The ``forward`` of a module: of the program, or of a branch or loop body.
 
     Attributes:
-        name: of the class.
-        members: attribute and class of the modules that it holds.
-        statements: the last one returns.
+        name: the name of the class.
+        members: attribute and class of each submodule.
+        statements: the statements; the last one is the return.
     """
 
     name: str
@@ -114,7 +115,7 @@ class Block:
     statements: tuple[Statement, ...]
 
     def statement(self, name: str) -> Statement:
-        """Fetch a statement by name.
+        """Return the statement with a name.
 
         Raises:
             InvalidEdit: there is none.
@@ -126,7 +127,7 @@ class Block:
 
     @cached_property
     def alive(self) -> tuple[Statement, ...]:
-        """The statements that something comes of; what has an effect stays."""
+        """The statements that are needed by the return or have side effects."""
         wanted: set[str] = set()
         kept = []
         for statement in reversed(self.statements):
@@ -136,7 +137,10 @@ class Block:
         return tuple(reversed(kept))
 
     def normalised(self) -> Self:
-        """Leave out what nothing comes of; its arguments stay, for whoever calls it."""
+        """Remove unneeded statements and members.
+
+        The arguments stay, because callers pass them.
+        """
         reads = frozenset[str]().union(*(s.reads for s in self.alive))
         members = [pair for pair in self.members if f"self.{pair[0]}" in reads]
         return replace(self, members=tuple(members), statements=self.alive)
@@ -144,12 +148,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Listing:
-    """A program as statements, and what it is given.
+    """A program as statements, with its inputs and weights.
 
     Attributes:
-        blocks: ``MAIN`` last, and each after those that it calls.
-        given: weights first, then the arguments of ``forward`` in order.
-        dims: declarations that ``open_dims`` read.
+        blocks: the blocks; each follows those that it calls, so ``MAIN`` is last.
+        given: the weights, then the arguments of ``forward`` in order.
+        dims: the declarations that ``open_dims`` refer to.
     """
 
     blocks: tuple[Block, ...]
@@ -166,7 +170,7 @@ class Listing:
         return sum(recipe.nbytes for each in self.given for _, recipe in each.recipes)
 
     def block(self, name: str) -> Block:
-        """Fetch a block by name.
+        """Return the block with a name.
 
         Raises:
             InvalidEdit: there is none.
@@ -177,7 +181,7 @@ class Listing:
         raise InvalidEdit(f"there is no block {name}")
 
     def find(self, name: str) -> Given:
-        """Fetch an input or a weight by name.
+        """Return the input or weight with a name.
 
         Raises:
             InvalidEdit: there is none.
@@ -196,19 +200,19 @@ class Listing:
         return tuple(given for given in self.given if not given.is_input)
 
     def operators(self) -> Iterator[tuple[Block, Statement]]:
-        """Go through the operators of all blocks, in order."""
+        """Yield the operators of all blocks, in order."""
         lines = ((block, line) for block in self.blocks for line in block.statements)
         yield from ((block, line) for block, line in lines if line.is_operator)
 
     def with_run_alone(self, run: Run) -> Self:
-        """Have it called with what it is given in one run, and in no other."""
+        """Return the program with the inputs of one run as its only inputs."""
         return replace(self, given=tuple(each.in_run_alone(run) for each in self.given))
 
     def normalised(self) -> Self:
-        """Leave out what nothing comes of: statements, blocks, inputs, dims.
+        """Remove unneeded statements, blocks, inputs and dims.
 
         Raises:
-            InvalidEdit: nothing would be left.
+            InvalidEdit: no operator would remain.
         """
         main = self.main.normalised()
         reads = frozenset[str]().union(*(s.reads for s in main.statements))
@@ -227,11 +231,12 @@ class Listing:
 
     @cached_property
     def cost(self) -> tuple[int, int, int, int]:
-        """What an edit may lower: operators, elements that it is given, what is left to
-        take in of recipes, statements and arguments, and whole numbers in statements.
+        """The cost that an edit may lower, compared lexicographically.
 
-        Elements and not bytes: a plain dtype may have more of these, and a contiguous
-        tensor more than one that is expanded.
+        It consists of the number of operators, the number of elements of inputs and
+        weights, the complexity of specs, statements and arguments, and the sum of the
+        integers in statements. It counts elements and not bytes, because a simple dtype
+        may need more bytes, and a contiguous tensor more than an expanded one.
         """
         operators = sum(1 for _ in self.operators())
         recipes = [recipe for each in self.given for _, recipe in each.recipes]
@@ -244,12 +249,12 @@ class Listing:
         return operators, elements, plainness, total
 
     def with_block(self, block: Block) -> Self:
-        """Put a block in the place of the one of its name."""
+        """Replace the block of the same name."""
         blocks = tuple(block if b.name == block.name else b for b in self.blocks)
         return replace(self, blocks=blocks)
 
     def with_given(self, given: Given) -> Self:
-        """Put an input or weight in the place of the one of its name."""
+        """Replace the input or weight of the same name."""
         held = tuple(given if g.name == given.name else g for g in self.given)
         return replace(self, given=held)
 
@@ -270,7 +275,7 @@ class Listing:
 
 
 def _called(main: Block, blocks: Sequence[Block]) -> list[Block]:
-    """Find the blocks that one calls, also through others, in normal form, in order."""
+    """List the blocks that a block calls, also indirectly, in normal form."""
     wanted = {kind for _, kind in main.members}
     found = []
     for block in reversed(blocks[:-1]):

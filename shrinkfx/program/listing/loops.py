@@ -1,4 +1,4 @@
-"""Loops: what tells each whether it goes on, and how often."""
+"""Queries and rewrites for the tests of loops and the number of iterations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shrinkfx.program.listing.statements import RETURN, LeafKind
 
 
 def while_loops(listing: Listing) -> Iterator[tuple[Call, Block, Block]]:
-    """Find the loops that test something, each with its test and its body."""
+    """Yield the while loops, each with its test and its body."""
     for call in all_calls(listing):
         if call.statement.callee.endswith(".while_loop") and len(call.blocks) == 2:
             test, body = (listing.block(name) for name in call.blocks)
@@ -21,13 +21,13 @@ def while_loops(listing: Listing) -> Iterator[tuple[Call, Block, Block]]:
 
 
 def tested(test: Block) -> list[int]:
-    """Number the arguments that a loop's test reads."""
+    """Return the positions of the arguments that a loop's test reads."""
     reads = frozenset[str]().union(*(line.reads for line in test.statements))
     return [n for n, argument in enumerate(test.arguments) if argument in reads]
 
 
 def results_tested(listing: Listing) -> dict[str, set[int]]:
-    """List by body the leaves of the results that a loop's test reads."""
+    """Map bodies to the leaves of the results that the loop's test reads."""
     found = {}
     for _, test, body in while_loops(listing):
         results = returned(body)
@@ -37,9 +37,9 @@ def results_tested(listing: Listing) -> dict[str, set[int]]:
 
 
 def controlling(listing: Listing) -> frozenset[tuple[str, str]]:
-    """Collect statements of bodies that a test depends on, by block and name.
+    """Collect the statements of bodies that a test depends on, as (block, name).
 
-    Made plainer, they may have a loop go on for ever.
+    Simplifying them may make a loop run forever.
     """
     found = set()
     for _, test, body in while_loops(listing):
@@ -50,7 +50,7 @@ def controlling(listing: Listing) -> frozenset[tuple[str, str]]:
 
 
 def literals(test: Block) -> Iterator[tuple[str, int, str]]:
-    """List the numbers that a test compares with: statement, leaf and text."""
+    """Yield the numbers that a test compares with: statement, leaf and text."""
     for line in test.statements:
         for leaf in line.leaves:
             is_number = leaf.kind is LeafKind.NUMBER and leaf.text.isdecimal()
@@ -59,7 +59,7 @@ def literals(test: Block) -> Iterator[tuple[str, int, str]]:
 
 
 def fewer_rounds(listing: Listing) -> Iterator[Rewrite]:
-    """Propose that a loop goes round once, or twice."""
+    """Propose that a loop iterates once, or twice."""
     for _, test, _ in while_loops(listing):
         for line, leaf, text in literals(test):
             yield from (
@@ -70,7 +70,7 @@ def fewer_rounds(listing: Listing) -> Iterator[Rewrite]:
 
 
 def is_endless(rewrite: Rewrite, block: Block, tests: Collection[int]) -> bool:
-    """Tell whether a loop would test what its body hands on as it got it."""
+    """Return whether a rewrite makes a loop test an argument that never changes."""
     return any(
         isinstance(change, Write)
         and (change.statement, change.text in block.arguments) == (RETURN, True)

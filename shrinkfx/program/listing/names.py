@@ -1,4 +1,4 @@
-"""Names in a listing: which are known where, and short ones at the very end.
+"""Names in a printed program: a check of definitions, and short names for the repro.
 
 add_13 = torch.ops.aten.add.Tensor(arg7_1, self.p_a_0_b)    becomes
 add = torch.ops.aten.add.Tensor(x, self.weight)
@@ -22,7 +22,7 @@ from shrinkfx.program.listing.statements import Statement
 _BUILT_IN = frozenset(dir(builtins))
 _TAKEN = _BUILT_IN | {*keyword.kwlist, *keyword.softkwlist}
 _TAKEN |= {"torch", "self", "operator", "math", "data"}
-"""Names that mean something already."""
+"""Names that have a meaning already."""
 
 _ATTRIBUTES = {
     "parameter": "weight",
@@ -30,14 +30,14 @@ _ATTRIBUTES = {
     "non_persistent_buffer": "buffer",
     "constant": "constant",
 }
-"""What weights are called, by their kind; others are objects."""
+"""Attribute names of weights by kind; the other kinds are called ``object``."""
 
 
 def require_defined(listing: Listing) -> None:
-    """Have each statement read only what stands before it.
+    """Check that each statement reads only names that are defined before it.
 
     Raises:
-        InvalidEdit: one does not.
+        InvalidEdit: a statement reads an undefined name.
     """
     weights = {given.spelling for given in listing.weights}
     for block in listing.blocks:
@@ -51,28 +51,29 @@ def require_defined(listing: Listing) -> None:
 
 @dataclass(frozen=True)
 class Names:
-    """New names by old ones; all are new at once.
+    """Maps from old names to new ones, applied simultaneously.
 
     Attributes:
-        values: by block, as statements spell them: weights of the main one included.
-        dims: of dynamic dims.
+        values: for each block, the names of its values as statements spell them; the
+            main block includes weights.
+        dims: the names of dynamic dims.
     """
 
     values: Mapping[str, Mapping[str, str]]
     dims: Mapping[str, str]
 
     def back(self) -> Self:
-        """Turn them round."""
+        """Return the inverse maps, from new names to old ones."""
         values = {block: _turned(names) for block, names in self.values.items()}
         return replace(self, values=values, dims=_turned(self.dims))
 
 
 def short_names(listing: Listing) -> Names:
-    """Find short names: inputs are x, y, z, values are called after their operator.
+    """Choose short names: x, y, z for inputs, and the operator's name for other values.
 
-    Classes, and attributes that hold branches and bodies, keep theirs. A dim that
-    others are derived from is not N: export has SymPy read its name, for which N is a
-    function.
+    Classes, and attributes that hold branches and loop bodies, keep their names. If
+    other dims are derived from a dim, it is not named N, because export parses its name
+    with SymPy, where N is a function.
     """
     values = {block.name: dict(_values(block)) for block in listing.blocks}
     fresh = _Fresh(name for name, _ in listing.main.members)
@@ -88,7 +89,7 @@ def short_names(listing: Listing) -> Names:
 
 
 def renamed(listing: Listing, names: Names) -> Listing:
-    """Write a listing with other names."""
+    """Return the printed program with new names."""
     own = names.values[listing.main.name]
     given = tuple(
         replace(
@@ -104,7 +105,7 @@ def renamed(listing: Listing, names: Names) -> Listing:
 
 
 class _Fresh:
-    """Names that are not taken yet: ``view``, ``view_1`` and so on."""
+    """A generator of unused names: ``view``, ``view_1`` and so on."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = {*_TAKEN, *taken}
@@ -117,7 +118,7 @@ class _Fresh:
 
 
 def _letters(first: str) -> Iterator[str]:
-    """Yield the letters, and then the first one with numbers."""
+    """Yield the letters, and then the first letter with numbers."""
     yield from first
     yield from (f"{first[0]}{number}" for number in count(1))
 
@@ -133,7 +134,7 @@ def _values(block: Block) -> Iterator[tuple[str, str]]:
 
 
 def _base(statement: Statement, known: Mapping[str, str]) -> str:
-    """Name a value after its operator; a result by its number."""
+    """Return the base of a value's name: its operator, or a result number."""
     if match := re.fullmatch(r"(\w+)\[(\d+)\]", statement.code):
         return f"{known.get(match[1], match[1])}_{match[2]}"
     match statement.callee.split("."):

@@ -1,4 +1,4 @@
-"""Operands that the main block can do without: doubles, items, last operators."""
+"""Rewrites of the main block's operands: duplicates, list items, last operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shrinkfx.program.listing.statements import RETURN, LeafKind
 def given_twice(
     main: Block, given: Likes, tried: Container[tuple[str, str]]
 ) -> Iterator[Rewrite]:
-    """Propose to have the first input or weight of a type in the place of others."""
+    """Propose to read the first input or weight of a type instead of the others."""
     first: dict[object, str] = {}
     for name, like in given.items():
         other = first.setdefault(like, name)
@@ -27,11 +27,11 @@ def given_twice(
 def returned_earlier(
     main: Block, known: Likes, before: Mapping[str, Collection[str]]
 ) -> Iterator[Rewrite]:
-    """Propose to return what is read by the operator of a value that is returned.
+    """Propose to return an operand of the operator that computes a returned value.
 
     Args:
-        before: what operators read before there was a listing; dropping one that reads
-            that was answered.
+        before: the operands of operators before the program was printed. A query that
+            dropped an operator has already tested returning these.
     """
     lines = {line.name: line for line in main.statements if line.is_operator}
     computed = lines.keys() | _results(main)
@@ -50,7 +50,7 @@ _SHAPED = re.compile(rf"torch\.ops\.aten\.({_RESHAPES})\.")
 _MOVES = re.compile(
     rf"torch\.ops\.aten\.({_RESHAPES}|permute|transpose|t|squeeze|unsqueeze|clone)\."
 )
-"""Operators that move elements, and compute none."""
+"""Operators that move elements without computing."""
 
 
 def composed_views(main: Block, known: Likes) -> Iterator[Rewrite]:
@@ -69,13 +69,13 @@ def composed_views(main: Block, known: Likes) -> Iterator[Rewrite]:
 
 
 def _results(main: Block) -> set[str]:
-    """Collect the names of single results."""
+    """Collect the names of projections."""
     results = (projections(main, line.name) for line in main.statements)
     return {line.name for found in results for line in found.values()}
 
 
 def without_operands(main: Block) -> Iterator[Rewrite]:
-    """Propose to leave out a value, or to hand on None; only a call must have all."""
+    """Propose to remove an operand, or to pass None; not in calls of subgraphs."""
     for line in reversed(main.statements):
         members = {f"self.{attribute}" for attribute, _ in main.members}
         if line.reads & members:
@@ -93,6 +93,6 @@ def without_operands(main: Block) -> Iterator[Rewrite]:
 def _alternatives(
     block: Block, line: str, leaf: int, texts: tuple[str, ...]
 ) -> Rewrite:
-    """Write the first one that fits: of one place no second change is made."""
+    """Propose several texts for a leaf; the first valid one is used."""
     changes = tuple(Write(block.name, line, leaf, text) for text in texts)
     return Rewrite(changes, partly=True)

@@ -1,11 +1,12 @@
-"""Statements in the order of use: each right before what reads it.
+"""Sort statements into the order of use: each right before its first reader.
 
     a = relu(x)              a = relu(x)
     b = exp(y)               c = neg(a)
     c = neg(a)    becomes    b = exp(y)
     d = add(c, b)            d = add(c, b)
 
-No step of a search: it makes nothing less. So it is done once, at the very end.
+This is not a step of the search, because it does not lower the cost. It is done once,
+when the repro is written.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from shrinkfx.program.listing.statements import Statement
 
 
 def in_order_of_use(listing: Listing) -> Listing:
-    """Put statements, and the arguments of the main block, into the order of use.
+    """Sort statements, and the arguments of the main block, into the order of use.
 
-    A block in which something acts besides yielding a value is left as it is.
+    A block with a statement that has side effects is left unchanged.
     """
     blocks = tuple(_ordered(block) for block in listing.blocks)
     main = blocks[-1]
@@ -56,16 +57,16 @@ def _ordered(block: Block) -> Block:
 
 
 def _in_turn(results: Mapping[int, Statement]) -> list[Statement]:
-    """Put single results right behind what yields them, as an export does."""
+    """List projections in order, right after their operator, as an export does."""
     return [results[number] for number in sorted(results)]
 
 
 def _place(
     root: Statement, known: Mapping[str, Statement], placed: dict[str, Statement]
 ) -> None:
-    """Place what a statement needs, depth first, and itself."""
+    """Place the operands of a statement, depth first, and then the statement."""
     waiting = [(root, iter(_reads(root)))]
-    while waiting:  # no recursion: a program may be long
+    while waiting:  # no recursion, because a program may be long
         statement, operands = waiting[-1]
         operand = next((o for o in operands if o in known and o not in placed), None)
         if operand is not None:
@@ -76,7 +77,7 @@ def _place(
 
 
 def _reads(statement: Statement) -> list[str]:
-    """List what a statement reads, in the order of the text."""
+    """List the names that a statement reads, in text order."""
     texts = [leaf.text for leaf in statement.leaves if leaf.text in statement.reads]
     return list(dict.fromkeys([*texts, *sorted(statement.reads)]))
 

@@ -1,4 +1,4 @@
-"""Parts of a whole: what is tried of several things, where all at once do not go."""
+"""Split sequences into parts, to try when all items at once do not work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 def in_parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """Yield all, halves, quarters and so on, and each alone in the end.
+    """Yield all items, then halves, quarters and so on, and finally each item alone.
 
     >>> [*in_parts("abcd")]
     ['abcd', 'ab', 'cd', 'a', 'b', 'c', 'd']
@@ -23,6 +23,6 @@ def in_parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
 
 
 def cuts(length: int, count: int) -> Iterator[tuple[int, int]]:
-    """Cut a length into so many parts of about one size, none of them empty."""
+    """Yield the bounds of ``count`` nearly equal parts, none of them empty."""
     ends = [length * part // count for part in range(count + 1)]
     yield from ((start, stop) for start, stop in pairwise(ends) if start < stop)

@@ -1,4 +1,4 @@
-"""Numbers of a fill: how plain each is, and plainer ones that may do as well."""
+"""The complexity of numbers in initializers, and simpler numbers nearby."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 Number = bool | int | float | complex
 
 MOST = 3
-"""How much there is to a number at most."""
+"""The largest complexity of a number."""
 
 _SPELT_OUT = 1 << 32
-"""Powers of two below this are written as such, and known by sight."""
+"""Powers of two below this limit are written as integers, and recognizable."""
 
 
 def plainness(number: Number) -> int:
-    """Say how much there is to a number: nothing to 0 and 1, little to one digit."""
+    """Return the complexity of a number: 0 for 0 and 1, 1 for a single digit."""
     if number in (0, 1) and not str(number).startswith("-"):
         return 0
     if isinstance(number, complex) or not math.isfinite(number):
@@ -26,10 +26,11 @@ def plainness(number: Number) -> int:
 
 
 def plainer_numbers(number: Number) -> Iterator[Number]:
-    """Yield three numbers at most that stand near by, besides 0 and 1.
+    """Yield at most three simpler numbers near a number, besides 0 and 1.
 
-    Of 205.05 a power of ten, 100, one of two, 128, and 205: two that are no bigger, so
-    that its dtype holds them. Of -205.05 it is -1, -100, -205.
+    For 205.05 these are a power of ten, 100, a power of two, 128, and 205. The powers
+    are not larger, so that the dtype can hold them. For -205.05 they are -1, -100,
+    -205.
     """
     if isinstance(number, (bool, complex)) or not math.isfinite(number):
         return
@@ -42,9 +43,10 @@ def plainer_numbers(number: Number) -> Iterator[Number]:
 
 
 def is_power(number: float) -> bool:
-    """Tell whether it is a power of ten or two, less its sign.
+    """Return whether the absolute value is a power of ten or of two.
 
-    Nothing of a model is in such a number but a magnitude: it is one of those above.
+    Such a number reveals nothing of a model but a magnitude, because this module
+    itself proposes it in place of other numbers.
     """
     size = abs(number)
     if not size or not math.isfinite(size):

@@ -1,4 +1,4 @@
-"""Dynamic dims of a listing: static, of a small range, or just outside of one."""
+"""Rewrites of dynamic dims: static, with a small range, or just outside a range."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shrinkfx.program.listing.listing import Dim, Given, Listing, Run
 from shrinkfx.program.listing.sizes import Sizes, sizes_in
 
 _LEAST, _MOST = 2, 3
-"""Sizes of the least range that a dim can be declared to have."""
+"""Minimum and maximum of the smallest range that a dim can be declared with."""
 
 
 def names_in(opened: Iterable[Given]) -> list[str]:
-    """List what dims are declared by."""
+    """List the names in the declarations of dims."""
     told = (how for given in opened for _, how in given.open_dims)
     return [*dict.fromkeys(word for how in told for word in _words(how))]
 
@@ -25,7 +25,10 @@ def _words(how: str) -> list[str]:
 
 
 def closed(opened: Iterable[Given], name: str) -> Iterator[Change]:
-    """Yield what makes dims that are declared by a name static, or all for ''."""
+    """Yield the changes that make all dims with ``name`` in their declarations static.
+
+    An empty name means all dims.
+    """
     for given in opened:
         fails = given.recipe(Run.FAILING).shape
         for dim, how in given.open_dims:
@@ -37,13 +40,13 @@ def closed(opened: Iterable[Given], name: str) -> Iterator[Change]:
 
 
 def as_it_fails(given: Given) -> Iterator[Change]:
-    """Yield what gives an input the values that it fails with in all runs."""
+    """Yield the change that gives an input its failing values in all runs."""
     if len(given.recipes) > 1:
         yield Refill(given.name, given.recipe(Run.FAILING).fill)
 
 
 def in_use(listing: Listing, dim: Dim) -> Iterator[Rewrite]:
-    """Propose ranges that end where the sizes in use do; what is outside stays so."""
+    """Propose ranges that end at the sizes in use; sizes outside stay outside."""
     sizes = [each.size for each in _sizes(listing, dim)]
     used = {size for size in sizes if dim.holds(size)}
     if used and max(used) > max(dim.low, _LEAST):
@@ -53,10 +56,10 @@ def in_use(listing: Listing, dim: Dim) -> Iterator[Rewrite]:
 
 
 def just_outside(listing: Listing, dim: Dim) -> Iterator[Rewrite]:
-    """Propose, of a dim that fails outside of its range, the least size that is so.
+    """Propose the smallest size that is outside a dim's range, if the failing size is.
 
-    First with the least range that there is, and all else in it; then with what is in
-    use.
+    First with the smallest possible range and all other sizes in it; then with a range
+    that covers the sizes in use.
     """
     told = list(_sizes(listing, dim))
     inside = [sizes for sizes in told if dim.holds(sizes.size)]
@@ -78,7 +81,7 @@ def _outside(
     others: Iterable[Sizes] = (),
     size: int = 0,
 ) -> Rewrite:
-    """Move a range, what fails right beyond it, and others to a size inside."""
+    """Declare a range, put the failing size right outside, and move others inside."""
     low, high = ends
     above = high is not None and fails.size > high
     beyond = high + 1 if above and high is not None else low - 1
@@ -87,6 +90,6 @@ def _outside(
 
 
 def _sizes(listing: Listing, dim: Dim) -> Iterator[Sizes]:
-    """Go through the sizes that a dim has in runs."""
+    """Yield the sizes that a dim has in each run."""
     for run in Run:
         yield from (each for each in sizes_in(listing, run) if each.dim == dim.name)

@@ -1,4 +1,4 @@
-"""Dims of size 1 that inputs and weights can do without."""
+"""Removable dims of size 1 of inputs and weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shrinkfx.program.listing.strides import is_usual
 
 
 def needless(listing: Listing) -> list[tuple[str, int]]:
-    """List dims that hold nothing apart, by whose they are; one of each must stay."""
+    """List the removable dims, each with its input or weight; one dim must stay."""
     return [
         (given.name, dim)
         for given in listing.given
@@ -22,11 +22,11 @@ def needless(listing: Listing) -> list[tuple[str, int]]:
 
 
 def squeezed(given: Given, dim: int) -> Given:
-    """Take a dim of size 1 away, in all runs.
+    """Remove a dim of size 1, in all runs.
 
     Raises:
-        InvalidEdit: it is dynamic, of another size or the only one, or what is saved
-            has it.
+        InvalidEdit: the dim is dynamic, has another size, is the only one, or belongs
+            to saved values.
     """
     if not _can_go(given, dim):
         raise InvalidEdit(f"{given.name} needs its dim {dim}")

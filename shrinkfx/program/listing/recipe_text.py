@@ -1,4 +1,4 @@
-"""Recipes as Python: an expression that makes the tensor."""
+"""Tensor specs as Python expressions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from shrinkfx.program.listing.recipes import (
 
 
 def write_recipe(recipe: Recipe, device: str = "") -> str:
-    """Write an expression that makes the tensor.
+    """Return a Python expression that creates the tensor.
 
     Args:
-        device: where it goes, if that is not what the recipe says.
+        device: the device, if it is not that of the spec.
 
     >>> write_recipe(Recipe((2, 3), "float32", Constant(1.0)))
     'torch.ones((2, 3))'
@@ -38,7 +38,7 @@ def write_recipe(recipe: Recipe, device: str = "") -> str:
 
 
 def _in_memory(recipe: Recipe) -> str:
-    """Write what lies in memory: all of it in one dim where it is read with steps."""
+    """Return an expression for the storage: one-dimensional if the spec has strides."""
     shape = recipe.shape if recipe.stride is None else (recipe.span,)
     dtype = "" if recipe.dtype == "float32" else f", dtype=torch.{recipe.dtype}"
     match recipe.fill:
@@ -68,7 +68,7 @@ def _in_memory(recipe: Recipe) -> str:
 
 def _constant(shape: tuple[int, ...], value: Number, dtype: str) -> str:
     kind = "" if dtype == "float32" else f", dtype=torch.{dtype}"
-    if repr(value) in ("0", "1", "0.0", "1.0", "False", "True"):  # and not -0.0
+    if repr(value) in ("0", "1", "0.0", "1.0", "False", "True"):  # not -0.0
         return f"torch.{'ones' if value else 'zeros'}({shape}{kind})"
     kind = f", dtype=torch.{dtype}"
     return f"torch.full({shape}, {_number(value)}{kind})"

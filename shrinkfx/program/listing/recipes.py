@@ -1,4 +1,4 @@
-"""How the values of an input or a weight are made: a recipe, as plain as can be."""
+"""Tensor specs: how an input or a weight is created, as simply as possible."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _ITEMSIZE = {
 
 
 def itemsize(dtype: str) -> int:
-    """Count the bytes of an element."""
+    """Return the number of bytes of an element."""
     return _ITEMSIZE.get(dtype, 1)
 
 
 _USUAL = frozenset({"float32", "int64", "bool"})
-"""Dtypes that nobody asks about."""
+"""Common dtypes, which add no complexity."""
 
 LISTED = 64
-"""Elements that are still readable one by one."""
+"""The largest number of elements that are readable as a list."""
 
 
 @dataclass(frozen=True)
 class Fill:
-    """Where elements come from; see its subclasses, the plainest first.
+    """An initializer of a tensor's elements; see the subclasses, the simplest first.
 
     Attributes:
-        rank: how plain it is; less is plainer.
+        rank: the complexity of its kind; less is simpler.
     """
 
     rank: ClassVar[int]
 
     def count(self) -> int:
-        """Count what a reader has to look at, besides its kind."""
+        """Return the complexity beyond that of the kind."""
         return 0
 
     def to_json(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Fill:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Fill:
-        """Read a fill of any kind.
+        """Read an initializer of any kind.
 
         Raises:
             KeyError: there is no such kind.
@@ -73,14 +73,14 @@ class Constant(Fill):
 
 @dataclass(frozen=True)
 class Counted(Fill):
-    """0, 1, 2 and so on, in the order of memory."""
+    """0, 1, 2 and so on, in memory order."""
 
     rank = 2
 
 
 @dataclass(frozen=True)
 class Seeded(Fill):
-    """Drawn from a seed.
+    """Random numbers from a seed.
 
     Attributes:
         draw: ``rand``, ``randn``, or ``randint`` from ``low`` to below ``high``.
@@ -94,10 +94,11 @@ class Seeded(Fill):
 
 @dataclass(frozen=True)
 class Sparse(Fill):
-    """A number everywhere but at a few places of memory.
+    """The same number everywhere except at a few offsets in memory.
 
     Attributes:
-        elements: places from 0 in the order of memory, ascending, and what is there.
+        elements: pairs of an offset, in memory order from 0, ascending, and the element
+            there.
     """
 
     rank = 4
@@ -111,32 +112,33 @@ class Sparse(Fill):
 
 @dataclass(frozen=True)
 class Saved(Fill):
-    """Values in the file beside the script.
+    """Values from the data file of the script.
 
-    They may be cut: of each dim the first elements are taken where it has shrunk.
+    If a dim was shrunk, its first elements are used.
 
     Attributes:
-        key: their name in that file.
+        key: the name of the values in that file.
     """
 
     rank = 6
     key: str
 
     def count(self) -> int:
-        """A file beside the script is more than any list that can be read."""
+        """Return more than for any readable list, because it needs a file."""
         return 3 * _MOST_TOLD * LISTED
 
 
 @dataclass(frozen=True)
 class Part(Saved):
-    """Some of the values in that file; everywhere else is a number.
+    """Some of the values in the data file; all other elements are a number.
 
-    On the way to a list: where few are left they are told.
+    It is an intermediate state: once few values are left, they are listed.
 
     Attributes:
         base: the number.
-        shape: of the values that it is a part of, the first ones of each dim.
-        parts: places in these, in the order of memory, from and to before.
+        shape: the shape of the values that it is a part of: the first elements of each
+            dim.
+        parts: half-open ranges of offsets in these values, in memory order.
     """
 
     rank = 5
@@ -149,14 +151,14 @@ class Part(Saved):
         return sum(stop - start for start, stop in self.parts)
 
     def count(self) -> int:
-        """Less than of all values, and more than of any list."""
+        """Return less than for all values, and more than for any list."""
         most = _MOST_TOLD * LISTED
         return most + min(most, int(16 * math.log2(1 + self.size)))
 
 
 @dataclass(frozen=True)
 class Opaque(Fill):
-    """An expression of which nothing is known, of a script object say."""
+    """An expression whose value is unknown, such as one for a script object."""
 
     rank = 7
     text: str
@@ -168,7 +170,7 @@ _KINDS: Mapping[str, type[Fill]] = {kind.__name__: kind for kind in _ALL}
 
 
 def _as_json(value: Any) -> Any:  # noqa: ANN401 - a field
-    """Have JSON hold what it has no word for: what is no finite real number."""
+    """Convert a field to JSON, also complex numbers and non-finite floats."""
     if isinstance(value, (tuple, list)):
         return [_as_json(item) for item in value]
     if isinstance(value, complex):
@@ -185,21 +187,24 @@ def _read(value: Any) -> Any:  # noqa: ANN401 - of any field
         case {"complex": [real, imaginary]}:
             return complex(_read(real), _read(imaginary))
         case {"float": text}:
-            return math.nan if text == "nan" else float(text)  # equal to itself
+            return math.nan if text == "nan" else float(text)  # so it equals itself
     return value
 
 
 _MOST_TOLD = 2 + MOST + 1
-"""What an element of a sparse fill counts at most: its place, its number, and 1."""
+"""The largest complexity of an element of a sparse initializer.
+
+It consists of the offset, the number, and 1.
+"""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A tensor of some kind, and where its elements come from.
+    """A tensor spec: shape, dtype and layout, and the initializer of the elements.
 
     Attributes:
-        dtype: as ``torch`` names it: ``float32``.
-        stride: steps in memory by dim; None for a contiguous tensor.
+        dtype: as ``torch`` names it, such as ``float32``.
+        stride: strides in elements; None for a contiguous tensor.
     """
 
     shape: tuple[int, ...]
@@ -210,26 +215,26 @@ class Recipe:
 
     @property
     def span(self) -> int:
-        """Count the elements of memory that it reaches over."""
+        """The number of elements from the first to the last one in memory."""
         if self.stride is None:
             return math.prod(self.shape)
         return reach(self.shape, self.stride)
 
     @property
     def elements(self) -> int:
-        """Count its elements, as a reader of its shape does."""
+        """The number of elements of the shape; 0 for an opaque initializer."""
         return 0 if isinstance(self.fill, Opaque) else math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Count its bytes; of an opaque one nothing is known."""
+        """The number of bytes in memory; 0 if it is unknown (opaque initializer)."""
         if isinstance(self.fill, Opaque):
             return 0
         return self.span * itemsize(self.dtype)
 
     @property
     def plainness(self) -> int:
-        """Weigh what a reader has to take in: less is plainer."""
+        """The complexity for a reader; less is simpler."""
         kind = 8 * self.fill.rank + self.fill.count()
         layout = 0
         if self.stride is not None:
@@ -237,12 +242,13 @@ class Recipe:
         return kind + layout + (0 if self.dtype in _USUAL else 4) + len(self.shape)
 
     def resized(self, dim: int, size: int) -> Recipe:
-        """Make it another size, its dims in the same order, gaps in proportion.
+        """Change the size of a dim; keep the order of dims, and gaps in proportion.
 
-        What is cut from saved values keeps their steps.
+        A part of saved values keeps their strides.
 
         Raises:
-            InvalidEdit: it has no such dim, is no tensor, or not so much is saved.
+            InvalidEdit: the dim does not exist, the value is opaque, or fewer values
+                are saved.
         """
         if isinstance(self.fill, Opaque) or not 0 <= dim < len(self.shape):
             raise InvalidEdit("it has no such dim")
@@ -256,12 +262,12 @@ class Recipe:
         return replace(self, shape=shape, stride=stride).filled(self.fill)
 
     def contiguous(self, *, in_order: bool = False) -> Recipe:
-        """Lay it out without gaps: row by row, or with its dims in the same order."""
+        """Remove gaps and make it contiguous, or keep the order of its dims."""
         stride = dense(self.shape, self.stride) if in_order and self.stride else None
         return replace(self, stride=stride).filled(self.fill)
 
     def filled(self, fill: Fill) -> Recipe:
-        """Take its elements from elsewhere, as many as there are."""
+        """Change the initializer; elements outside the storage are dropped."""
         return replace(self, fill=_within(fill, self.span))
 
     def to_json(self) -> dict[str, Any]:
@@ -286,7 +292,7 @@ class Recipe:
 
 
 def _within(fill: Fill, span: int) -> Fill:
-    """Forget the elements of a sparse fill that memory does not reach any more."""
+    """Drop elements of a sparse initializer that are outside the storage."""
     if not isinstance(fill, Sparse):
         return fill
     inside = tuple(pair for pair in fill.elements if pair[0] < span)

@@ -1,8 +1,8 @@
-"""Redirects: who reads a value gets another one of the same type.
+"""Redirects: the readers of a value read another value of the same type.
 
     a -> relu -> b        becomes        a -> b
 
-What is not read any more dies, and with it what only that has read.
+A value without readers is removed, and so are values that only it has read.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from shrinkfx.program.listing.statements import LeafKind, Statement
 from shrinkfx.program.listing.types import Types
 
 Like = tuple[str, tuple[int, ...], str]
-"""Dtype, shape and device: what two values must have in common."""
+"""Dtype, shape and device, which two interchangeable values must have in common."""
 
 Likes = Mapping[str, Like]
-"""Of the values of a block, as statements spell them, in the order in which they are
-there: what it is given first."""
+"""The types of a block's values, by their expressions in statements.
+
+They are in the order of definition, inputs and weights first.
+"""
 
 
 def likes(listing: Listing, types: Types, block: Block) -> Likes:
-    """Say what the values of a block are, as far as that is known."""
+    """Return the types of a block's values, as far as they are known."""
     found = {}
     if block is listing.main:
         for given in (*listing.inputs, *listing.weights):
@@ -40,7 +42,7 @@ def likes(listing: Listing, types: Types, block: Block) -> Likes:
 
 
 def redirect(block: Block, name: str, to: str) -> tuple[Write, ...]:
-    """Have all that read a value read another one."""
+    """Replace a value by another one in all its readers."""
     return tuple(
         Write(block.name, line.name, leaf.number, to)
         for line in block.statements
@@ -50,10 +52,10 @@ def redirect(block: Block, name: str, to: str) -> tuple[Write, ...]:
 
 
 def instead_of(block: Block, known: Likes, name: str) -> list[str]:
-    """Find what could be there for a value that a block computes, the best first.
+    """List replacements for a value that a block computes, the best first.
 
-    What was computed alike before; the operands of its type; else the nearest value
-    upstream of it, or the first one of the block.
+    These are an earlier statement with the same code; then operands of the same type;
+    else the nearest value of that type upstream, or the first one of the block.
     """
     lines = {line.name: line for line in block.statements}
     end = _index(block, name)
@@ -68,14 +70,14 @@ def instead_of(block: Block, known: Likes, name: str) -> list[str]:
 
 
 def _of_one_element(block: Block, known: Likes, name: str) -> list[str]:
-    """Find the operand of a value of one element that is one, too, of another rank."""
+    """List the first one-element operand of a one-element value with another rank."""
     line, like = block.statement(name), known.get(name)
     operands = (leaf.text for leaf in line.leaves if leaf.text in line.reads)
     return [other for other in operands if _are_single(like, known.get(other))][:1]
 
 
 def _are_single(one: Like | None, other: Like | None) -> bool:
-    """Tell whether two values differ in their ranks alone, and hold one element."""
+    """Return whether two values have one element each and differ only in rank."""
     if one is None or other is None:
         return False
     return (one[0], one[2]) == (other[0], other[2]) and {*one[1], *other[1]} <= {1}
@@ -84,10 +86,10 @@ def _are_single(one: Like | None, other: Like | None) -> bool:
 def cuts(
     block: Block, known: Likes, tried: Container[tuple[str, str]] = ()
 ) -> Iterator[Rewrite]:
-    """Propose of each statement, the last one first, to have nothing read it.
+    """Propose for each statement, the last one first, that nothing reads it.
 
     Args:
-        tried: values, and what need not be proposed in their place any more.
+        tried: pairs of a value and a replacement that was already tested.
     """
     found = []
     for line in reversed(block.statements):
@@ -103,18 +105,18 @@ def cuts(
         if len(pairs) > 1 and all(instead for _, instead in pairs):
             writes = [redirect(block, name, instead[0]) for name, instead in pairs]
             found.append((0, tuple(write for each in writes for write in each)))
-    # Second choices last: all first ones can be made at once.
+    # Second choices come last, because all first choices can be made at once.
     yield from (Rewrite(w) for _, w in sorted(found, key=lambda pair: pair[0]) if w)
 
 
 def ancestors(block: Block, names: frozenset[str]) -> frozenset[str]:
-    """Collect values, and all that they are computed from."""
+    """Collect values and all values that they are computed from."""
     lines = {line.name: line for line in block.statements}
     return names.union(*(_upstream(name, lines) for name in names))
 
 
 def _index(block: Block, name: str) -> int:
-    """Find where a value's operator stands: of a projection that which it is of."""
+    """Return the index of a value's statement; for a projection, of its operator."""
     places = {line.name: place for place, line in enumerate(block.statements)}
     for line in block.statements:
         if name in (result.name for result in projections(block, line.name).values()):
@@ -123,7 +125,7 @@ def _index(block: Block, name: str) -> int:
 
 
 def _upstream(name: str, lines: Mapping[str, Statement]) -> Iterator[str]:
-    """Go upstream from a value, the nearest ones first."""
+    """Yield the values upstream of a value, the nearest first."""
     waiting, seen = deque([name]), {name}
     while waiting:
         line = lines.get(waiting.popleft())

@@ -1,4 +1,4 @@
-"""Which sizes of a listing belong together, and which smaller ones to try."""
+"""Groups of sizes in a printed program that change together, and smaller sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shrinkfx.program.listing.statements import LeafKind, Statement
 from shrinkfx.program.listing.types import UNTYPED, Types
 
 _AUTO = "Dim.AUTO"
-"""Declares a dim that export is to find out about."""
+"""The declaration of a dim whose relations export determines."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Place:
     """A dim of an input or weight.
 
     Attributes:
-        how: it is declared, if it is dynamic.
+        how: the expression of its declaration, if it is dynamic.
     """
 
     name: str
@@ -35,13 +35,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes that are the same number, or follow from one: they change together.
+    """Sizes that are equal or computed from one number, so they change together.
 
     Attributes:
-        size: what they are.
-        run: whose, where they are of dynamic dims.
-        dim: the declared dim that they follow from, if any.
-        writes: of sizes in statements, what writes them as they are.
+        size: the number.
+        run: the run of the sizes, if they belong to dynamic dims.
+        dim: the declared dim that they are computed from, or ''.
+        writes: for sizes in statements, changes that write the present number.
     """
 
     size: int
@@ -52,15 +52,18 @@ class Sizes:
 
     @property
     def least(self) -> int:
-        """The size to try first: export takes 1 for static, and a call that passes is
-        plainest as the example."""
+        """The smallest size to try.
+
+        For dynamic dims in the example it is 2, because export treats 1 as static; in
+        the passing call, because equal to the example is simplest.
+        """
         return 2 if self.run in (Run.EXAMPLE, Run.PASSING) else 1
 
     def at(self, listing: Listing, size: int) -> Iterator[Change]:
-        """Yield what makes them another size: dims, the range, indices drawn below.
+        """Yield changes to another size: of dims, the range, and the bound of indices.
 
-        The range has room for it, unless they lie outside as they are: that may be
-        why the program fails.
+        The range is widened to include the size, unless the present size is outside the
+        range, because that may be why the program fails.
         """
         yield from self.resized(size)
         for dim in listing.dims:
@@ -71,19 +74,19 @@ class Sizes:
         yield from self._indices(listing, size)
 
     def resized(self, size: int) -> Iterator[Change]:
-        """Yield what makes just the dims, or the numbers, another size."""
+        """Yield changes of only the dims, or only the numbers in statements."""
         for place in self.places:
             if (new := _evaluated(place.how, {self.dim: size})) is not None:
                 yield Resize(place.name, place.dim, new, self.run)
         yield from (replace(write, text=str(size)) for write in self.writes)
 
     def alone(self, size: int) -> Iterator[Change]:
-        """Yield what makes each another size that nothing declares."""
+        """Yield changes of each place, if no declared dim connects them."""
         if not self.dim:
             yield from self.resized(size)
 
     def _indices(self, listing: Listing, size: int) -> Iterator[Change]:
-        """Yield what has indices below the size drawn below the new one."""
+        """Yield changes that draw indices below the new size instead of the old one."""
         for given in listing.given:
             for run, recipe in given.recipes:
                 match recipe.fill:
@@ -95,10 +98,10 @@ class Sizes:
 
 
 def sizes_of(listing: Listing, types: Types = UNTYPED) -> list[Sizes]:
-    """List the sizes that could be smaller by what belongs together, biggest first;
-    those of what is given before those in statements.
+    """List the groups of sizes that can be smaller, the largest first.
 
-    Of one number there may be both: what is given, which statements follow, and these.
+    Groups of inputs and weights come before groups in statements. For one number there
+    may be both: one of inputs, which statements follow, and one of statements.
     """
     groups = [*_static(listing)]
     for run in Run:
@@ -111,8 +114,9 @@ def sizes_of(listing: Listing, types: Types = UNTYPED) -> list[Sizes]:
 def resized_to(
     listing: Listing, types: Types, goals: Mapping[Sizes, int]
 ) -> Iterator[Rewrite]:
-    """Yield one rewrite that lowers each group to its goal, in statements too; nothing
-    if no goal is lower.
+    """Yield one rewrite that lowers each group to its goal, also in statements.
+
+    Yield nothing if no goal is lower.
     """
     goals = {group: max(group.least, size) for group, size in goals.items()}
     goals = {group: size for group, size in goals.items() if size < group.size}
@@ -126,13 +130,13 @@ def resized_to(
 
 
 def smaller(size: int, least: int = 1) -> Iterator[int]:
-    """Yield smaller sizes in the order of trying; most failures need 1, or any.
+    """Yield smaller sizes in the order of trying; most failures need 1, or any size.
 
-    Code that works in blocks goes wrong just above one, or at whole ones: so 17 is soon
-    asked about, and the block that the size is a multiple of. Then come sizes nearer
-    and nearer to the present one; they are the same for all sizes near by, so that what
-    a search down to one has asked is not asked again. They come first for a
-    large size: if 1 and 17 do not do, the failure probably depends on a threshold.
+    Code that works in blocks fails just above a block or at whole blocks. So 17 comes
+    early, and so does the block of which the size is a multiple. Then come sizes closer
+    and closer to the present one. They are the same for all sizes in the neighborhood,
+    so that queries of an earlier search down to 1 are not repeated. They come first for
+    a large size: if 1 and 17 do not fail, the failure probably depends on a threshold.
     """
     near = [((size - 2) >> k << k) + 1 for k in range(size.bit_length(), 0, -1)]
     if {size, size - 1} & {*_BLOCKS}:
@@ -149,11 +153,11 @@ def smaller(size: int, least: int = 1) -> Iterator[int]:
 
 
 def bisected_sizes(sizes: Sequence[Sizes]) -> Iterator[Mapping[Sizes, int]]:
-    """Yield smaller sizes for all that are large, the smallest of them first.
+    """Yield smaller sizes for all large groups, the smallest sizes first.
 
-    A bisection of the largest size by powers of two: after an accepted proposal, the
-    next call starts below the accepted size. Each size keeps its remainder modulo the
-    width of a tile.
+    This is a bisection of the largest size by powers of two: after an accepted
+    proposal, the next call starts below the accepted size. Each size keeps its
+    remainder modulo the width of a tile.
     """
     largest = max((group.size for group in sizes), default=0)
     low, high = _TILE.bit_length() - 1, largest.bit_length() - 1
@@ -174,11 +178,10 @@ _TILE = 16
 
 
 def pairs(sizes: Sequence[Sizes]) -> Iterator[Mapping[Sizes, int]]:
-    """Yield smaller sizes for two that may matter together: apart as they are, or as
-    many times the other.
+    """Yield smaller sizes for two related groups, with equal difference or equal ratio.
 
     Args:
-        sizes: the biggest first.
+        sizes: the groups, the largest first.
     """
     for one, other in combinations(sizes, 2):
         if one.run is not other.run or one.size == other.size:
@@ -196,11 +199,11 @@ _BLOCKS = tuple(1 << k for k in range(1, 32))
 
 
 def in_statements(listing: Listing, types: Types) -> Iterator[tuple[int, Write]]:
-    """Go through the sizes in statements, each with what writes it as it is.
+    """Yield the sizes in statements, each with a change that writes the present number.
 
-    What is in a list is taken for one, and what is a size of what is made, and of
-    nothing that is read: of ``arange(975)``, not of ``mul(x, 12)``. Small numbers are
-    left alone: they may be dims, or say how many.
+    A number counts as a size if it is in a list, or if it is a size of the statement's
+    result and of none of its operands: in ``arange(975)``, but not in ``mul(x, 12)``.
+    Small numbers do not count, because they may be dims or counts.
     """
     for block in listing.blocks:
         for line in block.statements:
@@ -215,7 +218,7 @@ def in_statements(listing: Listing, types: Types) -> Iterator[tuple[int, Write]]
 
 
 def _made(block: Block, line: Statement, types: Types) -> set[int]:
-    """List the sizes of what comes of a statement that nothing has which it reads."""
+    """Return the sizes of a statement's result that none of its operands has."""
 
     def sizes(name: str) -> tuple[int, ...]:
         known = types.get((block.name, name))
@@ -244,7 +247,7 @@ def _static(listing: Listing) -> Iterator[Sizes]:
 
 
 def sizes_in(listing: Listing, run: Run) -> Iterator[Sizes]:
-    """List the sizes of dynamic dims in a run that has inputs of its own."""
+    """Yield the groups of dynamic dims in a run that has inputs of its own."""
     found: dict[tuple[str, int], list[Place]] = defaultdict(list)
     named: dict[str, int] = {}
     opened = [each for each in listing.inputs if run in dict(each.recipes)]
@@ -268,7 +271,7 @@ def _open(given: list[Given], run: Run) -> Iterator[tuple[Place, int]]:
 
 
 def _solved(how: str, size: int) -> tuple[str, int] | None:
-    """Name the dim that a size follows from, and say what it is: of ``2*n + 1``."""
+    """Solve a declaration such as ``2*n + 1`` for its dim; return name and value."""
     names = set(re.findall(r"[A-Za-z_]\w*", how))
     for name in names if len(names) == 1 else ():
         start, then = (_evaluated(how, {name: number}) for number in (0, 1))
@@ -278,7 +281,7 @@ def _solved(how: str, size: int) -> tuple[str, int] | None:
 
 
 def _evaluated(how: str, values: Mapping[str, int]) -> int | None:
-    """Compute how a dim is declared, ``2*n + 1``; '' is the only value itself."""
+    """Evaluate a declaration such as ``2*n + 1``; '' means the only value itself."""
     if not how:
         return next(iter(values.values()))
     try:

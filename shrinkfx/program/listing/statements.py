@@ -1,8 +1,7 @@
-"""Statements of a listing, and the leaves of each: what one edit can write anew.
+"""Statements of a printed program, and their leaves, which an edit can replace.
 
 A statement is Python in the normal form of ``ast.unparse``. Its leaves are the
-arguments of what it calls, and what these are made of, counted from 0 in the order of
-the text:
+arguments of the call and their parts, numbered from 0 in text order:
 
     view = torch.ops.aten.view.default(x, [2, 12])     0: x   1: [2, 12]   2: 2   3: 12
 """
@@ -24,28 +23,28 @@ RETURN = "return"
 
 
 class LeafKind(StrEnum):
-    """What a leaf is."""
+    """The kind of a leaf."""
 
     VALUE = "value"
-    """A name, or an attribute of ``self``: a value computed or given before."""
+    """A name, or an attribute of ``self``: a value that is defined before."""
     NUMBER = "number"
-    """A number, a truth value, None or a text, written out."""
+    """A literal: number, truth value, None or string."""
     WORD = "word"
-    """What torch has a name for: ``torch.float32``."""
+    """A name in torch, such as ``torch.float32``."""
     LIST = "list"
-    """Several in brackets or parentheses; they are leaves, too."""
+    """A list, tuple or dict; its items are leaves, too."""
     SIZE = "size"
-    """An expression such as ``x.shape[0]``; what it reads are leaves, too."""
+    """An expression such as ``x.shape[0]``; its operands are leaves, too."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One of the leaves of a statement.
+    """A leaf of a statement.
 
     Attributes:
-        text: what is there now.
-        parent: the number of the list that it is in, or None.
-        keyword: it is given by this name, or None.
+        text: the present text.
+        parent: the number of the list that contains it, or None.
+        keyword: the keyword that it is passed by, or None.
     """
 
     number: int
@@ -56,7 +55,7 @@ class Leaf:
 
     @property
     def weight(self) -> int:
-        """Weigh what there is to read: one name is like another, 2 less than 5."""
+        """The complexity: all names are equal, and 2 is less than 5."""
         match self.kind:
             case LeafKind.VALUE:
                 return 2
@@ -77,12 +76,12 @@ class Statement:
     """One line of a block.
 
     Attributes:
-        name: the value that it yields; of a line that yields none, what it calls, and
-            of the last one ``RETURN``.
-        code: the right side, or all of a line that yields nothing; of the last one
-            what is returned.
+        name: the value that it defines; for a statement without a value, its callee;
+            for the last one, ``RETURN``.
+        code: the right side; the whole line of a statement without a value; the
+            returned expression of the last one.
         origin: the user's line that it comes from, or ''.
-        acts: it does something besides yielding its value, as the worker knows.
+        acts: whether it has side effects, according to the worker.
     """
 
     name: str
@@ -92,10 +91,10 @@ class Statement:
 
     @classmethod
     def parsed(cls, line: str) -> Self:
-        """Read a line, with its comment.
+        """Parse a line, with its comment.
 
         Raises:
-            ValueError: it is no such statement.
+            ValueError: the line is no such statement.
         """
         tree = ast.parse(line).body
         match tree:
@@ -112,26 +111,27 @@ class Statement:
 
     @property
     def yields(self) -> bool:
-        """Tell whether it yields a value."""
+        """Whether it defines a value."""
         return self.name.isidentifier() and self.name != RETURN
 
     @cached_property
     def callee(self) -> str:
-        """What it calls: ``torch.ops.aten.add.Tensor``; '' where it calls nothing."""
+        """The callee, such as ``torch.ops.aten.add.Tensor``; '' if there is none."""
         tree = _tree(self.code)
         return ast.unparse(tree.func) if isinstance(tree, ast.Call) else ""
 
     @property
     def is_operator(self) -> bool:
-        """Tell whether it is an operator: no projection, nor arithmetic on sizes."""
+        """Whether it is an operator, and no projection or arithmetic on sizes."""
         return self.yields and self.callee.startswith(("torch.ops.", "torch.cond"))
 
     @property
     def may_act(self) -> bool:
-        """Tell whether it may do something besides yielding its value.
+        """Whether it may have side effects.
 
-        The worker knows; besides, in-place operators end in an underscore, assertions
-        say so, and what a method of an object does, nobody can tell.
+        The worker reports side effects. In addition, in-place operators end in an
+        underscore, assertions have it in their names, and methods of objects may do
+        anything.
         """
         parts = self.callee.split(".")
         named = parts[0] == "self" or any(map(_ACTS.search, parts[-2:]))
@@ -139,12 +139,12 @@ class Statement:
 
     @cached_property
     def weight(self) -> int:
-        """Weigh what there is to read: each leaf, what is no usual word more."""
+        """The complexity of all leaves, plus a constant."""
         return 8 + sum(leaf.weight for leaf in self.leaves)
 
     @cached_property
     def total(self) -> int:
-        """Add up the whole numbers in it: 974 weighs what 975 does, and is less."""
+        """The sum of the integers: 974 weighs as much as 975, but its sum is lower."""
         return sum(int(x.text) for x in self.leaves if x.text.isdecimal())
 
     @cached_property
@@ -164,11 +164,11 @@ class Statement:
         return frozenset(found)
 
     def written(self, texts: Mapping[int, str]) -> Self:
-        """Write leaves anew; '' takes an item of a list, or an argument, away.
+        """Replace leaves by texts; '' removes an argument or an item of a list.
 
         Raises:
-            InvalidEdit: there is no such leaf, the text is no expression, or nothing
-                may be taken away there.
+            InvalidEdit: there is no such leaf, the text is no expression, or the leaf
+                cannot be removed.
         """
         tree = ast.parse(self.code, mode="eval").body
         there = {leaf.number: node for leaf, node in _leaves(tree)}
@@ -178,11 +178,11 @@ class Statement:
         return replace(self, code=ast.unparse(_Writer(wanted).visit(tree)))
 
     def to_json(self) -> list[str | bool]:
-        """State its fields; that it acts only where it does."""
+        """Return the fields; ``acts`` only if it is true."""
         return [self.name, self.code, self.origin, *([True] if self.acts else [])]
 
     def line(self) -> str:
-        """Write the line, with its comment."""
+        """Return the line, with its comment."""
         if self.name == RETURN:
             code = f"return {self.code}"
         else:
@@ -191,7 +191,7 @@ class Statement:
 
 
 _ACTS = re.compile(r"[^_]_$|^__i\w+__$|_mutation$|assert")
-"""In names of operators that write: ``add_``, ``__ior__``; ``__or__`` does not."""
+"""Patterns in names of mutating operators: ``add_``, ``__ior__``; not ``__or__``."""
 
 _WORDS = frozenset({"torch", "self", "operator", "math", "float", "slice"})
 
@@ -206,7 +206,7 @@ def _tree(code: str) -> ast.expr:
 
 
 def _leaves(tree: ast.expr) -> Iterator[tuple[Leaf, ast.expr]]:
-    """Number the leaves of an expression; what is called is none."""
+    """Yield the numbered leaves of an expression; the callee is not a leaf."""
     count = 0
 
     def walk(
@@ -230,7 +230,7 @@ def _leaves(tree: ast.expr) -> Iterator[tuple[Leaf, ast.expr]]:
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:
-    """List what an expression is made of, in the order of the text."""
+    """List the parts of an expression, in text order."""
     callee = node.func if isinstance(node, ast.Call) else None
     parts = [part for part in ast.iter_child_nodes(node) if part is not callee]
     found = [p.value if isinstance(p, ast.keyword) else p for p in parts]
@@ -256,7 +256,7 @@ def _kind(node: ast.expr) -> LeafKind:
 
 
 class _Writer(ast.NodeTransformer):
-    """Put expressions in the place of some."""
+    """Replace some expressions."""
 
     def __init__(self, wanted: Mapping[int, str]) -> None:
         self._wanted = wanted

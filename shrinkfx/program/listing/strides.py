@@ -1,4 +1,4 @@
-"""Steps in memory, by dim."""
+"""Strides of tensors, in elements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def reach(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Count the elements of memory from a tensor's first one to its last."""
+    """Return the number of elements in memory from a tensor's first one to its last."""
     if not all(shape):
         return 0
     steps = zip(shape, stride, strict=True)
@@ -14,9 +14,9 @@ def reach(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 
 def dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Lay dims out in the order of old steps, without gaps; 0 stays 0.
+    """Return strides without gaps, with dims in the order of old strides; 0 stays 0.
 
-    None where that is contiguous.
+    None if these are the contiguous strides.
     """
     steps = [0] * len(shape)
     step = 1
@@ -29,16 +29,16 @@ def dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | 
 def resized(
     shape: tuple[int, ...], stride: tuple[int, ...], new: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Lay dims of other sizes out in the order of old steps; None where contiguous.
+    """Return strides for other sizes, in the order of old strides; None if contiguous.
 
-    A gap behind a dim stays one, of the same share of it; 0 stays 0, and so do steps
-    that are shorter than what they step over.
+    A gap after a dim stays, in proportion to the dim. Strides of 0 and strides of
+    overlapping dims are unchanged.
     """
     steps = list(stride)
     reach = new_reach = 1
     for dim in sorted(range(len(shape)), key=lambda d: (stride[d], -d)):
         step = stride[dim]
-        if step and shape[dim] == 1:  # it steps over nothing
+        if step and shape[dim] == 1:  # the stride of a dim of size 1 has no effect
             step = max(step, reach)
         if step < reach:
             continue
@@ -49,7 +49,7 @@ def resized(
 
 
 def is_usual(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Tell whether it is laid out contiguously."""
+    """Return whether strides are those of a contiguous tensor."""
     told = zip(shape, stride, row_major(shape), strict=True)
     return all(size == 1 or own == usual for size, own, usual in told)
 

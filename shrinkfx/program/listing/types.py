@@ -1,4 +1,4 @@
-"""What the values of a listing are, as fake tensors tell; and what is made of one."""
+"""Types of the values in a printed program, and the kinds of simplification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class ListedType:
-    """What a value of a listing is, at the sizes of its example."""
+    """The type of a value in a printed program, at the sizes of its example."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -19,26 +19,26 @@ class ListedType:
 
 
 Types = Mapping[tuple[str, str], ListedType]
-"""By the name of a block and of a value in it: an argument, or a statement's."""
+"""Types by the name of a block and of an argument or a statement in it."""
 
 UNTYPED: Types = MappingProxyType({})
-"""Nothing is known of any value."""
+"""No types are known."""
 
 
 class Kind(StrEnum):
-    """What of a listing can be made plainer, and is minimal or not, each for itself."""
+    """A kind of simplification; each kind is minimal or not, independently."""
 
     SIZES = "sizes"
-    """Of inputs, weights and what is computed from them; ranges of dynamic dims."""
+    """Sizes of inputs, weights and computed values; ranges of dynamic dims."""
     VALUES = "values"
     """Elements of inputs."""
     WEIGHTS = "weights"
-    """Elements of weights, and that they are weights."""
+    """Elements of weights, and whether they are weights at all."""
     DTYPES = "dtypes"
     LAYOUTS = "layouts"
     ARGUMENTS = "arguments"
-    """Numbers, flags and lists that operators are called with."""
+    """Numbers, flags and lists that are passed to operators."""
     OPERANDS = "operands"
-    """Which values operators read, where others of the same type are there."""
+    """The values that operators read, if others of the same type are available."""
     INSIDES = "insides"
-    """Statements of branches and bodies."""
+    """Statements of branches and loop bodies."""
