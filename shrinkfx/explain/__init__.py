@@ -1,1 +1,1 @@
-"""WHERE IT COMES FROM: what a minimum is asked about its failure. No torch."""
+"""Find the cause of the reduced program's failure; no module imports torch."""

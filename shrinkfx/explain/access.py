@@ -1,4 +1,4 @@
-"""An access out of its memory: which argument, how far, and who declared it so."""
+"""Explain an out-of-bounds access: the argument, the offset and the culprit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TIMED = "When AOTInductor benchmarks kernels with generated arguments, "
 
 
 def access_chain(known: Known, memory: MemoryReport | None, eager_fails: bool) -> Chain:
-    """Follow an access out of its memory, or a kernel's death.
+    """Follow an out-of-bounds access, or the crash of a kernel, to its cause.
 
     Args:
-        memory: what AddressSanitizer has said, if it was asked.
+        memory: the report of AddressSanitizer, or None.
     """
     if known.anatomy.stray is not None:
         chain = _of_finding(known, known.anatomy.stray)
@@ -33,10 +33,10 @@ def access_chain(known: Known, memory: MemoryReport | None, eager_fails: bool) -
 
 
 def assertion_chain(known: Known, said: str, eager_fails: bool) -> Chain:
-    """Say in which kernel another assertion than of an index fails, or who lies.
+    """Find the kernel whose assertion fails, other than an index check.
 
     Args:
-        said: what the assertion says.
+        said: the text of the assertion.
     """
     chain = replace(assertion_in(known, said), eager_fails=eager_fails)
     chain = _with_liar(known, chain)
@@ -46,7 +46,7 @@ def assertion_chain(known: Known, said: str, eager_fails: bool) -> Chain:
 
 
 def _of_finding(known: Known, stray: StrayAccess) -> Chain:
-    """Say what the interpreter has seen."""
+    """Build a chain from an access that the interpreter has detected."""
     code = Code(stray.text)
     place, launch = known.launch_of(stray.kernel) or (-1, None)
     written = known.anatomy.kernel(stray.kernel)
@@ -90,14 +90,14 @@ def _of_finding(known: Known, stray: StrayAccess) -> Chain:
     sizes = wrong_sizes(known, stray) if stray.made_up else ""
     if stray.made_up:
         said = f"{_TIMED}{said[0].lower()}{said[1:]}"
-    # Inductor names the neighbours of a user's kernel with its operator.
+    # For a user's kernel, Inductor lists neighboring operators too.
     fused = by if stray.user else chain.fused
     cause = (sizes, said) if sizes else (said,)
     return replace(chain, fused=fused, guilty=guilty, cause=cause)
 
 
 def _made_before(argument: Layout, by: tuple[Operator, ...]) -> Layout:
-    """Leave out of an argument's makers the operator that hands it to its kernel."""
+    """Remove from an argument's producers the operator that launches the kernel."""
     others = tuple(maker for maker in argument.made_by if maker not in by)
     return replace(argument, made_by=others or argument.made_by)
 
@@ -105,7 +105,7 @@ def _made_before(argument: Layout, by: tuple[Operator, ...]) -> Layout:
 def _by(
     known: Known, stray: StrayAccess, written: KernelText | None, code: Code
 ) -> tuple[Operator, ...]:
-    """Name the operator whose line strays: a user's kernel is its own operator's."""
+    """Return the operator of the failing line, or of the user's kernel."""
     if stray.user:
         _, launch = known.launch_of(stray.kernel) or (-1, None)
         own = [o for o in known.operators(known.left) if not _is_pytorchs(o)]
@@ -141,7 +141,7 @@ def _said_of(
 
 
 def _beyond(stray: StrayAccess) -> str:
-    """Say where an element lies that is none of an argument's."""
+    """Describe where an out-of-bounds element is relative to its argument."""
     elements = f"{stray.elements} element{'' if stray.elements == 1 else 's'}"
     if 0 <= stray.offset < stray.elements:
         return f"one of its {elements}"
@@ -149,9 +149,9 @@ def _beyond(stray: StrayAccess) -> str:
 
 
 def _with_liar(known: Known, chain: Chain) -> Chain:
-    """Blame an operator that has made something else than it declares."""
+    """Blame an operator with a fake-kernel mismatch, if there is one."""
     if known.anatomy.stray and known.anatomy.stray.made_up:
-        return chain  # nobody has made that
+        return chain  # no operator made a generated argument
     argument = chain.access.argument if chain.access else None
     given = _makers(known, chain, argument) if chain.kernel else None
     if liar := known.liar(given):
@@ -167,7 +167,7 @@ def _with_liar(known: Known, chain: Chain) -> Chain:
 
 
 def _makers(known: Known, chain: Chain, argument: Layout | None) -> set[str]:
-    """Name who has made the argument at fault; all of the kernel's if it is unknown."""
+    """Return the producers of the failing argument, or of all arguments."""
     if argument is not None:
         return {operator.name for operator in argument.made_by}
     _, launch = known.launch_of(chain.kernel) or (-1, None)
@@ -176,6 +176,9 @@ def _makers(known: Known, chain: Chain, argument: Layout | None) -> set[str]:
 
 
 def _bears_another_shape(known: Known, chain: Chain) -> bool:
-    """Tell whether an argument is what a kernel writes in place, not what is there."""
+    """Return whether the access is through a buffer that the kernel writes in place.
+
+    Its shape is that of the kernel's result, not of the memory.
+    """
     in_place = chain.access is not None and "in_out" in chain.access.parameter
     return in_place and known.anatomy.stray is not None

@@ -1,4 +1,4 @@
-"""What a minimum is made of, in the names of its program."""
+"""The compiled-program view of the reduced program, in the names of the program."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Known:
-    """A minimum's anatomy, asked in the names of its program."""
+    """The compiled-program view of a reduced program, with queries by program names."""
 
     anatomy: Anatomy
     candidate: Candidate
@@ -37,12 +37,12 @@ class Known:
 
     @property
     def skeleton(self) -> Skeleton:
-        """The whole program that it is cut from."""
+        """The input program from which it was cut."""
         return self.candidate.skeleton
 
     @property
     def left(self) -> tuple[str, ...]:
-        """Its operators."""
+        """The operators of the reduced program."""
         return self.candidate.operators
 
     @cached_property
@@ -50,9 +50,10 @@ class Known:
         return {one.name: one for one in operators_left(self.candidate)}
 
     def operators(self, nodes: Iterable[str]) -> tuple[Operator, ...]:
-        """Describe those of the nodes that are operators of the program.
+        """Return the operators that nodes belong to.
 
-        One that is left as it is now, one that was cut as it was.
+        Operators of the reduced program are described as they are now, operators that
+        were cut as they were in the input program.
         """
         found = _operators_of(self.skeleton, nodes)
         return tuple(self._left.get(one.name, one) for one in found)
@@ -60,10 +61,11 @@ class Known:
     def written_for(
         self, kernel: KernelText, nodes: Iterable[str]
     ) -> tuple[Operator, ...]:
-        """Describe the operators that a kernel, or a line of it, was written for.
+        """Return the operators for which a kernel, or a line of it, was generated.
 
-        Of a graph within the program, if but one operator that is left runs any, these
-        are the operators of that; or the one that runs it, where names do not tell.
+        A kernel of a subgraph has the operators of that subgraph, if only one operator
+        of the reduced program runs subgraphs. If the node names are ambiguous, that
+        operator itself is returned.
         """
         if not kernel.inside:
             return self.operators(nodes)
@@ -76,18 +78,18 @@ class Known:
     def fused(
         self, kernel: KernelText, launch: KernelLaunch | None
     ) -> tuple[Operator, ...]:
-        """Describe the operators that a kernel computes."""
-        if kernel.inside:  # of its launch it is only known who runs it
+        """Return the operators that a kernel computes."""
+        if kernel.inside:  # its launch only tells which operator runs it
             return self.written_for(
                 kernel, [n for o in kernel.origins for n in o.nodes]
             )
         return self.written_for(kernel, launch.nodes if launch else ())
 
     def launch_of(self, kernel: str) -> tuple[int, KernelLaunch] | None:
-        """Find the launch of a kernel that failed, with its place in the program.
+        """Return the launch of a kernel that failed, with its position in the program.
 
-        A run on inputs that pass comes before it, and another in one thread may come
-        after: each launches a kernel as often as the others.
+        A run on passing inputs comes before it, and a run in one thread may come after
+        it. Each run launches a kernel equally often.
         """
         places = [n for n, x in enumerate(self.anatomy.launches) if x.kernel == kernel]
         if not places:
@@ -95,7 +97,7 @@ class Known:
         if self.told.cut and len(places) > 1:
             return None
         stray = self.anatomy.stray
-        if stray and stray.made_up:  # timed once, as it is first launched
+        if stray and stray.made_up:  # timed once, at the first launch
             return places[0], self.anatomy.launches[places[0]]
         until = [name for name, _ in self.told.given]
         if self.told.running is not None:
@@ -107,9 +109,10 @@ class Known:
         return place, self.anatomy.launches[place]
 
     def call(self) -> int:
-        """Number the call of the program that failed, from 1; 0 if that is not known.
+        """Return the number of the program's failing call, from 1; 0 if unknown.
 
-        Kernels in C++ tell their launches: each call has as many of one.
+        C++ kernels report their launches, and each call launches a kernel equally
+        often.
         """
         told = self.told
         if told.cut or not told.given:
@@ -122,24 +125,27 @@ class Known:
         return (times - 1) // each + 1 if each and times else 0
 
     def passed(self, launch: KernelLaunch, code: Code) -> dict[str, str]:
-        """Say what the wrapper passes for each of a kernel's parameters."""
+        """Map a kernel's parameters to the arguments in the wrapper code."""
         return dict(zip(code.parameters(), launch.arguments, strict=False))
 
     def input(self, code_name: str) -> GivenInput | None:
-        """Find an input by what generated code calls it."""
+        """Return the input with a name in the generated code."""
         inputs = self.anatomy.inputs
         return next((i for i in inputs if i.code == code_name), None)
 
     def read(self, name: str) -> str:
-        """Name what is there before a kernel writes over it."""
+        """Return the buffer whose memory a kernel writes over."""
         buffers = {buffer.name: buffer for buffer in self.anatomy.buffers}
         known = buffers.get(name)
         return known.instead_of or name if known else name
 
     def made(self, role: str) -> tuple[Operator, ...]:
-        """Find the operators left that have made what an argument is said to be.
+        """Return the operators of the reduced program that produced an argument.
 
-        None where two that are left go by the same name.
+        Returns no operators if two of them have the same name.
+
+        Args:
+            role: a description of the argument, such as ``result of aten.sin``.
         """
         named = role.removeprefix("result of ").split(", ")
         found = {
@@ -151,7 +157,11 @@ class Known:
         return tuple(o for operators in found.values() for o in operators)
 
     def liar(self, among: Set[str] | None) -> tuple[Operator, str] | None:
-        """Find who has made something else than is declared of it, and say so."""
+        """Return an operator with a fake-kernel mismatch, and a sentence about it.
+
+        Args:
+            among: the names of the operators to consider; None for all.
+        """
         for lie in self.anatomy.untrue:
             for operator in self.operators([lie.within]):
                 if among is None or lie.within in among:
@@ -160,7 +170,7 @@ class Known:
         return None
 
     def layout(self, name: str) -> Layout | None:
-        """Describe what a wrapper calls so: an input, or a buffer."""
+        """Return the layout of an input or a buffer by its name in the wrapper code."""
         if (given := self.input(name)) is not None:
             return self.layout_of(given)
         buffer = next((b for b in self.anatomy.buffers if b.name == name), None)
@@ -180,9 +190,10 @@ class Known:
         )
 
     def layout_of(self, given: GivenInput) -> Layout:
-        """Describe an input. What stands for a part of the program is no input.
+        """Return the layout of an input.
 
-        It was made by the operator that was there, replaced by now or not.
+        An input that stands for a cut part of the program gets the role ``value``, with
+        the operator that produced it in the input program.
         """
         made_by = _operators_of(self.skeleton, [given.name])
         return Layout(
@@ -199,7 +210,7 @@ class Known:
         )
 
     def _state(self, name: str) -> str:
-        """Say what a buffer holds that the calls before have written."""
+        """Return the values that earlier calls have written into a buffer, in words."""
         for state in self.anatomy.states:
             if state.input == name:
                 by = ", ".join(map(str, self.operators([state.written])))
@@ -208,17 +219,17 @@ class Known:
         return ""
 
     def result(self, buffer: str) -> tuple[Operator, ...]:
-        """Name the operator of which a buffer is the result, and no part on the way."""
+        """Return the operator whose result a buffer is; none for intermediates."""
         found = next((b for b in self.anatomy.buffers if b.name == buffer), None)
         return self.operators([found.result]) if found and found.result else ()
 
     def computed(self, buffer: str) -> tuple[Operator, ...]:
-        """Name all operators that a buffer is computed by."""
+        """Return all operators that compute a buffer."""
         found = next((b for b in self.anatomy.buffers if b.name == buffer), None)
         return self.operators(found.nodes) if found else ()
 
     def writer(self, buffer: str) -> str:
-        """Name the kernel that writes a buffer, or ''."""
+        """Return the kernel that writes a buffer, or ''."""
         for launch in self.anatomy.launches:
             kernel = self.anatomy.kernel(launch.kernel)
             if kernel is None:
@@ -230,11 +241,11 @@ class Known:
 
     @cached_property
     def ranges(self) -> dict[str, tuple[int, int]]:
-        """What whole numbers of a node lie between in eager."""
+        """The least and the greatest value of each integer node in eager."""
         return {r.node: (r.least, r.most) for r in self.anatomy.eager}
 
     def limit(self, code: str, passed: dict[str, str], value: int | None) -> Limit:
-        """Follow a size back to the dims of inputs that carry it."""
+        """Trace a size back to the dims of inputs that carry it."""
         words = [word for word in _WORD.findall(code) if word in passed]
         expression = ", ".join(passed[word] for word in words)
         names = [*_WORD.findall(expression), *_WORD.findall(code)]
@@ -246,7 +257,7 @@ class Known:
         )
 
     def symbols(self, names: Iterable[str]) -> list[SizeSymbol]:
-        """Say which input and dim carries each symbol, the plainest one."""
+        """Return the size symbols, each with an input and a dim that carry it."""
         known = {symbol.name: symbol for symbol in self.anatomy.symbols}
         found = []
         for name in names:
@@ -275,7 +286,7 @@ def _is_called(operator: Operator, name: str) -> bool:
 
 
 def _operators_of(skeleton: Skeleton, nodes: Iterable[str]) -> tuple[Operator, ...]:
-    """Describe operators as they were, by their names or by those of their values."""
+    """Return operators of the input program by their names or their values' names."""
     producers = [skeleton.producer(name) for name in nodes if name in skeleton]
     found = (skeleton.node(name) for name in dict.fromkeys(producers))
     return tuple(

@@ -1,4 +1,4 @@
-"""``DIR/explain/``: what checks have left for whoever reads on; all or nothing."""
+"""Publish the files that checks left in ``DIR/explain/``, atomically."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shrinkfx.report.atomic_files import draft_of
 from shrinkfx.report.explanation.guide import Guide, KernelAlone, LeftFile, Value
 
 MOST_BYTES = 64 << 20
-"""What all files may take together; the smallest come first."""
+"""Maximum size of all files together; the smallest files come first."""
 
 _MARK = ".shrinkfx"
-"""A file by which a folder is known that may be replaced."""
+"""A file that marks a folder which shrinkfx may replace."""
 
 _TLPARSE, _TLPARSE_S, _LEAST_S = "tlparse", 120.0, 1.0
 _WHAT = {
@@ -39,13 +39,13 @@ _NO_TLPARSE = (
 
 
 def publish(guide: Guide, home: Path, folder: Path, *, within_s: float) -> Guide:
-    """Put what children have left below ``home`` into ``folder``, in one step.
+    """Move the files of child processes from ``home`` into ``folder``, atomically.
 
     Args:
-        within_s: what may be spent on what can be done by hand as well.
+        within_s: time limit for steps that the user can also run by hand.
 
     Returns:
-        The guide, with a list of it.
+        The guide, with a list of the files.
     """
     left = home / "left"
     left.mkdir(exist_ok=True)
@@ -77,10 +77,10 @@ def publish(guide: Guide, home: Path, folder: Path, *, within_s: float) -> Guide
 
 
 def sources(guide: Guide, folder: Path) -> dict[str, str]:
-    """Read the code of the minimum that was put into ``folder``.
+    """Read the generated code of the reduced program from ``folder``.
 
     Returns:
-        Text by what a file is called in the run's folder: ``explain/sources/k.py``.
+        Text by file name in the run's folder, such as ``explain/sources/k.py``.
     """
     names = [file.name for file in guide.files]
     return {
@@ -91,7 +91,7 @@ def sources(guide: Guide, folder: Path) -> dict[str, str]:
 
 
 def _inputs(values: Iterable[Value], saved: Path, left: Path) -> Iterator[str]:
-    """Put what kernels were given beside the rest; memory for results is none of it."""
+    """Move the inputs of kernels to the other files, without the memory for results."""
     found = list(saved.rglob("*.pt"))
     moved = 0
     for value in values:
@@ -108,7 +108,10 @@ def _inputs(values: Iterable[Value], saved: Path, left: Path) -> Iterator[str]:
 
 
 def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
-    """Have tlparse read the trace, where it is installed and there is time."""
+    """Run tlparse on the trace, if it is installed and there is time.
+
+    Yields what is missing, and why.
+    """
     traces = sorted((left / Left.TRACE).glob("*.log"))
     if not traces:
         yield "TORCH_TRACE: nothing was traced"
@@ -124,7 +127,7 @@ def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
 
 
 def _run_tlparse(command: str, trace: Path, out: Path, within_s: float) -> str:
-    """Write a report; '' if that is done, else why not."""
+    """Run tlparse; return '' if it succeeds, else the reason."""
     words = [command, str(trace), "-o", str(out), "--overwrite", "--no-browser"]
     try:
         done = run_command(words, within_s)
@@ -138,7 +141,7 @@ def _run_tlparse(command: str, trace: Path, out: Path, within_s: float) -> str:
 
 
 def _copy(left: Path, draft: Path, files: list[LeftFile]) -> Iterator[str]:
-    """Copy what fits, and say of the rest why it is left out."""
+    """Copy files up to the size limit; yield why each other file is omitted."""
     room = MOST_BYTES
     found = [path for path in left.rglob("*") if path.is_file()]
     for path in sorted(found, key=lambda path: (path.stat().st_size, path)):
@@ -156,7 +159,7 @@ def _copy(left: Path, draft: Path, files: list[LeftFile]) -> Iterator[str]:
 
 
 def _alone(path: Path) -> KernelAlone | None:
-    """Read how ``kernel.py`` has ended."""
+    """Read how ``kernel.py`` ended."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         told = KernelRun.from_line(path.read_text())
         return KernelAlone(told.kernel, told.command, told.alike, told.said)

@@ -1,6 +1,6 @@
-"""Without which pass or lowering the minimum passes, found by its number.
+"""Find the pass or lowering that the failure needs, by bisecting over their numbers.
 
-As PyTorch's ``CompilerBisector`` does it; its runs are ours.
+This follows PyTorch's ``CompilerBisector``, but with checks as its runs.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from shrinkfx.report.explanation.decisions import NotNeeded
 PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
 
 _FEW = 8
-"""Applications before the last one that is needed that are left out one by one."""
+"""Number of applications before the last needed one that are skipped one at a time."""
 
 _MANY = 32
-"""Of these where to leave out all is another failure."""
+"""The same number if the program fails differently without all applications."""
 
 
 @dataclass(frozen=True)
 class Bisected:
-    """What leaving out passes and lowerings has told.
+    """The result of skipping passes and lowerings.
 
     Attributes:
-        left_out: those without which it passes.
-        not_needed: parts of the compiler without any of which it fails alike.
-        unknown: what could not be told.
+        left_out: applications without which the program passes.
+        not_needed: parts of the compiler that the failure does not need at all.
+        unknown: questions without an answer.
     """
 
     left_out: tuple[LeftOut, ...]
@@ -47,10 +47,10 @@ class Bisected:
 def needed_applications(
     *ways: Variants, parts: Collection[Subsystem] = tuple(Subsystem)
 ) -> Bisected:
-    """Find the passes and lowerings without which it passes.
+    """Find the passes and lowerings without which the program passes.
 
     Args:
-        ways: to compile it; the first one is asked about in which it fails.
+        ways: variants of the compilation; the first one that fails is used.
         parts: the parts of the compiler to test.
     """
     found: list[LeftOut] = []
@@ -61,7 +61,7 @@ def needed_applications(
         try:
             numbers = [_Numbers(w, path, unknown, not_needed) for w in ways]
             for one in _all(numbers, parts):
-                found.append(one)  # counts, whatever comes then
+                found.append(one)  # stays valid if time runs out later
         except BudgetExhausted as short:
             unknown.append(str(short))
     return Bisected(tuple(found), tuple(not_needed), tuple(unknown))
@@ -81,12 +81,12 @@ def _all(ways: Sequence[_Numbers], parts: Collection[Subsystem]) -> Iterator[Lef
 
 @dataclass
 class _Numbers:
-    """Asks what the minimum does without some applications; twice where told to.
+    """Tests the reduced program without some applications, once or twice.
 
     Attributes:
-        path: of the file that lists them.
-        unknown: what could not be told.
-        not_needed: parts without any of which it fails alike.
+        path: the file that lists the applications.
+        unknown: questions without an answer.
+        not_needed: parts of the compiler that the failure does not need at all.
     """
 
     variants: Variants
@@ -104,7 +104,7 @@ class _Numbers:
         *,
         times: int = 1,
     ) -> Outcome:
-        """Ask so many times in all; UNRESOLVED where the answers differ."""
+        """Test a variant until it has ``times`` outcomes; UNRESOLVED if they differ."""
         asked = LeaveOut(str(self.path), subsystems, first, last)
         answers = self._known.setdefault(asked, [])
         while len(answers) < times:
@@ -115,7 +115,7 @@ class _Numbers:
         return answers[0] if len(set(answers)) == 1 else Outcome.UNRESOLVED
 
     def is_not_needed(self, subsystem: tuple[Subsystem, ...], number: int) -> bool:
-        """Tell whether it fails all the same without one; or none compiles without."""
+        """Return whether it fails without one, or cannot be compiled without it."""
         asked = LeaveOut(str(self.path), subsystem, number, number)
         return asked in self._required or set(self._known.get(asked, [])) == {
             Outcome.REPRODUCED
@@ -124,12 +124,12 @@ class _Numbers:
     def known_to(
         self, outcome: Outcome, subsystems: tuple[Subsystem, ...], first: int
     ) -> bool:
-        """Tell whether it was asked about, with this outcome."""
+        """Return whether a variant was tested, with this outcome."""
         asked = LeaveOut(str(self.path), subsystems, first)
         return self._known.get(asked, [])[:1] == [outcome]
 
     def applications(self) -> dict[Subsystem, list[Application]]:
-        """List what there was to apply in the last compilation."""
+        """Return the applications in the last compilation, by subsystem."""
         found: dict[Subsystem, list[Application]] = defaultdict(list)
         if self.path.exists():
             for line in self.path.read_text(encoding="utf-8").splitlines():
@@ -140,7 +140,7 @@ class _Numbers:
     def that_may_matter(
         self, applications: dict[Subsystem, list[Application]]
     ) -> list[Subsystem]:
-        """Leave out what was not applied, and all passes if it fails without any."""
+        """Return the subsystems to test; without passes if the failure needs none."""
         there = [part for part in Subsystem if applications[part]]
         passes = tuple(part for part in there if part in PASSES)
         if len(passes) > 1 and self.ask(passes) is Outcome.REPRODUCED:
@@ -153,7 +153,7 @@ class _Numbers:
 def _in(
     numbers: _Numbers, subsystem: Subsystem, applications: Sequence[Application]
 ) -> Iterator[LeftOut]:
-    """Find the applications of a part of the compiler that the failure needs."""
+    """Yield the applications in one subsystem that the failure needs."""
     outcome = numbers.ask((subsystem,))
     match outcome:
         case Outcome.REPRODUCED:
@@ -161,7 +161,7 @@ def _in(
             return
         case Outcome.PASSED:
             last = _last_needed(numbers, subsystem, len(applications))
-            # It fails without those that come after; some before may be needed, too.
+            # Later applications are not needed; some earlier ones may be.
             to_try = range(last, max(-1, last - _FEW), -1)
         case _:
             to_try = range(min(len(applications), _MANY))
@@ -183,7 +183,7 @@ def _in(
 
 
 def _last_needed(numbers: _Numbers, subsystem: Subsystem, count: int) -> int:
-    """Find a number up to which it fails, and without which it does not."""
+    """Return the last application that the failure needs, by bisection."""
     passes, fails = -1, count - 1
     while fails - passes > 1:
         middle = (passes + fails) // 2
@@ -197,7 +197,7 @@ def _last_needed(numbers: _Numbers, subsystem: Subsystem, count: int) -> int:
 def _told(
     numbers: _Numbers, applications: Sequence[Application], number: int
 ) -> LeftOut | None:
-    """Say what holds of an application, each asked twice; None if nothing does."""
+    """Return the facts about an application that hold in two tests, or None."""
     one = applications[number]
     subsystem = (one.subsystem,)
     alone = numbers.ask(subsystem, number, number) is Outcome.PASSED
@@ -216,8 +216,8 @@ def _told(
 def _differ(
     numbers: _Numbers, subsystem: tuple[Subsystem, ...], number: int, count: int
 ) -> bool:
-    """Tell whether it is this number up to which it fails, and not without."""
-    is_last = number == count - 1  # after it there is nothing to leave out
+    """Return whether it fails with the applications up to this one, not before it."""
+    is_last = number == count - 1  # no later applications to skip
     after = ((), 0) if is_last else (subsystem, number + 1)
     return (
         numbers.known_to(Outcome.REPRODUCED, *after)

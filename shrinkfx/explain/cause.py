@@ -1,4 +1,4 @@
-"""All that is asked of a minimum about its failure's cause, in order."""
+"""Explain the failure of the reduced program: all analyses, in order."""
 
 from __future__ import annotations
 
@@ -39,25 +39,24 @@ logger = logging.getLogger(__name__)
 Part = TypeVar("Part")
 
 Finding = Chain | WrongValue | Halted
-"""What points at operators; of one failure there is one at the most."""
+"""A result that points at operators; a failure has at most one."""
 
 SENTENCES = 3
-"""Of a cause, at most."""
+"""Maximum number of sentences in a cause."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What a run has shown of a minimum before it is asked.
+    """Facts about the reduced program from before the analysis.
 
     Attributes:
-        fails: its repro has failed in every run.
-        memory: what AddressSanitizer has said of it, or None.
-        lies: results of the original that are not what their fake kernels say, by the
-            names of their operators' nodes.
-        own: what of the user's own is in the compiler that it does not fail without, in
-            a sentence; or ''.
-        inside: in which function of the user's own the compiler hangs or dies, in a
-            sentence; or ''.
+        fails: whether its repro failed in every run.
+        memory: the report of AddressSanitizer, or None.
+        lies: fake-kernel mismatches in the input program, by operator node.
+        own: a sentence about the user's code in the compiler that the failure needs; or
+            ''.
+        inside: a sentence about the user's function in which the compiler hangs or
+            dies; or ''.
     """
 
     fails: bool = True
@@ -69,7 +68,7 @@ class Shown:
 
 @dataclass
 class _Asking:
-    """Asks part by part; one that goes wrong ends no other."""
+    """Runs each analysis; an error in one does not stop the others."""
 
     unknown: list[str] = field(default_factory=list)
 
@@ -85,11 +84,11 @@ class _Asking:
 
 
 def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Explanation:
-    """Find out what the failure of a minimum comes from.
+    """Find the cause of the reduced program's failure.
 
     Args:
-        folder: set to ask for the compiler's decisions and the guide's flags as well;
-            what these leave for a reader goes there.
+        folder: a folder for files; if set, the compiler's decisions and the flags of
+            the debugging guide are tested too.
     """
     asking = _Asking()
     found = Explanation(operators=operators_left(minimum.candidate))
@@ -97,7 +96,7 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
         "whether the inputs fit", lambda: describe_rejected_input(minimum)
     )
     if rejected:
-        # No operator is at fault for what it computes from such an input.
+        # No operator is at fault if the input does not fit.
         found = replace(found, cause=(rejected,), inputs=rejected)
     else:
         found = _with_findings(minimum, shown, found, asking)
@@ -120,7 +119,7 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
 def _with_findings(
     minimum: Minimum, shown: Shown, found: Explanation, asking: _Asking
 ) -> Explanation:
-    """Look for the operator at fault: by its kernel, its values, where it stops."""
+    """Look for the culprit operator: by kernel, values, or where the program stops."""
     found = replace(
         found,
         lies=asking("which fake kernels are wrong", lambda: lying(minimum, shown.lies))
@@ -139,12 +138,12 @@ def _with_findings(
         wrong = asking("who computed the failing input", lambda: given(minimum, dying))
         found = _of_a_liar(_of_what_was_given(found, wrong), minimum)
     if not (found.guilty or _dying(found)) and found.lies:
-        found = _with_the_lie(found, found.lies[0])  # it is all that is known
+        found = _with_the_lie(found, found.lies[0])  # nothing else is known
     return found
 
 
 def _told(found: Explanation, part: Finding | None, shown: Shown) -> Explanation:
-    """State the cause as the part does that knows one, or else what the search says."""
+    """Take the cause from a finding, or else from the search."""
     if part is not None:
         return replace(found, cause=tuple(part.cause), guilty=tuple(part.guilty))
     cause, guilty = _without_knowing(found.operators, shown)
@@ -152,9 +151,10 @@ def _told(found: Explanation, part: Finding | None, shown: Shown) -> Explanation
 
 
 def _is_settled(found: Explanation) -> bool:
-    """Tell whether nothing that it was given can be why it dies.
+    """Return whether the failure cannot depend on data that the failing operator reads.
 
-    A lie is known; or an index is made of places and sizes, and of no data.
+    That holds if a fake-kernel mismatch is known, or if the index is computed only from
+    positions and sizes.
     """
     if found.liar is not None:
         return True
@@ -164,7 +164,7 @@ def _is_settled(found: Explanation) -> bool:
 
 
 def _dying(found: Explanation) -> set[str]:
-    """Name the operators that die, guilty or not; none where that is not known."""
+    """Return the names of the failing operators, culprits or not; empty if unknown."""
     if found.chain is not None and found.chain.dies:
         return {one.name for one in found.chain.dies}
     halted = found.halted
@@ -172,7 +172,7 @@ def _dying(found: Explanation) -> set[str]:
 
 
 def _of_what_was_given(found: Explanation, wrong: WrongValue | None) -> Explanation:
-    """Blame who has made what an operator dies of, and say where that shows."""
+    """Blame the operator that computed a wrong input of the failing operator."""
     if wrong is None:
         return found
     cause = (*wrong.cause[: SENTENCES - 1], *found.cause[:1])
@@ -186,10 +186,10 @@ _EAGER_FAILS = "Eager fails on the input program too."
 
 
 def _of_a_liar(found: Explanation, minimum: Minimum) -> Explanation:
-    """Blame an operator that lies about its result for what is made of that.
+    """Blame a fake-kernel mismatch if the failing operators use its result.
 
-    Compiled code reads a result as it is declared; what it gives is wrong for what it
-    was given as well, or it dies, and still none of that is its fault.
+    Compiled code reads a result as the fake kernel declares it. A consumer may
+    therefore compute wrong values or crash without being at fault.
     """
     dying = found.chain.dies if found.chain is not None else ()
     hit = {one.name for one in (*found.guilty, *dying)}
@@ -208,7 +208,7 @@ def _with_the_lie(found: Explanation, lie: Lie) -> Explanation:
 
 
 def _beside_the_lie(found: Explanation, lie: Lie) -> tuple[str, ...]:
-    """Say where it shows, as far as that is known."""
+    """Return sentences about where the mismatch shows, if that is known."""
     if lie.is_of_values:
         return found.cause if found.guilty else ()
     told = [part for part in (found.chain, found.values, found.halted) if part]
@@ -238,16 +238,16 @@ def _without_knowing(
 def _with_more(
     minimum: Minimum, found: Explanation, asking: _Asking, folder: Path
 ) -> Explanation:
-    """Ask for the compiler's decisions, and what the flags of the guide say.
+    """Test the compiler's decisions and the debugging guide's flags.
 
-    What is known already stays known where that is interrupted.
+    The earlier results are kept if this is interrupted.
     """
-    # What was asked without what dies has other kernels.
+    # Values that were found without the failing operator have other kernels.
     own = None if found.values and found.values.without else found.values
     parts = found.chain, own, found.halted
     kernels = tuple(part.kernel for part in parts if part is not None and part.kernel)
     try:
-        if not found.inputs:  # no decision of the compiler is at fault then
+        if not found.inputs:  # else no decision of the compiler is at fault
             found = _with_decisions_about(minimum, found, asking, tuple(Subsystem))
         guilty = found.guilty
         whole = asking(WHAT, lambda: original(minimum, guilty)) or NOT_ASKED
@@ -289,7 +289,7 @@ def _with_decisions_about(
 
 
 def _with_decisions(minimum: Minimum, found: Explanation) -> Explanation:
-    """Add to the cause a decision without which the program passes."""
+    """Add a decision without which the program passes to the cause."""
     told = avoiding(found.decisions, minimum.target) if found.decisions else []
     if not told or not minimum.client.options.reference:
         return found

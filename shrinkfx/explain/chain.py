@@ -1,4 +1,4 @@
-"""The chain from a kernel's failure to its cause: one check of the minimum."""
+"""Follow a kernel's failure to its cause, with one instrumented check."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
 
 
 def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
-    """Follow a failure of a kernel to its cause; None for failures of other kinds.
+    """Follow the failure of a kernel to its cause; return None for other failures.
 
     Args:
-        memory: what AddressSanitizer has said of the minimum, if it was asked.
+        memory: the report of AddressSanitizer, or None.
     """
     if not _is_of_a_kernel(minimum.target):
         return None
@@ -47,24 +47,24 @@ def _unknown(why: str) -> Chain:
 
 
 def _asked(minimum: Minimum, folder: Path) -> Ending | None:
-    """Ask it with the fast build, and where the failure does not show so, without."""
+    """Run with the fast build, or with the stock build if that does not fail."""
     anatomy = str(folder)
     ending = minimum.tell(folder, anatomy=anatomy, build=Build.FAST)
     if ending is None or minimum.fails(ending) or observe(ending).unresolved:
         return ending
-    if not minimum.client.builds.pay:  # that was the stock build
+    if not minimum.client.builds.pay:  # the run used the stock build
         return ending
     return minimum.tell(folder, anatomy=anatomy, build=Build.STOCK) or ending
 
 
 def _is_of_a_kernel(target: Signature) -> bool:
     if target.kind in (Kind.IMA, Kind.ASSERT):
-        return True  # while it is compiled too, where kernels are timed
+        return True  # also in compilation, where kernels are benchmarked
     return target.stage is Stage.RUN and target.kind in _KINDS
 
 
 def known_of(minimum: Minimum, folder: Path) -> Known | None:
-    """Read what the worker has left of a program's anatomy."""
+    """Read the compiled-program view that a worker has written."""
     left, telling = folder / "anatomy.json", folder / "telling"
     if not left.exists():
         return None
@@ -72,9 +72,9 @@ def known_of(minimum: Minimum, folder: Path) -> Known | None:
     said = telling.read_text(errors="replace") if telling.exists() else ""
     known = Known(anatomy, minimum.candidate, Told.read(said))
     calls = minimum.client.options.calls
-    if calls > 1:  # what is out of eager's range may be made of a state that is wrong
+    if calls > 1:  # a value outside eager's range may come from a wrong state
         anatomy = replace(anatomy, eager=())
-        if known.call() != calls:  # what is told of eager is of the last one
+        if known.call() != calls:  # eager's values are those of the last call
             anatomy = replace(anatomy, real=(), states=())
     return replace(known, anatomy=anatomy)
 

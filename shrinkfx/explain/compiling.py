@@ -1,6 +1,7 @@
-"""What the compiler was at when it failed; or a compiled program that stopped.
+"""Find what the compiler was doing when it failed, or where a compiled program stopped.
 
-Read off the frames of the exception, the compiler's words and what the child has left.
+The sources are the frames of the exception, the compiler's messages and the records
+that the child process has left.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from shrinkfx.report.explanation.compiling import Halted
 from shrinkfx.report.explanation.operators import Operator
 
 _PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
-"""Prints each launch before and after, and no value."""
+"""Prints a line before and after each launch, without values."""
 
 _ELSEWHERE = frozenset({Kind.IMA, Kind.ASSERT, Kind.CHECK_INPUTS, Kind.CHECK})
-"""Kinds of failures at run time whose chain is another part's."""
+"""Kinds of run-time failures that another analysis explains."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """What Inductor does in a frame: its file and function, and what that is."""
+    """A frame of Inductor, as a regex of file and function, and what it does."""
 
     frame: str
     doing: str
@@ -71,16 +72,16 @@ PHASES = (
         "Triton's compilation",
     ),
 )
-"""From the outside in; the last one that a stack has is what was done."""
+"""From the outermost to the innermost; the last one that matches a frame counts."""
 
 
 def compiling(minimum: Minimum) -> Halted | None:
-    """Find what was being compiled, or run, when the minimum failed.
+    """Find what was compiled or run when the reduced program failed.
 
-    Compiles it once; each launch is printed where it stops in the run.
+    This compiles the program once. For a failure at run time, each launch is printed.
 
     Returns:
-        None where it is another kind of failure.
+        None for failures of other kinds.
     """
     target = minimum.target
     if target.stage is Stage.COMPARE or target.kind in _ELSEWHERE:
@@ -139,7 +140,7 @@ def _of_compiler(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
 
 
 def _at_work(candidate: Candidate, traces: Traces) -> tuple[Operator, ...]:
-    """List what the node comes of that it was at work on, as PyTorch has noted."""
+    """Return the operators of the node that PyTorch says was being processed."""
     if traces.is_own or not traces.raised_at:
         return ()
     return operators_among(candidate, traces.raised_at[0])
@@ -161,7 +162,7 @@ def _compiler_or_linker(complaint: Complaint) -> str:
 
 
 def _said(kind: str, text: str) -> str:
-    """Take the error's first line; the kind alone where it says nothing."""
+    """Return the first line of an error, or the type if there is no message."""
     said = first_line(text).removeprefix("LoweringException: ").rstrip(": ")
     if _KIND.fullmatch(said or kind):
         return f"{said or kind} without a message"
@@ -172,7 +173,7 @@ _KIND = re.compile(r"[\w.]*(?:Error|Exception)")
 
 
 def phase(frames: Sequence[str]) -> str:
-    """Say what was being done, by the frames of an exception from the outside in."""
+    """Return what was being done, from an exception's frames, outermost first."""
     for frame in reversed(frames):
         for known in reversed(PHASES):
             if re.fullmatch(known.frame, frame):
@@ -187,9 +188,9 @@ _HELPERS = re.compile(
 
 
 def innermost(frames: Sequence[str]) -> str:
-    """Name the function that raised: Inductor's, or the user's, not a helper of all."""
+    """Return the innermost function that is not a helper: Inductor's or the user's."""
     for frame in reversed(frames):
-        if frame.startswith("shrinkfx/"):  # it does what Inductor does where a GPU is
+        if frame.startswith("shrinkfx/"):  # emulates Inductor where there is no GPU
             return ""
         if not _HELPERS.match(frame):
             return frame.rpartition("/")[2] if frame.startswith("/") else frame
@@ -197,7 +198,7 @@ def innermost(frames: Sequence[str]) -> str:
 
 
 def _kernel(complaint: Complaint | None, traces: Traces) -> str:
-    """Name the kernel that a compiler was at."""
+    """Return the kernel that was being compiled."""
     names = [traces.kernel]
     if complaint is not None:
         names.append(complaint.function)
@@ -220,11 +221,11 @@ def _of_kernel(
 
 
 _SURE = 0.8
-"""The weight from which on a suspect is worth a statement; a hint is none."""
+"""Minimum weight of a suspect for a statement; weaker ones are hints."""
 
 
 def _blamed(minimum: Minimum, ending: Ending, traces: Traces) -> tuple[Operator, ...]:
-    """List the surest suspects that are left; what is left if that is one."""
+    """Return the surest suspects in the reduced program, or its only operator."""
     candidate = minimum.candidate
     if len(candidate.keep) == 1:
         return operators_among(candidate, candidate.keep)
@@ -240,7 +241,7 @@ def _blamed(minimum: Minimum, ending: Ending, traces: Traces) -> tuple[Operator,
 
 
 def code_of(complaint: Complaint, excerpt: Excerpt | None) -> tuple[CodeLine, ...]:
-    """Put the compiler's mark below the line at fault, among those around it."""
+    """Quote the lines around the error, with the compiler's mark."""
     if excerpt is not None:
         numbered = enumerate(excerpt.lines, excerpt.first)
         at, mark = excerpt.line, complaint.caret or _mark(complaint.column)
@@ -270,7 +271,7 @@ _DOING = {
 
 
 def _of_run(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
-    """Say what was running, by the last launch that was printed."""
+    """Find what was running, from the last launch that was printed."""
     place = reached([launch.kernel for launch in traces.launches], ending.log)
     launch = traces.launches[place] if place is not None else None
     inside = launch is not None and is_inside(ending.log)
@@ -287,7 +288,7 @@ def _of_run(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
 
 
 def _computed_by(candidate: Candidate, launch: Launch) -> tuple[Operator, ...]:
-    """List what a launch computes; of a call's operands Inductor names the makers."""
+    """Return the operators of a launch; for a call, without its operands' producers."""
     among = last_among if is_call(launch.kernel) else operators_among
     return among(candidate, launch.nodes)
 

@@ -1,4 +1,4 @@
-"""A kernel in C++ that a process dies in: the line, the address, the argument."""
+"""Explain a crash in a C++ kernel: the line, the address and the argument."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shrinkfx.protocol.anatomy import KernelText
 from shrinkfx.report.explanation.chain import Access, Chain, Layout
 
 _NEAR_BYTES = 1 << 24
-"""How far from an argument an address may be that was meant to be in it."""
+"""Maximum distance in bytes of an address from the argument it belongs to."""
 
 _PAGE_BYTES = 1 << 12
 
@@ -22,7 +22,7 @@ _BYTES = {"bool": 1, "int16": 2, "int32": 4, "int64": 8, "bfloat16": 2}
 
 
 def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
-    """Say what the kernel was given that was running when the process died."""
+    """Describe the kernel that was running when the process died, and its arguments."""
     if known.told.cut:
         return Chain(
             unknown=("which kernel: the program has too many launches to trace",)
@@ -62,10 +62,10 @@ def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
 
 
 def assertion_in(known: Known, said: str) -> Chain:
-    """Say which kernel was running when an assertion failed; nothing if none was.
+    """Find the kernel that was running when an assertion failed, if there was one.
 
     Args:
-        said: what the assertion says, as the line that holds it may.
+        said: the text of the assertion, to find its line.
     """
     running = None if known.told.cut else known.told.running
     name = "" if running is None else known.told.given[running][0]
@@ -75,7 +75,7 @@ def assertion_in(known: Known, said: str) -> Chain:
         return Chain()
     code = Code(kernel.text)
     lines = [n for n, text in enumerate(code.lines) if said and said in text]
-    # A loop and its tail may both hold it.
+    # A loop and its tail may both contain it.
     written = {written_for(known, kernel, code, n) for n in lines}
     by = next(iter(written)) if len(written) == 1 else ()
     fused = known.fused(kernel, launch)
@@ -92,7 +92,7 @@ def assertion_in(known: Known, said: str) -> Chain:
 
 
 def _outside(known: Known, memory: MemoryReport | None) -> Chain:
-    """Say how far the run came that died in no kernel of Inductor's."""
+    """Describe how far a run came that died outside the generated kernels."""
     done = len(known.told.given)
     last = known.told.given[-1][0] if done else ""
     how_far = f"after {last}" if last else "before the first kernel"
@@ -107,11 +107,11 @@ def _nearest(
     passed: dict[str, str],
     among: tuple[str, ...],
 ) -> Access | None:
-    """Find the argument that the address was meant to be in.
+    """Return the argument that an address belongs to, the nearest one.
 
     Args:
-        among: the parameters that the line at work reads or writes through; where it
-            is not known, an address just beyond an argument is taken for that one's.
+        among: the pointer parameters in the failing line. If it is empty because the
+            line is unknown, the address must be within a page of an argument.
     """
     address = known.told.fault
     if not address.startswith("0x"):
@@ -119,7 +119,7 @@ def _nearest(
     at, sizes = int(address, 16), {s.name: s.value for s in known.anatomy.symbols}
     found: list[tuple[int, Access]] = []
     for parameter, value in given.items():
-        # What is written over a result lies in the memory that its maker has made.
+        # A buffer written in place has the memory of the buffer it replaces.
         layout = known.layout(known.read(passed.get(parameter, "")))
         if not value.startswith("0x") or layout is None:
             continue
@@ -151,7 +151,7 @@ def _item_bytes(dtype: str) -> int:
 
 
 def elements_of(layout: Layout, sizes: dict[str, int | None]) -> int | None:
-    """Count what a dense tensor of its shape holds, where its sizes are plain."""
+    """Count the elements of a dense tensor of this shape; None if a size is unknown."""
     if layout.real_shape:
         return math.prod(layout.real_shape)
     found = [int(s) if s.isdigit() else sizes.get(s) for s in layout.shape]
@@ -162,7 +162,7 @@ def elements_of(layout: Layout, sizes: dict[str, int | None]) -> int | None:
 def _line(
     kernel: KernelText, code: Code, access: Access | None, memory: MemoryReport | None
 ) -> int | None:
-    """Find the line: AddressSanitizer has said it, or only one can be meant."""
+    """Return the failing line from AddressSanitizer, or the only candidate."""
     if memory and memory.kernel == kernel.name and memory.line and kernel.first_line:
         line = memory.line - kernel.first_line
         return line if 0 <= line < len(code.lines) else None

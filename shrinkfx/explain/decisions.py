@@ -1,4 +1,4 @@
-"""The compiler, reduced after the program: which of its decisions the failure needs."""
+"""Reduce the compiler's decisions to those that the failure needs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def decisions(
     rate: float = 1.0,
     parts: Collection[Subsystem] = tuple(Subsystem),
 ) -> Decisions:
-    """Find the decisions of the compiler without which the minimum passes.
+    """Find the compiler decisions without which the reduced program passes.
 
     Args:
-        rate: the part of its runs that fail.
-        parts: the parts of the compiler to test; options are tested only with all.
+        rate: the fraction of its runs that fail.
+        parts: the parts of the compiler to test; options are tested only if all are
+            given.
     """
     try:
         variants = Variants(minimum, rate).built_fast()
@@ -42,8 +43,8 @@ def _by_number(
     variants: Variants, found: Decisions, parts: Collection[Subsystem]
 ) -> Decisions:
     variants.minimum.note("explain: skipping passes and lowerings by number")
-    # What its repro compiles: there a user's own commands have the same numbers. It
-    # holds the program itself where what is printed of it does not fail.
+    # The source form is what the repro compiles, so the numbers hold for the user's
+    # own commands. If it does not fail, the program itself is used.
     source = variants.with_options(form=CandidateForm.SOURCE)
     known = needed_applications(source, variants, parts=parts)
     told = (f"passes and lowerings by number: {why}" for why in known.unknown)

@@ -1,4 +1,4 @@
-"""Which kernels make what another one takes, read off the code that launches them."""
+"""Find which kernels produce the inputs of another one, from the wrapper code."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _RUN, _EXTERN = ".run", "extern_kernels."
 
 
 def feeding(wrapper: str, kernels: Collection[str], guilty: str) -> tuple[str, ...]:
-    """Name the kernels that made a buffer of ``guilty``: the first that have it.
+    """Return the kernels that produced a buffer of ``guilty``: the first users of each.
 
-    Inductor writes to none again, but gives memory that it reuses another name.
+    Inductor writes a buffer only once, because reused memory gets another name.
 
     Args:
         wrapper: AOTInductor's C++ code, or Inductor's Python code.
-        kernels: those that it launches, as far as they are known.
+        kernels: the names of the kernels that it launches, as far as they are known.
     """
     *before, (_, wanted) = _until(wrapper, kernels, guilty) or [("", frozenset())]
     found: list[str] = []
@@ -31,7 +31,7 @@ def feeding(wrapper: str, kernels: Collection[str], guilty: str) -> tuple[str, .
 
 
 def taken(wrapper: str, kernels: Collection[str], kernel: str) -> frozenset[str]:
-    """Name the buffers of a kernel that another one had before: they are no results."""
+    """Return the buffers of a kernel that an earlier one used: they are no results."""
     *before, (_, own) = _until(wrapper, kernels, kernel) or [("", frozenset())]
     return own & frozenset().union(*(buffers for _, buffers in before))
 
@@ -39,7 +39,7 @@ def taken(wrapper: str, kernels: Collection[str], kernel: str) -> frozenset[str]
 def _until(
     wrapper: str, kernels: Collection[str], kernel: str
 ) -> list[tuple[str, frozenset[str]]]:
-    """List launches with their buffers up to the last one of a kernel."""
+    """Return the launches with their buffers, up to the last launch of a kernel."""
     launches = list(_launches(wrapper, kernels))
     places = [n for n, (name, _) in enumerate(launches) if name == kernel]
     return launches[: places[-1] + 1] if places else []

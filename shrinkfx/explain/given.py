@@ -1,10 +1,10 @@
-"""What an operator that dies was given: is that wrong already?
+"""Check whether the inputs of a failing operator are already wrong.
 
     floor -> matmul -> embedding       floor -> matmul
-                       dies                     is wrong
+                       fails                    is wrong
 
-What dies is left out, and what it was given is returned: so the program comes to its
-end, and the kernel that errs is found as that of any wrong result.
+The failing operator is removed, and its inputs are returned instead. The program then
+completes, and the kernel at fault is found as for any wrong result.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
 
 
 def given(minimum: Minimum, dying: Collection[str]) -> WrongValue | None:
-    """Look for a wrong value in what operators that die are given.
+    """Look for a wrong value among the inputs of operators that fail.
 
-    Compiles what they are computed from, and if that is wrong once more.
+    This compiles the program before them, and once more if a value is wrong.
 
     Args:
-        dying: their names, or those of a kernel that dies: the last of them are left
-            out, and where none is known, the last of all.
+        dying: names of the failing operators, or of a failing kernel's operators. The
+            last of them are removed; if it is empty, the last operators of the program.
 
     Returns:
-        None where nothing wrong was found, or where it is no such failure.
+        None if no wrong value was found, or if the failure is of another kind.
     """
     target, options = minimum.target, minimum.client.options
     if target.stage is not Stage.RUN or target.kind not in _KINDS:
@@ -48,7 +48,7 @@ def given(minimum: Minimum, dying: Collection[str]) -> WrongValue | None:
     before = _before(minimum.candidate, [one.name for one in last])
     if before is None:
         return None
-    # That it passes is the usual answer, which source would only give once more.
+    # It usually passes, and a second run of the source form would not add to that.
     client = minimum.client.with_options(form=CandidateForm.PROGRAM)
     asked = replace(minimum, client=client, candidate=before, target=_WRONG)
     found = values(asked)
@@ -58,7 +58,7 @@ def given(minimum: Minimum, dying: Collection[str]) -> WrongValue | None:
 
 
 def _before(candidate: Candidate, dying: Collection[str]) -> Candidate | None:
-    """Cut out what operators are computed from; None where nothing is left of that."""
+    """Return the program before some operators; None if it has no operators."""
     try:
         if candidate.listing is not None:
             return candidate.listed(cut_before(candidate.listing, dying))

@@ -1,6 +1,6 @@
-"""The flags of PyTorch's debugging guide, each tried on the minimum in its own child.
+"""Try each flag of PyTorch's debugging guide on the reduced program, in a child each.
 
-What only acts when a program runs is asked of one package, compiled once.
+Flags that only act at run time use one package, which is compiled once.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def guide(
     folder: Path | None = None,
     original: Original = NOT_ASKED,
 ) -> Guide:
-    """Try each flag of the guide on the minimum, and say what it says.
+    """Try each flag of the guide, and report its output.
 
     Args:
-        guilty_kernels: the surest first; empty where none is known: then it is the one
-            that was launched last.
-        folder: where files for whoever reads on are left, whole or not at all.
-        original: kernels that are left there, too.
+        guilty_kernels: the failing kernels, the surest first. If it is empty, the last
+            kernel that was launched is used.
+        folder: a folder for files, which are published atomically.
+        original: kernels of the input program, which are published too.
     """
     with scratch.folder("guide") as home:
         asking = _Asking(minimum, Path(home), guilty_kernels)
@@ -82,7 +82,7 @@ def guide(
 
 
 def _beside(original: Original, found: Guide, home: Path) -> Guide:
-    """Leave what is known of the original's kernel, or say why it is not."""
+    """Write the files of the input program's kernel, or note why there are none."""
     if original.why_not:
         return replace(found, left_out=(*found.left_out, original.why_not))
     home.mkdir(parents=True)
@@ -93,11 +93,11 @@ def _beside(original: Original, found: Guide, home: Path) -> Guide:
 
 @dataclass
 class _Asking:
-    """The questions of one guide.
+    """The runs of one guide.
 
     Attributes:
-        home: a folder for the package, and for what children leave.
-        rows: those that were answered.
+        home: a folder for the package, and for files of child processes.
+        rows: the results so far.
     """
 
     minimum: Minimum
@@ -120,7 +120,7 @@ class _Asking:
 
     @property
     def _package(self) -> str | None:
-        """Where the minimum lies as it was compiled; nothing that is interpreted."""
+        """The path of the compiled package; None on the interpreter."""
         return None if self._on_interpreter else str(self.home / "model.pt2")
 
     def guide(self) -> Guide:
@@ -149,7 +149,7 @@ class _Asking:
         return Guide(tuple(self.rows), last, values, left_out=left_out)
 
     def _values(self, guilty: str, launches: Set[str], why: str) -> tuple[Value, ...]:
-        """Read what the guilty kernel is given, and what those that feed it are."""
+        """Read the inputs of the culprit kernel and of the kernels that feed it."""
         feeding_it = self._first(lambda code: feeding(code, launches, guilty)) or ()
         printed = self._filtered((*feeding_it, guilty) if guilty else (), why)
         if printed is None:
@@ -162,7 +162,7 @@ class _Asking:
         return tuple(given(printed.log, known))
 
     def _at_run_time(self, flag: str, why: str) -> None:
-        # Every check of a CUDA program has both of those: here it is one of them.
+        # Every check of a CUDA program sets both flags; here only one is set.
         cuda = {NO_CACHING: "", BLOCKING: ""} if flag in _ON_CPU else {}
         if cuda and not self._ready.for_cuda:
             why = why or _ON_CPU[flag]
@@ -185,7 +185,7 @@ class _Asking:
         )
 
     def _filtered(self, kernels: tuple[str, ...], why: str) -> Ending | None:
-        """Print what some kernels are given."""
+        """Print the arguments of some kernels."""
         flag = f"{PRINTER}=2"
         if kernels:
             flag += f' {FILTER}="{",".join(kernels)}"'
@@ -196,23 +196,23 @@ class _Asking:
         return self._ask(flag, client.with_options(leave=left, kernels=kernels), why)
 
     def _tracked(self) -> list[str]:
-        """Name the kernels that Inductor itself has kept track of."""
+        """Return the kernels that Inductor itself has recorded."""
         path = self.home / "evidence.json"
         told = Traces.from_line(path.read_text()) if path.exists() else Traces()
         return [launch.kernel for launch in told.launches]
 
     def _first(self, read: Callable[[str], T]) -> T | None:
-        """Read code that launches kernels, until something is found there."""
+        """Apply ``read`` to the wrapper sources; return the first nonempty result."""
         sources = sorted((self.home / "left" / Left.SOURCES).glob("*wrapper.*"))
         codes = (path.read_text(errors="replace") for path in sources)
         return next(filter(None, map(read, codes)), None)
 
     def _ask(self, flag: str, client: CheckClient, why: str = "") -> Ending | None:
-        """Ask, and write down a row."""
+        """Run with a flag, and append a row."""
         command = " ".join(filter(None, [flag, "python repro.py"]))
         row, ending = Row(flag, command, Outcome.NOT_ASKED, why=why), None
         if not why:
-            # One flag at a time: sanity has two of them, and so may the user's shell.
+            # One flag at a time: sanity sets two, and the user's shell may set both.
             alone = {CHECK_INPUTS: "", STACK_TRACES: "", **client.options.environment}
             asked = self.minimum.with_client(client)
             ending = asked.ask(sanity=False, environment=alone)
@@ -239,12 +239,12 @@ class _Asking:
 
 
 def _launches(text: str) -> list[str]:
-    """Name the kernels that were launched, in order."""
+    """Return the launched kernels, in order."""
     return [kernel for when, kernel in launched(text) if when == "before"]
 
 
 def _telling(flag: str, ending: Ending) -> Iterator[str]:
-    """Pick the lines of an output that a flag has brought about."""
+    """Yield the output lines that a flag produced."""
     raised = ending.raised
     text = f"{raised.message}\n{ending.log}" if raised else ending.log
     wanted = {

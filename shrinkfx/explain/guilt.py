@@ -1,4 +1,4 @@
-"""Who made an index wrong: told by where eager's values lie."""
+"""Find the operator that made an index wrong, by eager's value ranges."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shrinkfx.report.explanation.operators import Operator
 def guilty(
     known: Known, chain: Chain, checked_by: tuple[Operator, ...]
 ) -> tuple[tuple[Operator, ...], str]:
-    """Say who made the index wrong, and what tells that.
+    """Return the operators that made the index wrong, and a sentence with the evidence.
 
-    In eager each index is in range, so a value that eager's lie all below or above
-    was computed wrong, whoever uses it. What of it can be cut off has been: the
-    operators before it are left only where the failure needs them as well.
+    In eager each index is in range. So a value outside eager's range was computed
+    wrong, whichever operator uses it. The search has cut off all that it could, so
+    operators before that value remain only if the failure needs them as well.
     """
     if chain.eager_fails:
         return checked_by, _given(chain)
@@ -60,7 +60,7 @@ def guilty(
 
 
 def _wrong_state(known: Known, chain: Chain) -> tuple[tuple[Operator, ...], str] | None:
-    """Say who has written into a buffer, in a call before, what eager never does."""
+    """Find an earlier call that wrote a value into a buffer that eager never writes."""
     states = {state.input: state for state in known.anatomy.states}
     for step in chain.steps:
         given = next((i for i in known.anatomy.inputs if _is_read(step, i)), None)
@@ -84,29 +84,29 @@ def _is_read(step: Step, given: GivenInput) -> bool:
 
 
 def _left_before(known: Known, operator: Operator) -> tuple[Operator, ...]:
-    """List the operators left that another is computed from."""
+    """Return the operators of the reduced program that another one is computed from."""
     before = computed_from(known.candidate, [operator.name])
     return known.operators([name for name in known.left if name in before])
 
 
 def _readers(known: Known, chain: Chain, by: Operator) -> tuple[Operator, ...]:
-    """List what reads an operator's elements in its kernel, other than one by one.
+    """Return non-pointwise operators of the kernel that read an operator's elements.
 
-    The place at which such a one reads is what the operator's own index is made of.
+    The position at which such an operator reads is part of the index computation.
     """
     return tuple(
         operator
         for operator in chain.fused
         if by.name in computed_from(known.candidate, [operator.name])
-        if operator.name not in known.candidate.replace  # what is simple is pointwise
+        if operator.name not in known.candidate.replace  # simple ones are pointwise
         if not known.skeleton.node(operator.name).pointwise
     )
 
 
 def _folded_into(known: Known, chain: Chain, by: Operator) -> tuple[Operator, ...]:
-    """List the operators before another one whose values its constant index may be.
+    """Return the operators whose values may be folded into a constant index.
 
-    An index that counts places is the operator's own.
+    An index that depends on a loop position is the operator's own.
     """
     if not _CONSTANT.fullmatch(_formula(chain)):
         return ()
@@ -118,13 +118,13 @@ _CONSTANT = re.compile(r"`[-\d\sL+*()]+`")
 
 
 def _formula(chain: Chain) -> str:
-    """Quote how an index is computed: its last line that is no copy."""
+    """Quote the code of an index: its last line that is not a copy."""
     codes = (step.code.partition(" = ")[2] for step in reversed(chain.steps))
     return next((f"`{code}`" for code in codes if not COPY.search(code)), "a constant")
 
 
 def _given(chain: Chain) -> str:
-    """Say which input eager may refuse it for: where the index is that very value."""
+    """Name the input whose value is the index, so that eager may reject it too."""
     loads = [step for step in chain.steps if step.reads is not None]
     if len(loads) == 1 and loads[0].reads and loads[0].reads.role == "input":
         value = "" if loads[0].value is None else f" {loads[0].value}"
@@ -136,7 +136,7 @@ def _given(chain: Chain) -> str:
 def _first_out_of_range(
     known: Known, chain: Chain, by: Operator | None
 ) -> tuple[Operator, int, tuple[int, int]] | None:
-    """Find the first value, in the program's order, that eager does not have."""
+    """Return the first value, in program order, that is outside eager's range."""
     seen: list[tuple[int, Operator, int]] = []
     for operator, value in _values(known, chain, by).items():
         span = known.ranges.get(operator.name)
@@ -149,10 +149,10 @@ def _first_out_of_range(
 
 
 def _values(known: Known, chain: Chain, by: Operator | None) -> dict[Operator, int]:
-    """Say what operators have given: what was loaded of them, and computed there.
+    """Map operators to their results: values that were loaded or computed.
 
     Args:
-        by: the one that the index is for: its lines compute no result of its own.
+        by: the operator of the index; its lines compute no result of its own.
     """
     found: dict[Operator, int] = {}
     outputs = _last_lines(known, chain.kernel)
@@ -169,9 +169,10 @@ def _values(known: Known, chain: Chain, by: Operator | None) -> dict[Operator, i
 
 
 def _last_lines(known: Known, kernel: str) -> dict[str, str]:
-    """Say what each node's last line assigns: its result. Others may be shared.
+    """Return the variable of each node's result, which its last line assigns.
 
-    Where a later kernel has a line for it too, it may be finished there.
+    Other lines may be shared between nodes. A node with a line in a later kernel is
+    omitted, because its result may be completed there.
     """
     kernels = known.anatomy.kernels
     place = next((n for n, text in enumerate(kernels) if text.name == kernel), None)
@@ -188,7 +189,7 @@ def _last_lines(known: Known, kernel: str) -> dict[str, str]:
 
 
 def _all_as_in_eager(known: Known, chain: Chain, by: Operator) -> bool:
-    """Tell whether all that an index is made of is known to be what eager may have."""
+    """Return whether all values behind an index are known to be in eager's ranges."""
     values = _values(known, chain, by)
     for step in chain.steps:
         if step.reads is not None:
@@ -200,4 +201,4 @@ def _all_as_in_eager(known: Known, chain: Chain, by: Operator) -> bool:
         for operator in needed:
             if operator not in values or operator.name not in known.ranges:
                 return False
-    return True  # and none is out of eager's range
+    return True  # the caller has excluded values outside eager's range

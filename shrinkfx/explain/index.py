@@ -1,4 +1,4 @@
-"""An index that a kernel refuses: back to the value, the size, and who made them."""
+"""Explain a rejected index: its value, its bound, and the operators that made them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SAID = re.compile(r"index out of bounds: ([^\n\"\[]+)")
 
 @dataclass(frozen=True)
 class _Refused:
-    """A check that has refused an index, and what the kernel held there."""
+    """An index check that failed, and the values in the kernel."""
 
     kernel: KernelText
     code: Code
@@ -35,10 +35,10 @@ class _Refused:
 
 
 def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
-    """Follow the index that was refused.
+    """Follow a rejected index to its cause.
 
     Args:
-        text: what the run has said.
+        text: the output of the run.
     """
     refused = _refused(known, text)
     if refused is None:
@@ -89,7 +89,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
 
 
 def _refused(known: Known, text: str) -> _Refused | None:
-    """Find the line: it was told, or only one of all says what the failure does."""
+    """Return the check that failed: as reported, or the only one with its message."""
     stray = known.anatomy.stray
     if stray is not None and stray.text and stray.line >= 0:
         origin = known.anatomy.kernel(stray.kernel)
@@ -138,10 +138,10 @@ def _indexed(
     history: Sequence[Assignment],
     passed: dict[str, str],
 ) -> Layout | None:
-    """Find the tensor that the index was for: the next lines read or write there."""
+    """Return the tensor that the index is used on, from the lines after the check."""
     names = {refused.check.index}
     for step in reversed(history):
-        if step.name in names:  # a copy, or the same as another type
+        if step.name in names:  # a copy or a cast
             copied = COPY.findall(step.expression)
             names |= {whole or lane for whole, lane in copied}
     word = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
@@ -149,7 +149,7 @@ def _indexed(
     for line in refused.code.lines[refused.check.line + 1 :]:
         depth += line.count("{") - line.count("}")
         if depth < 0:
-            break  # names are others from here on
+            break  # the variables are out of scope
         access = re.search(r"\b((?:in_out|in|out)_ptr\d+)\b(.*)", line)
         if access and word.search(access[2]) and access[1] in passed:
             return known.layout(passed[access[1]])
@@ -159,7 +159,7 @@ def _indexed(
 def _sizes(
     known: Known, steps: Sequence[Step], passed: dict[str, str], limit: Limit
 ) -> tuple[SizeSymbol, ...]:
-    """List the sizes that the index itself is computed from."""
+    """Return the sizes that the index itself is computed from."""
     words = [word for step in steps for word in re.findall(r"\bks\d+\b", step.code)]
     names = " ".join(passed.get(word, "") for word in words)
     found = known.symbols(dict.fromkeys(re.findall(r"\w+", names)))
@@ -167,7 +167,7 @@ def _sizes(
 
 
 def _inputs(known: Known, steps: Sequence[Step], limit: Limit) -> tuple[Layout, ...]:
-    """List the inputs that index and limit come from."""
+    """Return the inputs that the index and the bound come from."""
     read = [step.reads for step in steps if step.reads and not step.reads.made_in]
     carriers = {symbol.input for symbol in limit.symbols}
     named = {layout.name: layout for layout in read if layout.role != "buffer"}
@@ -178,7 +178,7 @@ def _inputs(known: Known, steps: Sequence[Step], limit: Limit) -> tuple[Layout, 
 
 
 def _held(known: Known, read: Layout, value: int | None) -> str:
-    """Say what was found in a tensor, or where it ends if code goes on behind that."""
+    """Describe the value in a tensor, or that code reads beyond the tensor's end."""
     if beyond := read_beyond(known.anatomy, read.name):
         found = "" if value is None else f", where {value} was found"
         return f", {beyond}{found}: the memory after its end varies between runs"
@@ -188,7 +188,7 @@ def _held(known: Known, read: Layout, value: int | None) -> str:
 def _said(
     known: Known, chain: Chain, checked_by: tuple[Operator, ...], indexed: Layout | None
 ) -> tuple[str, ...]:
-    """Say what was refused, and what index and size are."""
+    """Return sentences about the rejected index, its bound and their sources."""
     value = chain.index if chain.value is None else str(chain.value)
     limit = chain.limit
     assert limit is not None

@@ -1,7 +1,7 @@
-"""Whether a program was compiled for the inputs on which it fails.
+"""Check whether a program was compiled for the inputs on which it fails.
 
-AOTInductor takes the sizes and strides of its inputs for granted, and checks them only
-where ``AOTI_RUNTIME_CHECK_INPUTS`` is set.
+AOTInductor assumes the sizes and strides of its inputs, and checks them only if
+``AOTI_RUNTIME_CHECK_INPUTS`` is set.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ _REJECTED = re.compile(r"input_handles\[(\d+)\]")
 def describe_rejected_input(minimum: Minimum) -> str:
     """Describe an input that the program was not compiled for, if it is the cause.
 
-    Runs the program once with its inputs checked. If it rejects one, runs it once more
-    with that one as it was exported: its strides, or all of it where its shape differs.
+    This runs the program once with input checks. If an input is rejected, a second run
+    uses that input as it was exported: with its strides, or all of it if its shape
+    differs.
 
     Returns:
-        A sentence, or '' if the program accepts its inputs, still fails with the other
-        one, or fails in some of its runs alone.
+        A sentence; '' if the program accepts its inputs, still fails with the exported
+        input, or fails only in some runs.
     """
     listing, target = minimum.candidate.listing, minimum.target
     if listing is None or target.stage not in (Stage.RUN, Stage.COMPARE):
@@ -54,7 +55,7 @@ def describe_rejected_input(minimum: Minimum) -> str:
 
 
 def _rejected(listing: Listing, text: str) -> Given | None:
-    """Find the input that is named by its number, if it differs from the example."""
+    """Return the input whose number the error names, if it differs from the example."""
     found = _REJECTED.search(text)
     number = int(found[1]) if found else len(listing.inputs)
     named = listing.inputs[number : number + 1]
@@ -62,7 +63,7 @@ def _rejected(listing: Listing, text: str) -> Given | None:
 
 
 def _as_exported(given: Given) -> Given:
-    """Give an input the strides, or else all that it was exported with."""
+    """Return an input with the exported strides, or all of the exported input."""
     example, failing = given.recipe(), given.recipe(Run.FAILING)
     if failing.shape == example.shape:
         example = replace(failing, stride=example.stride).filled(failing.fill)
@@ -70,7 +71,7 @@ def _as_exported(given: Given) -> Given:
 
 
 def _difference(given: Given) -> str:
-    """Say how an input differs from that which the program was exported with."""
+    """Describe how an input differs from the input of the export."""
     example, failing = given.recipe(), given.recipe(Run.FAILING)
     if failing.shape != example.shape:
         told = "shape", failing.shape, example.shape
@@ -82,7 +83,7 @@ def _difference(given: Given) -> str:
 
 
 def _exported(given: Given) -> str:
-    """Say what of an input was as it was exported when the program passed."""
+    """Return which part of the exported input the passing run used."""
     is_resized = given.recipe(Run.FAILING).shape != given.recipe().shape
     return "the exported input" if is_resized else "the exported strides"
 

@@ -1,4 +1,4 @@
-"""How an argument lies in memory, beside what is declared of it."""
+"""Compare the real layout of an argument with its declared layout."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from shrinkfx.report.explanation.chain import Layout
 
 
 def real_layout(anatomy: Anatomy, buffer: MadeBuffer) -> EagerLayout | None:
-    """Say how a buffer lies that an operator hands over: as it does in eager.
+    """Return the real layout of a buffer that an operator returns, as in eager.
 
-    Memory of other buffers is made as it is declared.
+    Other buffers are allocated as declared, so they have no entry.
     """
     if not buffer.handed:
         return None
@@ -21,7 +21,7 @@ def real_layout(anatomy: Anatomy, buffer: MadeBuffer) -> EagerLayout | None:
 
 
 def read_beyond(anatomy: Anatomy, name: str) -> str:
-    """Say how far a buffer is read, if that is beyond its end; or ''."""
+    """Describe how far beyond its end a buffer is read; '' if it is not."""
     buffer = next((b for b in anatomy.buffers if b.name == name), None)
     real = real_layout(anatomy, buffer) if buffer else None
     if real is None or real.nbytes >= real.declared:
@@ -30,7 +30,7 @@ def read_beyond(anatomy: Anatomy, name: str) -> str:
 
 
 def declared_too_large(anatomy: Anatomy, argument: Layout) -> str:
-    """Say how an argument is declared and how it is, if code may go beyond its end."""
+    """Describe a declared layout that is larger than the real one; '' if it is not."""
     if not argument.real_shape:
         return ""
     sizes = {s.name: s.value for s in anatomy.symbols if s.value is not None}
@@ -52,14 +52,14 @@ def declared_too_large(anatomy: Anatomy, argument: Layout) -> str:
 
 
 def _numbers(texts: Sequence[str], sizes: Mapping[str, int]) -> list[int] | None:
-    """Work out sizes; None where one is not known."""
+    """Evaluate sizes; return None if one is unknown."""
     if not all(names_in(text) <= sizes.keys() for text in texts):
         return None
     return [evaluate(text, sizes) for text in texts]
 
 
 def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Count the elements from the first one to the last."""
+    """Return the number of elements from the first to the last one in memory."""
     if not all(shape):
         return 0
     pairs = zip(shape, stride, strict=True)

@@ -1,4 +1,4 @@
-"""Lines of generated code: those around one, and which operators it was written for."""
+"""Quote lines of generated code, and find the operators they were generated for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shrinkfx.report.explanation.record import Explanation
 
 
 def marked(code: Code, line: int) -> tuple[CodeLine, ...]:
-    """Quote the lines around one, counted from the kernel's head."""
+    """Quote the lines around one, numbered from the kernel's first line."""
     head = code.head()
     return tuple(
         CodeLine(number - head + 1, code.lines[number], number == line)
@@ -24,10 +24,10 @@ def marked(code: Code, line: int) -> tuple[CodeLine, ...]:
 
 
 def in_files(found: Explanation, files: Mapping[str, str]) -> Explanation:
-    """Count quoted lines as the files do that were kept of them, and name these.
+    """Renumber quoted lines as in the published files, and add the files' names.
 
     Args:
-        files: text of generated code, by its place in the run's folder.
+        files: the text of generated code, by path in the run's folder.
     """
     chain, halted, cause = found.chain, found.halted, found.cause
     if chain is not None and (placed := in_a_file(chain.code, chain.kernel, files)):
@@ -42,11 +42,11 @@ def in_files(found: Explanation, files: Mapping[str, str]) -> Explanation:
 def written_for(
     known: Known, kernel: KernelText, code: Code, line: int
 ) -> tuple[Operator, ...]:
-    """Say which operators a line was written for; none where that is not tracked.
+    """Return the operators that a line was generated for; empty if it is not tracked.
 
     Args:
-        kernel: as Inductor has written it.
-        code: that, or what became of it.
+        kernel: the kernel as Inductor generated it.
+        code: its text, or the text as it was run.
     """
     check = next((check for check in code.checks() if check.line == line), None)
     if check is not None:
@@ -63,7 +63,7 @@ def written_for(
 def with_views(
     known: Known, fused: tuple[Operator, ...], by: tuple[Operator, ...]
 ) -> tuple[Operator, ...]:
-    """Add the views that an operator reads by: the address is as much their work."""
+    """Add the views that an operator reads through: they determine its addresses."""
     read = [name for one in by for name in computed_from(known.candidate, [one.name])]
     views = [
         view

@@ -1,7 +1,8 @@
-"""Which operators of a minimum are not what their fake kernels say, or no measure.
+"""Find fake-kernel mismatches in the reduced program.
 
-One run in eager tells it of custom operators, at the sizes that the minimum has:
-nothing is compiled. What the original was like is told where the minimum tells nothing.
+One eager run checks its custom operators at the sizes of the reduced program, without
+compiling. Findings of the input program are used for operators that this run does not
+report.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from shrinkfx.report.explanation.lies import Lie
 from shrinkfx.report.explanation.operators import Operator
 
 SECONDS = 10.0
-"""What the run in eager may take."""
+"""Time limit of the eager run."""
 
 _BLAMED = {What.FAKE, What.FIXES, *OF_VALUES}
 
 
 def lying(minimum: Minimum, in_original: Mapping[str, FakeMismatch]) -> tuple[Lie, ...]:
-    """List the operators left that lie, in their order.
+    """Return the fake-kernel mismatches of the reduced program, in operator order.
 
     Args:
-        in_original: what of the original's operators is otherwise, by their nodes.
+        in_original: mismatches in the input program, by operator node.
 
     Returns:
-        None while it is compiled: nothing has been made of a result then.
+        Nothing for a failure in compilation, because no result exists then.
     """
     if minimum.target.stage is Stage.COMPILE:
         return ()
@@ -54,7 +55,7 @@ def _lies(
 ) -> Iterator[Lie]:
     for operator in left:
         of_it = [one for one in found if one.operator == operator.operator]
-        # Nodes of a program that was exported anew may go by other names.
+        # Nodes of a re-exported program may have other names.
         by_node = [one for one in of_it if one.node == operator.name] or of_it
         if by_node:
             one = by_node[0]

@@ -1,4 +1,4 @@
-"""The smallest failing program, and how it is asked about its failure."""
+"""The reduced program, and instrumented runs of it."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckCandidate
 
 _MISSED = 0.05
-"""Of failures that show at times, the part that may not show once in so many tries."""
+"""Accepted probability that a flaky failure does not show in any of the tries."""
 
 _MOST_TRIES = 10
 
 
 @dataclass(frozen=True)
 class Minimum:
-    """The smallest failing program, and how it is asked about its failure.
+    """The reduced program, with the settings of its failure.
 
     Attributes:
-        client: set up as it fails, and built as in the search.
-        target: how it fails.
-        note: told a line for the user of each thing that takes seconds.
-        budget: where it is short, what is left to ask is not asked.
-        seconds: what a check of it takes, about.
-        rate: the part of its runs that fail.
+        client: has the settings of the failing run and the build of the search.
+        target: the signature of its failure.
+        note: called with a line for the user before each step that takes seconds.
+        budget: the time left; runs that do not fit are skipped.
+        seconds: the approximate duration of one check.
+        rate: the fraction of its runs that fail.
     """
 
     client: CheckClient
@@ -50,7 +50,7 @@ class Minimum:
 
     @with_fields_of(CheckOptions)
     def ask(self, **changes: Any) -> Ending | None:  # noqa: ANN401 - its fields
-        """Compile and run it once, with other options; None if minutes are short."""
+        """Compile and run it once with other options; None if time is short."""
         share = self.budget.share()
         if self.seconds > share:
             return None
@@ -61,7 +61,7 @@ class Minimum:
 
     @with_fields_of(CheckOptions)
     def see(self, **changes: Any) -> Ending | None:  # noqa: ANN401 - its fields
-        """Ask until it fails as it does, as often as most that fail at times take."""
+        """Run until it fails as before, at most as often as a flaky failure needs."""
         ending = self.ask(**changes)
         for _ in range(self._tries - 1):
             if ending is None or self.fails(ending):
@@ -70,10 +70,11 @@ class Minimum:
         return ending
 
     def tell(self, folder: Path, **changes: Any) -> Ending | None:  # noqa: ANN401
-        """See it as the program that it is, or as its source where that alone fails.
+        """Run it in program form, and in source form if only that fails.
 
         Args:
-            folder: what lies there is of the one that is answered with.
+            folder: holds the files of the run that is returned; it is emptied before
+                each.
         """
         ending = None
         for form in dict.fromkeys((CandidateForm.PROGRAM, self.client.options.form)):
@@ -91,11 +92,11 @@ class Minimum:
         return min(_MOST_TRIES, math.ceil(math.log(_MISSED) / math.log1p(-self.rate)))
 
     def fails(self, ending: Ending | None) -> bool:
-        """Tell whether it has failed as it does."""
+        """Return whether a run failed in the same way."""
         return ending is not None and self.target.admits(observe(ending).signature)
 
     def why_not(self, ending: Ending | None) -> str:
-        """Say why an answer tells nothing of how the program fails, or ''."""
+        """Return why a run does not explain the failure, or ''."""
         if ending is None:
             return "no time was left"
         if self.fails(ending):
@@ -112,5 +113,5 @@ class Minimum:
         return "the instrumented run did not fail"
 
     def with_client(self, client: CheckClient) -> Minimum:
-        """Ask by another client."""
+        """Return a copy with another client."""
         return replace(self, client=client)

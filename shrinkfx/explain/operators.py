@@ -1,4 +1,4 @@
-"""What is left of a program, and where that comes from."""
+"""The operators of the reduced program, and their dependencies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from shrinkfx.report.explanation.operators import Operator
 
 
 def operators_left(candidate: Candidate) -> tuple[Operator, ...]:
-    """List the operators of a candidate, in its order.
+    """Return the operators of a candidate, in program order.
 
-    One that stands in for another comes from no line of the model.
+    A replacement operator has no line of the model.
     """
     found = []
     for name in candidate.operators:
@@ -25,14 +25,14 @@ def operators_left(candidate: Candidate) -> tuple[Operator, ...]:
 
 
 def last_among(candidate: Candidate, names: Collection[str]) -> tuple[Operator, ...]:
-    """List those of operators that nobody else among them is computed from."""
+    """Return those of some operators that no other one of them depends on."""
     among = operators_among(candidate, names)
     feeding = computed_from(candidate, [one.name for one in among])
     return tuple(one for one in among if one.name not in feeding)
 
 
 def computed_from(candidate: Candidate, names: Collection[str]) -> frozenset[str]:
-    """Name the operators left that some are computed from: past what was cut, none."""
+    """Return the operators that some depend on, not across values that were cut."""
     if candidate.listing is not None:
         main = candidate.listing.main
         if {line.name for line in main.statements}.issuperset(names):
@@ -46,7 +46,7 @@ def computed_from(candidate: Candidate, names: Collection[str]) -> frozenset[str
 def operators_among(
     candidate: Candidate, names: Collection[str]
 ) -> tuple[Operator, ...]:
-    """List the operators of a candidate that nodes belong to, in its order."""
+    """Return the operators of a candidate that nodes belong to, in program order."""
     skeleton = candidate.skeleton
     among = {skeleton.producer(name) for name in names if name in skeleton}
     return tuple(one for one in operators_left(candidate) if one.name in among)

@@ -1,7 +1,7 @@
-"""The original's kernel of the same failure, beside the minimum's.
+"""Find the kernel in the input program that has the same failure.
 
-In the whole program other operators are fused into it, and its sizes are others. The
-original is compiled and run once for that.
+In the input program, other operators are fused into the kernel, and the sizes differ.
+The input program is compiled and run once for this.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TRITON = "@triton.jit"
 
 @dataclass(frozen=True)
 class Original:
-    """Kernels of the original that are concerned in its failure.
+    """The kernels of the input program that are related to its failure.
 
     Attributes:
-        files: their code, each with a comment that says what it is.
+        files: their code by file name, each with a comment that describes it.
         why_not: why there are none, or ''.
     """
 
@@ -43,12 +43,13 @@ NOT_ASKED = Original(why_not=f"{WHAT}: not requested")
 
 
 def original(minimum: Minimum, guilty: Collection[Operator]) -> Original:
-    """Find the kernel that fails in the original; else those of the guilty operators.
+    """Find the failing kernel in the input program, or the kernels of the culprits.
 
-    Of one that compiles to nothing there is none, and then it is those of what is left.
+    If the culprit operators have no kernel, the kernels of all operators of the reduced
+    program are returned.
 
     Args:
-        guilty: as far as that is known of the minimum.
+        guilty: the culprit operators, as far as they are known.
     """
     whole = Candidate.whole(minimum.candidate.skeleton)
     if minimum.candidate == whole:
@@ -75,7 +76,7 @@ def original(minimum: Minimum, guilty: Collection[Operator]) -> Original:
 
 
 def _failing(asked: Minimum, known: Known) -> dict[str, str]:
-    """Find the kernel that was at work when the original failed, as far as it tells."""
+    """Return the kernel that was running when the input program failed, if known."""
     told, stray = known.told, known.anatomy.stray
     name = stray.kernel if stray else ""
     if not name and asked.target.stage is Stage.RUN:
@@ -88,7 +89,7 @@ def _failing(asked: Minimum, known: Known) -> dict[str, str]:
 
 
 def _computing(known: Known, some: Collection[Operator]) -> dict[str, str]:
-    """List the kernels that compute some operators."""
+    """Return the kernels that compute some operators."""
     files: dict[str, str] = {}
     launches = known.anatomy.launches
     for place, launch in enumerate(launches, 1):
@@ -101,7 +102,7 @@ def _computing(known: Known, some: Collection[Operator]) -> dict[str, str]:
 
 
 def _file(known: Known, name: str, what: str) -> Iterator[tuple[str, str]]:
-    """Name a file for a kernel that was generated, and write that."""
+    """Yield the file name and the text of a generated kernel."""
     kernel = known.anatomy.kernel(name)
     if kernel is not None:
         triton = _TRITON in kernel.text

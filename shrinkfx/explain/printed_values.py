@@ -1,7 +1,7 @@
-"""What Inductor's intermediate value printer has written.
+"""Parse the output of Inductor's intermediate value printer.
 
-From AOTInductor's code a header in brackets, from Inductor's Python wrapper one that
-begins with ``inductor:``; then a line for each fact.
+AOTInductor's code prints a header in brackets, and Inductor's Python wrapper one that
+begins with ``inductor:``. A line for each fact follows.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _DTYPES = {
     "signed char": "int8",
     "unsigned char": "uint8",
 }
-"""What C++ calls some of them."""
+"""The names of dtypes in C++."""
 
 
 @dataclass(frozen=True)
 class Printed:
-    """A value at a moment.
+    """A value at one moment.
 
     Attributes:
         when: ``before`` or ``after`` a launch, or '' for an input of the program.
@@ -48,7 +48,7 @@ class Printed:
 
 
 def printed(text: str) -> list[Printed]:
-    """Read values in the order in which they were printed."""
+    """Parse values in the order in which they were printed."""
     headers = list(_HEADER.finditer(text))
     starts = [header.start() for header in headers]
     return [
@@ -79,13 +79,13 @@ def _value(header: re.Match[str], text: str) -> Value:
 def given(
     text: str, taken: Callable[[str], Set[str]] = lambda _: frozenset()
 ) -> Iterator[Value]:
-    """List what kernels were given when they were launched for the last time.
+    """Yield the inputs of kernels at their last launches.
 
-    Buffers that nobody has been seen to write are left out: they are for results, and
-    what is printed of them was in their memory before.
+    Buffers that no kernel has written are omitted, because they are memory for results,
+    and their values are left over from earlier use.
 
     Args:
-        taken: names those of a kernel that are known to be no results.
+        taken: returns the buffers of a kernel that are known to be no results.
     """
     last: dict[str, dict[str, Value]] = {}
     written: set[str] = set()
@@ -100,7 +100,7 @@ def given(
         first = first or launch
         if launch != before:
             last[launch] = {}
-            if launch == first:  # perhaps it is called once more, with new memory
+            if launch == first:  # maybe another call, with new memory
                 written.clear()
         if _is_given(value, written | taken(launch)):
             last[launch][value.argument] = value
@@ -115,5 +115,5 @@ def _is_given(value: Value, written: Set[str]) -> bool:
 
 
 def launched(text: str) -> list[tuple[str, str]]:
-    """List when it was at which kernel: ``("before", "cpp_fused_add_0")``."""
+    """Return the order of launches: ``("before", "cpp_fused_add_0")``."""
     return [(found[1], found[2]) for found in _LAUNCH.finditer(text)]

@@ -1,4 +1,4 @@
-"""What a program that checks its inputs refuses: the input, and what it declares."""
+"""Explain an input that the compiled program's checks reject."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _WORDS = re.compile(r"[A-Za-z_]\w*")
 
 
 def refusal_chain(known: Known, text: str, eager_fails: bool) -> Chain:
-    """Say which input is refused, for what, and who has declared that.
+    """Describe which input is rejected, why, and what declares its size.
 
     Args:
-        text: what the run has said.
+        text: the output of the run.
     """
     found = _REFUSED.search(text)
     if found is None:
@@ -63,10 +63,10 @@ _SHOWN = 2
 def _asked_for(
     refusal: Refusal, guards_unknown: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Say whether a guard asks for what is refused, and what is not known of that.
+    """Return sentences about guards on the size, and what is unknown about them.
 
-    There is one where the model, as export ran it, has compared a size, or called
-    ``torch._check``. Those that do not hold of the sizes given come first.
+    A guard exists if the model, as export traced it, compared a size or called
+    ``torch._check``. Guards that do not hold for the actual sizes take precedence.
     """
     if not refusal.symbols:
         return (), (_FIXED,)

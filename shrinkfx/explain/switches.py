@@ -1,8 +1,9 @@
-"""Options of Inductor that take a decision of its away, each with its careful value.
+"""Inductor options that disable a decision of the compiler, with conservative values.
 
-Of PyTorch 2.11 to 2.15; one that a version does not have is passed over, and so is one
-that has this value already. Of two that do, the first is let go of: so one that takes
-much away comes before those that take a part of that.
+They are of PyTorch 2.11 to 2.15. An option that a version does not have, or that has
+its conservative value already, is skipped. If either of two options is sufficient, the
+search drops the first one. So an option that disables much comes before one that
+disables a part of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from enum import Enum
 
 
 class On(Enum):
-    """Whose code a decision is about."""
+    """The device whose code a decision affects."""
 
     CPU = "CPU"
     CUDA = "CUDA"
@@ -21,11 +22,11 @@ class On(Enum):
 
 @dataclass(frozen=True)
 class Switch:
-    """A decision that can be taken away.
+    """A decision of the compiler that an option disables.
 
     Attributes:
-        careful: the value of the option with which nothing is decided.
-        what: is done without it.
+        careful: the conservative value of the option, which disables the decision.
+        what: a description of the decision.
     """
 
     option: str
@@ -47,7 +48,7 @@ SWITCHES = (
     Switch("cpp.use_decompose_tanh", False, "a decomposed tanh", On.CPU),
     Switch("cpp.fallback_scatter_reduce_sum", True, "Inductor's own scatter", On.CPU),
     Switch("cpp.weight_prepack", False, "prepacked weights", On.CPU),
-    # Which operators share a kernel.
+    # Fusion.
     Switch("max_fusion_size", 1, "fusion of kernels"),
     Switch("epilogue_fusion", False, "fused epilogues"),
     Switch("prologue_fusion", False, "fused prologues"),
@@ -59,7 +60,7 @@ SWITCHES = (
     Switch("loop_index_inversion_in_fusion", False, "inverted indices in fusion"),
     Switch("max_pointwise_cat_inputs", 0, "concatenation as a pointwise operator"),
     Switch("force_pointwise_cat", False, "concatenation as a pointwise operator"),
-    # Which memory they share.
+    # Shared memory.
     Switch("inplace_padding", False, "padding in place"),
     Switch("inplace_buffers", False, "results written over operands"),
     Switch("allow_buffer_reuse", False, "reuse of buffers"),
@@ -73,8 +74,8 @@ SWITCHES = (
         "the minimal arrayref interface",
         On.CPU,
     ),
-    # What becomes of the graph. Not here, since programs that are all right do not
-    # compile so: constant_and_index_propagation=False (2.11: "NotImplementedError:
+    # Graph passes. Two options are missing because correct programs do not compile
+    # with them: constant_and_index_propagation=False (2.11: "NotImplementedError:
     # argument of type"), selective_decompose=True ("both a fallback and a decomp").
     Switch("pattern_matcher", False, "replaced patterns"),
     Switch("online_softmax", False, "online softmax"),
@@ -93,7 +94,7 @@ SWITCHES = (
     Switch(
         "aot_inductor.use_runtime_constant_folding", False, "load-time constant folding"
     ),
-    # How tensors lie.
+    # Tensor layouts.
     Switch("layout_optimization", False, "layout optimisation"),
     Switch("shape_padding", False, "padded shapes"),
     Switch("force_shape_pad", False, "padded shapes"),
@@ -144,12 +145,12 @@ SWITCHES = (
     Switch("triton.use_block_ptr", False, "block pointers", On.CUDA),
     Switch("triton.use_tensor_descriptor", False, "tensor descriptors", On.CUDA),
     Switch("triton.multi_kernel", 0, "a run-time choice of kernels", On.CUDA),
-    # What is chosen by timing it.
+    # Autotuning.
     Switch("max_autotune", False, "autotuning"),
     Switch("max_autotune_gemm", False, "autotuned matrix products"),
     Switch("max_autotune_pointwise", False, "autotuned pointwise kernels"),
     Switch("coordinate_descent_tuning", False, "tuning by coordinate descent"),
-    # Numbers.
+    # Numerics.
     Switch("emulate_precision_casts", True, "roundings left out between operators"),
     Switch("eager_numerics.division_rounding", True, "approximate division", On.CUDA),
     Switch("use_fast_math", False, "fast math", On.CUDA),

@@ -1,4 +1,4 @@
-"""Which of its decisions the compiler must take for the minimum to fail."""
+"""Find the compiler decisions that the failure needs, by Inductor options."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from shrinkfx.search.bundles import Subset
 from shrinkfx.search.odds import Beliefs, Key
 
 MOST = 30
-"""Compilations that the search may take."""
+"""Maximum number of compilations in the search."""
 
 _PARTS = 10
-"""Of these, where all switches make another failure: to find some that do not."""
+"""Maximum number of subsets to try if all options cause another failure."""
 
 
 class SwitchOdds(Beliefs[Switch]):
-    """p of each switch: few are needed, and nothing points at any."""
+    """Probability that a switch is needed; few are, and there is no prior evidence."""
 
     def __init__(self, count: int) -> None:
         super().__init__({}, count, guess=2)
 
     def about(self, item: Switch) -> Iterable[Key]:
-        """Name it."""
+        """Return the option's name as its only feature."""
         return [(Switch, item.option)]
 
 
 def needed_switches(variants: Variants) -> Switching:
-    """Find a 1-minimal set of switches with which the minimum passes.
+    """Find a 1-minimal set of switches with which the program passes.
 
     Raises:
-        BudgetExhausted: minutes are short.
+        BudgetExhausted: there is too little time.
     """
     known = variants.settings({s.option: s.careful for s in SWITCHES})
     if known is None:
@@ -47,7 +47,7 @@ def needed_switches(variants: Variants) -> Switching:
 
 
 def _that_decide(table: Sequence[Switch], known: Settings) -> list[Switch]:
-    """Keep the switches that change something."""
+    """Return the switches that change something."""
     return [
         switch
         for switch in table
@@ -58,7 +58,7 @@ def _that_decide(table: Sequence[Switch], known: Settings) -> list[Switch]:
 
 
 def _without(table: Sequence[Switch], known: Settings) -> Switching:
-    """Say which switches there are not."""
+    """Return which switches this PyTorch lacks, and which are fixed."""
     options = [switch.option for switch in table]
     return Switching(
         missing=tuple(name for name in options if name not in known.values),
@@ -67,7 +67,7 @@ def _without(table: Sequence[Switch], known: Settings) -> Switching:
 
 
 def _search(variants: Variants, switches: list[Switch], found: Switching) -> Switching:
-    """Ask about all of them, and then about ever fewer."""
+    """Test all switches together, and then smaller and smaller subsets."""
     found = replace(found, tried=len(switches), settings=_settings(switches))
     before = len(variants.answers)
     start, why = _part_that_passes(variants, switches)
@@ -78,7 +78,7 @@ def _search(variants: Variants, switches: list[Switch], found: Switching) -> Swi
             kept, minimal = subset.run(), True
         except _Enough:
             kept, minimal = subset.kept, False
-        # As AOTInductor builds it, and as a coincidence would not do twice.
+        # Confirm it with the stock build, which also rules out a coincidence.
         if variants.built_stock().with_settings(_careful(kept)) is Outcome.PASSED:
             found = replace(found, passes_with=_settings(kept), minimal=minimal)
         else:
@@ -91,12 +91,12 @@ def _settings(switches: Iterable[Switch]) -> tuple[Setting, ...]:
 
 
 class _Enough(Exception):
-    """So many compilations are as many as there may be."""
+    """The maximum number of compilations is reached."""
 
 
 @dataclass(frozen=True)
 class _Passes:
-    """Asks whether it passes with some switches, until there are so many answers."""
+    """Tests whether the program passes with some switches, until a limit of answers."""
 
     variants: Variants
     most: int
@@ -114,12 +114,14 @@ def _careful(part: Iterable[Switch]) -> dict[str, bool | int | str]:
 def _part_that_passes(
     variants: Variants, switches: list[Switch]
 ) -> tuple[list[Switch], str]:
-    """Find switches with which it passes: all, or else a part of them.
+    """Return switches with which the program passes: all of them, or a subset.
 
-    Where all together make it fail otherwise, some do that which others need not.
+    If it fails differently with all of them, some switches cause another failure, and a
+    subset without those may pass.
 
     Returns:
-        None of them where it fails as it does with all; and why, if nobody knows.
+        No switches if the failure stays the same with all of them, and the reason if no
+        subset was found.
     """
     parts, asked = deque([switches]), 0
     while parts and asked < _PARTS:

@@ -1,4 +1,4 @@
-"""A size that AOTInductor times a kernel with, where that is why it strays."""
+"""Explain an out-of-bounds access by wrong sizes in AOTInductor's benchmarking."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from shrinkfx.failure.readers.generated import Code
 from shrinkfx.protocol.anatomy import StrayAccess, TimedSize
 
 _NAMED = 2
-"""Sizes that the sentence names."""
+"""Maximum number of sizes in the sentence."""
 
 
 def wrong_sizes(known: Known, stray: StrayAccess) -> str:
-    """Say which sizes an address or its mask is made of that are not the kernel's.
+    """Describe the wrong sizes from which an address or its mask is computed.
 
-    Nothing where the kernel is timed with the sizes of its own graph, or where the
-    line that strays is not computed from others.
+    Returns '' if the kernel is benchmarked with the sizes of its own graph, or if the
+    failing line does not depend on the wrong ones.
     """
     written = known.anatomy.kernel(stray.kernel)
     _, launch = known.launch_of(stray.kernel) or (-1, None)
@@ -36,7 +36,7 @@ def wrong_sizes(known: Known, stray: StrayAccess) -> str:
 
 
 def _said(kernel: str, wrong: Sequence[tuple[str, TimedSize]]) -> str:
-    """Say what the sizes are and should be, and where they were looked up."""
+    """Describe the sizes, the correct ones, and where the wrong ones were looked up."""
     named = wrong[:_NAMED]
     sizes = [f"{name} = {t.value} instead of {_meant(t)}" for name, t in named]
     sizes += [f"and {len(wrong) - _NAMED} more are wrong"] * (len(wrong) > _NAMED)
@@ -69,11 +69,11 @@ def _graph(name: str) -> str:
 
 
 def _read_by(text: str, line: int) -> set[str]:
-    """Name all that the address and the mask of an access are computed from.
+    """Return all names that the address and the mask of an access depend on.
 
     Args:
-        text: of a Triton kernel, one statement a line.
-        line: of the access, from 0.
+        text: a Triton kernel with one statement per line.
+        line: the line of the access, from 0.
     """
     try:
         tree = ast.parse(textwrap.dedent(text))
@@ -93,7 +93,7 @@ def _read_by(text: str, line: int) -> set[str]:
 
 
 def _of_access(value: ast.expr) -> set[str]:
-    """Leave out what a store or an atomic writes: its second argument."""
+    """Return the names in an access, without the written value."""
     parts: list[ast.expr] = [value]
     if isinstance(value, ast.Call):
         called = ast.unparse(value.func)

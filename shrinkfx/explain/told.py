@@ -1,4 +1,4 @@
-"""What kernels in C++ have told as they ran, read from their file."""
+"""Parse the log that instrumented C++ kernels write as they run."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Told:
-    """What kernels in C++ have told as they ran.
+    """The log of the C++ kernels in one run.
 
     Attributes:
-        given: each launch: its kernel, and what that was given, by parameter.
-        running: the launch that has not ended, or has thrown, by its place; None if
-            none has.
-        refused: kernel, line and values of the first index that was refused.
-        fault: the address at which it died, or ''.
-        cut: there were too many launches to tell them all.
-        at: kernel and line of the statement at work then; None where it was not told.
+        given: each launch: its kernel, and its arguments by parameter.
+        running: the index of the launch that has not ended, or has thrown; None if
+            there is none.
+        refused: kernel, line and values of the first index that was rejected.
+        fault: the address at which the process died, or ''.
+        cut: whether there were too many launches to record all of them.
+        at: kernel and line of the statement that was running; None if it was not
+            recorded.
     """
 
     given: tuple[tuple[str, dict[str, str]], ...] = ()
@@ -29,7 +30,7 @@ class Told:
 
     @classmethod
     def read(cls, text: str) -> Told:
-        """Read the file; its last line may be cut off."""
+        """Parse the log; its last line may be incomplete."""
         given: list[tuple[str, dict[str, str]]] = []
         running, refused, fault, at = None, None, "", None
         lines = text.split("\n")

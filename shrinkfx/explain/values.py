@@ -1,4 +1,4 @@
-"""Which kernel has made a wrong value: the one that errs on what it was given."""
+"""Find the kernel that made a wrong value from correct inputs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from shrinkfx.report.explanation.values import WrongValue, place_of
 
 
 def values(minimum: Minimum) -> WrongValue | None:
-    """Find the kernel, and the operators, that a wrong value comes from.
+    """Find the kernel and the operators that a wrong value comes from.
 
-    Compiles the minimum once, and where one kernel computes several operators once
-    more, with their values returned.
+    This compiles the reduced program once. If one kernel computes several operators, it
+    compiles it a second time with their values returned.
 
     Returns:
-        None where it is no wrong value, or no time is left. Where it could not be told,
-        a record without operators says why.
+        None if the failure is not a wrong value. If no kernel was found, a record
+        without operators has the reason.
     """
     if minimum.target.stage is not Stage.COMPARE:
         return None
@@ -48,13 +48,13 @@ def values(minimum: Minimum) -> WrongValue | None:
 
 
 def _beside(failure: Signature, found: WrongValue) -> WrongValue:
-    """See whether the failure's own words name the first wrong value."""
+    """Record whether the failure's own message names the first wrong value."""
     is_named = found.wrong is not None and place_of(found.wrong) in failure.text
     return replace(found, is_named=is_named)
 
 
 def _is_right_throughout(told: KernelValues) -> bool:
-    """Tell whether all is known, and right: what is wrong is inside of a kernel."""
+    """Return whether all values are right, so that the error is inside a kernel."""
     known = told.computed and not any(v.wrong or v.unknown for v in told.computed)
     return bool(known) and not _is_rewritten(told)
 
@@ -63,7 +63,7 @@ def _ask(
     minimum: Minimum,
     **changes: Any,  # noqa: ANN401 - fields of the options
 ) -> tuple[KernelValues, Ending | None]:
-    """Have the kernels' values, of a run that fails as the minimum does.
+    """Return the values of all kernels from a run that fails in the same way.
 
     Returns:
         The values, and how the run ended.
@@ -80,9 +80,10 @@ def _ask(
 
 
 def _passes(minimum: Minimum, found: WrongValue, ending: Ending | None) -> bool:
-    """Tell whether a run that passes shows that operators fail only together.
+    """Return whether a passing run shows that the operators fail only together.
 
-    A flaky program may pass by chance, and an error below the tolerances is not seen.
+    It does not for a flaky program, which may pass by chance, or for an error below the
+    tolerances.
     """
     if ending is None or minimum.rate < 1.0 or found.tiny:
         return False
@@ -95,14 +96,14 @@ def _values(minimum: Minimum, operators: Collection[str]) -> tuple[str, ...]:
 
 
 def explained(candidate: Candidate, told: KernelValues) -> WrongValue:
-    """Find the first value that is wrong for what it was computed from."""
+    """Find the first value that is wrong for its inputs."""
     if told.unknown:
         return _unknown(told.unknown)
     wrong = [value for value in told.computed if value.wrong is not None]
     if (over := _first_overwritten(told)) is not None:
         return _of_overwritten(candidate, told, over)
     untold = any(value.unknown for value in told.computed)
-    # A tiny error is why only where there is no other reason that it could be.
+    # A tiny error counts only if there is no other possible reason.
     if not wrong or (told.tiny and (untold or _is_rewritten(told))):
         return _without_a_kernel(candidate, told)
     first = wrong[0]
@@ -126,7 +127,7 @@ def explained(candidate: Candidate, told: KernelValues) -> WrongValue:
 
 
 def _first_overwritten(told: KernelValues) -> Overwritten | None:
-    """Find what was changed behind the compiler's back before any kernel erred."""
+    """Return the first unexpected overwrite, if it is before any wrong value."""
     erred = [v.launch for v in told.computed if v.wrong and v.launch and not told.tiny]
     found = (o for o in told.overwritten if not erred or o.launch < min(erred))
     return next(found, None)
@@ -154,7 +155,7 @@ def _is_rewritten(told: KernelValues) -> bool:
 
 
 def _doubts(told: KernelValues, first: Computed) -> tuple[str, ...]:
-    """Say what is not known of launches before the guilty one."""
+    """Return what is unknown about launches before the culprit's."""
     before = told.computed[: told.computed.index(first)]
     found = [
         f"kernel {v.kernel}: {v.unknown}" for v in before if v.unknown and v.kernel
@@ -163,7 +164,7 @@ def _doubts(told: KernelValues, first: Computed) -> tuple[str, ...]:
 
 
 def _shown_by(told: KernelValues, first: Computed) -> tuple[str, ...]:
-    """Name kernels that make wrong values of what the guilty one has made."""
+    """Return kernels that compute wrong values from the culprit kernel's result."""
     later = told.computed[told.computed.index(first) + 1 :]
     kernels = (
         v.kernel for v in later if v.given_wrong and not v.wrong and not v.unknown
@@ -204,7 +205,7 @@ def told_apart(
     told: KernelValues,
     suspected: Collection[str],
 ) -> WrongValue:
-    """Clear operators whose own value is right once it is seen."""
+    """Clear operators whose own value is right when it is returned."""
     if told.unknown:
         why = (
             f"which operator of the kernel: {told.unknown}, with inner values returned"
@@ -216,7 +217,7 @@ def told_apart(
         among = operators_among(candidate, value.operators)
         if value.wrong is None or not {o.name for o in among} <= set(suspected):
             continue
-        if not found.guilty:  # the kernel is that of another form of it
+        if not found.guilty:  # this form of the program has other kernels
             return replace(explained(candidate, told), told_apart=True)
         if among and len(among) < len(suspected):
             wrong, tiny = value.wrong, told.tiny
@@ -231,11 +232,10 @@ _UNFUSED = {"max_fusion_size": 1, "epilogue_fusion": False, "prologue_fusion": F
 def _tested_without_fusion(
     minimum: Minimum, found: WrongValue, suspected: Collection[str]
 ) -> WrongValue:
-    """Name an operator together with those fused into it, unless it fails without them.
+    """Name an operator with those fused into it, unless it fails without fusion too.
 
-    A value that was computed in the same kernel may still be in a register, and differ
-    from what is stored. So the program is compiled without fusion, and all inner values
-    are returned.
+    A value from the same kernel may be in a register, and differ from the value in
+    memory. So the program is compiled without fusion, with all inner values returned.
     """
     if not (found.told_apart and found.guilty) or found.tiny or minimum.rate < 1.0:
         return found

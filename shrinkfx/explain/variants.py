@@ -1,4 +1,4 @@
-"""The minimum, compiled otherwise: what it does then."""
+"""Compile and run the reduced program with other options."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from shrinkfx.protocol.tasks import ReadSettings
 
 @dataclass(frozen=True)
 class Variants:
-    """Asks what the minimum does where it is compiled otherwise.
+    """Tests the reduced program with other compile options.
 
-    A variant that crashes, hangs or fails otherwise has answered, too: it has not
-    passed.
+    A variant that crashes, hangs or fails differently counts as an answer, because it
+    has not passed.
 
     Attributes:
-        rate: the part of the minimum's runs that fail.
-        answers: to all that was asked, in order.
-        stopped: for each of these, whether it failed before there was a program to run.
+        rate: the fraction of the reduced program's runs that fail.
+        answers: all outcomes, in order.
+        stopped: for each outcome, whether the failure was in compilation.
     """
 
     minimum: Minimum
@@ -40,7 +40,7 @@ class Variants:
         """Compile and run it with other options.
 
         Raises:
-            BudgetExhausted: minutes are short.
+            BudgetExhausted: there is too little time.
         """
         minimum, share = self.minimum, self.minimum.budget.share()
         if minimum.seconds > share:
@@ -59,23 +59,23 @@ class Variants:
         return self.ask(inductor={**own, **careful})
 
     def settings(self, wanted: InductorOptions) -> Settings | None:
-        """Look up what Inductor is set to; None if the worker cannot say."""
+        """Return the values of Inductor settings; None if the worker does not know."""
         answer = self.minimum.client.ask(ReadSettings(wanted)).answer
         return answer if isinstance(answer, Settings) else None
 
     @property
     def interpreted(self) -> bool:
-        """Whether its kernels are run on the interpreter: no library is built."""
+        """Whether its kernels run on the interpreter, so that no library is built."""
         return self.minimum.client.options.probe is not None
 
     @with_fields_of(CheckOptions)
     def with_options(self, **changes: Any) -> Self:  # noqa: ANN401 - its fields
-        """Ask all from now on with other options."""
+        """Return variants that all use other options."""
         client = self.minimum.client.with_options(**changes)
         return replace(self, minimum=self.minimum.with_client(client))
 
     def built_fast(self) -> Self:
-        """Build in less time from now on, if it fails alike then."""
+        """Return variants that use the fast build, if the failure stays the same."""
         client = self.minimum.client
         if self.interpreted or client.options.sanitize or not client.builds.pay:
             return self
@@ -83,5 +83,5 @@ class Variants:
         return fast if fast.ask() is Outcome.REPRODUCED else self
 
     def built_stock(self) -> Self:
-        """Build as AOTInductor does: what is told is asked so once more."""
+        """Return variants with AOTInductor's own build, to confirm results."""
         return self.with_options(build=Build.STOCK)

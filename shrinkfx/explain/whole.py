@@ -1,4 +1,4 @@
-"""What the whole program tells of a minimum: whose a size is, what runs in a branch."""
+"""Look up facts about the reduced program in the input program."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from shrinkfx.report.explanation.operators import Operator
 
 
 class Carried(TypedDict, total=False):
-    """Which input of the whole program carries a size: fields of ``SizeSymbol``."""
+    """The input of the input program that carries a size: fields of ``SizeSymbol``."""
 
     whole_input: str
     whole_dim: int
 
 
 def carried_in_whole(skeleton: Skeleton, carrier: Carrier | None) -> Carried:
-    """Follow the size of a value that was cut off; nothing of an input's own."""
+    """Trace the size of a cut value to an input; empty if it is an input's own size."""
     if carrier is None or carrier.input not in skeleton:
         return {}
     cut = skeleton.node(carrier.input)
@@ -36,9 +36,9 @@ def carried_in_whole(skeleton: Skeleton, carrier: Carrier | None) -> Carried:
 def operators_within(
     skeleton: Skeleton, carrier: str, nodes: Set[str]
 ) -> tuple[Operator, ...]:
-    """Describe operators of the graphs that another runs, by Inductor's names of nodes.
+    """Return the operators of another operator's subgraphs, by Inductor's node names.
 
-    None of them where two go by the same name.
+    Returns none if two of them have the same name.
     """
     graphs, outer = skeleton.subgraphs[carrier], skeleton.node(carrier)
     inner = [skeleton.node(n) for n in skeleton.graph if graph_of(n) in graphs]

@@ -1,1 +1,1 @@
-"""Doors in: a failing program, taken from where people have it."""
+"""Resolve the user's input to a failing program: objects, dumps and scripts."""

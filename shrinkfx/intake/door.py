@@ -1,4 +1,4 @@
-"""From what a user names to a program in the folder of a run."""
+"""Resolve a path that the user passes to a program in the folder of a run."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ def take_in(
     told: Callable[[str], None],
     require_others: Callable[[], None] = lambda: None,
 ) -> Iterator[Options]:
-    """Have a run reduce what its ``model`` stands for, if that is no ``.pt2``.
+    """Yield the options of a run of the program that ``options.model`` stands for.
 
-    The folder is this process's from before anything is written there until the end
-    of the block, which is where the run is.
+    Options whose ``model`` is a ``.pt2`` are yielded unchanged. The run takes place
+    inside the ``with`` block. This process locks the folder from before the first file
+    is written until the end of the block.
 
     Args:
-        told: takes sentences on what was read, and what could not be.
-        require_others: looks at what the run needs besides, before anything is made.
+        told: called with sentences about what was read, and what could not be.
+        require_others: checks the other requirements of the run before any file is
+            written.
 
     Raises:
-        LoadError: it cannot be read, run or exported.
-        UsageError: it is none that can be, or code that the user has not said may run;
-            or another process is at work in the folder.
+        LoadError: the input cannot be read, run or exported.
+        UsageError: the input cannot be reduced; or it is code that the user has not
+            allowed to run; or another process uses the folder.
     """
     script = recognise(options.model)
     if script is None:
@@ -61,20 +63,20 @@ def take_in(
 
 @contextlib.contextmanager
 def _noted_where_it_does_not_fail(asked: Options) -> Iterator[None]:
-    """Leave beside a program that its run came to nothing: its folder stays."""
+    """Leave a note next to a program that does not fail, because its folder stays."""
     try:
         yield
-    except NotCuttable:  # which fails
+    except NotCuttable:  # the program does fail
         raise
     except NotReproducible:
         note = asked.model.with_name(DOES_NOT_FAIL)
-        with contextlib.suppress(OSError):  # that is told in any case
+        with contextlib.suppress(OSError):  # the error is reported in any case
             note.write_text(json.dumps({"program": asked.called}))
         raise
 
 
 def _found(script: Script, options: Options, out: Path) -> Found:
-    """Take a program into a folder where no run is; what fails leaves nothing there."""
+    """Write the program into a folder without a run; on failure remove its files."""
     if holds_run(out):
         raise UsageError(
             Flag("--out", str(out)),
@@ -94,11 +96,11 @@ def _found(script: Script, options: Options, out: Path) -> Found:
 
 
 _OWN = (PROGRAM, runnable.CODE, DOES_NOT_FAIL)
-"""What doors for dumps leave in their folder."""
+"""Files that this module writes into the folder ``intake``."""
 
 
 def _require_own(folder: Path) -> None:
-    """Refuse a folder that somebody else has made."""
+    """Raise a UsageError if the folder contains files that shrinkfx did not write."""
     foreign = {path.name for path in folder.glob("*")} - {*_OWN}
     if foreign:
         raise UsageError(
@@ -116,10 +118,10 @@ def _taken(script: Script, options: Options, folder: Path) -> Found:
 
 
 def with_torch_compile(error: NotReproducible, options: Options) -> NotReproducible:
-    """Say whether a graph of torch.compile's that AOTInductor runs well fails there.
+    """Add to an error whether the graph fails as torch.compile runs it.
 
     Returns:
-        What was raised, where the program comes from elsewhere.
+        The error unchanged if the program is not from a torch.compile dump.
     """
     code = options.model.with_name(runnable.CODE)
     from_here = options.run_code and code.parent.name == INTAKE and code.is_file()

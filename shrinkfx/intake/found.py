@@ -1,4 +1,4 @@
-"""What each door finds: a program in a file, and how it came to fail."""
+"""The result of intake: a program in a file, and the settings of its failing run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.source import is_source_archive
 
 PROGRAM = "program.pt2"
-"""What a door calls it in the folder of a run."""
+"""Name of the program's file in the folder ``intake``."""
 
 SOURCE_ARCHIVE = "program.zip"
-"""The same, for a program that torch.export.save refuses."""
+"""Name of the file if torch.export.save rejects the program."""
 
 DOES_NOT_FAIL = "does-not-fail.json"
-"""Beside it: that it does not fail as asked, which leaves no journal."""
+"""A note next to the program that it did not fail; there is no journal then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +31,11 @@ class Found:
         inductor: Inductor options.
         environment: environment variables.
         preload: modules and files that register its custom operators.
-        device: where it ran, if not where the ``.pt2`` has it.
-        said: sentences on what was read, and what could not be, for the user.
-        lacking: those of them on what the failing run had, and no other process has.
-        in_script: what has failed there, if it comes from a script.
+        device: the device of the failing run, if it is not the one in the ``.pt2``.
+        said: sentences for the user about what was read, and what could not be.
+        lacking: those of the sentences about state of the failing run that no other
+            process has.
+        in_script: the failure in the script, if the program comes from a script.
     """
 
     program: Path
@@ -48,7 +49,7 @@ class Found:
     in_script: ScriptFailure | None = None
 
     def asked_with(self, options: Options) -> Options:
-        """Have a run reduce it; what the user said goes before what was found."""
+        """Return the options for a run; the user's options take precedence."""
         new = [name for name in self.preload if name not in options.preload]
         return replace(
             options,

@@ -1,9 +1,9 @@
-"""Objects in memory: a program, or a module that is exported, of the user's process.
+"""Save an ExportedProgram or a module of the user's process as the input of a run.
 
     minify(module, args=(x,))  ->  DIR/intake/program.pt2  ->  a run like any other
 
-The one place from which something of the worker is imported: what it needs torch for is
-an object of this very process, which has torch (``docs/decisions.md``).
+This is the only module outside the worker that imports worker modules. They need torch
+for an object of this process, which already has torch (``docs/decisions.md``).
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Given:
-    """An object, and what it is called with.
+    """An object to reduce, and its arguments.
 
     Attributes:
-        args: of a module, what it is exported with; of a program, on which it fails.
+        args: for a module, the arguments of the export; for a program, the failing
+            inputs.
     """
 
     program: object
@@ -54,10 +55,10 @@ class Given:
         return isinstance(self.program, (str, os.PathLike))
 
     def path(self) -> Path:
-        """Take it for the path of a ``.pt2``.
+        """Return the program as the path of a ``.pt2``.
 
         Raises:
-            UsageError: there are arguments, which a path has no use for.
+            UsageError: there are arguments, which do not apply to a path.
         """
         assert isinstance(self.program, (str, os.PathLike))
         if self.args is not None or self.kwargs is not None:
@@ -75,12 +76,14 @@ class Given:
 
 @contextlib.contextmanager
 def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Found]]:
-    """Have an object lie in the folder of its run, for as long as that has a use.
+    """Yield the options of a run of the object, saved in the folder of the run.
+
+    The files are removed at the end of the block if no run began.
 
     Raises:
-        UsageError: it is no program, an operator of it is out of reach, or another run
-            is in the folder.
-        LoadError: it cannot be exported or saved.
+        UsageError: the object is not a program, no other process can import one of its
+            operators, or the folder contains another run.
+        LoadError: the object cannot be exported or saved.
     """
     from shrinkfx.worker.intake.objects import exported, name_of
 
@@ -122,7 +125,7 @@ def _found(
     preloads: Sequence[Preload],
     out: Path,
 ) -> Found:
-    """Write down all that a run needs."""
+    """Write all files that a run needs."""
     from shrinkfx.worker.intake.objects import remarks
 
     folder = out / INTAKE
@@ -150,7 +153,7 @@ _FILES = (PROGRAM, SOURCE_ARCHIVE, _INPUTS)
 
 
 def _command(given: Given) -> str:
-    """Say how the run was started, in its repro."""
+    """Return the call that started the run, for the header of its repro."""
     called = ", args=..." if given.args is not None else ""
     called += ", kwargs=..." if given.kwargs is not None else ""
     called += ", dynamic_shapes=..." if given.dynamic_shapes is not None else ""
@@ -158,9 +161,9 @@ def _command(given: Given) -> str:
 
 
 def _save(given: Given, program: Any, folder: Path, *, has_run: bool) -> None:  # noqa: ANN401 - a program
-    """Write program and inputs, whole or not at all; not over those of another run.
+    """Write the program and its inputs atomically; raise if another run's would change.
 
-    What is saved has the same bytes if it is the same: the run there can go on.
+    Equal programs have equal bytes, so that the run in the folder can resume.
     """
     from shrinkfx.worker.intake.objects import save_inputs, save_program
 
@@ -176,7 +179,7 @@ def _save(given: Given, program: Any, folder: Path, *, has_run: bool) -> None:  
                 _require_same(saved, place)
             elif saved.exists():
                 saved.replace(place)
-            else:  # of a run that was killed before it began
+            else:  # left by a run that was killed before it began
                 place.unlink(missing_ok=True)
 
 
@@ -195,14 +198,14 @@ def _require_same(saved: Path, place: Path) -> None:
 
 
 def _preloads(program: Any, options: Options) -> list[Preload]:  # noqa: ANN401 - a program
-    """Choose what registers the program's operators in a process of the run.
+    """Choose the preloads that register the program's operators in other processes.
 
     Raises:
         UsageError: an operator was registered where no other process can import it.
     """
     from shrinkfx.worker.intake.operators import libraries, registrations
 
-    if options.preload:  # whoever names some knows all
+    if options.preload:  # a user who names preloads names all of them
         return []
     known = registrations(program)
     if typed := [each for each in known if each.module == "__main__"]:
@@ -224,7 +227,7 @@ def _preloads(program: Any, options: Options) -> list[Preload]:  # noqa: ANN401 
 
 
 def _of_the_session(options: Options) -> tuple[dict[str, Any], FromSession]:
-    """Take the settings of Inductor in this process, and what else is of it there."""
+    """Return Inductor's settings in this process, and its other state in Inductor."""
     from shrinkfx.worker.intake.live import live
 
     known = live()
@@ -238,7 +241,7 @@ def _of_the_session(options: Options) -> tuple[dict[str, Any], FromSession]:
 def _taken_out(
     preloads: Sequence[str], session: FromSession, options: Options
 ) -> TakenOut:
-    """Find what modules of the user's own register that this process has not."""
+    """Find entries that the user's modules register and this process does not have."""
     from shrinkfx.worker.intake.tables import not_here
 
     if not session.modules:
@@ -254,7 +257,7 @@ _SAY = "pass preload=['module or file']"
 
 
 def _of_python(each: Registration) -> str:
-    """Name the module to be imported, or else its file."""
+    """Return the module to import, or else its Python file; '' if there is neither."""
     return each.module or (each.file if each.file.endswith(".py") else "")
 
 

@@ -1,7 +1,7 @@
-"""What a run takes of the session that called it: code in Inductor, and what is lost.
+"""Copy the user's code in Inductor from the calling session, or report it as missing.
 
-A pass, a decomposition or a lowering of one's own is a function, and no other process
-has that unless it imports the module which puts it there.
+A pass, a decomposition or a lowering of the user is a function. Another process has it
+only if it imports the module that registers it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shrinkfx.program.beside import is_path
 
 @dataclass(frozen=True)
 class Source:
-    """A module whose code is in Inductor; ``why`` says where."""
+    """A module with code in Inductor; ``why`` names the place of that code."""
 
     module: str
     file: str
@@ -27,12 +27,12 @@ class Source:
 
 @dataclass(frozen=True)
 class FromSession:
-    """What is preloaded for that, and sentences on all of it.
+    """Preloads that reproduce the session, and sentences about them.
 
     Attributes:
-        modules: by names and files.
-        setting: what sets settings again once they are imported, or None.
-        lacking: those of the sentences on what no other process has.
+        modules: names and files of the modules to preload.
+        setting: a generated preload that sets Inductor's settings, or None.
+        lacking: those of the sentences about state that no other process has.
     """
 
     modules: tuple[tuple[str, str], ...]
@@ -46,11 +46,11 @@ def from_session(
     settings: Mapping[str, SetAgain],
     preload: Sequence[str],
 ) -> FromSession:
-    """Choose what is preloaded, and say what of Inductor no other process will have.
+    """Choose the preloads, and describe the state of Inductor that cannot be copied.
 
     Args:
-        settings: those that are no plain values.
-        preload: what the user has named; who names some knows all.
+        settings: those that are not simple values.
+        preload: the user's preloads; if there are any, no others are added.
     """
     own = [each for each in sources if each.module != "__main__"]
     typed = [each for each in sources if each.module == "__main__"]
@@ -60,7 +60,7 @@ def from_session(
     ours = {k: settings[k] for k in unset if settings[k].is_imported and not preload}
     lost = [name for name in unset if name not in ours]
     typed += [each for each in own if preload and not _is_among(each.file, named)]
-    # Where the names of settings are known, they say more than whose code it is.
+    # The names of settings say more than the modules of their code.
     lost += [s.why for s in typed if s.why.startswith("torch.") and not lost]
     taken = [] if preload else own
     said = [f"preloading {each.module}: {each.why}" for each in taken]
@@ -95,7 +95,7 @@ def _is_among(file: str, files: Sequence[str]) -> bool:
 
 
 def _file_of(name: str) -> str:
-    """Find the file of a preload, a module of this process or a path."""
+    """Return the file of a preload, which is a path or a module of this process."""
     if is_path(name):
         return name
     return getattr(sys.modules.get(name), "__file__", None) or ""

@@ -1,4 +1,4 @@
-"""What lies in the folder of a run that has no journal."""
+"""Find what the folder of a run without a journal contains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shrinkfx.report.output import INTAKE
 
 
 def without_run(folder: Path) -> Left | None:
-    """Find a capture, or a program that does not fail; None where there is neither."""
+    """Return a capture, or a program that does not fail; None if there is neither."""
     return left_in(folder) or _no_failure(folder)
 
 

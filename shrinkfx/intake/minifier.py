@@ -1,4 +1,4 @@
-"""A dump of PyTorch's AOTI minifier: the program that its script loads."""
+"""Load the program of a dump of PyTorch's AOTI minifier."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from shrinkfx.options.options import Options
 
 
 def take_program(script: Script, options: Options, folder: Path) -> Found:
-    """Copy the program into the folder of a run; nothing of the script is executed.
+    """Copy the dump's program into the folder of a run, without executing the script.
 
-    The minifier writes each program that it tries over the last one, so that the file
-    may be another one tomorrow.
+    The program is copied because the minifier overwrites the file with each program
+    that it tries.
 
     Raises:
-        LoadError: it is not there, or is none.
+        LoadError: the program does not exist, or is not a ``.pt2``.
     """
     there = locate(script.program, script.path)
     if there is None:
@@ -45,10 +45,10 @@ def take_program(script: Script, options: Options, folder: Path) -> Found:
 
 
 def locate(named: str, script: Path) -> Path | None:
-    """Find what a script names by a path, wherever both have been moved to.
+    """Find a file that a script names, also if both were moved.
 
-    What is no longer there is looked for beside the script by the end of its path,
-    the longest first: ``minifier/checkpoints/x.pt2``, ``checkpoints/x.pt2``, ``x.pt2``.
+    If the path no longer exists, its ends are tried next to the script, the longest
+    first: ``minifier/checkpoints/x.pt2``, ``checkpoints/x.pt2``, ``x.pt2``.
     """
     if not named:
         return None

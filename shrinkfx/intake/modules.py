@@ -1,7 +1,8 @@
-"""How processes of a run import a module that somebody's process has imported.
+"""Choose how processes of a run import a module that the user's process imported.
 
-By its name, where they find the same file by it; else by its file; and where it is in a
-package that they do not find, by a file of ours that says where that lies.
+A module is preloaded by its name if a new interpreter finds the same file by it, or
+else by its file. A module of a package that is not found is preloaded by a generated
+file that adds the package's folder to ``sys.path``.
 """
 
 from __future__ import annotations
@@ -23,28 +24,28 @@ from shrinkfx.report.whose_code import as_ours
 
 @dataclass(frozen=True)
 class Preload:
-    """What to preload: a name or a file; or a file to be written first.
+    """A preload: a module name, a file, or a file that is yet to be written.
 
     Attributes:
-        name: with a text, that of the file without its suffix.
+        name: the name or path; if there is a ``text``, the file name without suffix.
     """
 
     name: str
     text: str = ""
 
     def put(self, folder: Path) -> str:
-        """Name it for ``--preload``, once what it needs lies in a folder."""
+        """Write the file if there is a text; return the value for ``--preload``."""
         return written_beside(folder, self.name, self.text) if self.text else self.name
 
 
 def preloads_for(modules: Sequence[tuple[str, str]], cwd: Path) -> list[Preload]:
-    """Choose how each module is imported by a process that is started in a folder.
+    """Choose how a process that starts in ``cwd`` imports each module.
 
     Args:
-        modules: names as they were imported by, and files that they came from.
+        modules: pairs of a module's name and its file.
 
     Raises:
-        LoadError: one came from no file, and is not found by its name.
+        LoadError: a module has no file, and is not found by its name.
     """
     there = _found_anew([name for name, _ in modules], cwd) if modules else {}
     return [_preload(name, file, there.get(name)) for name, file in modules]
@@ -66,7 +67,7 @@ def _preload(module: str, file: str, found: str | None) -> Preload:
 
 
 def files_of(names: Sequence[str], cwd: Path) -> list[str]:
-    """Find the files of preloads, modules or paths, as a process there does."""
+    """Return the files of preloads, as a process in ``cwd`` finds them."""
     modules = [name for name in names if not is_path(name)]
     there = _found_anew(modules, cwd) if modules else {}
     return [there.get(name, name) or "" for name in names]
@@ -87,9 +88,9 @@ print(json.dumps(found))
 
 
 def _found_anew(modules: Sequence[str], cwd: Path) -> dict[str, str | None]:
-    """Ask a new interpreter where it finds modules.
+    """Return the file of each module as a new interpreter finds it.
 
-    What a process has put on its path by hand no other has there.
+    A new interpreter is used because this process may have changed its ``sys.path``.
     """
     command = [sys.executable, "-P", "-c", _FIND, *modules]
     try:
@@ -103,16 +104,16 @@ def _found_anew(modules: Sequence[str], cwd: Path) -> dict[str, str | None]:
 
 
 _FIND_S = 60.0
-"""For parents of packages, which are imported to be looked into."""
+"""Time limit in seconds; the interpreter imports the parent packages of a module."""
 
 
 def sets(path: str, setting: str) -> bool:
-    """Tell whether a Python file sets an attribute of such a name as it is imported.
+    """Return whether a Python file sets an attribute with such a name at import time.
 
-    What functions set is left out: nobody may call them then.
+    Assignments inside functions do not count, because nobody may call these.
 
     Args:
-        setting: its last part counts: ``x.y`` is set by ``config.x.y = 1``.
+        setting: only its last part counts: ``config.x.y = 1`` sets ``x.y``.
     """
     try:
         return text_sets(Path(path).read_bytes(), setting)
@@ -121,10 +122,10 @@ def sets(path: str, setting: str) -> bool:
 
 
 def text_sets(text: str | bytes, setting: str) -> bool:
-    """Tell the same of a file's text.
+    """Return whether Python code sets such an attribute at import time.
 
     Raises:
-        SyntaxError, ValueError: it is no Python.
+        SyntaxError, ValueError: the text is not Python.
     """
     tree = ast.parse(text)
     rest: list[ast.AST] = [tree]
@@ -144,9 +145,9 @@ def _same_file(one: str | None, other: str) -> bool:
 
 
 def written_beside(folder: Path, name: str, text: str) -> str:
-    """Write a module under the next name that is free; what is there is another run's.
+    """Write a module under the next free name, and return its path.
 
-    The same text has the same file.
+    Files of other runs stay; a file with the same text is reused.
     """
     for number in itertools.count(1):
         path = folder / (f"{name}_{number}.py" if number > 1 else f"{name}.py")

@@ -1,4 +1,4 @@
-"""Tell a program's path from that of a dump, which PyTorch has left of a failure."""
+"""Recognize dumps that PyTorch wrote of a failure."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _SHOWN = 8
 
 
 def recognise(path: Path) -> Script | None:
-    """Read what a path leads to that is no ``.pt2``.
+    """Read the dump at a path; return None if the path may be a ``.pt2``.
 
-    A folder is that of a dump, or the one that ``TORCH_TRACE`` named; a script is one
-    that PyTorch's AOTI minifier wrote, or torch.compile; a log is that of
-    ``TORCH_TRACE``, with one graph in it.
+    A folder is one with a dump, or the folder that ``TORCH_TRACE`` names. A script is
+    one that PyTorch's AOTI minifier or torch.compile wrote. A log is one of
+    ``TORCH_TRACE`` with one graph.
 
     Returns:
-        None for a file that may be a program, or is not there.
+        None for a file that may be a program, or that does not exist.
 
     Raises:
-        LoadError: it is a script or folder of others, or cannot be read.
-        UsageError: there are several, or a log has none.
+        LoadError: the script or folder is not a dump, or cannot be read.
+        UsageError: a folder or log contains several dumps, or a log contains none.
     """
     try:
         if path.is_dir():
             return _in_folder(path)
         if path.suffix not in _TEXTS or not path.is_file():
             return None
-    except OSError:  # who looks for a program says what is wrong with the path
+    except OSError:  # loading the program reports what is wrong with the path
         return None
     return _in_file(path)
 
@@ -46,7 +46,7 @@ def _in_file(path: Path) -> Script:
 
 
 def is_dump(path: Path) -> bool:
-    """Tell whether a folder is one that PyTorch has left, and no run of shrinkfx."""
+    """Return whether a folder contains a dump from PyTorch, and no run of shrinkfx."""
     return path.is_dir() and not holds_run(path) and bool(_scripts(path))
 
 
@@ -78,28 +78,29 @@ def _in_folder(folder: Path) -> Script:
 
 
 def holds_run(folder: Path) -> bool:
-    """Tell whether a folder is that of a run of shrinkfx, begun or over."""
+    """Return whether a folder contains a run of shrinkfx, finished or not."""
     return any((folder / name).exists() for name in ("journal.sqlite", "summary.json"))
 
 
 _LAUNCHER = "minifier_launcher.py"
 
 _LOGS = "dedicated_log_torch_trace_*.log"
-"""``LOG_PREFIX`` of ``torch/_logging/_internal.py``, and what follows it."""
+"""``LOG_PREFIX`` of ``torch/_logging/_internal.py``, and the rest of the file name."""
 
 _IN_FOLDER = (
     f"{{}}{_LAUNCHER}",
     f"{{}}minifier/{_LAUNCHER}",
     "{}torchinductor/*/fx_graph_runnable.py",
 )
-"""Where PyTorch puts them below the folder of a process."""
+"""Paths of the dumps below the folder of a process."""
 
 
 def _scripts(folder: Path) -> list[Path]:
-    """List the dumps in a folder; those of a whole failure before what is left of one.
+    """List the dumps in a folder; dumps of a complete failure take precedence.
 
-    ``repro.py`` is the last that a minifier has left, or all there is without one. A
-    log of ``TORCH_TRACE`` counts where there is nothing else; each process writes one.
+    ``repro.py`` is the last script of a minifier, or the only one without a minifier. A
+    log of ``TORCH_TRACE`` counts only if there is nothing else; each process writes
+    one.
     """
     for above in ("", "run_*/", "torch_compile_debug/run_*/"):
         for pattern in _IN_FOLDER:
@@ -129,10 +130,10 @@ _NAME = "fx_graph_runnable"
 
 
 def _in_log(path: Path, text: str) -> str:
-    """Take the one graph out of a log that can be run.
+    """Return the only runnable graph of a log.
 
     Raises:
-        UsageError: there is none, or there are several.
+        UsageError: the log has no such graph, or several.
     """
     graphs = [*dict.fromkeys(_payloads(text))]
     if len(graphs) != 1:

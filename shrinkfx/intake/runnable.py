@@ -1,7 +1,7 @@
-"""A graph that torch.compile has left as code: exported by running that, in a worker.
+"""Export a graph that torch.compile dumped as code, by running the code in a worker.
 
-The user's word is needed for it (``--run-code``). The code is copied into the folder of
-the run first; that copy is what runs, and what there is to read afterwards.
+This needs the user's consent (``--run-code``). The code is first copied into the folder
+of the run. The copy is what runs, so the user can read it afterwards.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _WORDS = 300
 
 
 def require_word(script: Script, options: Options) -> None:
-    """See that the user has said that code may be run.
+    """Raise unless the user has allowed the code to run.
 
     Raises:
-        UsageError: what would be run, and what to type.
+        UsageError: names the code that would run, and the flag that allows it.
     """
     if options.run_code:
         return
@@ -44,16 +44,16 @@ def require_word(script: Script, options: Options) -> None:
 
 
 def export(script: Script, options: Options, folder: Path) -> Found:
-    """Run the code, and have what it makes exported into the folder of a run.
+    """Run the code in a worker, and export its graph into the folder of the run.
 
     Raises:
-        LoadError: it cannot be run or exported, or dies.
+        LoadError: the code cannot be run or exported, or its process dies.
     """
     code, program = folder / CODE, folder / PROGRAM
     there = locate(script.save_dir, script.path)
     save_dir = str(there.resolve()) if there else ""
     text = script.text
-    if script.save_dir:  # the copy shall find what the script, which was moved, does
+    if script.save_dir:  # the copy must find the data although the script was moved
         text = text.replace(repr(script.save_dir), repr(save_dir or None))
     code.write_text(text, encoding="utf-8")
     task = ExportRunnable(str(code.resolve()), save_dir, str(program.resolve()))
@@ -94,7 +94,7 @@ def _said(made: Exported, script: Script, there: Path | None) -> Iterator[str]:
 
 
 def as_torch_compile_does(code: Path, save_dir: str, options: Options) -> str:
-    """Run a graph as its own main would, and say how that went."""
+    """Run a graph as the dump's own ``__main__`` would, and describe the outcome."""
     try:
         with bare_worker(options, {}, options.preload) as ask:
             ending = ask(RunRunnable(str(code.resolve()), save_dir))
@@ -111,7 +111,7 @@ _PASSES = ("exit", 0, None)
 
 
 def _how(ending: Ending) -> str:
-    """Say in a line how a child ended."""
+    """Describe in one line how a child process ended."""
     if raised := ending.raised:
         text = " ".join(raised.message.split())
         return f"{raised.type}: {text:.{_WORDS}}"

@@ -1,14 +1,14 @@
-"""What a script says that PyTorch has written of a failure: read, and not run.
+"""Read a script that PyTorch dumped of a failure, without running it.
 
     os.environ['TORCHINDUCTOR_MAX_AUTOTUNE'] = '1'     a variable of the failing run
     torch._inductor.config.freezing = True             a setting of Inductor
-    exported_program = torch.export.load('/a/b.pt2')   by its AOTI minifier: a program
-    class Repro(torch.nn.Module): ...                  by torch.compile: a module and
+    exported_program = torch.export.load('/a/b.pt2')   AOTI minifier: a program
+    class Repro(torch.nn.Module): ...                  torch.compile: a module and
     def load_args(reader): ...                         its arguments
-    run_repro(..., accuracy=True, save_dir='/a')       what is asked of them
+    run_repro(..., accuracy=True, save_dir='/a')       what the script looks for
 
-All of that but the module is literals (``aoti.py``, ``after_aot.py`` and
-``after_dynamo.py`` in ``torch/_dynamo/repro`` write it): ``ast`` is all that is needed.
+Except for the module, all values are literals, so ``ast`` is sufficient. ``aoti.py``,
+``after_aot.py`` and ``after_dynamo.py`` in ``torch/_dynamo/repro`` write these scripts.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from shrinkfx.report.header import is_repro
 
 
 class Kind(StrEnum):
-    """Who has written a script."""
+    """The tool that wrote a script."""
 
     MINIFIER = "minifier"
-    """PyTorch's AOTI minifier: it loads a ``.pt2``."""
+    """PyTorch's AOTI minifier: the script loads a ``.pt2``."""
     RUNNABLE = "runnable"
-    """torch.compile: the module is in it, as code."""
+    """torch.compile: the script contains the module as code."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """What a script says in literals.
+    """The literals of a script.
 
     Attributes:
-        path: where it is; of a graph in a log, that.
-        text: of the script itself.
+        path: the script's path; for a graph in a log, the log's path.
+        text: the text of the script.
         program: the path that it loads, or ''.
-        inductor: settings of Inductor that it sets, to the default even.
-        others: those of other parts of PyTorch, by their full names.
-        environment: variables that one may need.
-        save_dir: the folder of the arguments' values, or ''.
-        said: what else it holds, in sentences.
+        inductor: settings of Inductor that it sets, even if to the default.
+        others: settings of other parts of PyTorch, by their full names.
+        environment: environment variables that the failure may need.
+        save_dir: the folder with the values of the arguments, or ''.
+        said: sentences about the other contents.
     """
 
     path: Path
@@ -64,10 +64,10 @@ class Script:
 
 
 def read_script(path: Path, text: str) -> Script:
-    """Read a script of PyTorch's.
+    """Read a script that PyTorch dumped.
 
     Raises:
-        LoadError: it is none, or a repro of shrinkfx's own.
+        LoadError: the script is not a dump, or is a repro of shrinkfx.
     """
     if is_repro(text):
         found = "is a repro that shrinkfx wrote"
@@ -99,7 +99,7 @@ _NEITHER = "is a Python file, but not a dump from PyTorch"
 
 
 def _to_run(path: Path) -> str:
-    """Say what to type for a script of the user's own."""
+    """Return advice for a script that the user wrote."""
     by = "pytest" if path.name.startswith("test_") else "python"
     command = f"shrinkfx --capture {by} {shlex.quote(str(path))}"
     return f"to run it and reduce the program that fails in it: {command}\n{_KNOWN}"
@@ -134,9 +134,9 @@ def _program(tree: ast.Module) -> str:
 
 
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """Yield what is assigned, and the value.
+    """Yield each assignment's target and value.
 
-    Since torch 2.15 a dump sets some options by ``CONFIG.load_config({...})``.
+    Since torch 2.15, a dump sets some options by ``CONFIG.load_config({...})``.
     """
     for node in tree.body:
         match node:
@@ -158,8 +158,8 @@ class _Settings:
     """Settings and variables that a script sets.
 
     Attributes:
-        unread: settings whose values are no literals.
-        refused: settings that name programs to be run.
+        unread: settings whose values are not literals.
+        refused: settings that name programs to run.
     """
 
     inductor: dict[str, object]
@@ -221,7 +221,7 @@ _CONFIG = re.compile(r"torch\.[\w.]*config\.\w+$")
 
 
 def _keywords(tree: ast.Module, function: str) -> dict[str, object]:
-    """Read the literals among the keywords of the last call of a function."""
+    """Return the literal keyword arguments of the last call of a function."""
     calls = [
         node
         for node in ast.walk(tree)
@@ -238,7 +238,7 @@ def _versions(text: str) -> Iterator[str]:
 
 
 def _asked(call: Mapping[str, object]) -> Iterator[str]:
-    """Say what the script's own main would look for."""
+    """Yield sentences about what the script's own ``__main__`` looks for."""
     if call.get("accuracy"):
         yield (
             "the script was written for wrong values: --until mismatch looks only for "
@@ -259,7 +259,7 @@ def _literal(node: ast.expr) -> object:
 
 
 def _fits_json(value: object) -> bool:
-    """Tell whether a worker can be told of it, and hears the same."""
+    """Return whether a value survives the conversion to JSON and back."""
     try:
         return bool(json.loads(json.dumps(value)) == value)
     except (TypeError, ValueError):

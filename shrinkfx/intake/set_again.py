@@ -1,8 +1,9 @@
-"""Settings of Inductor that are functions or objects, set by a file that is imported.
+"""Generate code that restores Inductor settings which are functions or objects.
 
     torch._inductor.config.post_grad_custom_pre_pass = passes.FuseAddMul()
 
-How an import makes each is found out where it lives: ``watching/by_import.py``.
+``watching/by_import.py`` finds out, in the process with the value, how an import makes
+it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from dataclasses import dataclass, field
 from shrinkfx.report.whose_code import as_ours
 
 FILE = "preload_settings"
-"""What the file is called, without its suffix."""
+"""Name of the generated file, without its suffix."""
 
 _MAIN = "__main__"
 
 
 @dataclass(frozen=True)
 class SetAgain:
-    """How Python says a value, or why it cannot: what ``ByImport`` has found out."""
+    """A Python expression for a value, or why there is none: see ``ByImport``."""
 
     module: str = ""
     name: str = ""
@@ -31,31 +32,31 @@ class SetAgain:
 
     @property
     def is_of_script(self) -> bool:
-        """Whether it is of the script itself, which nobody imports."""
+        """Whether the script itself defines the value, which no process imports."""
         return self.module == _MAIN
 
     @property
     def is_imported(self) -> bool:
-        """Whether importing its module is all that it takes to make it."""
+        """Whether importing its module is sufficient to make the value."""
         return not (self.why_not or self.is_of_script)
 
     @property
     def bound(self) -> str:
-        """Name what has to be there in its module."""
+        """The name in the module that the expression begins with."""
         return self.name.partition(".")[0]
 
     @property
     def said(self) -> str:
-        """Say it in a few words: ``passes.FuseAddMul()``."""
+        """The value in short, such as ``passes.FuseAddMul()``."""
         place = self.name if self.is_of_script else f"{self.module}.{self.name}"
         return f"{place}{'()' if self.call else ''}"
 
     def statements(self, setting: str, number: int, bound: str) -> list[str]:
-        """Write what sets a setting to it.
+        """Return the statements that set a setting to the value.
 
         Args:
-            number: of the setting in its module.
-            bound: what ``self.bound`` is called there.
+            number: the number of the setting in the generated module.
+            bound: the name of ``self.bound`` in that module.
         """
         place = bound + self.name.removeprefix(self.bound)
         call = f"{self.call}({place})" if self.call == ".__new__" else self.call
@@ -64,7 +65,7 @@ class SetAgain:
             return [f"{set_to}{place}{call}"]
         made = f"made_{number}"
         held = [
-            # As unpickling does: a class may refuse that its attributes are set.
+            # As in unpickling, because a class may forbid setting its attributes.
             f"object.__setattr__({made}, {name!r}, {text})"
             for name, text in self.state.items()
         ]
@@ -72,9 +73,10 @@ class SetAgain:
 
 
 def text_that_sets(settings: Mapping[str, SetAgain]) -> str:
-    """Write statements that set settings as a module is imported.
+    """Return statements that set settings at import time.
 
-    They read names of modules and no module, so that a repro may do without these.
+    They import names from modules instead of the modules, so that a repro can contain
+    the definitions in place of the imports.
     """
     names = _Names()
     lines = [
@@ -86,7 +88,7 @@ def text_that_sets(settings: Mapping[str, SetAgain]) -> str:
 
 
 def module_that_sets(settings: Mapping[str, SetAgain]) -> str:
-    """Write a module that does nothing else."""
+    """Return the text of a module that only sets settings."""
     return as_ours(
         text_that_sets(settings), "settings as they were where it was called"
     )
@@ -94,7 +96,7 @@ def module_that_sets(settings: Mapping[str, SetAgain]) -> str:
 
 @dataclass
 class _Names:
-    """Gives names to what is imported, each another one."""
+    """Assigns a distinct name to each imported object."""
 
     known: dict[tuple[str, str], str] = field(default_factory=dict)
 

@@ -1,10 +1,10 @@
-"""What a session has taken out of Inductor's tables, and an import puts there again.
+"""Remove registrations that the session has removed, and an import adds again.
 
     import recsys                                      registers a decomposition
     decompositions.pop(aten._softmax.default)          in a cell: healthy again
 
 Processes of a run import modules of ``recsys`` for the code that they preload. A module
-that is preloaded last takes out there what they put in and the session has not.
+that is preloaded last removes the table entries that the session does not have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shrinkfx.protocol.tasks import ListOwnEntries
 from shrinkfx.report.whose_code import as_ours
 
 FILE = "preload_taken_out"
-"""What the file is called, without its suffix."""
+"""Name of the generated file, without its suffix."""
 
 _OPERATOR = re.compile(r"\w+\.\w+(\.\w+)?")
 
@@ -32,10 +32,10 @@ Entry = tuple[str, str]
 
 @dataclass(frozen=True)
 class TakenOut:
-    """What takes it out again, and sentences on that.
+    """A preload that removes the registrations, and sentences about it.
 
     Attributes:
-        lacking: those on what cannot be taken out.
+        lacking: sentences about registrations that cannot be removed.
     """
 
     preload: Preload | None = None
@@ -48,12 +48,12 @@ def taken_out(
     options: Options,
     not_here: Callable[[Sequence[Entry]], Sequence[Entry]],
 ) -> TakenOut:
-    """Ask a process that has imported ``preloads`` what is in its tables.
+    """Compare Inductor's tables with those of a process that imports ``preloads``.
 
     Args:
-        not_here: tells which entries this process has not.
+        not_here: returns the entries that this process does not have.
     """
-    with contextlib.suppress(LoadError, WorkerError):  # the run will tell of these
+    with contextlib.suppress(LoadError, WorkerError):  # the run will report these
         with bare_worker(options, {}, preloads) as ask:
             answer = ask(ListOwnEntries()).answer
         if isinstance(answer, Entries):

@@ -1,4 +1,4 @@
-"""A worker that holds no program, asked about what a script says."""
+"""Start a worker without a program, to read Inductor's default settings."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Asks = Callable[[Task], Ending]
 def bare_worker(
     options: Options, environment: Mapping[str, str], preloads: Sequence[str] = ()
 ) -> Iterator[Asks]:
-    """Start one with the variables of a failing run, for a few questions.
+    """Start a worker with the variables of a failing run; yield its ``ask`` function.
 
     Raises:
         LoadError: a preload cannot be read.
-        WorkerError: it died.
+        WorkerError: the worker died.
     """
     variables = {**environment, **options.environment}
     with Server(preloads=preloads, environment=variables, cwd=options.cwd) as server:
@@ -44,12 +44,13 @@ def bare_worker(
 def settings_that_differ(
     ask: Asks, script: Script
 ) -> tuple[InductorOptions, tuple[str, ...]]:
-    """Keep those of a script's settings that are not as they would be without it.
+    """Return a script's settings that differ from the values without the script.
 
-    PyTorch writes down all that somebody has set, to the default even.
+    This is needed because PyTorch dumps each setting that was ever set, even to its
+    default.
 
     Returns:
-        Those of Inductor, and sentences on these and others.
+        The settings of Inductor that differ, and sentences about them and the others.
     """
     wanted = {**script.inductor, **script.others}
     if not wanted:

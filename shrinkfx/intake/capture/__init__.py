@@ -1,1 +1,1 @@
-"""A failing script: run as it is, and what it does with PyTorch written down."""
+"""Run a failing script as it is, and record what it does with PyTorch."""

@@ -1,4 +1,4 @@
-"""Which of the captured programs to reduce, and what to say of all of them."""
+"""Choose which of the captured programs to reduce, and describe all of them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from shrinkfx.wording import Flag
 
 @dataclass(frozen=True)
 class Choice:
-    """The program to reduce, and the step of it that is to fail.
+    """The program to reduce, and the step of it that failed.
 
     Attributes:
-        step: None where nothing of it is known to have failed.
-        said: how that came to be chosen, in a sentence.
-        hangs: the step did not end.
-        failure: what has failed in the script; None if that is not known.
+        step: None if no step is known to have failed.
+        said: why the program was chosen, in a sentence.
+        hangs: whether the step did not end.
+        failure: the failure in the script; None if it is not known.
     """
 
     program: CapturedProgram
@@ -44,11 +44,11 @@ class Choice:
 
 
 def choose(capture: Capture, end: ScriptEnd, asked: int | None) -> Choice:
-    """Take the program that is asked for, or the one that has failed.
+    """Choose the program that the user asks for, or the one that failed.
 
     Raises:
-        NothingToReduce: none has, or the one that has is not there.
-        UsageError: there is no program of that number.
+        NothingToReduce: no program failed, or the failing program was not saved.
+        UsageError: there is no program with that number, or it was not saved.
     """
     failed = failed_step(capture, end)
     if asked is not None:
@@ -97,12 +97,12 @@ def _chosen(program: CapturedProgram, step: Step, end: ScriptEnd) -> Choice:
 
 
 def failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
-    """Find the step that has made the script fail.
+    """Return the step that made the script fail, or None.
 
-    A process that died in the middle of one goes before an exception, and that before
-    a script that fails after all it asked for has ended well: a wrong value may be
-    what it says then. An export that fails is only what a script has ended with: many
-    try another way then.
+    A process that died in a step takes precedence over an exception. An exception takes
+    precedence over a script that failed after all its steps succeeded, perhaps because
+    of a wrong value. A failed export counts only if it is the last step, because many
+    scripts try another way after it.
     """
     steps = [step for step in capture.steps if step.what != SAVE or step.state == BEGUN]
     for pid in filter(None, (end.hung, end.died)):
@@ -120,7 +120,7 @@ def failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
 
 
 def how_it_failed(step: Step, end: ScriptEnd) -> str:
-    """Say in a sentence what became of a step."""
+    """Describe in a sentence how a step ended."""
     at = f" ({step.where})" if step.where else ""
     if _hangs(step, end):
         slow = (
@@ -157,7 +157,7 @@ def _signal(number: int) -> str:
 
 
 def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str:
-    """Say why the program that has failed cannot be reduced."""
+    """Explain why the program that failed cannot be reduced."""
     said = how_it_failed(step, end)
     if step.what == EXPORT:
         return f"{said}\nno program was exported, so there is nothing to reduce"
@@ -209,7 +209,7 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
 
 
 def table(capture: Capture, end: ScriptEnd, chosen: int) -> str:
-    """List the programs: where they were compiled, and what became of them."""
+    """Return a table of the programs: where they were compiled, and their failures."""
     rows = [("program", "operators", "compiled at", "calls", "")]
     for program in capture.programs:
         steps = capture.steps_of(program.number)

@@ -1,4 +1,4 @@
-"""What a script that is captured is told before it runs: which names count."""
+"""Write the names that the captured script's processes need."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from shrinkfx.intake.carried import COMPILERS, SECRETS, VARIABLES
 from shrinkfx.program.namespaces import ARITHMETIC, OF_SIZES, PYTORCHS
 
 FILE = "counts.json"
-"""The first that lies in the folder of a capture."""
+"""The first file in the folder of a capture."""
 
 
 def tell(folder: Path) -> None:
-    """Write it to the folder of the capture, where the script's processes read it.
+    """Write the names to the capture's folder, where the script's processes read them.
 
-    They import nothing of ours: the script's interpreter may be one without.
+    The script's interpreter may not have shrinkfx, so they cannot be imported there.
     """
     known = {
         "variables": (*VARIABLES, *COMPILERS),

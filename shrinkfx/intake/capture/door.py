@@ -1,4 +1,4 @@
-"""From a command that fails to a program that a run can reduce."""
+"""Capture a command that fails, and resolve it to the program to reduce."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ from shrinkfx.report.output import CAPTURE, own_file
 from shrinkfx.wording import Flag
 
 END = "end.json"
-"""How the script has ended: once that is noted, its programs can be asked for."""
+"""How the script ended; once this file exists, a captured program can be reduced."""
 
 _ASKED, _WANTED = "asked.json", "wanted.json"
-"""What is to be reduced; and what was asked for before that was known."""
+"""The options of the run; and the options that the user passed, before the capture."""
 
 _HANG_S = 60.0
-"""A check's, where a script hangs and nobody has said how long that is."""
+"""Time limit in seconds of a check if a step hung and the user set no --timeout."""
 
 
 @dataclass(frozen=True)
 class Teller:
-    """Whom to tell what: ``say`` for good, ``doing`` while it takes long."""
+    """Callbacks for messages: ``say`` prints a line, ``doing`` shows progress."""
 
     say: Callable[[str], None]
     doing: Callable[[str], None]
 
 
 def name_of(command: tuple[str, ...]) -> Path:
-    """Name a run after the script."""
+    """Return the name of a run, from that of the script."""
     return script_of(command).with_suffix("")
 
 
 def script_of(command: tuple[str, ...]) -> Path:
-    """Find the script: the first word that is one, or the program.
+    """Return the script of a command, or else the module or the executable.
 
     Raises:
         UsageError: there is no command.
@@ -81,17 +81,17 @@ def capture(
     teller: Teller,
     stdout: IO[str] | None = None,
 ) -> Options:
-    """Run a command, and ask for the program that has failed in it.
+    """Run a command, and return the options for reducing the program that failed.
 
     Args:
-        options: ``timeout_s`` is that of a step of the script as well.
-        program: the number of the one to reduce, failed or not.
-        folder: that of the run.
-        stdout: where the command's output goes, if not where it would have gone.
+        options: ``timeout_s`` also limits each step of the script.
+        program: the number of the program to reduce, even if it did not fail.
+        folder: the folder of the run.
+        stdout: a file for the command's output; None to inherit this process's stdout.
 
     Raises:
-        UsageError: there is no such command, or no such program.
-        NothingToReduce: it does not fail, or not in what can be captured.
+        UsageError: the command or the program does not exist.
+        NothingToReduce: no captured program failed.
     """
     place = _empty(folder / CAPTURE)
     try:
@@ -118,10 +118,10 @@ def capture(
 
 
 def _empty(place: Path) -> Path:
-    """Make the folder; what a session has left that was killed goes.
+    """Create the capture folder; remove what an earlier, killed session left there.
 
     Raises:
-        UsageError: there is one, and it is none of ours.
+        UsageError: the folder contains files that shrinkfx did not write.
     """
     there = {path.name for path in place.iterdir()} if place.is_dir() else set()
     if there and not there & {counts.FILE, STARTED}:
@@ -141,11 +141,12 @@ def _write_end(place: Path, end: ScriptEnd) -> None:
 def recaptured(
     options: Options, folder: Path, program: int | None, teller: Teller
 ) -> Options:
-    """Ask for a program that an earlier run of a script has left.
+    """Return the options for reducing a program that was captured earlier.
 
     Raises:
-        UsageError: none is there, or none of that number.
-        NothingToReduce: the script did not fail, and none is named.
+        UsageError: the folder has no capture or a damaged one, or no program with that
+            number.
+        NothingToReduce: the script did not fail, and no program is named.
     """
     place = place_of(folder)
     if place is None:
@@ -159,16 +160,16 @@ def recaptured(
 
 
 def place_of(folder: Path) -> Path | None:
-    """Find what a script has left in a run's folder, or in that of a capture."""
+    """Return the capture folder in or at ``folder``, or None."""
     places = (folder, folder / CAPTURE)
     return next((place for place in places if os.path.isfile(place / END)), None)
 
 
 def resumable(folder: Path, teller: Teller) -> Options | None:
-    """Read what was to be reduced in a folder where that has not begun.
+    """Read the options of a reduction that was requested, but has not begun.
 
     Raises:
-        NothingToReduce: that was not known yet, and the script did not fail.
+        NothingToReduce: no program had been chosen, and the script did not fail.
     """
     place = folder / CAPTURE
     asked, wanted = place / _ASKED, place / _WANTED
@@ -190,11 +191,11 @@ def _asked(
     program: int | None,
     teller: Teller,
 ) -> Options:
-    """Choose a program, tell of all, and make the options of its run."""
+    """Choose a program, report all of them, and return the options of its run."""
     options = replace(options, name=script_of(end.command).name)
     found_all = Capture.read(place)
     if options.sweeping and program is None and len(found_all.programs) == 1:
-        program = found_all.programs[0].number  # a sweep looks for failures itself
+        program = found_all.programs[0].number  # a sweep finds failures itself
     try:
         choice = choose(found_all, end, program)
     except (NothingToReduce, UsageError):
@@ -221,10 +222,10 @@ def _tell_all(capture: Capture, end: ScriptEnd, chosen: int, teller: Teller) -> 
 
 
 def found_of(choice: Choice, place: Path, named: Sequence[str] = ()) -> Found:
-    """Take a captured program, with what it was compiled and called with.
+    """Return a captured program with its compile settings and its inputs.
 
     Args:
-        named: what the user has said to preload.
+        named: the user's preloads.
     """
     program, said = choice.program, []
     if program.file is None:
@@ -268,7 +269,7 @@ def _carried(set_here: InductorOptions) -> list[str]:
 def _environment(
     theirs: Mapping[str, str], ours: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Tell what a script has set that a run would not, and what it has unset."""
+    """Return the variables that the script set, and the names of those it unset."""
     found = {
         name: value
         for name, value in theirs.items()
@@ -283,7 +284,7 @@ def _versions(capture: Capture) -> list[str]:
         here = version("torch")
     except PackageNotFoundError:
         return []
-    # The metadata of PyPI's builds have no local part, as in 2.15.0+cu132.
+    # The metadata of PyPI's builds lack the local part, such as +cu132.
     theirs = [v for v in capture.torch if here not in (v, v.partition("+")[0])]
     if not theirs:
         return []
@@ -293,7 +294,7 @@ def _versions(capture: Capture) -> list[str]:
 
 
 def _clear(place: Path) -> None:
-    """Leave nothing half written, nor an empty capture."""
+    """Remove drafts, and the whole folder if no program was captured."""
     for drafts in ("draft-*", "claimed-*", "call-*.pt.*"):
         for path in place.glob(drafts):
             path.unlink(missing_ok=True)

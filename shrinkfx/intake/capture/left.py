@@ -1,4 +1,4 @@
-"""Captures that came to no run: what a folder has of one."""
+"""Find captures whose programs have not been reduced."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from shrinkfx.report.output import CAPTURE
 
 @dataclass(frozen=True)
 class Left:
-    """What a script has left whose programs nobody has reduced.
+    """A capture whose programs have not been reduced.
 
     Attributes:
-        folder: that of the run that did not begin.
-        script: its name, ``serve.py``; '' where that was not noted.
-        programs: how many were captured.
-        at: when the last of it was written, in seconds since 1970.
-        has_ended: the script has, and that is noted.
-        does_not_fail: it is the program of a dump, whose run found no failure.
+        folder: the folder of the run that did not begin.
+        script: the script's name, ``serve.py``; '' if it was not recorded.
+        programs: the number of captured programs.
+        at: the last modification, in seconds since 1970.
+        has_ended: whether the end of the script was recorded.
+        does_not_fail: it is the program of a dump, and its run found no failure.
     """
 
     folder: Path
@@ -35,7 +35,7 @@ class Left:
 
 
 def left_in(folder: Path) -> Left | None:
-    """Find a capture in the folder of a run; None where there is none."""
+    """Return the capture in the folder of a run, or None."""
     place = folder / CAPTURE
     programs = len([*place.glob("program-*.json")])
     if not programs:

@@ -1,7 +1,7 @@
-"""A process beside this one that ends what this one has started, or would leave.
+"""A helper process that kills what a captured script leaves running.
 
-It waits until it is told, or until this process is gone: once that was killed, nothing
-of it runs any more that could do so.
+It waits for the end of its stdin or for the death of this process, because a killed
+process cannot clean up itself.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ import shrinkfx
 from shrinkfx.check.client.orphans import kill_marked
 
 _EVERY_S = 1.0
-"""A copy of this process, forked by somebody, may keep the pipe open."""
+"""Interval in seconds at which the helper checks its parent.
+
+The pipe alone is not sufficient, because a forked copy of the parent may keep it open.
+"""
 
 _STDIN = 0
 
 
 @contextlib.contextmanager
 def ended(mark: str) -> Iterator[None]:
-    """Have all that bears a mark end with the block, or with this process."""
+    """Kill all processes with a mark when the block ends or this process dies."""
     root = str(Path(shrinkfx.__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     other = subprocess.Popen(
@@ -39,7 +42,7 @@ def ended(mark: str) -> Iterator[None]:
     try:
         yield
     finally:
-        other.communicate()  # the pipe's end tells it; another Ctrl-C changes nothing
+        other.communicate()  # closes its stdin; another Ctrl-C has no effect
         if other.returncode:
             kill_marked(mark)
 

@@ -1,9 +1,9 @@
-"""When a script hangs: only in the middle of what it asks of PyTorch, never between.
+"""Decide when a script hangs: only inside a step in PyTorch, never between steps.
 
-A server that waits for requests does not hang. A step that sleeps does, when for a
-minute no process of its own has used any CPU, read or written. What keeps a core busy
-has ten minutes of its own time for a call; compiling may take as long as it likes.
-``--timeout`` counts for any step, and is its own time, too.
+A server that waits for requests does not hang. A step hangs if its processes use no
+CPU, read nothing and write nothing for a minute. A busy call may take ten minutes of
+its own time; a busy compilation has no limit. ``--timeout`` limits the own time of any
+step.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import Sample, descendants, sample
 
 ASLEEP_S, BUSY_CALL_S = 60.0, 600.0
-"""As long as a check of a small program may take, and of the largest."""
+"""Limits in seconds of an idle step and of a busy call.
+
+A check of a small program, and one of the largest programs, may take as long.
+"""
 
 _IDLE_CPU_S = 0.05
-"""What a sleeper may use between two looks: threads that wake up to look around."""
+"""CPU seconds that idle threads may use between two looks."""
 
 Key = tuple[int, str, int]
 
 
 @dataclass
 class _Watched:
-    """A step, and when it was last seen doing something."""
+    """A step, and the time of its last known activity."""
 
     own: OwnTime
     since: float
@@ -38,11 +41,11 @@ class _Watched:
 
 @dataclass
 class Patience:
-    """Tells which of the steps that processes are in will not end.
+    """Finds the steps that hang.
 
     Attributes:
-        timeout_s: what was said, or None.
-        waited_s: how long the one was waited for that was told last.
+        timeout_s: the value of ``--timeout``, or None.
+        waited_s: seconds that the last hanging step was waited for.
     """
 
     timeout_s: float | None = None
@@ -54,7 +57,11 @@ class Patience:
     _watched: dict[Key, _Watched] = field(default_factory=dict)
 
     def at_its_end(self, steps: Sequence[Step]) -> Step | None:
-        """Find a step that hangs among those that are not over."""
+        """Return a step that hangs, or None.
+
+        Args:
+            steps: all steps that have not ended.
+        """
         keys = {_key(step) for step in steps}
         for gone in self._watched.keys() - keys:
             del self._watched[gone]
@@ -73,7 +80,7 @@ class Patience:
         return self.timeout_s is None and self._sleeps(step, watched)
 
     def _sleeps(self, step: Step, watched: _Watched) -> bool:
-        """Look now and then, since that costs some."""
+        """Return whether a step is idle; look rarely, because a look is expensive."""
         if self.clock() - watched.since < self.asleep_s:
             return False
         seen, moved = self.look(step.pid), self.moved(step.pid)
@@ -90,7 +97,7 @@ def _key(step: Step) -> Key:
 
 
 def bytes_moved(pid: int) -> int:
-    """Count what a process has read and written, output and pipes too."""
+    """Return the bytes that a process has read and written, including pipes."""
     try:
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     except OSError:

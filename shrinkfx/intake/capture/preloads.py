@@ -1,4 +1,4 @@
-"""What to preload, so that a captured program finds what its script had imported."""
+"""Choose the preloads that a captured program needs in another process."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _MAIN = "__main__"
 
 @dataclass(frozen=True)
 class Preloads:
-    """Names for ``--preload``, in order, and sentences on them.
+    """Values for ``--preload``, in order, and sentences about them.
 
     Attributes:
-        lacking: sentences on settings of Inductor that none of them sets.
+        lacking: sentences about settings of Inductor that no preload sets.
     """
 
     names: tuple[str, ...]
@@ -42,12 +42,12 @@ class Preloads:
 def preloads_of(
     program: CapturedProgram, folder: Path, cwd: Path, named: Sequence[str] = ()
 ) -> Preloads:
-    """Name what a program needs as a run can import it.
+    """Return the preloads of a captured program.
 
     Args:
-        folder: where files of ours may be written that do what no name can say.
-        cwd: where the run's processes are started.
-        named: what the user has said to preload.
+        folder: a folder for generated preloads.
+        cwd: the folder in which the run's processes start.
+        named: the user's preloads.
     """
     others = {k: v for k, v in program.others.items() if is_setting(k)}
     theirs = files_of(named, cwd)
@@ -87,7 +87,7 @@ def preloads_of(
 def _unset(
     settings: Mapping[str, SetAgain], files: Sequence[str]
 ) -> dict[str, SetAgain]:
-    """Leave out what a file sets as it is imported."""
+    """Return the settings that none of the files sets at import time."""
     return {k: v for k, v in settings.items() if not any(sets(f, k) for f in files)}
 
 
@@ -100,7 +100,7 @@ def _lacking(setting: str, value: SetAgain) -> str:
 
 
 def _is_own_module(origin: Origin) -> bool:
-    """Tell what is to be looked for: an installation has its modules by their names."""
+    """Return whether a module is local; installed modules are imported by name."""
     return origin.module != _MAIN and not origin.library and origin.is_local
 
 
@@ -118,13 +118,13 @@ def _of_main(
     called: str,
     settings: Mapping[str, SetAgain],
 ) -> tuple[str, str]:
-    """Take out of the script what registers operators: all of it would run again.
+    """Copy the definitions out of a script, because importing it would run all of it.
 
     Args:
-        settings: of Inductor, some of which may be things that the script defines.
+        settings: settings of Inductor, some of which the script may define.
     """
     file = Path(origin.file)
-    if not file.is_file():  # <stdin>, or what is typed after -c
+    if not file.is_file():  # <stdin>, or code passed with -c
         return "", f"{origin.why}: {_NO_FILE}"
     try:
         own = _settable(file, settings)
@@ -149,7 +149,7 @@ _NO_FILE = (
 
 
 def _settable(file: Path, settings: Mapping[str, SetAgain]) -> dict[str, SetAgain]:
-    """Choose settings to what a script's text defines, and does not set itself."""
+    """Return the settings whose values the script defines, but does not set itself."""
     kept = [s for s in statements_of(read_source(file), str(file)) if not s.is_main]
     bound, text = {name for each in kept for name in each.binds}, text_of(kept)
     own = {k: v for k, v in settings.items() if v.is_of_script and v.bound in bound}
@@ -157,13 +157,13 @@ def _settable(file: Path, settings: Mapping[str, SetAgain]) -> dict[str, SetAgai
 
 
 def _defining(text: str, name: str, operators: Sequence[str], ours: str) -> str:
-    """Slice a script to what registers ``operators`` and what changes the compiler.
+    """Slice a script to the code that registers ``operators`` or changes the compiler.
 
-    What it does for its own sake, to parse arguments say, or to run all this, is no
-    part of it.
+    Statements for the script's own purposes are omitted, such as those that parse
+    arguments or run the model.
 
     Args:
-        ours: statements that stay, with what they need of the script.
+        ours: statements to keep, with the definitions that they need.
     """
     length = text.count("\n") + 1
     text += f"\n{ours}"
@@ -179,7 +179,7 @@ def _defining(text: str, name: str, operators: Sequence[str], ours: str) -> str:
 
 
 def _compiles(node: ast.stmt) -> bool:
-    """Tell whether a statement compiles C++, whatever becomes of what it returns."""
+    """Return whether a statement compiles C++, with or without using the result."""
     called = getattr(node, "value", None)
     if not isinstance(node, (ast.Expr, ast.Assign)) or not isinstance(called, ast.Call):
         return False
@@ -187,7 +187,7 @@ def _compiles(node: ast.stmt) -> bool:
 
 
 def _defines(node: ast.stmt) -> bool:
-    """Tell a decorated function, a patch or a registration from what a script does."""
+    """Return whether a statement is a definition, a patch or a registration."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)) or _compiles(node):
         return True
     if isinstance(node, ast.Assign):

@@ -1,4 +1,4 @@
-"""The Python that a command runs, and how to type it with the one of shrinkfx."""
+"""Recognize the Python of a command, and rewrite the command for shrinkfx's Python."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _PYTHON = re.compile(r"python[\d.]*")
 
 
 def is_python(word: str) -> bool:
-    """Tell whether a command begins with an interpreter."""
+    """Return whether a command's first word is a Python interpreter."""
     return bool(_PYTHON.fullmatch(os.path.basename(word)))
 
 
 def script_in(command: Sequence[str]) -> str:
-    """Find the script that a Python is told to run; '' where it is none by its path.
+    """Return the path of the script that a Python command runs, or ''.
 
-    That is ``-``, for what it reads, a module (``-m``), or what is typed (``-c``).
+    It is '' for stdin (``-``), a module (``-m``) and inline code (``-c``).
     """
     if not is_python(command[0]):
         return ""
@@ -36,16 +36,16 @@ def script_in(command: Sequence[str]) -> str:
 
 
 _TAKES_A_WORD = {"-X", "-W", "--check-hash-based-pycs"}
-"""Options of Python that are followed by a word of theirs."""
+"""Options of Python that take a separate value."""
 
 
 def in_short(command: Sequence[str]) -> str:
-    """Name a command by its first words: those of a script's module are three."""
+    """Shorten a command to its first two words, or three for ``python -m module``."""
     return " ".join(command[: 3 if "-m" in command[:2] else 2])
 
 
 def with_ours(command: Sequence[str]) -> str:
-    """Say what to type to run a command with the Python that shrinkfx runs in."""
+    """Return advice to run a command with the Python of shrinkfx."""
     if find_spec("torch") is None:
         return "\nuse the path of a Python that has PyTorch, as in /env/bin/python"
     name, *rest = command
@@ -60,4 +60,4 @@ def with_ours(command: Sequence[str]) -> str:
 
 
 _RUN_AS = {"pytest": "pytest", "py.test": "pytest", "torchrun": "torch.distributed.run"}
-"""Commands that are modules of the Python that they are installed for."""
+"""Commands that are modules of the Python for which they are installed."""

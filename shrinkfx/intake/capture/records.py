@@ -1,6 +1,6 @@
-"""What a captured script has left: its programs, its steps, and what it died of.
+"""Read the records of a captured script: programs, steps, and how it ended.
 
-Written by ``worker/intake/watching/``, in the script's own processes.
+``worker/intake/watching/`` writes them in the script's own processes.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ BEGUN, ENDED, RAISED = "begun", "ended", "raised"
 """States of a step."""
 
 CALL, COMPILE, EXPORT, LOAD, SAVE = "call", "compile", "export", "load", "save"
-"""What a step is: ``save`` is our own."""
+"""Kinds of steps; ``save`` is a step of shrinkfx itself."""
 
 STARTED = "started"
-"""The file by which a Python says that it has run with what watches."""
+"""A file with a line for each Python process that ran the capture's startup code."""
 
 _ASKED_FOR = ("KeyboardInterrupt", "SystemExit")
-"""Exceptions that are no failures."""
+"""Exceptions that are not failures."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Something that a process has asked of PyTorch.
+    """A call into PyTorch by a process of the script.
 
     Attributes:
-        program: its number; 0 where it is none that was captured.
+        program: the number of the program; 0 if the program was not captured.
         at: nanoseconds of a clock that all processes share.
-        count: the how many-th of its kind in its process.
+        count: the sequence number among the steps of its kind and program in its
+            process.
         where: the line of the script.
-        inputs: those of a call, if they could be saved.
-        unsaved: why they could not.
-        error: the exception that it has ended with.
+        inputs: the inputs of a call, if they could be saved.
+        unsaved: why they could not be saved.
+        error: the exception that ended it.
     """
 
     what: str
@@ -78,7 +79,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Say what it is: ``call 3 of program 1``."""
+        """The step in words, such as ``call 3 of program 1``."""
         if self.what == EXPORT:
             return "torch.export.export"
         of = f"program {self.program}" if self.program else "a package from elsewhere"
@@ -96,11 +97,12 @@ _OF = {
 
 @dataclass(frozen=True)
 class Origin:
-    """A module that has to be there, or a library.
+    """A module to import, or a library.
 
     Attributes:
-        called: not its import has registered something, but a function that was called.
-        why: what of it the program needs.
+        called: a function of the module registered something when it was called, so
+            that an import alone does not.
+        why: what the program needs from it.
     """
 
     module: str
@@ -113,13 +115,13 @@ class Origin:
 
 @dataclass(frozen=True)
 class CapturedProgram:
-    """A program on its way to AOTInductor, and what it was compiled with.
+    """A program that was passed to AOTInductor, and its compile settings.
 
     Attributes:
-        file: the ``.pt2``, or a source archive; None if it could not be saved, and
-            ``unsaved`` says why.
+        file: the ``.pt2``, or a source archive; None if the program could not be saved,
+            with the reason in ``unsaved``.
         custom: its operators that do not come with PyTorch.
-        others: options of Inductor that are no plain values.
+        others: options of Inductor that are not simple values.
     """
 
     number: int
@@ -153,14 +155,14 @@ class CapturedProgram:
 
 @dataclass(frozen=True)
 class ScriptEnd:
-    """How a script has ended.
+    """How a script ended.
 
     Attributes:
-        command: what was run.
+        command: the command that was run.
         code: its exit status; negative: the signal that killed it.
-        died: the process that was seen gone first in the middle of a step, or 0.
+        died: the first process that was found dead in a step, or 0.
         hung: the process that was killed because a step did not end, or 0.
-        hung_s: seconds after which that was.
+        hung_s: seconds until it was killed.
     """
 
     command: tuple[str, ...]
@@ -176,19 +178,19 @@ class ScriptEnd:
 
 @dataclass(frozen=True)
 class Capture:
-    """All that a script has left in a folder."""
+    """All records of a script in a folder."""
 
     folder: Path
     programs: tuple[CapturedProgram, ...] = ()
     steps: tuple[Step, ...] = ()
     torch: tuple[str, ...] = ()
-    """Versions of torch that were imported."""
+    """The versions of torch that were imported."""
     was_watched: bool = False
-    """A Python has run with what watches."""
+    """Whether any Python process ran the capture's startup code."""
     without_torch: tuple[str, ...] = ()
-    """Interpreters that ran and find no torch, where none of all does."""
+    """The interpreters that ran, if none of them finds torch; else empty."""
     importing: tuple[str, ...] = ()
-    """Interpreters that began to import torch, with or without success."""
+    """The interpreters that began to import torch, with or without success."""
     by_number: Mapping[int, CapturedProgram] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -222,21 +224,21 @@ class Capture:
 
 
 def _without_torch(started: Path) -> tuple[str, ...]:
-    """Read which Pythons have run, if there is no torch for any of them."""
+    """Return the interpreters that ran, if none of them finds torch."""
     ran = _read_started(started)
     has_none = all(what == "none" for what, _ in ran)
     return tuple(python for _, python in ran) if has_none else ()
 
 
 def _importing(started: Path) -> tuple[str, ...]:
-    """List the interpreters that began to import torch."""
+    """Return the interpreters that began to import torch."""
     return tuple(
         python for what, python in _read_started(started) if what == "importing"
     )
 
 
 def _read_started(started: Path) -> list[tuple[str, str]]:
-    """Read the distinct lines: the note of each interpreter, and its path."""
+    """Return the distinct lines as pairs of a note and an interpreter's path."""
     if not started.exists():
         return []
     lines = started.read_text(errors="surrogateescape").splitlines()
@@ -245,13 +247,13 @@ def _read_started(started: Path) -> list[tuple[str, str]]:
 
 
 def open_steps(folder: Path) -> list[Step]:
-    """List what processes are in the middle of."""
+    """Return the steps that have begun and not ended."""
     records = _records(folder, f"{BEGUN}-*.json")
     return [Step.from_json(path, data) for path, data in records]
 
 
 def _records(folder: Path, pattern: str) -> Iterator[tuple[Path, Any]]:
-    """Read records; one that goes while it is looked at is left out."""
+    """Yield the records of a pattern; skip files that disappear meanwhile."""
     for path in sorted(folder.glob(pattern)):
         with contextlib.suppress(FileNotFoundError):
             yield path, json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Run a command with what watches in it, and end it with all that it has started."""
+"""Run a command with the capture in its processes, and end all that it started."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from shrinkfx.protocol.requests import MARK
 from shrinkfx.wording import Flag
 
 FOLDER = "SHRINKFX_CAPTURE"
-"""The variable by which a process knows where to write."""
+"""The environment variable with the folder to which the processes write."""
 
 _STARTUP = Path(__file__).parents[2] / "worker" / "intake" / "startup"
 
 _EVERY_S = 0.1
 _BY_CTRL_C = (-signal.SIGINT, 128 + signal.SIGINT)
-"""How what ends at a Ctrl-C leaves, a shell around it included."""
+"""Exit statuses after Ctrl-C, of a process and of a shell around it."""
 
 _PARTING_S = 5.0
-"""What a script has to clear away when it is interrupted."""
+"""Seconds that an interrupted script has for its cleanup."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """A command, and where what it does is written down.
+    """A command, and the folder of its capture.
 
     Attributes:
-        stdout: where its output goes; None for where this process's goes.
-        doing: told what it is in the middle of.
+        stdout: a file for its output; None to inherit this process's stdout.
+        doing: called with the current step, for progress.
     """
 
     command: tuple[str, ...]
@@ -56,13 +56,14 @@ class Script:
     doing: Callable[[str], None] = lambda _: None
 
     def run(self, patience: Patience) -> ScriptEnd:
-        """Run it to its end, or to that of somebody's patience.
+        """Run the command until it ends or hangs.
 
-        What it has started ends with it; and with this process, if that ends before.
+        All processes that it started are killed when it ends, or when this process
+        dies.
 
         Raises:
-            UsageError: there is no such program, or no such script.
-            KeyboardInterrupt: Ctrl-C; the script has had it, too.
+            UsageError: the program or the script does not exist.
+            KeyboardInterrupt: on Ctrl-C, which the script receives too.
         """
         _require_script(self.command)
         mark = new_mark()
@@ -115,7 +116,7 @@ class Script:
                     self.command, child.wait(), hung=hung.pid, hung_s=patience.waited_s
                 )
             if steps and not told:
-                terminal.take_back()  # nothing of PyTorch reads it, and hears Ctrl-C
+                terminal.take_back()  # PyTorch does not read it or handle Ctrl-C
             names = "; ".join(dict.fromkeys(step.name for step in steps))
             if names != told:
                 told = names
@@ -123,23 +124,24 @@ class Script:
             terminal.lend_if_wanted(child.pid)
             time.sleep(_EVERY_S)
         if terminal.is_lent and child.returncode in _BY_CTRL_C:
-            raise KeyboardInterrupt  # which the script alone has had
+            raise KeyboardInterrupt  # only the script received it
         return ScriptEnd(self.command, child.returncode, died=died)
 
     def _interrupt(self, child: subprocess.Popen[bytes]) -> None:
-        """Let it end by itself, as at a Ctrl-C of its own."""
+        """Interrupt the script as Ctrl-C does, and wait for it to end by itself."""
         with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(child.pid, signal.SIGINT)
             child.wait(_PARTING_S)
 
 
 def _require_script(command: Sequence[str]) -> None:
-    """See that the script is there that a Python is to run.
+    """Raise if the script that a Python command names does not exist.
 
-    That Python would say so, too, and leave as one whose program fails.
+    Python itself would fail in that case, and look like a script with a failing
+    program.
 
     Raises:
-        UsageError: it is not.
+        UsageError: the script does not exist.
     """
     script = script_in(command)
     if script and not os.path.exists(script):
@@ -149,7 +151,7 @@ def _require_script(command: Sequence[str]) -> None:
 
 
 def environment(folder: Path, given: dict[str, str]) -> dict[str, str]:
-    """Have each Python that is started look into our folder first."""
+    """Return an environment in which each Python runs the capture's startup code."""
     places = [str(_STARTUP), given.get("PYTHONPATH", "")]
     path = os.pathsep.join(filter(None, places))
     return {**given, "PYTHONPATH": path, FOLDER: str(folder)}

@@ -1,8 +1,9 @@
-"""The terminal, lent to a script that reads it.
+"""Lend the terminal to a script that reads it.
 
-A script has a process group of its own, so that Ctrl-C comes here: what hangs in native
-code would not hear it. The kernel stops such a group when it reads the terminal; then
-it is given that, and Ctrl-C with it, until it asks something of PyTorch.
+A script runs in its own process group, so that Ctrl-C reaches shrinkfx, because a
+script that hangs in native code cannot handle it. The kernel stops such a group when it
+reads the terminal. The script then gets the terminal, and Ctrl-C with it, until it
+begins a step in PyTorch.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ _WANTS_IT = (signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Terminal:
-    """Takes it back at the end of the block, if it was lent.
+    """Lends the terminal, and takes it back at the end of the ``with`` block.
 
     Attributes:
-        is_lent: Ctrl-C goes to the script alone.
+        is_lent: whether Ctrl-C reaches only the script.
     """
 
     def __init__(self) -> None:
         self.is_lent = False
 
     def lend_if_wanted(self, group: int) -> None:
-        """Give it to a child that was stopped for reading it, and have that go on."""
+        """Give the terminal to a child that was stopped for reading it; continue it."""
         how = os.WSTOPPED | os.WNOHANG
         with contextlib.suppress(OSError, ValueError):
             stopped = os.waitid(os.P_PID, group, how)
             if stopped is None or stopped.si_status not in _WANTS_IT:
                 return
-            if os.tcgetpgrp(_STDIN) == os.getpgrp():  # and not a shell's or another's
+            if os.tcgetpgrp(_STDIN) == os.getpgrp():  # we have the terminal
                 _give(group)
                 self.is_lent = True
             os.killpg(group, signal.SIGCONT)
 
     def take_back(self) -> None:
-        """Put this process in front again, if it was before."""
+        """Make this process the foreground group again if the terminal was lent."""
         if self.is_lent:
             with contextlib.suppress(OSError, ValueError):
                 _give(os.getpgrp())
@@ -59,7 +60,11 @@ class Terminal:
 
 
 def _give(group: int) -> None:
-    """Put a group in front; who is not there itself would be stopped for that."""
+    """Make a group the foreground group.
+
+    SIGTTOU is ignored meanwhile, because it would stop a background process that does
+    this.
+    """
     before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     try:
         os.tcsetpgrp(_STDIN, group)

@@ -1,1 +1,1 @@
-"""Doors in, where they need torch: objects, dumps and scripts, as programs."""
+"""Resolve in-memory objects, dumps and scripts to programs, where that needs torch."""

@@ -1,4 +1,4 @@
-"""What Inductor has in this very process that a new process would not have."""
+"""The state of Inductor in this process that a new process would not have."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from .watching.settings import Settings, is_plain, is_same
 
 @dataclass(frozen=True)
 class Live:
-    """What was set and put into Inductor since it was imported.
+    """Settings and code that were put into Inductor since its import.
 
     Attributes:
-        settings: those that are other than by default, and plain values.
-        others: those that are none, and how an import makes them.
-        origins: modules whose code is in Inductor, in tables or in ``others``.
+        settings: simple values that differ from the default, by setting name.
+        others: the changed settings that are not simple values, and how an import makes
+            each value.
+        origins: modules whose code is in Inductor's tables or in ``others``.
     """
 
     settings: Settings = field(default_factory=dict)
@@ -28,7 +29,7 @@ class Live:
 
 
 def live() -> Live:
-    """Look at Inductor as it is; where nobody has imported it, nothing is there."""
+    """Read the current state of Inductor; return an empty one if it is not imported."""
     config = sys.modules.get("torch._inductor.config")
     if config is None or not hasattr(config, "_is_default"):
         return Live()
@@ -41,7 +42,10 @@ def live() -> Live:
 
 
 def _is_other(config: ModuleType, name: str, value: object) -> bool:
-    """Tell what is set from what never was, or was set back."""
+    """Return whether a setting differs from its default.
+
+    A setting that was changed and set back to the default counts as unchanged.
+    """
     if config._is_default(name):
         return False
     entry = getattr(config, "_config", {}).get(name)

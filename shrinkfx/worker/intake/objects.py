@@ -1,7 +1,7 @@
-"""Objects of this process, exported and saved: the only torch outside of a worker.
+"""Export and save objects of this process: the only use of torch outside a worker.
 
-The process is the user's own, and has torch: the object is one of it. Nothing that is
-in a file is read here.
+This process belongs to the user, and it already has torch, because the object is a
+torch object. This module loads no files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from shrinkfx.worker.printing.archive import save_as_source
 
 
 def name_of(program: object) -> str:
-    """Name an object, for a folder of its runs.
+    """Return a name for an object, used to name the folder of its runs.
 
     Raises:
-        UsageError: it is no program.
+        UsageError: the object is not a program.
     """
     if isinstance(program, ExportedProgram):
         return "program"
@@ -39,11 +39,11 @@ def name_of(program: object) -> str:
 def exported(
     program: object, args: tuple[Any, ...] | None, kwargs: Any, dynamic_shapes: Any
 ) -> ExportedProgram:
-    """Export a module as it is; a program is one already.
+    """Export a module as it is; return an ``ExportedProgram`` unchanged.
 
     Raises:
         UsageError: a module without arguments, or a program with dynamic shapes.
-        LoadError: torch.export refuses it.
+        LoadError: torch.export rejects the module.
     """
     if isinstance(program, ExportedProgram):
         if dynamic_shapes is not None:
@@ -73,7 +73,7 @@ _INPUTS = "pass tensors, numbers and containers of these that torch.save accepts
 
 @contextmanager
 def _told(program: object, what: str, advice: str) -> Iterator[None]:
-    """Say which object torch refuses; what it raised stays attached."""
+    """Raise a LoadError that names the object, with torch's own error as its cause."""
     try:
         yield
     except Exception as error:
@@ -83,14 +83,14 @@ def _told(program: object, what: str, advice: str) -> Iterator[None]:
 
 
 def save_program(program: ExportedProgram, path: Path, archive: Path) -> None:
-    """Write a program, each weight once.
+    """Save a program; weights that are shared are written once.
 
     Args:
-        archive: the source archive to write if ``torch.export.save`` refuses the
+        archive: the source archive to write if ``torch.export.save`` rejects the
             program.
 
     Raises:
-        LoadError: it cannot be saved.
+        LoadError: the program cannot be saved.
         StorageError: the disk is full, for example.
     """
     try:
@@ -109,14 +109,15 @@ def save_program(program: ExportedProgram, path: Path, archive: Path) -> None:
 
 
 _FULL = re.compile("PytorchStreamWriter failed|file write failed|No space left")
-"""What PyTorch's own writer says where a disk is full."""
+"""Messages of PyTorch's own writer when the disk is full."""
 
 
 def save_inputs(args: tuple[Any, ...] | None, kwargs: Any, path: Path) -> None:
-    """Write the inputs on which a program fails.
+    """Save the inputs on which a program fails.
 
     Raises:
-        LoadError: they cannot be saved.
+        LoadError: torch.save rejects the inputs.
+        StorageError: the disk is full, for example.
     """
     try:
         torch.save({"args": tuple(args or ()), "kwargs": dict(kwargs or {})}, path)
@@ -129,7 +130,7 @@ def save_inputs(args: tuple[Any, ...] | None, kwargs: Any, path: Path) -> None:
 
 
 def remarks(program: object, done: ExportedProgram) -> Iterator[str]:
-    """Say what a user may not have meant."""
+    """Yield remarks on settings that the user may not have intended."""
     if isinstance(program, nn.Module) and program.training:
         yield (
             f"{name_of(program)} is in training mode and was exported so: dropout and "

@@ -1,4 +1,4 @@
-"""Where the custom operators of a program were registered in this process."""
+"""Find where the custom operators of a program were registered in this process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from shrinkfx.worker.private_api import graph_api, operator_api
 
 @dataclass(frozen=True)
 class Registration:
-    """Where an operator was registered.
+    """The place where an operator was registered.
 
     Attributes:
-        operator: ``mylib::mix``.
-        module: as this process knows it, ``__main__`` for what was typed; or ''.
-        file: of that module, or what it was registered from otherwise; or ''.
+        operator: its name, ``mylib::mix``.
+        module: the module's name in this process, ``__main__`` for code that was typed
+            interactively; '' if unknown.
+        file: the file of that module, or the file that registered the operator; '' if
+            unknown.
     """
 
     operator: str
@@ -33,7 +35,7 @@ class Registration:
 
 
 def registrations(program: ExportedProgram) -> list[Registration]:
-    """Say of each operator that is not PyTorch's own where it was registered."""
+    """Return where each operator that is not PyTorch's own was registered."""
     names = {
         node.target._schema.name
         for module in program.graph_module.modules()
@@ -46,7 +48,7 @@ def registrations(program: ExportedProgram) -> list[Registration]:
 
 
 def libraries() -> list[str]:
-    """List the libraries that were loaded for their operators."""
+    """List the libraries that were loaded with ``torch.ops.load_library``."""
     return sorted(str(path) for path in torch.ops.loaded_libraries)
 
 
@@ -62,7 +64,10 @@ def _registration(name: str) -> Registration:
 
 
 def _told(name: str) -> Iterator[tuple[str, str]]:
-    """Yield modules and files, by what PyTorch keeps of a registration."""
+    """Yield (module, file) pairs from PyTorch's records of a registration.
+
+    One of the two strings is empty in each pair.
+    """
     if operator_api.FEATURE.missing:
         return
     with_decorator = _of_decorator(name)
@@ -76,13 +81,13 @@ def _told(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_decorator(name: str) -> str:
-    """Name the module of what ``torch.library.custom_op`` was put on."""
+    """Return the module of the function that ``torch.library.custom_op`` decorated."""
     definition = operator_api.custom_ops.OPDEFS.get(name)
     return str(getattr(getattr(definition, "_init_fn", None), "__module__", "") or "")
 
 
 def _of_fake(name: str) -> str:
-    """Name the file in which its fake kernel was registered."""
+    """Return the file in which the fake kernel of an operator was registered."""
     entry = operator_api.simple_registry.singleton.find(name)
     kernel = getattr(getattr(entry, "fake_impl", None), "kernel", None)
     return str(getattr(kernel, "source", "")).rpartition(":")[0]
@@ -93,7 +98,7 @@ def _is_torchs(file: str) -> bool:
 
 
 def _module_of(file: str) -> str:
-    """Find the module that lies in a file; what was typed lies in none."""
+    """Return the module with a file; ``__main__`` for code typed interactively."""
     real = os.path.realpath(file)
     for name, module in [*sys.modules.items()]:
         own = getattr(module, "__file__", None)

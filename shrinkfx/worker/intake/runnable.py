@@ -1,7 +1,8 @@
-"""A graph that torch.compile has left as code: exported, or run as its own main would.
+"""Export or run a graph that torch.compile dumped as Python code.
 
-Both run that code: whoever asks has the user's word. The file defines ``mod``, and
-``load_args(reader)`` that tells of its arguments, sizes by their symbols:
+Both functions execute that code, so the caller must have the user's consent. The file
+defines ``mod``, and ``load_args(reader)``, which describes the arguments and their
+symbolic sizes:
 
     s77 = 5
     def load_args(reader):
@@ -36,10 +37,10 @@ _TO_CUDA = re.compile(r"""\.to\(["']cuda(?::\d+)?["']\)""")
 
 
 def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
-    """Export the graph on its arguments, and save it.
+    """Export the graph with its arguments, and save the program.
 
-    Of a CUDA graph without a GPU, on the CPU; it is saved as the CUDA program that it
-    is, so that the interpreter can check its kernels.
+    A CUDA graph is exported on the CPU if there is no GPU. It is saved as a CUDA
+    program, so that the interpreter can check its kernels.
     """
     note(Stage.REBUILD)
     os.chdir(folder)
@@ -48,7 +49,7 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
     if elsewhere:
         read_cuda_storages_on("cpu")
         text = _TO_CUDA.sub(".to('cpu')", _CUDA.sub("device(type='cpu')", text))
-    torch.manual_seed(0)  # of values that the file does not have
+    torch.manual_seed(0)  # for values that the file does not contain
     names = _run(text, task.path, "repro")
     reader = _read(names, task.save_dir)
     module = _OnTensors(names["mod"], reader)
@@ -66,9 +67,9 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
 
 
 def run_runnable(task: RunRunnable, note: Note, folder: Path) -> Done | Unresolved:
-    """Run the file as ``__main__``: compiled, and compared with eager.
+    """Run the file as ``__main__``: compiled, then compared with eager.
 
-    It raises whatever ails it.
+    Exceptions of the file propagate.
     """
     note(Stage.RUN)
     os.chdir(folder)
@@ -84,7 +85,7 @@ def run_runnable(task: RunRunnable, note: Note, folder: Path) -> Done | Unresolv
 
 
 def _needs_gpu(text: str) -> bool:
-    """Tell whether a graph is for CUDA, where there is none."""
+    """Return whether a graph needs CUDA on a machine without it."""
     return _CUDA.search(text) is not None and not torch.cuda.is_available()
 
 
@@ -92,13 +93,13 @@ def _run(text: str, path: str, name: str) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": name, "__file__": path}
     try:
         exec(compile(text, path, "exec"), names)
-    except SystemExit as ended:  # which would end the child without a word
+    except SystemExit as ended:  # would end the child silently
         raise RuntimeError(f"it exits with {ended.code}") from ended
     return names
 
 
 def _read(names: dict[str, Any], save_dir: str) -> _Reader:
-    """Have the file tell of its arguments, with the names of its sizes."""
+    """Call the file's ``load_args`` with symbolic sizes; return the filled reader."""
     for name, value in names.items():
         if type(value) is int and _SYMBOL.fullmatch(name):
             names[name] = Size(value, name)
@@ -111,10 +112,10 @@ _SYMBOL = re.compile(r"[a-z]+\d+")
 
 
 class Size(int):
-    """A size that is not fixed: a symbol's, or one worked out of such.
+    """A dynamic size: the value of a symbol, or a number computed from such values.
 
     Attributes:
-        name: the symbol, or ''.
+        name: the symbol, or '' for a computed size.
     """
 
     name: str
@@ -142,14 +143,14 @@ for _name in ("add", "sub", "mul", "floordiv", "mod"):
 
 
 class _Reader(dump_api.InputReader):
-    """Takes arguments, and notes what their sizes are called.
+    """Loads the arguments, and records the names of their sizes.
 
     Attributes:
-        made_up: tensors with values of a generator: those of the failing run are not
-            there.
-        tensors: those among the arguments.
-        sizes: of each of them, by dim, what is not fixed.
-        expressions: by argument, what a number that is handed over is.
+        made_up: number of tensors with generated values, because the values of the
+            failing run are missing.
+        tensors: the tensors among the arguments.
+        sizes: for each tensor, its dynamic sizes by dim.
+        expressions: by argument number, the expression of a symbolic integer.
     """
 
     def __init__(self, save_dir: str | None) -> None:
@@ -200,7 +201,7 @@ class _Reader(dump_api.InputReader):
 
     def symint(self, *given: Any, **more: Any) -> Any:
         value = given[0]
-        # Before torch 2.12 or so no name is told: what a number is, nobody knows then.
+        # Dumps from before torch 2.12 or so have no expression for the number.
         expression = more.get("expr") or getattr(value, "name", "") or str(int(value))
         self.expressions[len(self.args)] = expression
         self.args.append(int(value))
@@ -208,14 +209,14 @@ class _Reader(dump_api.InputReader):
 
 
 class _OnTensors(torch.nn.Module):
-    """Takes tensors alone, and returns such: AOTInductor's packages do.
+    """Wraps a graph so that it takes and returns only tensors, as AOTInductor requires.
 
-    A number that is a tensor's size is read off that. What is learned while it is
-    exported goes into sets: export gives each attribute its old value back.
+    A number that equals the symbolic size of a tensor is read from that tensor. The
+    findings are kept in sets, because export restores the attributes of a module.
 
     Attributes:
-        fixed: expressions of numbers that are no tensor's.
-        left_out: the numbers of results that are no tensors.
+        fixed: expressions of numbers that become constants.
+        left_out: positions of results that are not tensors.
     """
 
     def __init__(self, inner: torch.nn.Module, reader: _Reader) -> None:

@@ -1,4 +1,4 @@
-"""Tables of Inductor: what of a user's own is in them, and what another process has."""
+"""Find the user's entries in Inductor's tables, and compare those of two processes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .watching.origins import is_own_code
 _INDUCTOR = "torch._inductor."
 
 Entry = tuple[str, str]
-"""A table, ``torch._inductor.lowering.lowerings``, and a key there."""
+"""A table, such as ``torch._inductor.lowering.lowerings``, and a key in it."""
 
 
 def own_entries() -> Entries:
-    """List those of code that no installation has brought, in this process."""
+    """List the table entries of this process whose code is in no installed package."""
     found = [
         (name, str(key))
         for name, table in _tables()
@@ -28,19 +28,19 @@ def own_entries() -> Entries:
 
 
 def not_here(entries: Iterable[Entry]) -> list[Entry]:
-    """List those of another process's where this one's tables hold nothing."""
+    """Return the entries of another process that this process's tables do not have."""
     return [(name, key) for name, key in entries if not _holds(name, key)]
 
 
 def _holds(name: str, key: str) -> bool:
-    """Tell whether a table has an entry; where there is no such table, nobody knows."""
+    """Return whether a table has a key; return True if there is no such table."""
     module, _, held = name.rpartition(".")
     table = getattr(sys.modules.get(module), held, None)
     return not isinstance(table, dict) or any(str(each) == key for each in table)
 
 
 def _tables() -> Iterator[tuple[str, dict[object, object]]]:
-    """Yield each table once, by the module that comes first by its name."""
+    """Yield each table once, under the alphabetically first module that holds it."""
     seen: set[int] = set()
     for module, held in sorted(sys.modules.items()):
         if not module.startswith(_INDUCTOR) or not isinstance(held, ModuleType):

@@ -1,1 +1,1 @@
-"""What preloads do: to files, to PyTorch, and when they run alone."""
+"""Observe preloads: the files they use, and the changes they make to PyTorch."""

@@ -1,4 +1,4 @@
-"""Run what registers operators as a stranger would, and say what has come of it."""
+"""Run a registering script as the repro's user would, and report its effects."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from shrinkfx.worker.private_api.graph_api import pytree
 
 
 def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered:
-    """Run ``script``, and the program of ``setup`` with what that registers.
+    """Run ``script``, then load, export and run the program of ``setup`` with it.
 
     Args:
-        operators: those of the program, as ``mylib::mix``.
+        operators: the program's operators, as ``mylib::mix``.
     """
     os.chdir(script.parent)
     home = Path(setup.directory)
@@ -64,7 +64,7 @@ def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered
 
 
 def _used(beside: Beside, home: Path) -> tuple[set[str], set[str]]:
-    """Name the files beside the script that were used, and those elsewhere."""
+    """Return the used files in the script's folder by name, and those elsewhere."""
     real = home.resolve()
     paths = [Path(file).resolve() for file in (*beside.libraries, *beside.files)]
     files = {path.name for path in paths if path.parent == real}
@@ -77,7 +77,7 @@ def _registered() -> set[str]:
 
 
 def _run(script: Path) -> None:
-    """Run it as ``__main__``, which its functions need as long as they live."""
+    """Run the script as ``__main__``, which its functions need while they exist."""
     module = ModuleType("__main__")
     module.__file__ = str(script)
     sys.modules["__main__"] = module
@@ -85,7 +85,10 @@ def _run(script: Path) -> None:
 
 
 def _said(ask: Callable[[Program], str], program: Program) -> str:
-    """Put into a line what a program does: two that fail alike do the same."""
+    """Return what ``ask`` returns, or a line with the exception's type.
+
+    Programs that fail in the same way give the same line.
+    """
     try:
         with torch.no_grad():
             return ask(program)

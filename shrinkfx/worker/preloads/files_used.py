@@ -1,7 +1,7 @@
-"""See what files a piece of Python uses: by watching it, not by reading it.
+"""Record the files that Python code uses, by an audit hook instead of by reading it.
 
-A path may be built in any way, and a library may be found by a third party; an audit
-hook is told of each file that is opened and of each library that is loaded.
+Code may build a path in any way, and a third-party package may load a library. The
+audit hook sees each file that is opened and each library that is loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _watching: list[Witness] = []
 
 
 class Witness:
-    """Watches as long as it is entered; one hook serves all, since none can go."""
+    """Records file use inside its ``with`` block.
+
+    All instances share one audit hook, because a hook cannot be removed.
+    """
 
     _hooked = False
 
@@ -51,7 +54,7 @@ class Witness:
         _watching.remove(self)
 
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Take down what the interpreter is about to do."""
+        """Record an audit event."""
         match event, arguments:
             case "open", (str(path), mode, int(flags)) if not flags & _WRITES:
                 if not set(mode or "r") & set("wax+"):
@@ -72,7 +75,7 @@ class Witness:
         self._callers |= {(f.f_code.co_filename, f.f_lineno): None for f in own}
 
     def beside(self) -> Beside:
-        """Say what has been used so far, of what is not installed."""
+        """Return the local modules, libraries and files that were used so far."""
         modules = {
             name: os.path.abspath(file)
             for name, module in list(sys.modules.items())
@@ -107,7 +110,7 @@ def _is_own(file: str) -> bool:
 
 
 def _span(frame: FrameType) -> tuple[int, int, int, int]:
-    """Find the call at which a frame stands."""
+    """Return the source position of the call that a frame is executing."""
     place = islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
     line, end, column, end_column = next(place)
     return line or 0, column or 0, end or 0, end_column or 0
@@ -121,7 +124,7 @@ def _mapped() -> list[str]:
 
 
 def _installed() -> tuple[str, ...]:
-    """Name the folders of what came with Python, the system or a package."""
+    """Return the folders of Python, of the system and of installed packages."""
     own = str(Path(shrinkfx.__file__).resolve().parent)
     python = (sys.prefix, sys.base_prefix, sys.exec_prefix)
     found = {own, *python, *sysconfig.get_paths().values()}
@@ -132,7 +135,7 @@ _INSTALLED = tuple(f"{folder}/" for folder in _installed())
 
 
 def is_local(path: str) -> bool:
-    """Tell whether a file is somebody's own, which no installation brings along."""
+    """Return whether a file is the user's own: no installation contains it."""
     path = os.path.abspath(path)
     places = {path, os.path.realpath(path)}
     if any("-packages/" in place for place in places) or not os.path.isfile(path):

@@ -1,10 +1,11 @@
-"""What a preload leaves behind in PyTorch, place by place.
+"""Find what a preload changes in PyTorch, place by place.
 
     lowerings[aten.roll.default] = f    torch._inductor.lowering.lowerings[aten.roll...]
     CppOverrides.hypot = g              torch._inductor.codegen.cpp.CppOverrides.hypot
 
-Eager sees none of that, the compiler may see all of it. Two forks of one process share
-what was there before; what is there since is told by how it was made.
+Eager mode sees none of these changes, while the compiler may see all of them. Two forks
+of one process share the objects from before the fork; an object that was made later is
+compared by the code that made it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import torch
 from shrinkfx.worker.private_api import graph_api, operator_api
 
 ROOMS = ("torch", "triton")
-"""The packages that are looked at."""
+"""The top-level packages to search for changes."""
 
 _COMPILER = (
     "torch._inductor.lowering",
@@ -36,7 +37,10 @@ _COMPILER = (
     "torch._inductor.codegen.triton",
     "torch._decomp",
 )
-"""What must be there first: of what is imported later, nothing is known before."""
+"""Modules to import before the snapshot.
+
+The snapshot knows nothing about modules that are imported later.
+"""
 
 _CONFIGS = ("torch._inductor.config", "torch._dynamo.config", "torch._functorch.config")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -51,23 +55,23 @@ _ELSEWHERE = (
     "torch.testing.",
     "triton.runtime.jit.",
 )
-"""What no program is compiled with, or what only lists that a name is there."""
+"""Modules that do not affect compilation, or that only list names."""
 
 Place = tuple[int, Hashable]
-"""The object that holds a value, and where in it."""
+"""The id of the object that holds a value, and the key or name in it."""
 
 
 _COMPILERS = ("torch._inductor", "torch._decomp", "torch._functorch", "triton")
-"""How the places begin where code is part of the compiler."""
+"""Prefixes of places where code is part of the compiler."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What is other than before.
+    """The differences to a snapshot.
 
     Attributes:
-        places: each with what it holds now.
-        own: those where code that is none of PyTorch's is part of the compiler.
+        places: each changed place, with a description of its current value.
+        own: the places where code from outside PyTorch is part of the compiler.
     """
 
     places: Mapping[str, str]
@@ -75,7 +79,7 @@ class Changes:
 
 
 class Snapshot:
-    """Remembers what every place holds, to tell later which do not any more."""
+    """The values of all places at one time, for comparison with a later state."""
 
     def __init__(self) -> None:
         for name in _COMPILER:
@@ -85,10 +89,10 @@ class Snapshot:
         self._state = _state()
 
     def changes(self, operators: Mapping[str, str]) -> Changes:
-        """Describe what is new or other than it was, by its place.
+        """Describe the values that are new or changed since the snapshot, by place.
 
         Args:
-            operators: what is registered for those that are of interest.
+            operators: descriptions of the registrations of operators of interest.
         """
         found, gone, own = dict(operators), dict(self._values), _own_settings()
         for place, holder, key, value in _values():
@@ -98,7 +102,7 @@ class Snapshot:
             module = holder.partition(" ")[0]
             if known or module in self._modules or _is_foreign(value):
                 said = _description(value)
-                # In a list, what comes after a thing that is gone is in its place.
+                # An index is no stable key: removing an element moves the next ones.
                 name = f"{holder} {said if isinstance(key, int) else _key(key)}"
                 found[name] = found.get(name, "") + said
                 if name.startswith(_COMPILERS) and _is_own(value):
@@ -111,7 +115,7 @@ class Snapshot:
 
 
 def registrations(operator: str) -> str:
-    """Tell what is registered for ``mylib::mix``: kernels, and what is promised."""
+    """Describe the kernels and the fake kernel registered for ``mylib::mix``."""
     if operator_api.FEATURE.missing:
         return ""
     dump = operator_api.dispatch_dump(operator)
@@ -124,13 +128,13 @@ def registrations(operator: str) -> str:
 
 
 def _modules() -> list[str]:
-    """Name the modules of a compiler; looking at all takes twice as long."""
+    """Return the compiler's modules; searching all modules takes twice as long."""
     found = (name for name in list(sys.modules) if name.partition(".")[0] in ROOMS)
     return [name for name in found if not f"{name}.".startswith(_ELSEWHERE)]
 
 
 def _values() -> Iterator[tuple[Place, str, Hashable, Any]]:
-    """Yield what modules hold, and what their tables and classes do."""
+    """Yield the values in modules, and in their tables and classes."""
     seen: set[int] = set()
     for module in _modules():
         held = sys.modules[module]
@@ -187,7 +191,7 @@ def _is_of_others(value: object) -> bool:
 
 
 def _is_own(value: object) -> bool:
-    """Tell code that is none of PyTorch's, or an object of such a class."""
+    """Return whether a value is non-PyTorch code, or an object of such a class."""
     match value:
         case staticmethod() | classmethod():
             return _is_own(value.__func__)
@@ -201,7 +205,7 @@ def _is_own(value: object) -> bool:
 
 
 def _own_settings() -> list[str]:
-    """Name the settings that hold such code, as ``_state`` does."""
+    """Return the settings that hold non-PyTorch code, named as in ``_state``."""
     found = []
     for name in _CONFIGS:
         config = sys.modules.get(name)
@@ -212,7 +216,7 @@ def _own_settings() -> list[str]:
 
 
 def _state() -> dict[str, str]:
-    """List settings that no module holds as they are."""
+    """Return the settings that are not stored as attributes of a module."""
     state = {f"variable {name}": value for name, value in os.environ.items()}
     for name in _CONFIGS:
         config = sys.modules.get(name)
@@ -228,7 +232,7 @@ def _state() -> dict[str, str]:
 
 
 def _description(value: object, depth: int = 3) -> str:
-    """Say the same of what the same statements have made in another process."""
+    """Describe a value; equal statements in another process give the same text."""
     if isinstance(value, _PLAIN):
         return repr(value)[:200]
     if isinstance(value, (staticmethod, classmethod)):
@@ -242,7 +246,7 @@ def _description(value: object, depth: int = 3) -> str:
 
 
 def _kind(kind: type) -> str:
-    """Name a class, and one of a user's own by its code, wherever that is written."""
+    """Return the name of a class; for a user's class also digests of its methods."""
     if not _is_of_others(kind):
         return f"{kind.__module__}.{kind.__qualname__}"
     held = vars(kind).values()
@@ -270,7 +274,7 @@ def _parts(value: object) -> list[object]:
 
 
 def _held(function: FunctionType) -> list[object]:
-    """Look into a function's closure; a name in there may have no value yet."""
+    """Return the values in a function's closure; skip cells that are still empty."""
     held = []
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):
@@ -279,7 +283,7 @@ def _held(function: FunctionType) -> list[object]:
 
 
 def _digest(code: CodeType) -> str:
-    """Tell functions apart by what they do, wherever they were written."""
+    """Hash a function's code, independent of where the function was written."""
     digest = hashlib.sha256(code.co_code)
     for constant in code.co_consts:
         said = _digest(constant) if isinstance(constant, CodeType) else repr(constant)

@@ -1,1 +1,1 @@
-"""A folder in front of PYTHONPATH: its ``sitecustomize`` is run by each Python."""
+"""A folder that is put first in PYTHONPATH, so that Python runs its sitecustomize."""

@@ -1,7 +1,8 @@
-"""Run at the start of each Python of a script that is captured, before the script.
+"""Set up the capture in each Python process of a captured script, before the script.
 
-What would have been run in its place is run after it, and finds ``sys.path`` as it
-would have been. Nothing else is imported until the script imports torch.
+Afterwards it runs the ``sitecustomize`` that Python would have run without shrinkfx,
+with the ``sys.path`` that Python would have had. Nothing else is imported until the
+script imports torch.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from importlib import import_module
 from types import ModuleType
 
 NAME = "_shrinkfx_watching"
-"""What the package that watches is called in the script's interpreter."""
+"""The name of the package ``watching`` in the script's interpreter."""
 
 
 def _watch() -> None:
-    """Have torch watched from its import on."""
+    """Install the hook that starts the capture when torch is imported."""
     folder = os.environ.get("SHRINKFX_CAPTURE")
     if not folder or not os.path.isdir(folder):
         return
@@ -27,7 +28,7 @@ def _watch() -> None:
 
 
 def _run_the_next() -> None:
-    """Import what Python would have imported as ``sitecustomize`` without us."""
+    """Import the ``sitecustomize`` that Python would have imported without shrinkfx."""
     sys.path[:] = [place for place in sys.path if os.path.abspath(place) != _HERE]
     ours = sys.modules.pop("sitecustomize")
     try:
@@ -35,12 +36,12 @@ def _run_the_next() -> None:
     except ModuleNotFoundError as error:
         if error.name != "sitecustomize":
             raise
-        sys.modules["sitecustomize"] = ours  # whoever imports it looks for it there
+        sys.modules["sitecustomize"] = ours  # the import system looks for it there
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
-if _HERE in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # we were sent
+if _HERE in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # shrinkfx set it
     try:
         _watch()
     except Exception as error:  # noqa: BLE001 - the script shall run, whatever we miss

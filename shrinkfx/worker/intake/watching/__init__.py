@@ -1,5 +1,6 @@
-"""Inside of a user's script: what it is about to have AOTInductor do, on disk first.
+"""Capture, inside a user's script, the programs that go to AOTInductor.
 
-Loaded by its place, under another name, into the interpreter that runs the script. That
-may be one without shrinkfx: nothing here imports anything of it but from this folder.
+Each step is written to disk before it begins. The package is loaded by path, under
+another name, into the interpreter that runs the script. That interpreter may not have
+shrinkfx, so the modules here import nothing of shrinkfx outside this folder.
 """

@@ -1,4 +1,4 @@
-"""Change a module as soon as it has been imported, by whomever."""
+"""Import hooks that patch a module right after its import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ Change = Callable[[ModuleType], None]
 
 
 class BeforeTorch:
-    """Finds nothing, and costs next to nothing, until somebody imports torch."""
+    """A module finder that only starts the capture when torch is imported.
+
+    Args:
+        folder: the folder of the capture.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -21,7 +25,7 @@ class BeforeTorch:
         self._note("torch" if self._finds_torch else "none")
 
     def _note(self, what: str) -> None:
-        """Append a line about this interpreter in one write: others append as well."""
+        """Append a line about this interpreter, in one write because others append."""
         with open(f"{self._folder}/started", "a") as file:
             file.write(f"{what} {sys.executable}\n")
 
@@ -34,7 +38,7 @@ class BeforeTorch:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Have what watches torch take the place of this, just before it is needed."""
+        """Replace this finder by the watched entry points when torch is requested."""
         if name == "torch":
             sys.meta_path.remove(self)
             if self._finds_torch:
@@ -45,9 +49,12 @@ class BeforeTorch:
 
 
 class AfterImport:
-    """Finds nothing itself: has the other finders find, and changes what comes of it.
+    """A module finder that delegates to the others, and patches the loaded modules.
 
-    The module keeps the loader that it would have had.
+    A module keeps the loader that it would have had.
+
+    Args:
+        changes: by module name, the function that patches the module.
     """
 
     def __init__(self, changes: Mapping[str, Change]) -> None:
@@ -55,7 +62,7 @@ class AfterImport:
         self._finding: set[str] = set()
 
     def install(self) -> None:
-        """Come before all others."""
+        """Put this finder before all others."""
         sys.meta_path.insert(0, self)
 
     def find_spec(
@@ -87,7 +94,7 @@ class AfterImport:
 
 
 def _then(spec: ModuleSpec, change: Change) -> None:
-    """Have this one loader, of this one module, do something more, once."""
+    """Patch a module's loader so that it calls ``change`` once after loading."""
     loader = spec.loader
     assert loader is not None
     execute = loader.exec_module
@@ -95,7 +102,7 @@ def _then(spec: ModuleSpec, change: Change) -> None:
     def exec_module(module: ModuleType) -> None:
         vars(loader).pop("exec_module", None)
         execute(module)
-        # A module may have put another thing in its place.
+        # A module may have replaced itself in sys.modules.
         change(sys.modules.get(spec.name, module))
 
     loader.exec_module = exec_module  # type: ignore[method-assign]

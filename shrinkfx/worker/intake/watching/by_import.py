@@ -1,7 +1,8 @@
-"""How an import makes a value again that is a function, a class or an object.
+"""Describe how an import recreates a function, a class or an object.
 
-What is found by its name in its module is that. Of an object of such a class the state
-is set again, if Python can write it down. Anything else lives in its process alone.
+A value that is found by its qualified name in its module needs only the import. For an
+object of an importable class, the attributes are set again if they have Python
+literals. Any other value exists only in its own process.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ByImport:
-    """How Python says a value, once its module is imported.
+    """A Python expression for a value, once its module is imported.
 
     Attributes:
-        module: the name that it was imported by; ``__main__`` is a script itself.
+        module: the name by which it was imported; ``__main__`` is the script itself.
         name: of the function, the class or the object, within the module.
-        call: what makes an object of the class, ``()`` or ``.__new__``; '' if the name
-            is all of it.
-        state: attributes that are set then, each as Python writes it.
-        why_not: why no import makes it, in a few words; all else is empty then.
+        call: the suffix that makes an object of the class, ``()`` or ``.__new__``; ''
+            if ``name`` is the value itself.
+        state: attributes to set afterwards, each as a Python literal.
+        why_not: why no import makes the value, in a few words; the other fields are
+            empty then.
     """
 
     module: str = ""
@@ -35,7 +37,7 @@ class ByImport:
 
 
 def by_import(value: object) -> ByImport:
-    """Say how an import makes a value."""
+    """Describe how an import recreates a value."""
     try:
         return _by_name(value) or _as_object(value)
     except Exception as error:  # noqa: BLE001 - classes of a user's own may do anything
@@ -54,7 +56,7 @@ def _by_name(value: object) -> ByImport | None:
 
 
 def _as_object(value: object) -> ByImport:
-    """Make an object of its class and set its state, as unpickling does."""
+    """Describe an object by its class and state, in the way that unpickling does."""
     known = _bound_in_its_module(value)
     if known is not None:
         return known
@@ -85,7 +87,7 @@ def _as_object(value: object) -> ByImport:
 
 
 def _bound_in_its_module(value: object) -> ByImport | None:
-    """Find the name that the text of its module gives it; a script would run again."""
+    """Find a module-level name of an object; not in a script, which would run again."""
     module = getattr(value, "__module__", "")
     names = vars(sys.modules[module]) if module in sys.modules else {}
     file = names.get("__file__")
@@ -115,7 +117,7 @@ def _takes_nothing(kind: type) -> bool:
 
 
 def _written(value: object) -> str | None:
-    """Write a plain value in Python; None if that does not read as the same."""
+    """Return a value as a literal; None if that does not evaluate to an equal value."""
     try:
         text = repr(value)
         read = ast.literal_eval(text)

@@ -1,4 +1,4 @@
-"""Which names count: what shrinkfx has written down for the script's processes."""
+"""Names that the capture needs, which shrinkfx wrote for the script's processes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ _FILE = "counts.json"
 
 @dataclass(frozen=True)
 class Counts:
-    """What to write down, and what not.
+    """Names of variables to record, and of operators to count.
 
     Attributes:
-        variables: how those begin by which PyTorch does something else.
-        secrets: what is in the names of those that nobody may write down.
-        namespaces: of operators that come with PyTorch.
-        of_sizes: what reads sizes or computes with them, by its ``__name__``.
-        arithmetic: modules whose functions do, unless they make a tensor.
+        variables: prefixes of environment variables that change what PyTorch does.
+        secrets: words in the names of variables that must not be recorded.
+        namespaces: namespaces of the operators that come with PyTorch.
+        of_sizes: functions that read or compute sizes, by their ``__name__``.
+        arithmetic: modules whose functions compute sizes, unless the result is a
+            tensor.
     """
 
     variables: tuple[str, ...]
@@ -30,7 +31,7 @@ class Counts:
     arithmetic: frozenset[str]
 
     def is_operator(self, node: Any) -> bool:
-        """Tell whether a node of a graph is one that shrinkfx counts."""
+        """Return whether shrinkfx counts a graph node as an operator."""
         if node.op != "call_function" or node.target is operator.getitem:
             return False
         if getattr(node.target, "__name__", "") in self.of_sizes:
@@ -39,7 +40,7 @@ class Counts:
         return not computes or hasattr(node.meta.get("val"), "dtype")
 
     def environment(self) -> dict[str, str]:
-        """Pick the variables that may matter, as they are now."""
+        """Return the current environment variables that may matter."""
         return {
             name: value
             for name, value in os.environ.items()
@@ -49,7 +50,7 @@ class Counts:
 
 
 def read(folder: str) -> Counts:
-    """Read what counts."""
+    """Read the names from the folder of a capture."""
     with open(os.path.join(folder, _FILE)) as file:
         told = json.load(file)
     return Counts(

@@ -1,10 +1,10 @@
-"""What a process is about to do, written before it does it, each file in one step.
+"""The event log: steps of a process, each written atomically before the step begins.
 
     begun-call-2-4711-0.json      process 4711 is in a call of program 2
-    ended-call-2-4711-0.json      it has come back from it
-    raised-call-2-4711-0.json     with an exception, which is in the file
+    ended-call-2-4711-0.json      the call has returned
+    raised-call-2-4711-0.json     it raised the exception that is in the file
 
-What a process leaves as begun when it is gone is what it died of.
+If a process is gone and a ``begun-`` file remains, the process died in that step.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _MOST_CHARACTERS = 2000
-"""Of an exception's text that are kept."""
+"""Maximum number of characters of an exception's text in the log."""
 
 _OWN = f"{os.path.dirname(os.path.abspath(__file__))}{os.sep}"
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A step, as it is written down.
+    """A step, as it is written to the event log.
 
     Attributes:
-        count: the how many-th of its kind and program in this process.
+        count: the sequence number among the steps of its kind and program in this
+            process.
         at: nanoseconds of a clock that all processes share.
         unsaved: why the inputs of a call could not be saved.
-        error: the exception that it has ended with.
+        error: the exception that ended it.
     """
 
     what: str
@@ -54,13 +55,13 @@ class StepRecord:
 
 
 class _Here(threading.local):
-    """Whether this thread is in a step: what torch does in there is no step."""
+    """Whether this thread is in a step; torch's own calls inside it are not steps."""
 
     inside = False
 
 
 class Diary:
-    """Writes down the steps of this process and of those that it forks."""
+    """Event log of the steps of this process and of its forked children."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -69,7 +70,7 @@ class Diary:
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """Begin as a process of its own, with a lock that nobody holds."""
+        """Reset the state, with a new lock, because a fork may inherit a held lock."""
         self._lock = threading.Lock()
         self._busy: dict[str, set[int]] = {}
         self._counts: dict[str, int] = {}
@@ -84,14 +85,14 @@ class Diary:
         return os.path.join(self.folder, name)
 
     def write(self, name: str, record: DataclassInstance) -> None:
-        """Write a record to a file that is whole or not there."""
+        """Write a record atomically."""
         draft = self.path(f"draft-{os.getpid()}-{threading.get_ident()}-{name}")
         with open(draft, "w") as file:
             json.dump(asdict(record), file)
         os.replace(draft, self.path(name))
 
     def claim(self) -> int:
-        """Take the next number of a program, of all processes."""
+        """Reserve the next program number among all processes of the script."""
         number = 1
         while True:
             try:
@@ -106,12 +107,12 @@ class Diary:
     def step(
         self, what: str, program: int, keep: Callable[[str], str] | None = None
     ) -> Iterator[None]:
-        """Say what begins, and how it has ended.
+        """Record that a step begins, and how it ends.
 
         Args:
-            program: its number; 0 if it is none that was captured.
-            keep: writes what the step needs to a file beside, which it is told without
-                a suffix, and returns why it could not.
+            program: the number of the program; 0 if the program was not captured.
+            keep: saves the data of the step to a file, whose name it gets without a
+                suffix, and returns why it could not.
         """
         name, slot = self._enter(what, program)
         record = StepRecord(what, program, os.getpid(), self._counts[name], where())
@@ -139,7 +140,11 @@ class Diary:
                 self._leave(name, slot)
 
     def _enter(self, what: str, program: int) -> tuple[str, int]:
-        """Take a place; the next call takes it again, what is no call never does."""
+        """Return the name and the slot of a new step.
+
+        Slots of calls are reused once a call has returned, so that only the inputs of
+        the last calls stay on disk; other steps get a new slot each.
+        """
         name = f"{what}-{program}-{os.getpid()}"
         with self._lock:
             self._counts[name] = self._counts.get(name, 0) + 1
@@ -155,10 +160,11 @@ class Diary:
             self._busy.get(name, set()).discard(slot)
 
     def _note_raised(self, file: str, record: StepRecord, error: BaseException) -> bool:
-        """Write an exception down, the first of its kind in a program's calls.
+        """Record an exception; of a program's calls, only the first one of each type.
 
         Returns:
-            Whether the call's inputs need not be kept: there are some of another.
+            Whether the slot may be reused, because inputs for this exception type are
+            kept.
         """
         is_known = True
         with told():
@@ -177,9 +183,10 @@ class Diary:
 
 @contextlib.contextmanager
 def told() -> Iterator[None]:
-    """Go on with the script where something of ours fails, and say so.
+    """Print an error of shrinkfx and continue with the script.
 
-    What Python or torch warns of meanwhile is no warning of the script's.
+    Warnings of Python or torch inside the block are suppressed, because they do not
+    come from the script.
     """
     try:
         with _unwarned():
@@ -196,27 +203,27 @@ _SAID: set[str] = set()
 
 @contextlib.contextmanager
 def _unwarned() -> Iterator[None]:
-    """Have warnings ignored, and those that were shown stay shown.
+    """Ignore warnings inside the block without resetting which ones were already shown.
 
-    ``warnings.catch_warnings`` forgets of which lines there was a warning already, so
-    that the script would show each of its own again.
+    ``warnings.catch_warnings`` clears the registry of shown warnings, so that the
+    script would show its own warnings again.
     """
     ignored = ("ignore", None, Warning, None, 0)
     warnings.filters.insert(0, ignored)  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # somebody has set them anew
+        with contextlib.suppress(ValueError):  # the filters were replaced meanwhile
             warnings.filters.remove(ignored)  # type: ignore[attr-defined]
 
 
 def where() -> str:
-    """Name the nearest line of somebody's own that asks torch.
+    """Return the nearest line of the user's code that called torch, as ``file:line``.
 
-    Where a package that is installed does all of it, the line that it begins at.
+    If only installed packages are on the stack, it is the outermost line of those.
 
     Returns:
-        '' where a thread runs what it was handed, and no line of anybody's has called.
+        '' in a thread with no such line, for example one that runs a function of torch.
     """
     frame: FrameType | None = sys._getframe(1)
     packages = ""
@@ -236,7 +243,7 @@ _PACKAGES = "-packages/"
 
 @cache
 def _is_pythons(file: str) -> bool:
-    """Tell files of the standard library; what is installed lies below its folder."""
+    """Return whether a file is of the standard library; installed packages are not."""
     homes = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
     at_home = tuple(f"{os.path.realpath(home)}{os.sep}" for home in homes)
     inside = os.path.realpath(file).startswith(at_home) and _PACKAGES not in file
@@ -244,5 +251,5 @@ def _is_pythons(file: str) -> bool:
 
 
 def torch_folder() -> str:
-    """Name the folder of torch, whose frames nobody has written who is asked here."""
+    """Return the folder of torch, with a trailing separator."""
     return os.path.join(os.path.dirname(str(sys.modules["torch"].__file__)), "")

@@ -1,6 +1,6 @@
-"""PyTorch's entry points, each in a wrapper that writes down what it is given first.
+"""Wrap PyTorch's entry points so that their arguments are recorded first.
 
-Public functions alone: whoever calls what lies below them is not seen.
+Only public functions are wrapped; calls of lower-level functions are not seen.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Entry = Callable[..., Any]
 
 
 def watch(folder: str) -> None:
-    """Have the entry points of torch wrapped as soon as they are there."""
+    """Wrap the entry points of torch as soon as their modules are imported."""
     hide_own_frames()
     diary = Diary(folder)
     names = counts.read(folder)
@@ -89,7 +89,7 @@ class _EntryPoints:
         return made
 
     def _compiling_module(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
-        """Export what is compiled without an export that a script could show."""
+        """Export the module first: the deprecated entry point takes a module."""
         __tracebackhide__ = True
         exported = None
         with told():
@@ -138,7 +138,7 @@ class _EntryPoints:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        __tracebackhide__ = True  # from pytest, as in all that calls torch
+        __tracebackhide__ = True  # in pytest, as in every wrapper
         if self._diary.inside:
             return original(*args, **kwargs)
 
@@ -155,9 +155,9 @@ class _EntryPoints:
 
 
 def _wrap(holder: Any, name: str, around: Callable[..., Any]) -> None:
-    """Put a wrapper in a function's place that is called with it before its arguments.
+    """Replace a function by a wrapper that passes it to ``around`` as first argument.
 
-    What torch does by itself inside of a step is left alone.
+    Calls that torch makes inside a step are passed through unchanged.
     """
     original = getattr(holder, name, None)
     if original is None:
@@ -176,7 +176,7 @@ def _wrap(holder: Any, name: str, around: Callable[..., Any]) -> None:
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """A process that has imported torch."""
+    """A process that has imported torch, with the versions of torch and Python."""
 
     pid: int
     torch: str

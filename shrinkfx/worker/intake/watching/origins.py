@@ -1,8 +1,8 @@
-"""Which modules have to be there for a program to run and to compile as it does.
+"""Find the modules that a program needs in order to run and compile as in the script.
 
-Four things lead to a module: an operator of the program was registered in it, a library
-that was loaded holds that operator, it has put something of its own into Inductor, or
-it defines a class that the program takes or returns.
+A module is needed for one of four reasons: it registered an operator of the program, it
+is a loaded library that holds such an operator, it put code of the user into Inductor,
+or it defines a class that the program takes or returns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from .diary import torch_folder
 
 Names = Mapping[str, object]
-"""What a module holds."""
+"""The namespace of a module."""
 
 _INDUCTOR = "torch._inductor."
 _ROOMS = ("torch", "triton", "_shrinkfx_watching", "shrinkfx")
@@ -28,12 +28,12 @@ _ROOMS = ("torch", "triton", "_shrinkfx_watching", "shrinkfx")
 
 @dataclass(frozen=True)
 class Origin:
-    """A module that has to be there, or a library that no module stands for.
+    """A module to import, or a library that belongs to no module.
 
     Attributes:
-        why: what leads to it.
-        called: not its import has registered something, but a function that somebody
-            called.
+        why: why the program needs it.
+        called: a function of the module registered something when it was called, so
+            that an import alone does not.
     """
 
     module: str
@@ -45,7 +45,7 @@ class Origin:
 
 
 class Origins:
-    """Remembers who has registered operators, and finds out about the rest.
+    """Records which modules register operators, and finds the other modules.
 
     Args:
         pytorchs: namespaces of operators that come with PyTorch.
@@ -57,7 +57,10 @@ class Origins:
         self._compiled: dict[str, Origin] = {}
 
     def watch(self, library: ModuleType) -> None:
-        """See each ``torch.library.Library`` being made: all of Python's come so."""
+        """Record each creation of a ``torch.library.Library``.
+
+        All operators that are registered from Python go through that class.
+        """
         original = library.Library.__init__
 
         def __init__(made: object, ns: str, *args: object, **kwargs: object) -> None:
@@ -72,9 +75,10 @@ class Origins:
         library.Library.__init__ = __init__
 
     def watch_compiling(self, extension: ModuleType) -> None:
-        """See which module compiles a library as it is imported, from texts of its own.
+        """Record which module compiles a library by ``load_inline`` during its import.
 
-        What a function does that somebody calls is not done by an import.
+        Calls from inside a function are not recorded, because an import does not repeat
+        them.
         """
         original = extension.load_inline
 
@@ -92,7 +96,7 @@ class Origins:
         extension.load_inline = load_inline  # type: ignore[attr-defined]
 
     def of(self, exported: Any, settings: Iterable[object]) -> list[Origin]:
-        """List what a program needs, in an order in which it can be imported."""
+        """List the origins that a program needs, in an order that can be imported."""
         operators = self.custom_operators(exported)
         spaces = dict.fromkeys(name.partition("::")[0] for name in operators)
         found = [self._compiled.get(o.library, o) for o in _libraries(operators)]
@@ -107,7 +111,7 @@ class Origins:
         return list(first.values())
 
     def custom_operators(self, exported: Any) -> list[str]:
-        """Name the operators of a program that do not come with PyTorch."""
+        """Return the names of a program's operators that do not come with PyTorch."""
         found: dict[str, None] = {}
         for graph in exported.graph_module.modules():
             for node in getattr(getattr(graph, "graph", None), "nodes", ()):
@@ -118,9 +122,10 @@ class Origins:
 
 
 def _registrar(frame: FrameType | None, why: str) -> Origin | None:
-    """Find the module whose import this is; None if it is torch's own.
+    """Return the module whose import is running; None if torch itself registers.
 
-    Where a helper of another module registers, its caller's import does.
+    If a helper function of another module registers, the importing caller counts. If no
+    import is running, the nearest frame's module is returned as ``called``.
     """
     nearest: FrameType | None = None
     while frame is not None:
@@ -152,7 +157,7 @@ def _origin(module: str, file: str, why: str, library: str = "") -> Origin:
 
 
 def _libraries(operators: Iterable[str]) -> Iterator[Origin]:
-    """Find the libraries that hold operators which no Python file has defined."""
+    """Yield the libraries that hold operators which no Python file has defined."""
     import torch
 
     wanted = []
@@ -175,12 +180,18 @@ def _libraries(operators: Iterable[str]) -> Iterator[Origin]:
 
 
 _REGISTERS = (b"5torch7Library", b"RegisterOperators", b"aoti_torch_library_")
-"""What a library calls to register operators, as its symbols have it: whatever else
-holds their names, as many hold ``ops`` and ``add``, has not defined them."""
+"""Symbols of the functions that a library calls to register operators.
+
+Other libraries may contain the same strings as the operator names, such as ``ops`` and
+``add``, without defining the operators.
+"""
 
 
 def _named_in(path: str, operators: Iterable[str]) -> list[str]:
-    """Look for the parts of a name, as a schema spells them out, in what registers."""
+    """Return the operators that a library registers.
+
+    The namespace and the name of such an operator both occur in the file.
+    """
     with (
         open(path, "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
@@ -207,7 +218,7 @@ _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/local/cuda")
 
 
 def _module_at(path: str) -> str | None:
-    """Find the module that a library is, or the installed package that it is in."""
+    """Return the module of an extension library, or the installed package with it."""
     folder, package = os.path.dirname(path), None
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -219,7 +230,7 @@ def _module_at(path: str) -> str | None:
 
 
 def _classes(exported: Any) -> Iterator[type]:
-    """Yield the classes of containers that a program takes and returns."""
+    """Yield the container classes in a program's inputs and outputs."""
     stack = [exported.call_spec.in_spec, exported.call_spec.out_spec]
     while stack:
         spec = stack.pop()
@@ -239,7 +250,7 @@ def _of_classes(classes: Iterable[type]) -> Iterator[Origin]:
 
 
 def _of_module(name: str, why: str) -> Iterator[Origin]:
-    """Lead to a module, unless it is torch's or of the standard library."""
+    """Yield the origin of a module, unless it is of torch or the standard library."""
     top = name.partition(".")[0]
     if top in _ROOMS or (top in sys.stdlib_module_names and top != "__main__"):
         return
@@ -249,7 +260,7 @@ def _of_module(name: str, why: str) -> Iterator[Origin]:
 
 
 def in_inductor(settings: Iterable[object]) -> Iterator[Origin]:
-    """Lead to modules whose code is in Inductor, or in values of its settings."""
+    """Yield the origins of code that is in Inductor, or in values of its settings."""
     first: dict[str, Origin] = {}
     for origin in (*_foreign_in_inductor(), *_of_values(settings)):
         first.setdefault(origin.module, origin)
@@ -257,10 +268,10 @@ def in_inductor(settings: Iterable[object]) -> Iterator[Origin]:
 
 
 def _foreign_in_inductor() -> Iterator[Origin]:
-    """Find functions in Inductor that are somebody's own: lowerings, printers, passes.
+    """Yield origins of the user's functions in Inductor: lowerings, printers, passes.
 
-    What an installed package leaves there is its way of being imported: somebody's own
-    files alone count.
+    Functions of installed packages do not count, because an import of the package puts
+    them there again.
     """
     for name, module in list(sys.modules.items()):
         if not name.startswith(_INDUCTOR) or not isinstance(module, ModuleType):
@@ -273,7 +284,7 @@ def _foreign_in_inductor() -> Iterator[Origin]:
 
 
 def _within(value: Any, module: str) -> Iterator[object]:
-    """Yield what a name stands for, and what a table or a class there holds."""
+    """Yield a value, and the entries of the table or class that it is."""
     yield value
     if isinstance(value, dict):
         yield from list(value.values())
@@ -284,7 +295,7 @@ def _within(value: Any, module: str) -> Iterator[object]:
 
 
 def _of_values(values: Iterable[object]) -> Iterator[Origin]:
-    """Lead from a function, a class or an object to the module that defines it."""
+    """Yield the modules that define functions, classes or objects."""
     for value in values:
         while isinstance(value, (staticmethod, classmethod, partial)):
             value = value.func if isinstance(value, partial) else value.__func__
@@ -294,13 +305,13 @@ def _of_values(values: Iterable[object]) -> Iterator[Origin]:
 
 
 def is_own_code(value: object) -> bool:
-    """Tell whether a function, a class or an object is of somebody's own files."""
+    """Return whether a function, a class or an object is defined in a local file."""
     return any(origin.is_local for origin in _of_values([value]))
 
 
 @cache
 def is_local(path: str) -> bool:
-    """Tell whether a file is somebody's own, which no installation brings along."""
+    """Return whether a file is the user's own: no installation contains it."""
     real = os.path.realpath(path)
     installed = [os.path.realpath(each) for each in sysconfig.get_paths().values()]
     return "-packages/" not in real and not real.startswith(

@@ -1,4 +1,4 @@
-"""Which program a compiled package was made of, also in another process."""
+"""Map a compiled package to its program, also across processes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 from .diary import Diary
 
 _END_BYTES = 64 << 10
-"""Of a package: the list of its members is there, with a checksum of each."""
+"""Bytes at the end of a package to hash; its member list, with checksums, is there."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """What a program has become: a file in its place, and what is at its end."""
+    """A file that a program was compiled to: its path, and a digest of its end."""
 
     program: int
     path: str
@@ -26,7 +26,7 @@ class Package:
 
 
 def remember(diary: Diary, number: int, made: Iterable[object]) -> None:
-    """Note what a program has become, files of any kind."""
+    """Record the files that a program was compiled to."""
     for place, file in enumerate(made):
         said = _fingerprint(file)
         if said:
@@ -34,7 +34,10 @@ def remember(diary: Diary, number: int, made: Iterable[object]) -> None:
 
 
 def number_of(diary: Diary, package: object) -> int:
-    """Find the last program that a package was made of: by its place, or its end."""
+    """Return the number of the last program that was compiled to a package.
+
+    The package is recognized by its path or by its end. Returns 0 if it is unknown.
+    """
     said = _fingerprint(package)
     found = [0]
     for name in os.listdir(diary.folder):
@@ -48,9 +51,9 @@ def number_of(diary: Diary, package: object) -> int:
 
 
 def _fingerprint(package: Any) -> tuple[str, str] | tuple[()]:
-    """Tell a file by its place and by its content; a library only by its place.
+    """Return the path and the content digest of a file; for a library only the path.
 
-    Libraries of programs with other weights may be alike at their ends.
+    Libraries of programs that differ only in their weights may have the same end.
     """
     if isinstance(package, (str, os.PathLike)):
         path = os.path.realpath(os.fspath(package))

@@ -1,4 +1,4 @@
-"""Programs and inputs, saved where they were on their way to AOTInductor."""
+"""Save programs and inputs on their way to AOTInductor."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .settings import InductorSettings, Settings, is_plain
 
 @dataclass(frozen=True)
 class ProgramRecord:
-    """A program, as it is written down beside its file.
+    """A program's record, in a JSON file next to the program.
 
     Attributes:
-        unsaved: why there is no file.
+        unsaved: why there is no program file.
         custom: its operators that do not come with PyTorch.
-        inductor: settings that are other than PyTorch's own.
-        others: such that are no plain values, and how an import makes them.
+        inductor: settings with simple values that differ from PyTorch's own.
+        others: changed settings with other values, and how an import makes each.
     """
 
     program: int
@@ -41,7 +41,7 @@ class ProgramRecord:
 
 
 class Keeper:
-    """Saves each program that is compiled, and what it is compiled with."""
+    """Saves each program that is compiled, with its compile settings."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Keeper:
         self._origins, self._settings = origins, settings
 
     def keep(self, exported: Any, options: Settings | None) -> int:
-        """Put a program on disk, and all that is known of it; return its number."""
+        """Save a program with its record, and return its number."""
         number = 0
         with told():
             number = self._diary.claim()
@@ -100,9 +100,9 @@ class Keeper:
         dynamic_shapes: Any = None,
         **_: Any,
     ) -> Any:
-        """Export what the deprecated entry point takes, by its names.
+        """Export a module with the parameter names of the deprecated entry point.
 
-        The module's forward is traced once more, with fake tensors.
+        This traces the module's forward once more, with fake tensors.
         """
         import torch
 
@@ -111,7 +111,7 @@ class Keeper:
 
 
 def _saved(exported: Any, path: str) -> str:
-    """Save a program; return why it could not be."""
+    """Save a program; return why it could not be saved, or ''."""
     import torch
 
     draft = os.path.join(os.path.dirname(path), f"draft-{os.path.basename(path)}")
@@ -129,7 +129,7 @@ def _saved(exported: Any, path: str) -> str:
 
 
 def _save_as_source(exported: Any, path: str) -> None:
-    """Write a source archive; the script's own Python may not find shrinkfx."""
+    """Write a source archive, with shrinkfx on ``sys.path``, which may lack it."""
     folder = str(Path(__file__).resolve().parents[4])
     before = list(sys.path)
     if folder not in before:
@@ -145,17 +145,17 @@ def _in_short(error: Exception) -> str:
 
 
 def count_operators(exported: Any, counts: Counts) -> int:
-    """Count the operators of a program, as the search will count those of the file."""
+    """Count a program's operators in the same way as the search does."""
     graphs = (getattr(each, "graph", None) for each in exported.graph_module.modules())
     nodes = (node for graph in graphs if graph is not None for node in graph.nodes)
     return sum(map(counts.is_operator, nodes))
 
 
 def keep_inputs(path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """Save what a call is given, with devices, strides and shared memory.
+    """Save the inputs of a call, with devices, strides and shared storage.
 
     Returns:
-        Why it could not be, or ''.
+        Why they could not be saved, or ''.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What a script has set of Inductor's configuration."""
+"""Find which settings of Inductor a script has changed."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from types import ModuleType
 from typing import Any
 
 Settings = Mapping[str, Any]
-"""Of Inductor, by their names: each is of a type of its own."""
+"""Settings of Inductor by name; each has a type of its own."""
 
 _PLAIN = (bool, int, float, str, type(None))
 
 
 class InductorSettings:
-    """Tells how Inductor's configuration is other than when it was imported."""
+    """Compares Inductor's configuration with its state right after the import."""
 
     def __init__(self) -> None:
         self._config: ModuleType | None = None
         self._before: Settings = {}
 
     def remember(self, config: ModuleType) -> None:
-        """Take what there is before the script can have set anything."""
+        """Copy the configuration before the script can change it."""
         self._config = config
         self._before = config.get_config_copy()
 
     def changed(self, options: Settings | None) -> Settings:
-        """List what is other now, and what is asked for beside."""
+        """Return the settings that changed since then, updated with ``options``."""
         now = self._config.get_config_copy() if self._config else {}
         found = {
             name: value
@@ -39,7 +39,7 @@ _ABSENT = object()
 
 
 def is_same(a: object, b: object) -> bool:
-    """Compare two values of a setting, whatever these make of that."""
+    """Compare two values of a setting; a comparison that raises counts as unequal."""
     try:
         return a is b or bool(a == b)
     except Exception:  # noqa: BLE001 - values of a user's own may compare in any way
@@ -47,7 +47,7 @@ def is_same(a: object, b: object) -> bool:
 
 
 def is_plain(value: object) -> bool:
-    """Tell whether JSON can hold a setting, and hand back the same."""
+    """Return whether a setting consists of simple values that JSON can hold."""
     if isinstance(value, (list, tuple)):
         return all(map(is_plain, value))
     if isinstance(value, dict):

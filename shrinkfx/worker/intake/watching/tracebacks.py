@@ -1,4 +1,4 @@
-"""Tracebacks of exceptions that nobody has caught, as they would be without us."""
+"""Remove shrinkfx's frames from the tracebacks of uncaught exceptions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _OWN = os.path.dirname(os.path.abspath(__file__))
 
 
 def hide_own_frames() -> None:
-    """Have Python leave our frames out of what it prints when it is about to leave.
+    """Wrap Python's exception hooks so that they print tracebacks without our frames.
 
-    What a script formats by itself still shows them.
+    A traceback that the script formats itself still contains them.
     """
     usual, of_threads = sys.excepthook, threading.excepthook
 
@@ -39,7 +39,7 @@ def hide_own_frames() -> None:
 
 
 def without_own(trace: TracebackType | None) -> TracebackType | None:
-    """Unlink our frames from a traceback."""
+    """Unlink the frames of this package from a traceback."""
     kept: list[TracebackType] = []
     while trace is not None:
         if os.path.dirname(trace.tb_frame.f_code.co_filename) != _OWN:
