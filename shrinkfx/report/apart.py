@@ -1,4 +1,4 @@
-"""Preloads as lines of a repro, where their modules stay modules."""
+"""Imports of preload modules that a repro keeps as modules of their own."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ def apart(
     modules: dict[str, Path],
     texts: dict[str, str],
 ) -> list[Definitions]:
-    """Add preloads that must be modules to these, and import them.
+    """Move preloads that must remain modules into ``texts`` and ``modules``.
+
+    Returns:
+        The definitions of each preload in turn. A preload that became a module is
+        replaced by an ``import`` line.
 
     Args:
-        modules, texts: files and texts of what will be importable.
+        preloads: the preloads, in load order.
+        taken: the definitions of each preload.
+        modules, texts: files and texts of the importable modules, by module name; both
+            are extended in place.
     """
     imported = {n: imports_of(t, package_of(n, modules[n])) for n, t in texts.items()}
     for preload, part in zip(preloads, taken, strict=True):
@@ -43,7 +50,7 @@ def apart(
 
 
 def _each_once(lines: Sequence[Definitions]) -> list[Definitions]:
-    """Leave out an import where what comes next imports the same."""
+    """Remove an import if the next definitions begin with the same import."""
     kept: list[Definitions] = []
     later = ""
     for part in reversed(lines):
@@ -57,7 +64,7 @@ def _each_once(lines: Sequence[Definitions]) -> list[Definitions]:
 
 
 def _imported_first(text: str) -> set[str]:
-    """List the modules that a text imports before it does anything else."""
+    """List the modules that a text imports before any other statement."""
     imports = (ast.Import, ast.ImportFrom)
     body = ast.parse(text).body
     first = itertools.takewhile(lambda node: isinstance(node, imports), body)
@@ -65,17 +72,19 @@ def _imported_first(text: str) -> set[str]:
 
 
 def _is_apart(preload: Preload, part: Definitions) -> bool:
-    """Tell what must be a module of its own: its place or its package matters."""
+    """Return whether a preload depends on its own file path or package."""
     at_its_place = part.loads or "__file__" in part.text
     return "." in preload.module or is_relative(part.text) or at_its_place
 
 
 def import_line(module: str) -> str:
+    """Return an import statement, also for a name that is no identifier."""
     if all(part.isidentifier() for part in module.split(".")):
         return f"import {module}"
     return f"__import__({module!r})"
 
 
 def with_future(part: Definitions) -> str:
+    """Return the text of a part below its ``from __future__`` import."""
     future = f"from __future__ import {', '.join(part.future)}\n" if part.future else ""
     return future + part.text

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, whenever the machine stops."""
+"""Atomic file writes: a reader finds a complete file or none, even after a crash."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import Any
 
 DRAFT = "draft-"
-"""How names of files and folders begin that are not whole yet."""
+"""Name prefix of files and folders that are not complete yet."""
 
 
 def draft_of(path: Path) -> Path:
-    """Name the file that is to become ``path`` once it is whole."""
+    """Return the path of the draft that ``publish`` renames to ``path``."""
     return path.with_name(f"{DRAFT}{path.name}")
 
 
 def publish(path: Path) -> None:
-    """Have a draft take the place of ``path``, in one step."""
+    """Rename the draft of ``path`` to ``path`` in one step."""
     draft = draft_of(path)
     with draft.open("rb") as file:
-        os.fsync(file.fileno())  # or a power cut might leave the name without content
+        os.fsync(file.fileno())  # a power failure could otherwise leave an empty file
     draft.replace(path)
 
 
 def write_json(path: Path, data: Mapping[str, Any], indent: int = 2) -> None:
+    """Write JSON to ``path`` atomically."""
     draft_of(path).write_text(json.dumps(data, indent=indent) + "\n")
     publish(path)

@@ -1,4 +1,4 @@
-"""Preloads, what is known of their need, and what a repro has of them."""
+"""Preloads, the parts of them that a repro omits, and the bundle that it carries."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from shrinkfx.report.definitions import Definitions
 
 @dataclass(frozen=True)
 class Preload:
-    """Where custom operators come from.
+    """A module or library that registers custom operators.
 
     Attributes:
-        name: as given: a file, or the name of a module.
+        name: the name that the user passed: a file or a module name.
         file: the Python file whose definitions may be embedded, or None.
     """
 
@@ -30,20 +30,21 @@ class Preload:
 
     @property
     def module(self) -> str:
-        """The name it is imported by."""
+        """The name that ``import`` takes."""
         return Path(self.name).stem if self.name.endswith(".py") else self.name
 
 
 @dataclass(frozen=True)
 class InCompiler(Message):
-    """Code that is none of PyTorch's, and that preloads make a part of its compiler.
+    """Custom code that preloads add to PyTorch's compiler.
 
     Attributes:
-        places: where it is, as ``torch._inductor.config post_grad_custom_post_pass``
-            or ``torch._inductor.lowering lowerings: aten.silu.default``.
-        sources: names of the files whose statements put it there.
-        only_defined: sources are modules, or files, that define some of it; what put
-            it there is no file of anybody's, but a session, say.
+        places: where the code is registered, as ``torch._inductor.config
+            post_grad_custom_post_pass`` or ``torch._inductor.lowering lowerings:
+            aten.silu.default``.
+        sources: names of the files whose statements register the code.
+        only_defined: ``sources`` are modules or files that define some of the code; no
+            file of the user's registers it, but for example an interactive session.
     """
 
     places: tuple[str, ...] = ()
@@ -52,24 +53,26 @@ class InCompiler(Message):
 
 
 Unit = tuple[str, int, int]
-"""File, line and column of a statement; of a preload without a file its name, 0, 0."""
+"""File, line and column of a statement; for a preload without a file its name, 0, 0."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What of the preloads is known not to be needed.
+    """The parts of the preloads that are known to be unnecessary.
 
     Attributes:
-        whole: take whole files.
-        acts: statements that change nothing.
-        preloads: those of which nothing is needed, by their names.
-        modules, files: what has been used, of what lies beside; None for all.
-        elsewhere: what has been read, and does not lie beside.
-        joined: modules need not be modules; where texts say so, too, they are written
-            where they are imported.
-        in_compiler: what is left of that.
-        bare: nothing is left of it, though the preloads have put some there.
-        compiles: C++ is carried as source where a call compiles it; else as library.
+        whole: embed whole files.
+        acts: statements whose side effects change nothing.
+        preloads: names of preloads that are not needed at all.
+        modules, files: names of modules, and of files in the script's folder, that a
+            test run used; None for all.
+        elsewhere: paths of files outside the script's folder that a test run used.
+        joined: modules may be inlined where they are imported, if their texts allow it.
+        in_compiler: the custom compiler code that this cut retains.
+        bare: this cut retains no custom compiler code, although the preloads register
+            some.
+        compiles: embed C++ as source where a call compiles it; otherwise carry the
+            library.
     """
 
     whole: bool = False
@@ -86,19 +89,20 @@ class Cut:
 
 @dataclass(frozen=True)
 class Carried:
-    """One way to carry the preloads.
+    """A preload bundle: one way for a repro to carry the preloads.
 
     Attributes:
-        definitions: text to embed, of each preload in turn.
-        unpacking: what makes modules importable, or ''.
-        files: what lies beside the script, by its name there.
-        modules: what ``unpacking`` holds.
-        kept: what has come of each preload.
-        units: what was kept for its effect alone.
-        tied: files of this machine that are named by their paths, or read there.
-        absent: what the preloads have used, and this does not carry.
-        in_compiler, bare: as in the cut that it was made by.
-        compiles: it compiles C++ as it begins.
+        definitions: the text to embed for each preload in turn.
+        unpacking: statements that make modules importable, or ''.
+        files: files next to the script, by their names there.
+        modules: names of the modules that ``unpacking`` contains.
+        kept: what the bundle does with each preload (``cut``, ``whole``, ...), by its
+            name.
+        units: statements that are kept only for their side effects.
+        tied: files of this machine that the script names by path or reads in place.
+        absent: files that the preloads used and that this bundle does not contain.
+        in_compiler, bare: as in the ``Cut`` that produced this bundle.
+        compiles: the script compiles C++ when it starts.
     """
 
     definitions: tuple[Definitions, ...] = ()
@@ -115,7 +119,7 @@ class Carried:
 
     @property
     def remarks(self) -> list[str]:
-        """Say in a header what there is besides the program."""
+        """Header lines that list what the repro carries besides the program."""
         rows = {
             "Within:  the modules": self.modules,
             "Beside:  files in the folder of this script:": self.files,

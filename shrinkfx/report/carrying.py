@@ -1,4 +1,4 @@
-"""What a repro carries of the preloads, and of what lies beside them."""
+"""Build the preload bundle of a repro from preloads and the files that they use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TAKEN = {
 }
 
 _MOST_BYTES = 64 << 20
-"""Of a file that is read; what is larger is nobody's table of constants."""
+"""Maximum size of a data file in the bundle; larger files are not constant tables."""
 
 
 def carry(
@@ -44,10 +44,10 @@ def carry(
     operators: Sequence[str],
     cut: Cut,
 ) -> Carried:
-    """Take of preloads what ``operators`` need, and what that needs.
+    """Build the bundle with the parts of preloads that ``operators`` need.
 
     Raises:
-        OSError, SyntaxError: a file is gone, or cannot be parsed.
+        OSError, SyntaxError: a file no longer exists or cannot be parsed.
     """
     used = as_sources(beside, read_source) if cut.compiles else beside
     carried = _Carrier(preloads, used, operators, cut).carried()
@@ -55,6 +55,8 @@ def carry(
 
 
 class _Carrier:
+    """Builds the bundle for one cut of the preloads."""
+
     def __init__(
         self,
         preloads: Sequence[Preload],
@@ -77,6 +79,7 @@ class _Carrier:
         self._named: set[str] = set()
 
     def carried(self) -> Carried:
+        """Build the bundle."""
         known = (self._preloads, self._beside, self._operators, self._cut, self._known)
         slices = Slicer(*known, self._layout.roots, self._text).sliced()
         modules, parts = dict(slices.modules), slices.parts
@@ -106,7 +109,7 @@ class _Carrier:
         )
 
     def _searched(self, places: Iterable[str]) -> list[str]:
-        """List the folders to look in for modules, of those that will be there."""
+        """List the folders of the repro that must be on ``sys.path``."""
         there = {str(folder) for place in places for folder in Path(place).parents}
         return [each for each in self._layout.folders() if each in there]
 
@@ -116,7 +119,7 @@ class _Carrier:
         modules: Mapping[str, Path],
         parts: Mapping[Path, Definitions],
     ) -> list[Definitions] | None:
-        """Write modules into the preloads that import them; None if that cannot be."""
+        """Inline modules into the preloads that import them; None if impossible."""
         own = {p.module: p.file for p in self._preloads if p.file}
         files = {**modules, **own}
         needed = [parts[file] for file in files.values()]
@@ -136,18 +139,18 @@ class _Carrier:
         ]
 
     def _others(self) -> list[str]:
-        """List what is found by a path: modules are by their names."""
+        """List files that code finds by path; modules are found by name."""
         modules = set(map(str, self._known.values()))
         return [file for file in self._used if file not in modules]
 
     def _tied(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """List files found where they lie; a linker's ways to a library are its own."""
+        """List files that are used in place; a linker finds its libraries by itself."""
         files, tables = self._others(), self._beside.files
         read = {f for f in tables if os.path.realpath(f) in self._cut.elsewhere}
         return tuple(f for f in files if f in {*named(texts, files), *read})
 
     def _take(self, preload: Preload, parts: Mapping[Path, Definitions]) -> Definitions:
-        """Turn a preload into lines of the script; their order is kept."""
+        """Convert a preload to lines of the script; their order is kept."""
         if preload.name in self._cut.preloads:
             return Definitions("", False, "", ())
         if preload.is_library:
@@ -175,19 +178,23 @@ class _Carrier:
         return self._texts[file]
 
     def _read(self, file: Path) -> str:
-        """Read a module, with its libraries where they will be."""
+        """Read a module and replace the library paths in it by their new locations."""
         own = [each for each in self._beside.loadings if Path(each.file) == file]
         home, moved = self._layout.place(file.parent) or ".", {}
         for each in own:
             place = self._place(each.library)
-            # An import finds what lies near by itself.
+            # An import finds a library in the same project without a new path.
             if place and not (each.is_module and self._is_near(each.library)):
                 moved[each.library] = os.path.relpath(place, home)
         text = with_libraries(as_carried(read_source(file)), own, moved)
         return with_places(text, lambda path: self._seen_from(home, path))
 
     def _seen_from(self, home: str, path: str) -> str | None:
-        """Say where a file or folder is, if all that was used of it goes along."""
+        """Return the new relative path of a file or folder, or None.
+
+        None means that nothing below ``path`` was used, or that the bundle lacks a file
+        that was.
+        """
         used = [each for each in self._used if f"{each}/".startswith(f"{path}/")]
         tables = set(self._beside.files)
         if not used or any(each in tables and not _is_small(each) for each in used):
@@ -200,7 +207,7 @@ class _Carrier:
         return os.path.relpath(place, home) if place else None
 
     def _at_a_distance(self, path: Path) -> str | None:
-        """Give folders of tables that lie near no module a place all the same."""
+        """Return a location for a data file outside the project, or None."""
         for number, folder in enumerate(self._distant, 1):
             if path.is_relative_to(folder):
                 return f"elsewhere/{number}/{path.relative_to(folder)}"
@@ -210,9 +217,9 @@ class _Carrier:
         return self._layout.place(Path(library)) is not None
 
     def _place(self, library: str) -> str | None:
-        """Say where a file goes: where it lies, else beside what loaded it.
+        """Return the location of a library: as in the project, or next to its loader.
 
-        What lies near no module is found by its path only, which then is another.
+        A library outside the project is found only by its path, which then changes.
         """
         if self._is_near(library):
             return self._layout.place(Path(library))
@@ -227,7 +234,11 @@ class _Carrier:
         return self._at_a_distance(Path(library)) if library in self._named else None
 
     def _files(self) -> tuple[dict[str, str], dict[str, Path]]:
-        """Give each file a name beside the script, and its place among the modules."""
+        """Return all files next to the script, and their locations among the modules.
+
+        Returns:
+            Names next to the script by location, and original paths by name.
+        """
         places: dict[str, str] = {}
         files: dict[str, Path] = {}
         named: dict[str, Path] = {}
@@ -250,7 +261,7 @@ class _Carrier:
 
 
 def _is_small(file: str) -> bool:
-    """Tell a table from whatever else was read, and from what is gone."""
+    """Return whether a file exists and is small enough to be a data table."""
     return os.path.isfile(file) and os.path.getsize(file) <= _MOST_BYTES
 
 
@@ -263,6 +274,7 @@ def _free_name(file: Path, others: Mapping[str, Path]) -> str:
 
 
 def _said(preload: Preload, part: Definitions) -> str:
+    """Return what the bundle does with a preload, as ``summary.json`` reports it."""
     if not part.text:
         return "not needed"
     if preload.is_library:

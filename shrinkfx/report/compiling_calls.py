@@ -1,10 +1,11 @@
-"""Calls that compile C++ as a module is imported.
+"""Calls that compile C++ when a module is imported.
 
-    load_inline(name="ops", cpp_sources=SOURCE)    carried, and SOURCE with it
-    load_library(".../ops.so")                     what it made, in its place
+    load_inline(name="ops", cpp_sources=SOURCE)    embedded together with SOURCE
+    load_library(".../ops.so")                     otherwise: load the compiled library
 
-A call is carried as it is where its text says all that it compiles: what it is given is
-spelt out, or is a name of the module, and names no folder of its maker's.
+A call is embedded unchanged if its text contains everything that it compiles: each
+argument is a literal or a name of the module, and none is a folder of the original
+machine.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from pathlib import Path
 from shrinkfx.program.beside import Beside, Loading
 
 COMPILES = "load_inline"
-"""The function of ``torch.utils.cpp_extension`` that is given texts."""
+"""The function of ``torch.utils.cpp_extension`` that takes source texts."""
 
 _TEXTS = {"cpp_sources", "cuda_sources", "functions", "name"}
 _OWN_FOLDER = re.compile(r'#\s*include\s*["<]/')
-"""An include by a path of one machine."""
+"""An include by an absolute path of one machine."""
 
 
 def as_sources(beside: Beside, read: Callable[[Path], str]) -> Beside:
-    """Take for granted what calls compile whose sources a module holds.
+    """Drop compiled libraries if the module contains the call that compiles them.
 
     Args:
-        beside: what was used, with the libraries that such calls have made.
-        read: gives a file's text.
+        beside: the used files, including the libraries that such calls compiled.
+        read: returns the text of a file.
 
     Returns:
-        The same without those libraries, and what lies where they were made.
+        ``beside`` without those libraries and without the files in their build folders.
     """
     compiled = [each for each in beside.loadings if _is_told(each, read)]
     if not compiled:
@@ -53,7 +54,7 @@ def as_sources(beside: Beside, read: Callable[[Path], str]) -> Beside:
 
 
 def _is_told(loading: Loading, read: Callable[[Path], str]) -> bool:
-    """Tell whether a library was loaded by a call that says what it was made of."""
+    """Return whether the call that loaded a library contains its whole source."""
     try:
         text = read(Path(loading.file))
         tree = ast.parse(text)
@@ -78,7 +79,7 @@ def _place(call: ast.Call) -> tuple[int, int, int | None, int | None]:
 
 
 def _says_all(call: ast.Call) -> bool:
-    """Tell whether a call is given texts, names and settings, and no folder."""
+    """Return whether all arguments are source texts, names and settings, no folder."""
     given = [("", each) for each in call.args]
     given += [(each.arg or "**", each.value) for each in call.keywords]
     parts = [(name, part) for name, value in given for part in ast.walk(value)]
@@ -101,4 +102,4 @@ _PLAIN = (
     ast.FormattedValue,
     ast.expr_context,
 )
-"""What is written down in a call, or by a name in its module."""
+"""Node types of literals and names, the only ones allowed in such a call."""

@@ -1,18 +1,18 @@
-"""Cut out of a preloaded file what the kept operators need.
+"""Extract the statements of a preloaded file that the needed operators depend on.
 
-A repro that keeps ``mylib::mix`` takes these lines of the user's ``ops.py``:
+A repro that needs ``mylib::mix`` takes these lines of the user's ``ops.py``:
 
     SCALE = 2.0                             kept: mix reads it
     @custom_op("mylib::mix", ...)           kept: names the operator
     def mix(x): return x * SCALE
     @mix.register_fake ...                  kept: extends the operator
     class Net(nn.Module): ...               left out: only uses mix
-    torch.manual_seed(0)                    kept: acts, whatever that does
+    torch.manual_seed(0)                    kept: has a side effect
 
-What does more than bind names stays, with what it reads, until it is known that nothing
-changes without it. What looks names up as the program runs (``globals()``) may need any
-line, so then the whole file is taken. All doubts are settled so: a line too many is
-harmless, one too few is another failure.
+A statement with a side effect is kept, with the names that it reads, until a test shows
+that the failure does not need it. A file that looks names up at run time
+(``globals()``) is kept whole because it may need any line. In all cases of doubt a line
+is kept, because an extra line is harmless and a missing line changes the failure.
 """
 
 import ast
@@ -46,9 +46,9 @@ HARMLESS = re.compile(
     r"|contextmanager|overload|partial|wraps|no_grad|inference_mode|compile"
     r"|jit|autotune|heuristics|filterwarnings|simplefilter|basicConfig|getLogger|setLevel"
 )
-# An import that nothing reads is made for its effect, unless it is one of these.
+# An unused import is kept for its side effect, unless the module is one of these.
 HARMLESS_MODULES = sys.stdlib_module_names | {"torch", "triton"}
-# PyTorch's own operators run beneath the kept ones, whatever the graph shows.
+# The custom operators may call PyTorch's operators that the graph does not show.
 BUILT_IN = ("aten::", "prim::", "prims::")
 QUALIFIED_NAME = re.compile(r"\s*([\w.]+::\w+)(?:\.\w+)?\s*(?:\(|\Z)")
 LIBRARY = re.compile(r"(\w+) = (?:[\w.]+\.)?Library\('(\w+)'")
@@ -56,17 +56,22 @@ OPERATOR_PATH = re.compile(r"\bops\.(\w+)\.(\w+)")
 COMPUTED_STRING = (ast.JoinedStr, ast.BinOp)  # f"mylib::mix{i}" may be any operator
 
 
-# With these any name of the file may be meant.
+# Code that matches this may refer to any name of the file.
 REFLECTION = re.compile(r"\b(globals|locals|vars|eval|exec|__dict__|modules)\b")
 
 
 @dataclass(frozen=True)
 class Definitions:
-    """What a repro must carry of a preloaded file.
+    """The part of a preloaded file that a repro must carry.
 
-    ``text`` never holds a ``from __future__`` import, which is legal only at the
-    top of the repro: ``future`` has the features to switch on there. ``acts`` are the
-    places of what was kept for its effect alone; ``loads``: a library, too.
+    Attributes:
+        text: the source. It never contains a ``from __future__`` import, which is legal
+            only at the top of the repro.
+        whole: the text is the whole file.
+        reason: why more than the operators' definitions is kept, or ''.
+        future: the ``__future__`` features to enable at the top of the repro.
+        acts: places of the statements that are kept only for their side effects.
+        loads: the text also loads a library.
     """
 
     text: str
@@ -87,16 +92,17 @@ def definitions(
     named: Collection[str] = (),
     text: str | None = None,
 ) -> Definitions:
-    """Slice ``path`` down to what registers ``operators``, or take all of it.
+    """Slice ``path`` down to the registrations of ``operators``, or take all of it.
 
-    The file is read, never run. ``mylib::mix.out`` means all of ``mylib::mix``.
+    The file is read but never executed. ``mylib::mix.out`` selects all of
+    ``mylib::mix``.
 
     Args:
-        without: statements that are known to have no effect.
-        acting: lines that are known to have one.
-        local: modules that may have one when they are imported.
-        named: names that other modules may read of this one.
-        text: what the file holds, if that is known already.
+        without: places of statements that are known to have no side effect.
+        acting: line numbers that are known to have a side effect.
+        local: modules whose import may have a side effect.
+        named: names that other modules may read from this file.
+        text: the content of the file, if already known.
 
     Raises:
         OSError, SyntaxError: the file cannot be read or parsed.
@@ -131,7 +137,7 @@ def definitions(
 
 
 def whole_file(path: Path, text: str | None = None) -> Definitions:
-    """Take all of ``path``: for when its slice has been shown not to do.
+    """Take all of ``path``, because its slice was shown to be insufficient.
 
     Raises:
         OSError, SyntaxError: the file cannot be read or parsed.
@@ -147,7 +153,7 @@ def _statements(path: Path, text: str | None) -> Sequence[Statement]:
 
 @functools.lru_cache(maxsize=256)
 def _cut_up(text: str, name: str) -> tuple[Statement, ...]:
-    """Remember the last ones: a search asks for the same files over and over."""
+    """Parse a file; cached because a search asks for the same files many times."""
     return tuple(statements_of(text, name))
 
 
@@ -169,10 +175,10 @@ def _taken(
 
 
 class Vocabulary:
-    """Know which operators a piece of code is about, in this file's names."""
+    """Maps the names of a file to the operators that they stand for."""
 
     def __init__(self, statements: Iterable[Statement]) -> None:
-        """Read in file order: a name stands for operators once it is bound."""
+        """Collect names in file order: a name stands for operators once it is bound."""
         self.spaces: defaultdict[str, set[str]] = defaultdict(set)
         self.handles: defaultdict[str, set[str]] = defaultdict(set)
         for statement in statements:
@@ -186,12 +192,12 @@ class Vocabulary:
                         self.handles[name] |= meaning(part)
 
     def registered(self, root: ast.AST) -> set[str]:
-        """Collect the operators spelt out in strings, whole or through a library."""
+        """Return operators named in strings, in full or through a library object."""
         matches = map(QUALIFIED_NAME.match, strings_of(root))
         found = {match[1] for match in matches if match}
         for call in (part for part in ast.walk(root) if isinstance(part, ast.Call)):
             receiver = getattr(call.func, "value", call.func)
-            # Either lib.impl("mix", f, "CPU") or torch.library.impl(lib, "mix", "CPU").
+            # lib.impl("mix", f, "CPU") or torch.library.impl(lib, "mix", "CPU")
             for pair in pairwise([receiver, *call.args]):
                 match pair:
                     case ast.Name(id=name), ast.Constant(value=str(schema)):
@@ -200,7 +206,7 @@ class Vocabulary:
         return found
 
     def mentioned(self, root: ast.AST) -> set[str]:
-        """Add those meant by ``torch.ops.mylib.mix`` or by a name bound to one."""
+        """Add the operators that ``torch.ops.mylib.mix`` or a variable refers to."""
         paths = OPERATOR_PATH.findall(ast.unparse(root))
         names = [part for part in ast.walk(root) if isinstance(part, ast.Name)]
         read = {name.id for name in names if isinstance(name.ctx, ast.Load)}
@@ -208,7 +214,10 @@ class Vocabulary:
         return found | {"::".join(path) for path in paths}
 
     def acted_on(self, node: ast.stmt) -> set[str]:
-        """Tell what a statement registers or extends from what it merely calls."""
+        """Return the operators that a statement registers or extends.
+
+        An operator that it merely calls is not among them.
+        """
         actions = (act for part in at_import(node) for act in _actions(part))
         return self.registered(node).union(*map(self.mentioned, actions))
 
@@ -218,7 +227,8 @@ class Vocabulary:
             yield from (act for act in _actions(part) if not self._is_harmless(act))
             match part:
                 case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
-                    # mix = custom_op(f"{NAMESPACE}::mix")(f) may well be a kept one.
+                    # mix = custom_op(f"{NAMESPACE}::mix")(f) may register a needed
+                    # operator.
                     registers = REGISTRAR.fullmatch(_last_name(part.value))
                     unknown = registers and not self._is_harmless(part.value)
                     if unknown or _patches(part):
@@ -227,7 +237,10 @@ class Vocabulary:
                     yield part
 
     def _is_harmless(self, action: ast.AST | None) -> bool:
-        """Recognise helpers, and registrations of operators that are left out."""
+        """Return whether an action has no side effect that the repro needs.
+
+        Harmless are known helpers, and registrations of operators that are left out.
+        """
         name = _last_name(action)
         if action is None or not REGISTRAR.fullmatch(name):
             return isinstance(action, ast.Constant) or bool(HARMLESS.fullmatch(name))
@@ -237,7 +250,7 @@ class Vocabulary:
 
 
 def _actions(node: ast.stmt) -> list[ast.expr]:
-    """Find what runs for its effect: decorators, or an expression on its own."""
+    """List expressions evaluated for a side effect: decorators, or the statement's."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return [node.value] if isinstance(node, ast.Expr) else decorators
 
@@ -250,7 +263,7 @@ def _last_name(action: ast.AST | None) -> str:
 
 
 def _patches(node: ast.stmt) -> bool:
-    """Find ``module.name = ...`` and ``table[key] = ...``, also within a tuple."""
+    """Return whether a statement has ``module.name = ...`` or ``table[key] = ...``."""
     stored = [p for p in ast.walk(node) if isinstance(getattr(p, "ctx", 0), ast.Store)]
     return any(isinstance(part, (ast.Attribute, ast.Subscript)) for part in stored)
 
@@ -261,9 +274,9 @@ def _slice(
     wanted: set[str],
     acts: Collection[Statement],
 ) -> list[Statement]:
-    """Take what provides the wanted names and operators and, in turn, what it needs.
+    """Select statements that provide the wanted names and operators, transitively.
 
-    One set holds both kinds: no name in Python has the ``::`` of an operator.
+    One set holds both kinds because no Python name contains the ``::`` of an operator.
     """
     chosen: list[Statement] = []
     while True:
@@ -280,7 +293,7 @@ def _slice(
 
 
 def _imported_but_never_read(statements: Iterable[Statement]) -> set[str]:
-    """Name ``mylib._C``, imported because that registers operators."""
+    """Return unused imported names, such as ``mylib._C``, which registers operators."""
     names: set[str] = set()
     for each in statements:
         if set(imported_by(at_import(each.node))) - HARMLESS_MODULES:

@@ -1,4 +1,4 @@
-"""What a repro says of itself, in the comment at its top."""
+"""The comment at the top of a repro."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMPILED = "Verified by compiling for {} with no GPU; no kernel ran."
 
 
 def is_of_interpreter(script: str) -> bool:
-    """Tell whether a repro's failure was seen on the interpreter, and nowhere else."""
+    """Return whether a repro's failure was seen only on Triton's interpreter."""
     return bool(
         re.search("^# Verified on Triton's interpreter only", script, re.MULTILINE)
     )
@@ -38,6 +38,7 @@ def _without_gpu(record: RunRecord) -> list[str]:
 
 
 def header(record: RunRecord, *remarks: str) -> str:
+    """Return the header comment of a repro, with ``remarks`` as further lines."""
     signature = record.signature
     before, after = record.operators
     versions = ", ".join(f"{k} {v}" for k, v in record.versions.items())
@@ -71,7 +72,7 @@ def header(record: RunRecord, *remarks: str) -> str:
 
 
 def _stopped(record: RunRecord) -> list[str]:
-    """Say that nobody has looked for anything smaller than this."""
+    """State that the search stopped early, so a smaller program may fail too."""
     if not record.search.stopped:
         return []
     why = record.search.stopped.partition("\n")[0]
@@ -80,10 +81,10 @@ def _stopped(record: RunRecord) -> list[str]:
 
 
 ABOUT_ITSELF = ("Run", "Expect", "Fails", "Seen on", "Made by", "Within", "Beside")
-"""Fields of a header in which no failure is told: they are in words of this tool."""
+"""Header fields in shrinkfx's own words, which quote no failure."""
 
 _SCREEN = 24
-"""Lines that are seen at once."""
+"""Lines that fit on a screen."""
 
 _GUARDED, _UNDER = " | guard pages ", " | under compute-sanitizer's "
 _ANY_GUARD = f"{re.escape(_GUARDED)}|{re.escape(_UNDER)}"
@@ -92,20 +93,21 @@ _TOLD = re.compile(rf"^# {_CAUSE}.*\n(?:# {{{len(_CAUSE)},}}.*\n)*", re.MULTILIN
 
 
 def with_cause(script: str, cause: Sequence[str], liar: str = "") -> str:
-    """Say the cause of the failure in a repro's header, in the place of what is there.
+    """Set the cause of the failure in a repro's header, replacing an existing one.
 
-    Nothing but that comment changes. The first sentence is always said, others as long
-    as the header fits on a screen.
+    Only that comment changes. The first sentence is always included, further ones as
+    long as the header fits on a screen.
 
     Args:
-        liar: the operator whose lie the cause tells: no warning tells it again.
+        liar: the operator whose fake-kernel mismatch the cause states; warnings about
+            the same mismatch are removed.
     """
     script = _TOLD.sub("", script, count=1)
     script = _without_the_lie(script, liar) if liar else script
     indent = " " * len(_CAUSE)
     rows: list[str] = []
     said = takewhile(lambda row: row.startswith("#"), script.splitlines())
-    room = _SCREEN - len(list(said)) - 1  # one to say that there is more
+    room = _SCREEN - len(list(said)) - 1  # one line refers to explain.json
     for sentence in cause:
         text = short_kernels(_without_folders(sentence))
         first = indent if rows else _CAUSE
@@ -113,7 +115,7 @@ def with_cause(script: str, cause: Sequence[str], liar: str = "") -> str:
             *(text, 84),
             initial_indent=first,
             subsequent_indent=indent,
-            break_long_words=False,  # a file is to be found by its name
+            break_long_words=False,  # a reader must be able to search for a file name
         )
         if rows and len(rows) + len(more) > room:
             rows.append(f"{indent}explain.json has more.")
@@ -128,7 +130,7 @@ _RATE = re.compile(rf"^# {_PLAINLY}.*\n(?:# {{9,}}.*\n)*", re.MULTILINE)
 
 
 def with_rate(script: str, failed: int, runs: int) -> str:
-    """State in a repro's header how many independent runs have failed.
+    """Set in a repro's header how many independent runs failed.
 
     The line replaces the one that counts forks of one process.
     """
@@ -138,7 +140,7 @@ def with_rate(script: str, failed: int, runs: int) -> str:
 
 
 def _without_the_lie(script: str, liar: str) -> str:
-    """Leave out warnings of an operator's lie, and the empty line below the last."""
+    """Remove warnings about an operator's mismatch, and the line after the last."""
 
     def less(found: re.Match[str]) -> str:
         told = _WARNING.findall(found[0])
@@ -165,7 +167,7 @@ _FAILURE = re.compile(
 
 
 def _failure_line(record: RunRecord) -> str:
-    """Say it for ``--verify``, which reads this line alone."""
+    """Return the line of the failure, the only one that ``--verify`` reads."""
     failure = record.signature
     side = record.memory.guard
     how = _UNDER if side.is_sanitizer else _GUARDED
@@ -175,15 +177,15 @@ def _failure_line(record: RunRecord) -> str:
 
 
 def is_repro(script: str) -> bool:
-    """Tell whether a script has this module's header, of whatever failure."""
+    """Return whether a script has the header that this module writes."""
     return bool(re.search("^# Failure: ", script, re.MULTILINE))
 
 
 def read_failure(script: str) -> tuple[Signature | None, Guard]:
-    """Read off a repro how it fails, and beside which guard pages.
+    """Read the failure and the guard pages from the header of a repro.
 
     Returns:
-        None for the failure where the header does not say.
+        The failure, or None if the header does not state it, and the guard mode.
     """
     found = _FAILURE.search(script)
     if found is None:
@@ -197,7 +199,7 @@ def read_failure(script: str) -> tuple[Signature | None, Guard]:
 
 
 def read_torch(script: str) -> str:
-    """Return the version of PyTorch in the header of a repro, or ''."""
+    """Return the PyTorch version from the header of a repro, or ''."""
     found = re.search(r"^# Seen on: torch ([^\s,]+)", script, re.MULTILINE)
     return found[1] if found else ""
 
@@ -206,7 +208,7 @@ _NEEDS = re.compile(r"^# Needs: +(.*(?:\n# {10}.*)*)", re.MULTILINE)
 
 
 def read_needs(script: str) -> str:
-    """Return the line ``Needs:`` in the header of a repro, or ''."""
+    """Return the text of the ``Needs:`` line in the header of a repro, or ''."""
     found = _NEEDS.search(script)
     return " ".join(found[1].replace("\n#", "").split()) if found else ""
 
@@ -216,11 +218,11 @@ _UNDER_SANITIZER = r"""under AddressSanitizer, in a writable folder:
   chmod +x asan-g++; export CXX=$PWD/asan-g++ TORCHINDUCTOR_CACHE_DIR=$PWD/cache
   TORCHINDUCTOR_VEC_ISA_OK=1 ASAN_OPTIONS=detect_leaks=0:redzone=512:handle_segv=2 \
   LD_PRELOAD=$(g++ -print-file-name=libasan.so) python repro.py"""
-"""What a reader needs to see an illegal access that has no effect of its own."""
+"""Commands that show an illegal access which has no visible effect."""
 
 
 def _place(record: RunRecord) -> str:
-    """Say whose code fails: what may be the user's own fault is not AOTInductor's."""
+    """Return whose code fails, because a custom kernel's bug is not AOTInductor's."""
     signature = record.signature
     own = [name for name in signature.operators if name.startswith(_OWN)]
     if own:
@@ -232,7 +234,7 @@ _OWN = "user kernel "
 
 
 def _careful(record: RunRecord) -> list[str]:
-    """Say what else may be the cause, before anyone blames the compiler."""
+    """Return warnings about other possible causes, outside the compiler."""
     lines = []
     own = any(name.startswith(_OWN) for name in record.signature.operators)
     eager = (
@@ -240,7 +242,7 @@ def _careful(record: RunRecord) -> list[str]:
         if own
         else ()
     )
-    # What is made smaller has other sizes than these tell of.
+    # The warnings state sizes of the input program, which the repro may not have.
     told = [without_advice(text) for text in record.warnings]
     warnings = [f"{_BEFORE}{text}" for text in told]
     changed = change_of_form(record.failure.target, record.failure.seen)
@@ -262,7 +264,7 @@ def _how_to_run(record: RunRecord) -> str:
 
 
 def _memory(record: RunRecord) -> list[str]:
-    """Quote AddressSanitizer, or compute-sanitizer."""
+    """Quote the report of AddressSanitizer or compute-sanitizer."""
     if record.memory.report is None:
         return []
     quoted = f"{record.memory.sanitizer}: {record.memory.report}"
@@ -270,7 +272,7 @@ def _memory(record: RunRecord) -> list[str]:
 
 
 def _plainly(record: RunRecord) -> list[str]:
-    """Say what a reader sees who only runs the script."""
+    """State what the script does without guard pages."""
     plain = record.memory.plain
     if not plain:
         return []
@@ -284,7 +286,7 @@ def _plainly(record: RunRecord) -> list[str]:
 
 
 def _without_folders(text: str) -> str:
-    """Keep the names of files only: a repro names no path of its maker's machine."""
+    """Reduce paths to file names, because a repro names no path of the machine."""
     return re.sub(r"(?:(?<![\w.])|(?<=-[IL]))/(?:[\w.+-]+/)+", "", text)
 
 
@@ -310,7 +312,7 @@ def _expectation(record: RunRecord) -> list[str]:
 
 
 def _otherwise(record: RunRecord) -> list[str]:
-    """Say what a script does that does not fail."""
+    """Describe what the script does when it does not fail."""
     fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
     if not record.conditions.reference:
         fixed = "eager rejects these inputs too, so the inputs may be at fault."

@@ -1,4 +1,4 @@
-"""What code of a user's own is a part of the compiler, in words."""
+"""Sentences about custom code that is registered in PyTorch's compiler."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.report.carried import InCompiler
 
 _NAMED = 2
-"""Files and places that a sentence names, at most."""
+"""Maximum number of files or places that a sentence names."""
 
 _CODE_OF = "code from"
 
 _NOT_NAMED = "a preload module"
-"""What has put it there, where no file did, or where that is left out."""
+"""The subject where no file registers the code, or where its name is omitted."""
 
 
 def told(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
-    """Say what does what: ``passes.py sets post_grad_custom_post_pass``.
+    """Return who does what: ``passes.py sets post_grad_custom_post_pass``.
 
-    Or where it is, if no file has put it there.
+    If no file of the user's registers the code, the clause says where the code is.
 
     Args:
-        anonymous: leave out the names of the user's files.
-        mark: what stands on both sides of a name.
+        anonymous: omit the names of the user's files.
+        mark: text to put on both sides of a name.
     """
     subject = whose(found, anonymous=anonymous, mark=mark)
     if found.only_defined:
@@ -38,32 +38,32 @@ def told(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
 
 
 def whose(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
-    """Name the files whose code it is."""
+    """Return the names of the files that contain the code."""
     named = () if anonymous else found.sources
     return _joined(list(named), mark) if named else _NOT_NAMED
 
 
 def sentence(found: InCompiler, *, anonymous: bool = False) -> str:
-    """Say what a repro has shown that does not fail without it."""
+    """State that the failure disappears without the custom code."""
     does = begun(told(found, anonymous=anonymous))
     return f"{does}; the failure disappears without that code."
 
 
 def titled(found: InCompiler, operators: str, *, anonymous: bool = False) -> str:
-    """Name the code in a title: ``a custom lowering from planted.py``.
+    """Return the code as a title names it: ``a custom lowering from planted.py``.
 
     Args:
-        operators: named in the title already.
+        operators: operators that the title already names.
     """
     what = " and ".join(_parts(found, "", _TITLED)).replace(f" of {operators}", "")
     return f"{what} from {whose(found, anonymous=anonymous)}"
 
 
 def inside(failure: Signature, log: str) -> str:
-    """Name the function of the user's own that the compiler hung or died in; or ''.
+    """Return the user's function that the compiler hung or crashed in, or ''.
 
     Args:
-        log: what a repro has printed that failed so.
+        log: the output of a repro that failed in this way.
     """
     is_cut_off = failure.stage is Stage.COMPILE and failure.kind in ENDS
     return own_frame(log) if is_cut_off else ""
@@ -76,17 +76,17 @@ ENDS = {Kind.HANG: "hangs", Kind.CRASH: "crashes"}
 def sentence_inside(
     kind: Kind, function: str, *, anonymous: bool = False, mark: str = ""
 ) -> str:
-    """Say in which function of the user's own the compiler hangs or crashes.
+    """State in which function of the user's the compiler hangs or crashes.
 
     Args:
-        function: as ``inside`` names it.
+        function: the function, as ``inside`` returns it.
     """
     where = "code of a preload module" if anonymous else f"{mark}{function}{mark}"
     return f"The compiler {ENDS[kind]} in {where}, which is not part of PyTorch."
 
 
 def begun(text: str) -> str:
-    """Begin a sentence with it; a file's name stays as it is."""
+    """Capitalize the text as a sentence; a leading file name stays as it is."""
     if text.startswith((_NOT_NAMED, _CODE_OF)):
         return f"{text[:1].upper()}{text[1:]}"
     return text
@@ -107,7 +107,7 @@ _PLACES = (
     r"\blowerings: (\S+)$",
     r"(.+)$",
 )
-"""The last one is any other place."""
+"""Patterns of places; the last one matches any other place."""
 
 _DOES = (
     "sets {}",

@@ -1,11 +1,11 @@
-"""Write what modules hold where they are imported, as one text.
+"""Inline modules at the statements that import them, so that a repro is one text.
 
     from .scale import SCALE            SCALE = 2.0
     def mix(x): return x * SCALE        def mix(x): return x * SCALE
 
-That runs the same statements in the same order, so a repro needs no folders to import
-from. It is one namespace, so no two modules may bind a name that somebody reads, and
-nothing may read a module as a value, or look for what lies beside it.
+The text executes the same statements in the same order, so a repro needs no folders to
+import from. All modules share one namespace. Therefore no two modules may bind a name
+that is read, and no code may read a module as a value or look for files next to it.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from shrinkfx.report.statements import Statement, aliases_of, statements_of, tex
 _OF_A_MODULE = re.compile(r"__(file|name|package|path|spec|loader|getattr)__")
 
 _HASHED = re.compile(r"get_hash_for_files\(\s*[(\[]\s*__file__\s*,?\s*[)\]]\s*\)")
-"""How a pass says which text it is of: where that is, the repro's holds it, too."""
+"""How a pass hashes its own source; the inlined file contains that source too."""
 
 _OF_OPERATORS = re.compile(r"\w+ = torch\.ops(\.\w+)+")
-"""What is the same wherever it is said, as an import is."""
+"""An assignment that has the same value in every module, as an import has."""
 
 
 class CannotJoin(Exception):
-    """The modules need to be modules; whoever asked lays them out."""
+    """The modules must remain modules; the caller then writes them as files."""
 
 
 def joined(
     texts: Mapping[str, tuple[str, str]], first: Iterable[str]
 ) -> dict[str, str]:
-    """Make a text of each of ``first``, in turn, with what it imports in it.
+    """Return the text of each module of ``first``, with its imports inlined.
 
     Args:
         texts: text and package of each module, by its name.
+        first: names of the modules to write, in order.
 
     Raises:
-        CannotJoin: this text would not do what the modules do.
+        CannotJoin: the inlined text would not do what the modules do.
     """
     joiner = _Joiner(texts)
     found = {name: joiner.joined(name) for name in first}
@@ -52,12 +53,13 @@ def joined(
 
 @dataclass
 class _Joiner:
-    """Remembers which modules and which imports a text has already.
+    """Records which modules and imports the text already contains.
 
     Attributes:
-        begun: names of modules.
-        imports: those of other modules, and names of operators, as code.
-        binders: who binds a name, and how many times.
+        texts: text and package of each module, by its name.
+        begun: names of the modules that are written or being written.
+        imports: imports of other modules, and aliases of operators, as code.
+        binders: the modules that bind a name, by that name.
     """
 
     texts: Mapping[str, tuple[str, str]]
@@ -75,7 +77,7 @@ class _Joiner:
         self._read = frozenset[str]().union(*self._reads.values())
 
     def joined(self, name: str) -> str:
-        """Write a module, after the packages that it is in."""
+        """Return the text of a module, preceded by the packages that contain it."""
         pieces = [
             piece.strip("\n")
             for module in with_packages(name)
@@ -106,7 +108,7 @@ class _Joiner:
         yield text_of(plain)
 
     def _modules_of(self, each: Statement, importer: str, package: str) -> list[str]:
-        """List the modules that a statement imports, as they are run."""
+        """List the modules that a statement imports, in execution order."""
         code = ast.unparse(each.node)
         found = imports_of(code, package) & self.texts.keys()
         if not found:
@@ -125,7 +127,7 @@ class _Joiner:
         return [m for m in with_packages(name) if m in self.texts]
 
     def _is_renamed(self, each: Statement, package: str) -> bool:
-        """Tell a value of a module's that is imported by another name."""
+        """Return whether a statement imports a value of a module under another name."""
         node, (alias,) = each.node, aliases_of(each.node)
         if not isinstance(node, ast.ImportFrom) or not alias.asname:
             return False
@@ -133,7 +135,11 @@ class _Joiner:
         return alias.asname != alias.name and not is_module
 
     def _is_new(self, each: Statement, module: str) -> bool:
-        """Leave out an import that is there, and refuse a second value of a name."""
+        """Return False for a repeated import, and reject a second binding of a name.
+
+        Raises:
+            CannotJoin: two modules bind the same name, and a statement reads it.
+        """
         code = ast.unparse(each.node)
         if aliases_of(each.node) or _OF_OPERATORS.fullmatch(code):
             if code in self.imports:
@@ -149,7 +155,7 @@ class _Joiner:
 
 
 def _bound_by(node: ast.stmt) -> str:
-    """Say what package ``import a.b`` binds, as ``import a`` does; else ''."""
+    """Return ``import a`` for ``import a.b``, because both bind ``a``; otherwise ''."""
     match node:
         case ast.Import(names=[ast.alias(name=name, asname=None)]):
             return f"import {name.partition('.')[0]}"

@@ -1,13 +1,13 @@
-"""Where the files of a preload lie for whoever has the repro only.
+"""Locations of a preload's files on a machine that has only the repro.
 
     /home/me/ops/ops.py            ops.py             text, in the repro
     /home/me/ops/kernels/fast.py   kernels/fast.py    text, in the repro
     /home/me/ops/build/ops.so      build/ops.so       beside the repro, as ops.so
     /opt/theirs/other.so           other.so           beside it; the call is rewritten
 
-What lies near a module stays where it is, seen from there, so that it is found however
-its path is built. A call that loaded one library is given its place, since the path may
-as well be a constant.
+Files of the project keep their relative paths, so that code finds them however it
+builds the path. A call that loaded one library gets the new path, because the old one
+may be a constant.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from shrinkfx.program.beside import Loading
 from shrinkfx.report.statements import read_source
 
 _LEAST_PARTS = 3
-"""Of a folder that is somebody's project: not /, and not /home."""
+"""Minimum parts of a path that is a project folder: not / and not /home."""
 
 _TAKES_A_PATH = {"load_library", "CDLL", "PyDLL", "LoadLibrary"}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The folders that modules are imported from, and how places are made of paths.
+    """The folders that modules are imported from, and the relative path of each file.
 
     Attributes:
-        roots: absolute, in the order in which they are searched.
-        base: what they have in common, or None if that is nobody's project.
+        roots: absolute folders, in search order.
+        base: the common parent folder, or None if that is no project folder.
     """
 
     roots: tuple[Path, ...]
@@ -41,18 +41,19 @@ class Layout:
 
     @classmethod
     def of(cls, roots: Iterable[Path], near: Iterable[Path] = ()) -> Layout:
-        """Find the folder that holds all ``roots``, and files near them."""
+        """Find the folder that contains all ``roots`` and nearby files."""
         found = tuple(dict.fromkeys(roots))
         base = _common(found)
         for file in near:
             wider = _common((base, file.parent)) if base else None
-            # A parent's "build" is near; what only shares a distant one is not.
+            # A "build" folder of the parent is near; a file with a distant common
+            # parent is not.
             if wider and base and len(base.parts) - len(wider.parts) <= 1:
                 base = wider
         return cls(found, base)
 
     def place(self, file: Path) -> str | None:
-        """Say where a file goes, or None if it is near no module."""
+        """Return the relative path of a file, or None if it is outside the project."""
         if self.base:
             near = file.is_relative_to(self.base)
             return str(file.relative_to(self.base)) if near else None
@@ -62,7 +63,7 @@ class Layout:
         return None
 
     def folders(self) -> list[str]:
-        """List the roots as places."""
+        """List the roots as relative paths."""
         if self.base:
             return [str(root.relative_to(self.base)) for root in self.roots]
         return [str(number) for number in range(len(self.roots))]
@@ -78,13 +79,13 @@ def _common(folders: Sequence[Path | None]) -> Path | None:
 
 
 def folders_of(files: Iterable[Path]) -> list[Path]:
-    """List the folders that hold files, none below another one."""
+    """List the folders of files; omit a folder that is below another one."""
     found = dict.fromkeys(file.parent for file in files)
     return [f for f in found if not any(f != o and f.is_relative_to(o) for o in found)]
 
 
 def root_of(name: str, file: Path) -> Path:
-    """Find the folder from which a module is imported by its name."""
+    """Return the folder from which a module is imported by its name."""
     parts = name.split(".")
     if file.name == "__init__.py":
         file = file.parent
@@ -96,7 +97,7 @@ def imports_of(text: str, package: str) -> set[str]:
     """List all modules that a text may import, at any depth, with their packages.
 
     Args:
-        package: what relative imports start from.
+        package: the package that relative imports start from.
     """
     found: set[str] = set()
     for node in ast.walk(ast.parse(text)):
@@ -109,23 +110,23 @@ def imports_of(text: str, package: str) -> set[str]:
 
 
 def home_of(node: ast.ImportFrom, package: str) -> str:
-    """Name the module that names are imported from.
+    """Return the name of the module in ``from module import ...``.
 
     Args:
-        package: what relative imports start from.
+        package: the package that relative imports start from.
     """
     above = package.split(".")[: -(node.level - 1) or None] if node.level else []
     return ".".join(filter(None, [*above, node.module]))
 
 
 def is_relative(text: str) -> bool:
-    """Tell whether a text imports something by its place in a package."""
+    """Return whether a text has a relative import."""
     nodes = ast.walk(ast.parse(text))
     return any(isinstance(node, ast.ImportFrom) and node.level for node in nodes)
 
 
 def with_packages(name: str) -> Iterator[str]:
-    """Yield a module's name after those of the packages that it is in."""
+    """Yield the packages that contain a module, then the module's name."""
     parts = name.split(".")
     for end in range(1, len(parts) + 1):
         if parts[end - 1]:
@@ -133,7 +134,7 @@ def with_packages(name: str) -> Iterator[str]:
 
 
 def package_of(name: str, file: Path) -> str:
-    """Name the package that a module's relative imports start from."""
+    """Return the package that a module's relative imports start from."""
     return name if file.name == "__init__.py" else name.rpartition(".")[0]
 
 
@@ -142,17 +143,19 @@ def imported(
     known: Mapping[str, Path],
     roots: Sequence[Path],
 ) -> dict[str, Path]:
-    """List the modules that texts import, as far as files lie in ``roots``.
+    """Return the files of the modules that texts import, if below ``roots``.
 
     Args:
         texts: text and package of a module, by its name.
-        known: files of modules that have been seen. Others are left out where they
-            cannot be parsed.
+        known: files of modules that were seen in use. A module that was not is omitted
+            if its file cannot be parsed.
+        roots: folders to search, in order.
     """
     found: dict[str, Path] = {}
     for name in sorted({n for each in texts.values() for n in imports_of(*each)}):
         file = known.get(name) or _file_of(name, roots)
-        # What was not seen and is no Python is tried only, perhaps, and never was.
+        # An unseen module that does not parse belongs to an import that never
+        # succeeded.
         if file is not None and (name in known or _is_readable(file)):
             found[name] = file
     return found
@@ -175,11 +178,11 @@ def _file_of(name: str, roots: Sequence[Path]) -> Path | None:
 def with_libraries(
     text: str, loadings: Iterable[Loading], moved: Mapping[str, str]
 ) -> str:
-    """Have calls in a module load libraries from beside it.
+    """Rewrite calls of a module that load libraries, so that they use the new paths.
 
     Args:
-        loadings: those of this module.
-        moved: where each library is now, as seen from the module.
+        loadings: the library loads of this module.
+        moved: the new path of each library, relative to the module.
     """
     libraries: dict[tuple[int, int, int, int], list[Loading]] = {}
     for loading in loadings:
@@ -202,7 +205,7 @@ def with_libraries(
 
 
 def _loading(called: str, loading: Loading, name: str) -> str:
-    """Write a call anew, or return '' for what is none."""
+    """Return the call with the new path, or '' if ``called`` is not a call."""
     try:
         call = ast.parse(called.strip(), mode="eval").body
     except SyntaxError:

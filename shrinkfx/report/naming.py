@@ -1,7 +1,7 @@
-"""Which names a module may read of others, as far as its text tells.
+"""Names that a module may read from other modules, judged by its text.
 
 from .scale import SCALE    reads SCALE of the module scale
-from .scale import *        may read of it whatever name stands in the text
+from .scale import *        may read any name in the text from scale
 scale.SCALE                 may read SCALE of any module
 """
 
@@ -16,20 +16,21 @@ from shrinkfx.report.layout import home_of
 
 @dataclass(frozen=True)
 class Named:
-    """Names that a text may read: of one module, by that, and of any."""
+    """Names that a text may read: from one module, by its name, and from any module."""
 
     by_module: Mapping[str, frozenset[str]] = field(default_factory=dict)
     anywhere: frozenset[str] = frozenset()
 
     def of(self, module: str) -> frozenset[str]:
+        """Return the names that the text may read from ``module``."""
         return self.anywhere | self.by_module.get(module, frozenset())
 
 
 def named_in(text: str, package: str) -> Named:
-    """Read what a text names.
+    """Collect the names that a text may read from other modules.
 
     Args:
-        package: what relative imports start from.
+        package: the package that relative imports start from.
     """
     imported: dict[str, set[str]] = {}
     anywhere, bare = set[str](), set[str]()

@@ -1,4 +1,4 @@
-"""The output folder: make it, fill it, and say what is in it."""
+"""The output folder: create it and write the smallest repro into it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from shrinkfx.report.written import EMBEDDED, NoSource, Written
 from shrinkfx.wording import Flag
 
 INTAKE = "intake"
-"""In the output folder: the program, where a run was given no file."""
+"""Subfolder of the output folder for the program of a run that got no file."""
 
 CAPTURE = "capture"
-"""In the output folder: what a script has left that was captured."""
+"""Subfolder of the output folder for the files that a captured script wrote."""
 
 MINIMAL, MINIMAL_AS_SOURCE = "minimal.pt2", "minimal.zip"
 """File names of the reduced program: as ``torch.export.save`` saves it, and as a source
@@ -34,31 +34,32 @@ archive."""
 
 _EMBED_BYTES = 256 * 1024
 _NAME_BYTES = 200
-"""Of a model's name in that of its folder; no file system takes more than 255."""
+"""Maximum bytes of a model's name in its folder's name; file systems allow 255."""
 _FROM_FILE = f'torch.load("{DATA}", weights_only=True)["{{}}"]'
 
 
 class ReproRunner(Protocol):
-    """Whoever can run a script and say whether it failed as it should.
+    """Runs a script and returns whether it failed in the expected way.
 
-    None says that the run had no answer: something else has ended it.
+    None means that the run gave no result because something else ended it.
     """
 
     def fails(
         self, files: Sequence[Path], target: Signature, *, is_likely: bool = True
     ) -> bool | None:
-        """Run it once.
+        """Run the script once.
 
         Args:
-            is_likely: if not, what takes less than such a run may tell that it passes.
+            is_likely: False allows a cheaper test first, which may already show that
+                the script passes.
         """
 
 
 def output_folder(chosen: Path | None, model: Path) -> Path:
-    """Make the folder for a run; the default is the next free number.
+    """Create the folder of a run; the default has the next free number.
 
     Raises:
-        UsageError: it cannot be made, or not be written to.
+        UsageError: the folder cannot be created or is not writable.
     """
     name = model.stem.encode()[:_NAME_BYTES].decode(errors="ignore")
     free = (Path("shrinkfx-out") / f"{name}-{n}" for n in itertools.count(1))
@@ -75,7 +76,7 @@ def output_folder(chosen: Path | None, model: Path) -> Path:
 
 
 def _is_new(folder: Path) -> bool:
-    """Make a folder; False if there is one, of a run that may begin just now."""
+    """Create a folder; return False if it exists, because another run may own it."""
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -84,16 +85,17 @@ def _is_new(folder: Path) -> bool:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Leave no folder behind where a run came to nothing."""
-    with contextlib.suppress(OSError):  # it is gone, or somebody's file is in it
+    """Remove the folder of a run that produced nothing."""
+    with contextlib.suppress(OSError):  # it does not exist, or is not empty
         folder.rmdir()
 
 
 def own_file(out: Path) -> Callable[[Path], Path]:
-    """Find files of a run's own folder, which may have moved since they were named.
+    """Return a function that finds files of a run's folder after the folder has moved.
 
-    Those in a folder of a door are told by its name and theirs, whatever lies at their
-    old place now; others only where nothing lies there any more.
+    A file in the intake or capture folder is identified by the names of folder and
+    file, even if its old path exists; any other file only if its old path does not
+    exist.
     """
 
     def find(path: Path) -> Path:
@@ -124,17 +126,18 @@ def write_smallest_repro(
 ) -> Written:
     """Write the simplest script that fails in the same way.
 
-    From simple to sure: values from a seed before exact ones, the definitions
-    that the operators reach before whole files, source before the program
-    itself. The last one is kept, unproven, if none fails.
+    The attempts go from simple to safe: seeded values before exact ones, the
+    definitions that the operators need before whole files, source before the embedded
+    program. If none fails, the last attempt is kept unverified.
 
     Args:
-        printed: the worker's answer to ``WriteCandidate``, run in ``folder``.
-        choices: ways to carry the preloads, the smallest first; at least one.
-        optional: variables without which it may fail alike.
-        embedded: those of the choices that the program itself is tried with, if source
-            does not fail; None for all.
-        no_source: why source is not tried; None to try it, if there is any.
+        printed: the worker's reply to ``WriteCandidate``, executed in ``folder``.
+        choices: preload bundles, the smallest first; at least one.
+        optional: environment variables that the failure may not need.
+        embedded: the bundles to try with the embedded program if no source form fails;
+            None for all of ``choices``.
+        no_source: why the source form is not tried; None to try it if the program was
+            printed.
     """
     written, bare = None, list[bool | None]()
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
@@ -153,7 +156,7 @@ def write_smallest_repro(
                 written = found.with_fewest_settings(record, runner, optional)
                 break
         assert written is not None
-        # Nobody shall find a script there that has not been seen to fail.
+        # Publish last, so that a reader never finds a script that was not tested.
         final = folder / path.name
         path.replace(draft_of(final))
         publish(final)
@@ -167,7 +170,7 @@ def write_smallest_repro(
 
 @dataclass(frozen=True)
 class _Program:
-    """What a script is written of, saved in a folder; and why not as source, if so."""
+    """The program that a script is written from, and why its source is not used."""
 
     folder: Path
     printed: Printed
@@ -190,11 +193,11 @@ def write_surest(
     choice: Carried,
     no_source: NoSource | None = None,
 ) -> Written:
-    """Write the script with exact values: source, or where there is none the program.
+    """Write the script with exact values: as source, or with the embedded program.
 
     Args:
-        path: where it is written.
-        folder: with all that lies beside it; see ``write_smallest_repro``.
+        path: the file to write.
+        folder: the folder with the script's other files; see ``write_smallest_repro``.
     """
     program = _Program.of(folder, printed, no_source)
     last = [choice] if program.no_source else []
@@ -209,6 +212,7 @@ def _attempts(
     choices: Sequence[Carried],
     embedded: Sequence[Carried],
 ) -> Iterator[Written]:
+    """Write one script form after another to ``path``, and yield a record of each."""
     folder, printed = written_of.folder, written_of.printed
     seen, settings = set(), record.conditions.environment
     source = printed.source if written_of.no_source is None else None
@@ -255,7 +259,7 @@ def _attempts(
 
 @dataclass(frozen=True)
 class _Form:
-    """A script that fails, to be written again in the same way."""
+    """A script that fails, and what is needed to write it again in the same form."""
 
     path: Path
     program: _Program
@@ -264,9 +268,10 @@ class _Form:
     def with_fewest_settings(
         self, record: RunRecord, runner: ReproRunner, optional: Sequence[str]
     ) -> Written:
-        """Leave out what was set where it was made and changes nothing here.
+        """Remove environment variables that the failure does not need.
 
-        All at once, since mostly nothing is needed; else one after the other.
+        All are removed at once, because usually none is needed; if that passes, one at
+        a time.
         """
         conditions = record.conditions
         names = [name for name in optional if name in conditions.environment]
@@ -298,7 +303,7 @@ class _Form:
 
 
 def _copies(parts: Carried, folder: Path) -> list[Path]:
-    """Put what lies beside a script there."""
+    """Copy the bundle's files next to the script, and return their paths."""
     for name, file in parts.files.items():
         if file.resolve() != (folder / name).resolve():
             shutil.copy(file, folder / name)
@@ -306,7 +311,7 @@ def _copies(parts: Carried, folder: Path) -> list[Path]:
 
 
 def _drop_unused(folder: Path, written: Written, choices: Sequence[Carried]) -> None:
-    """Leave nothing beside a script that only another one would have needed."""
+    """Delete files next to the script that only other forms needed."""
     kept = {file.name for file in written.files}
     copied = {name: file for parts in choices for name, file in parts.files.items()}
     mine = {n for n, f in copied.items() if f.resolve() != (folder / n).resolve()}

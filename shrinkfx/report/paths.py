@@ -1,8 +1,8 @@
-"""The constants in a module that are paths of its maker's machine.
+"""Rewrite string constants of a module that are paths of the original machine.
 
     open("/home/me/ops/table.txt")    open(__file__.rpartition("/")[0] + "/table.txt")
 
-What a module makes of a path in other ways is not read here.
+Paths that a module computes in other ways are not detected.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 
 Place = Callable[[str], str | None]
-"""Where a path is now, as seen from the module; None for what is not carried."""
+"""Returns a path relative to the module, or None for a file that is not carried."""
 
 _LEAST_SLASHES = 2
-"""In the path of a folder that is somebody's: not /, and not /home."""
+"""Minimum slashes in the path of a project folder: not / and not /home."""
 
 
 def with_places(text: str, place: Place) -> str:
-    """Have a module find by its own place what it names by a path; lines stay."""
+    """Replace path constants by paths relative to ``__file__``; line numbers stay."""
     lines = text.encode().splitlines(keepends=True)
     found = [(_span(node), _moved(node, place)) for node in _texts(ast.parse(text))]
     for (line, column, end, end_column), new in sorted(found, reverse=True):
@@ -35,13 +35,13 @@ def with_places(text: str, place: Place) -> str:
     changed = b"".join(lines).decode()
     try:
         ast.parse(changed)
-    except SyntaxError:  # a pattern of "match", where no expression may be
+    except SyntaxError:  # a "match" pattern, which cannot be an expression
         return text
     return changed
 
 
 def named(texts: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:
-    """Tell which files some modules name, or their folders, by absolute paths."""
+    """Return files that a text names, or whose folder it names, by absolute path."""
     constants = {
         os.fsdecode(node.value)
         for text in texts
@@ -65,7 +65,7 @@ def _means(constant: str, file: str) -> bool:
 
 
 def _walk(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield what has a meaning as a program runs: no docstring."""
+    """Yield all nodes except docstrings and other bare constants."""
     to_see: list[ast.AST] = [tree]
     while to_see:
         node = to_see.pop()
@@ -75,7 +75,7 @@ def _walk(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _texts(tree: ast.Module) -> Iterator[ast.Constant | ast.JoinedStr]:
-    """Yield strings; what is within an f-string has no place of its own."""
+    """Yield string nodes; parts of an f-string are skipped: they have no own span."""
     within = {
         id(part)
         for node in _walk(tree)
@@ -94,7 +94,10 @@ def _span(node: ast.expr) -> tuple[int, int, int, int]:
 
 
 def _moved(node: ast.Constant | ast.JoinedStr, place: Place) -> str:
-    """Write a string anew, or return '' for what is no path of a file's."""
+    """Return the new expression for a string, or '' for any other string.
+
+    Only a path of a carried file gets a new expression.
+    """
     if isinstance(node, ast.Constant):
         if not isinstance(node.value, str):
             return ""
@@ -124,6 +127,6 @@ def _found(path: str, place: Place) -> str | None:
 def _unparsed(string: ast.JoinedStr, folder: str) -> str:
     try:
         rest = ast.unparse(string)
-    except ValueError:  # quotes within quotes, before Python 3.12
+    except ValueError:  # nested quotes, before Python 3.12
         return ""
     return f'__file__.rpartition("/")[0] + {folder!r} + {rest}'

@@ -1,4 +1,4 @@
-"""What a run has found out, in records: all that is written of it is read off these."""
+"""Records of a run's results: the header, the script and the summaries read these."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shrinkfx.report.written import Verified
 
 @dataclass(frozen=True)
 class ProgramSize:
-    """How large a program is, as far as it was looked at."""
+    """The size of a program; None for what was not counted."""
 
     operators: int
     nodes: int | None = None
@@ -32,12 +32,13 @@ class ProgramSize:
 
 @dataclass(frozen=True)
 class ByCatch:
-    """Another failure that the search has met.
+    """Another failure that the search met.
 
     Attributes:
-        checks: how many showed it.
-        operators: of the smallest candidate that did.
-        candidate: that one's digest, for ``--candidate``.
+        kind, stage, text: the failure.
+        checks: how many checks showed it.
+        operators: number of operators of the smallest candidate that showed it.
+        candidate: digest of that candidate, for ``--candidate``.
     """
 
     kind: str
@@ -50,13 +51,15 @@ class ByCatch:
 
 @dataclass(frozen=True)
 class Programs:
-    """The original and what is left of it.
+    """The input program and the reduced program.
 
     Attributes:
-        cut: operators of the form of the original that was cut, which may have others.
-        targets: operators that the result calls.
-        renamed: what its repro calls inputs and weights, by their names in the result,
-            where these are not the same.
+        before, after: sizes of the input program and of the reduced program.
+        cut: number of operators of the graph form that was reduced, which can differ
+            from that of the input program.
+        targets: operators that the reduced program calls.
+        renamed: the repro's names of inputs and weights, by their names in the reduced
+            program, where they differ.
     """
 
     before: ProgramSize
@@ -71,12 +74,12 @@ class Failure:
     """The failure that was reduced.
 
     Attributes:
-        target: what was looked for: how the original fails.
-        seen: how the result does, in its own words.
-        until: the kind that was asked for.
-        rate_before: the part of the original's runs that fail.
-        rate_after: the part of the result's.
-        calls: how often the result must be called before it fails.
+        target: the failure of the input program.
+        seen: the failure of the reduced program, with its own message.
+        until: the kind of failure that the user asked for.
+        rate_before: the fraction of the input program's runs that fail.
+        rate_after: the fraction of the reduced program's runs that fail.
+        calls: the number of calls of the reduced program after which it fails.
     """
 
     target: Signature
@@ -88,31 +91,39 @@ class Failure:
 
     @property
     def of_a_script(self) -> Signature:
-        """How a repro fails: its comparison has words of its own."""
+        """The failure of a repro, without ``match`` if results are compared.
+
+        A repro's comparison has its own message.
+        """
         compares = self.seen.stage is Stage.COMPARE
         return replace(self.seen, match="" if compares else self.target.match)
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What must be set and done for the failure to show.
+    """The conditions under which the failure shows.
 
     Attributes:
-        reference: eager runs as well, and results are compared.
+        environment: environment variables that must be set.
+        inductor: options of Inductor.
+        reference: eager runs as well, and the results are compared.
         random: an operator draws random numbers, so both runs need the seed.
-        runs: how often the compiled program is run; above 1 for a flaky failure.
-        limits: relative and absolute tolerance by output; empty for the usual ones.
-        strict: strides must be eager's as well.
-        keeps_state: the program changes its buffers or inputs, so it must be
-            compiled before eager runs, and each run gets copies of the inputs.
-        passes: it runs on inputs on which it must pass, before those on which it fails.
-        at_passing: the inputs are those, alone: it is there that it fails.
-        interpreted_for: the GPU whose kernels failed on the interpreter, or '' where
-            the program itself was run.
-        inputs: the file that a user's command takes beside the program, or ''.
-        gpu: the number of the one that the package is loaded onto; -1 for the first.
-        behind: operators whose results end too soon, where the original fails by what
-            lies behind these ends.
+        runs: how often the compiled program runs; above 1 for a flaky failure.
+        limits: relative and absolute tolerance per output; empty for the defaults.
+        strict: the strides must equal those of eager.
+        keeps_state: the program changes its buffers or inputs, so it must be compiled
+            before eager runs, and each run gets copies of the inputs.
+        passes: the program first runs on inputs that must pass, then on those that
+            fail.
+        at_passing: the program runs only on the inputs that must pass, and fails on
+            them.
+        interpreted_for: the GPU whose kernels failed on Triton's interpreter, or '' if
+            the program itself ran.
+        inputs: the inputs file that the user's command takes besides the program, or
+            ''.
+        gpu: index of the GPU that the package is loaded onto; -1 for the first.
+        behind: operators whose output storage is smaller than declared, if the failure
+            of the input program depends on the adjacent memory.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -133,14 +144,14 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Memory:
-    """What is known of the memory error that a result shows.
+    """The memory error that the reduced program shows.
 
     Attributes:
-        guard: what the repro needs to fail; OFF where it fails without guard pages.
-        plain: what the result does without them, or ''.
-        report: AddressSanitizer's, or None.
-        no_report: why there is none, or ''.
-        on_gpu: it is one of a GPU's, which compute-sanitizer looks at.
+        guard: the guard mode that the repro needs to fail; OFF if it fails without.
+        plain: what the reduced program does without guard pages, or ''.
+        report: the report of AddressSanitizer or compute-sanitizer, or None.
+        no_report: why there is no report, or ''.
+        on_gpu: the error is in GPU memory, which compute-sanitizer checks.
         loop: how often the repro calls the compiled program, because one call does not
             show the error in every process.
         heap_checked: the repro needs the checks of glibc's allocator to fail.
@@ -158,17 +169,17 @@ class Memory:
 
     @property
     def sanitizer(self) -> str:
-        """What tells of such errors where that need not show otherwise."""
+        """Name of the sanitizer that detects such errors."""
         return "compute-sanitizer" if self.on_gpu else "AddressSanitizer"
 
 
 @dataclass(frozen=True)
 class GuardPages:
-    """The guard pages that the original's failure was searched with.
+    """The guard pages of the search.
 
     Attributes:
-        are: where they are; '' where there were none.
-        original_without_them: what the original does without, or ''.
+        are: position of the guard pages; '' for none.
+        original_without_them: what the input program does without guard pages, or ''.
     """
 
     are: str = ""
@@ -177,16 +188,17 @@ class GuardPages:
 
 @dataclass(frozen=True)
 class Search:
-    """Where the search has ended.
+    """The result of the search.
 
     Attributes:
-        stopped: what ended it early, or ''.
-        minimal: no single operator of the result can be dropped.
-        without_it: what the original does without the result's operators, and without
-            any call of those that are not what they declare; or '' where the failure's
-            own words tell it apart.
-        by_catch: failures other than the target, each once.
-        kinds: by what could be made smaller or plainer, whether it is 1-minimal.
+        stopped: what ended the search early, or ''.
+        minimal: no single operator of the reduced program can be removed.
+        without_it: what the input program does without the reduced program's operators,
+            and without any call of operators that violate their declarations; '' if the
+            failure's message already identifies it.
+        by_catch: other failures than the target, each once.
+        kinds: whether the reduced program is 1-minimal, by what was reduced or
+            simplified.
     """
 
     stopped: str = ""
@@ -198,12 +210,13 @@ class Search:
 
 @dataclass(frozen=True)
 class BuildCounts:
-    """How often programs were built, in which way.
+    """How many programs were built, by build mode.
 
     Attributes:
-        fast: by the fast build, to the end.
-        stopped: by the fast build, to the step that was asked about.
-        fallbacks: by the stock build after all, by reason, the most frequent first.
+        fast: complete fast builds.
+        stopped: fast builds up to the queried stage.
+        fallbacks: fast builds that fell back to the stock build, by reason, the most
+            frequent first.
     """
 
     fast: int = 0
@@ -213,13 +226,15 @@ class BuildCounts:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a run has cost.
+    """The cost of a run.
 
     Attributes:
-        outcomes: of every check that was paid for.
-        cached: questions answered without one.
-        cpu_seconds: by part of the run, all processes together.
-        jobs: candidates that were asked about at once, at most.
+        outcomes: the outcome of each check.
+        cached: the number of queries answered without a check.
+        seconds: wall time.
+        cpu_seconds: CPU time of all processes, by part of the run.
+        builds: how many programs were built, by build mode.
+        jobs: the maximum number of candidates checked at once.
     """
 
     outcomes: Sequence[str] = ()
@@ -232,15 +247,15 @@ class Spent:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """All that is told of a run; each of its phases fills a part (``run/record.py``).
+    """The results of a run; each phase fills in a part (``run/record.py``).
 
     Attributes:
-        command: the command line that began it, without paths of this machine.
-        versions: of what the failure was seen with.
+        command: the command line of the run, without paths of this machine.
+        versions: of the software that the failure was seen with.
         missing_features: by feature, the missing name and the consequence.
-        suspects: operators that it may come from, the surest first.
-        cause: what is known of the result's, in sentences.
-        left: what of the user's model is left in the repro.
+        suspects: operators that may cause the failure, the likeliest first.
+        cause: the known cause of the reduced program's failure, in sentences.
+        left: the parts of the user's model that the repro contains.
     """
 
     failure: Failure
@@ -261,49 +276,49 @@ class RunRecord:
 
     @property
     def signature(self) -> Signature:
-        """How the repro fails."""
+        """The failure of the repro."""
         return self.failure.of_a_script
 
     @property
     def operators(self) -> tuple[int, int]:
-        """How many the original has, and how many are left."""
+        """Number of operators of the input program and of the reduced program."""
         return self.programs.before.operators, self.programs.after.operators
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What else may be the cause of the result's failure."""
+        """Other possible causes of the reduced program's failure, as text."""
         return self.careful.all()
 
     @property
     def careful(self) -> OtherCauses:
-        """The same, as it was seen."""
+        """Other possible causes that concern the reduced program."""
         return self.other_causes.left_in(self.programs.targets)
 
     @property
     def by_chance(self) -> str:
-        """What memory decides whether the repro fails, or ''."""
+        """The memory whose content decides whether the repro fails, or ''."""
         left = set(self.programs.targets).intersection(self.conditions.behind)
         results = f"results of {', '.join(sorted(left))}"
         return f"the memory after the end of the too small {results}" if left else ""
 
     @property
     def guarded(self) -> bool:
-        """Whether the repro is sure to fail beside guard pages only."""
+        """Whether the repro is certain to fail only with guard pages."""
         return self.memory.guard is not Guard.OFF
 
     @property
     def is_unsure(self) -> bool:
-        """Whether the repro may come to its end without shrinkfx or a sanitizer."""
+        """Whether the repro may pass without shrinkfx or a sanitizer."""
         return self.guarded or self.memory.unsure
 
     @property
     def needs_asan(self) -> bool:
-        """Whether only AddressSanitizer is sure to show the error without shrinkfx."""
+        """Whether, without shrinkfx, only AddressSanitizer always shows the error."""
         return self.is_unsure and not self.memory.on_gpu
 
     @property
     def need_not_show(self) -> str:
-        """What a reader who only runs the script may not see, or ''."""
+        """The error that a plain run of the script may not show, or ''."""
         if self.is_unsure:
             return "an illegal access"
         interpreted = self.conditions.interpreted_for
@@ -311,7 +326,7 @@ class RunRecord:
 
     @property
     def status(self) -> str:
-        """What has become of the run, in a word."""
+        """The result of the run in one word."""
         if not self.verified.runs and self.search.stopped:
             return "stopped"
         if not self.verified.always_fails:

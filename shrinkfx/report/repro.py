@@ -1,4 +1,4 @@
-"""Put a printed program together as ``repro.py``."""
+"""Assemble ``repro.py`` from a printed program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shrinkfx.report.written import NoSource
 
 @dataclass(frozen=True)
 class Script:
-    """A repro's text, and whether values lie in a file beside it."""
+    """The text of a repro, and whether it loads values from a file next to it."""
 
     text: str
     needs_data: bool
@@ -35,13 +35,14 @@ def write_repro(
     unpacking: str = "",
     remarks: Sequence[str] = (),
 ) -> Script:
-    """Write the script from the worker's pieces.
+    """Write the script from the source that the worker printed.
 
     Args:
-        printed: what ``worker/printing/module.py`` made of the program.
-        definitions: what registers the program's operators, in order.
-        unpacking: what makes modules importable that they need.
-        remarks: lines for the header.
+        printed: the program, as ``worker/printing/module.py`` printed it.
+        definitions: the registrations of the program's operators, in order.
+        data: the source of the values of weights and inputs.
+        unpacking: statements that make the needed modules importable.
+        remarks: further lines for the header.
     """
     values = Values(data)
     module = _module(printed, values)
@@ -69,12 +70,12 @@ def write_embedded(
     unpacking: str = "",
     remarks: Sequence[str] = (),
 ) -> str:
-    """Write a script that carries the program itself instead of its source.
+    """Write a script that embeds the program instead of its source.
 
     Args:
-        program: the ``.pt2``'s bytes, or the name of the file beside the script.
-        runs: expressions for the inputs to run with, ``failing`` and maybe others.
-        why: it is no source.
+        program: the bytes of the ``.pt2``, or the name of the file next to the script.
+        runs: expressions for the inputs: ``failing`` and optionally ``passing``.
+        why: why the source is not used.
     """
     if isinstance(program, bytes):
         text = base64.b85encode(program).decode()
@@ -105,13 +106,13 @@ def write_embedded(
 def write_registrations(
     record: RunRecord, definitions: Sequence[Definitions], unpacking: str
 ) -> str:
-    """Write the part of a repro that registers operators, alone."""
+    """Write only the part of a repro that registers operators."""
     parts = [_imports(record, definitions), unpacking, *_registrations(definitions)]
     return _join(parts)
 
 
 def _join(parts: Sequence[str]) -> str:
-    """Put parts below each other, two blank lines around definitions."""
+    """Join parts with a blank line, or with two around definitions."""
     text = ""
     previous = ""
     for part in (p.strip("\n") for p in parts if p.strip("\n")):
@@ -155,13 +156,13 @@ def _imports(
 
 _CHECKER = "libc_malloc_debug.so.0"
 HEAP_CHECKS = {"MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "165"}
-"""Has glibc's allocator (2.34 or later) check each block that is freed, and fill it."""
+"""Makes glibc's allocator (2.34 or later) check and fill each block that is freed."""
 
 
 def _restarted_with(variables: Mapping[str, str]) -> list[str]:
-    """Have a script start again with variables that are read when Python starts.
+    """Return lines that restart a script with variables that are read at startup.
 
-    The last one tells whether it has; nothing takes that out of the environment.
+    The last variable shows whether the restart has happened, because nothing unsets it.
     """
     if not variables:
         return []
@@ -180,7 +181,7 @@ def _set(variables: Mapping[str, str]) -> list[str]:
 
 
 def _modules(printed: Source) -> list[str]:
-    """List the modules that the printed statements name."""
+    """List the standard modules that the printed statements use."""
     text = "\n".join([*printed.body, *printed.branches])
     return [m for m in ("math", "operator") if re.search(rf"\b{m}\.", text)]
 
@@ -190,7 +191,7 @@ def _registrations(definitions: Sequence[Definitions]) -> list[str]:
 
 
 def _as_part(text: str) -> str:
-    """Take off what a file has at its top and a part of one need not have."""
+    """Remove ``import torch`` and the docstring at the top of an embedded file."""
     text = re.sub(r"^import torch\n", "", text, count=1, flags=re.MULTILINE)
     first = next(iter(ast.parse(text).body), None)
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
@@ -249,17 +250,17 @@ _RUNS = ("passing", "failing")
 
 
 def _has(printed: Source, run: str) -> bool:
-    """Tell whether a run has inputs of its own, other than the example."""
+    """Return whether a run has its own inputs, different from the example."""
     return any(_of_run(i, run) for i in printed.inputs)
 
 
 def _of_run(given: Input, run: str) -> Expression | None:
-    """Take what an argument is in a run; None if that is the example."""
+    """Return the expression of an input in a run; None if the example is used."""
     return {"passing": given.passing, "failing": given.failing}[run]
 
 
 def _example(printed: Source, record: RunRecord) -> str:
-    """Name the inputs of the export by the run that has the same ones, if one has."""
+    """Return the variable of the export's inputs: that of a run with the same ones."""
     same = (run for run in _RUNS if record.conditions.passes and not _has(printed, run))
     return next(same, "args")
 

@@ -1,4 +1,4 @@
-"""What a repro does: export, compile, run in eager and compiled, compare."""
+"""The statements of a repro after the model: export, compile, run, compare."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from shrinkfx.failure.signature import MEMORY, Kind, Stage
 from shrinkfx.report.record import RunRecord
 
 PASSES = 'print("passes at", *(tuple(value.shape) for value in inputs))'
-"""Says that a run has passed: without that a failure is another one."""
+"""Reports that the first run passed; without this line it is another failure."""
 
 SAVED = "repro.pt2"
-"""What a repro writes that only a user's own command can judge."""
+"""The file that a repro writes if only the user's own command can judge it."""
 
 
 def run_program(record: RunRecord, export: str, called_with: str) -> str:
-    """Write the statements after the model.
+    """Return the statements after the model.
 
     Args:
-        export: the statement that makes ``program``.
-        called_with: the name of a tuple of inputs; ``passing`` is another one, where
-            there is a run that must pass.
+        export: the statement that assigns ``program``.
+        called_with: the name of the tuple of inputs; the tuple ``passing`` exists in
+            addition if the repro has a run that must pass.
     """
     if record.signature.kind is Kind.CHECK:
         save = f'torch.export.save(program, "{SAVED}")'
@@ -44,8 +44,9 @@ def run_program(record: RunRecord, export: str, called_with: str) -> str:
     if record.memory.loop > 1:
         often = f"for _ in range({record.memory.loop}):  # one call may not fail"
         run = [often, textwrap.indent("\n".join(run), "    ")]
-    # What changes its buffers must be compiled before eager has done so; and on the
-    # interpreter eager of a user's kernel excludes generating code afterwards.
+    # Compile before the eager run in two cases: if the program changes its buffers; and
+    # on the interpreter, where an eager run of a user's kernel prevents code
+    # generation.
     lines = [export, *expected, *build]
     if asked.keeps_state or asked.interpreted_for or asked.passes:
         lines, run = [export, *build], [*expected, *run]
@@ -70,7 +71,7 @@ def _without_grad(lines: Sequence[str]) -> str:
 def _loop(
     record: RunRecord, lines: Sequence[str], run: Sequence[str], compare: str
 ) -> str:
-    """Do often what fails in some runs only."""
+    """Repeat the statements that fail only in some runs."""
     before, again = _split(record, lines, run, compare)
     return "\n".join([*before, _often(record, again)])
 
@@ -78,7 +79,7 @@ def _loop(
 def _after_a_pass(
     record: RunRecord, lines: Sequence[str], run: Sequence[str], compare: str
 ) -> str:
-    """Compile once, run what must pass, then what fails."""
+    """Compile once, run the inputs that must pass, then those that fail."""
     before, again = _split(record, lines, run, compare)
     if record.conditions.runs == 1:
         body = textwrap.indent(f"{again}\n{PASSES}", "    ")
@@ -91,10 +92,10 @@ def _after_a_pass(
 def _split(
     record: RunRecord, lines: Sequence[str], run: Sequence[str], compare: str
 ) -> tuple[list[str], str]:
-    """Tell what is done once from what each run does.
+    """Split the statements into those executed once and those executed in each run.
 
-    A package that is loaded again has its first buffers again, so eager's model gets
-    them, too.
+    A package that is loaded again has its initial buffers again, so the eager model is
+    copied again as well.
     """
     asked, stage = record.conditions, record.signature.stage
     compiles = stage is Stage.COMPILE
@@ -109,9 +110,10 @@ def _split(
 
 
 def _often(record: RunRecord, again: str) -> str:
-    """Run it often, and say how often it fails.
+    """Repeat the statements, and print how many runs failed.
 
-    Compiling takes long: there the first failure will do.
+    If the compilation fails, the loop stops at the first failure because compiling is
+    slow.
     """
     body, runs = textwrap.indent(again, " " * 8), record.conditions.runs
     return (
@@ -125,10 +127,10 @@ def _often(record: RunRecord, again: str) -> str:
 
 
 def _claim(record: RunRecord) -> str:
-    """Say that it no longer fails, when that is sure, or else how to tell.
+    """Print that the failure no longer shows if that is certain, or else how to check.
 
-    Until what was allocated is freed, nobody may have looked at a heap that is corrupt;
-    and until results are read, at memory that is not there.
+    A heap corruption may be detected only when the memory is freed, and a missing
+    result only when it is read. So the outputs are read and freed first.
     """
     failure = record.signature
     at_run_time = failure.detail == MEMORY and failure.stage is Stage.RUN
@@ -165,7 +167,7 @@ def _end(record: RunRecord) -> str:
 
 
 def _comparison(record: RunRecord) -> str:
-    """Compare as the search did: what eager gets wrong itself is no bug."""
+    """Compare as the search did: values that eager also gets wrong are no failure."""
     match record.signature.kind:
         case Kind.MISMATCH:
             strides = [_STRIDES] if record.conditions.strict else []
@@ -187,7 +189,7 @@ for a, e in zip(actual, expected, strict=True):
 
 
 def _closeness(limits: Sequence[tuple[float, float]]) -> str:
-    """Compare each output within limits of its own where they are not the usual."""
+    """Compare each output within its own tolerances if they are not the defaults."""
     call = "torch.testing.assert_close"
     if not limits:
         return f"{call}(actual, expected, equal_nan=True)"

@@ -1,12 +1,13 @@
-"""Cut preloads, and the modules that they import, down to what operators need.
+"""Slice preloads, and the modules that they import, down to what operators need.
 
     my_ops/__init__.py    from . import mix, gone    from . import mix
     my_ops/mix.py         custom_op("my_ops::mix")   as it is
-    my_ops/gone.py        custom_op("my_ops::gone")  left out: nothing names it
+    my_ops/gone.py        custom_op("my_ops::gone")  left out: no text names it
     my_ops/scale.py       ONE = 1; TWO = 2           TWO = 2: mix names it
 
-Of each file that is taken which its operators need, which others name and which acts.
-That is read from texts, so it is begun anew until no text names more.
+A slice of a file keeps the statements that its operators need, that other files name,
+or that have side effects. Because a slice can name further names, slicing repeats until
+the slices no longer change.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from shrinkfx.report.naming import Named, named_in
 
 @dataclass(frozen=True)
 class Slices:
-    """What is left of files.
+    """The remaining text of each file.
 
     Attributes:
-        modules: what is to be importable besides preloads, by its name.
-        parts: of each file, of preloads too.
+        modules: files of the modules that must be importable besides preloads, by
+            module name.
+        parts: the slice of each file, preloads included.
     """
 
     modules: Mapping[str, Path] = field(default_factory=dict)
     parts: Mapping[Path, Definitions] = field(default_factory=dict)
 
     def texts(self, own: Mapping[str, Path]) -> dict[str, tuple[str, str]]:
-        """Give text and package of each module that has any, ``own`` among them."""
+        """Return text and package of each module with a text, ``own`` included."""
         files = {**own, **self.modules}
         found = {n: (self.parts[f].text, package_of(n, f)) for n, f in files.items()}
         return {name: each for name, each in found.items() if each[0]}
@@ -44,12 +46,12 @@ class Slices:
 
 @dataclass(frozen=True)
 class Slicer:
-    """Cuts files as texts, and runs none.
+    """Slices files as texts and executes none of them.
 
     Attributes:
-        known: files of modules, preloads among them.
-        roots: folders where modules are looked for that nobody has seen.
-        read: gives a file's text.
+        known: files of modules, preloads included, by module name.
+        roots: folders to search for modules that were not seen in use.
+        read: returns the text of a file.
     """
 
     preloads: Sequence[Preload]
@@ -61,10 +63,10 @@ class Slicer:
     read: Callable[[Path], str]
 
     def sliced(self) -> Slices:
-        """Cut all files.
+        """Slice all files.
 
         Raises:
-            OSError, SyntaxError: a file is gone, or cannot be parsed.
+            OSError, SyntaxError: a file no longer exists or cannot be parsed.
         """
         own = {p.module: p.file for p in self.preloads if p.file}
         last, now = Slices(), self._again({}, own, {})
@@ -95,7 +97,7 @@ class Slicer:
     def _found(
         self, texts: Mapping[str, tuple[str, str]], own: Mapping[str, Path]
     ) -> dict[str, Path]:
-        """Choose what must be importable: what is named, and what was seen to be."""
+        """Return the modules that must be importable: imported by texts, or used."""
         seen = self.known if self.cut.modules is None else self.cut.modules
         used = {n: self.known[n] for n in seen if n in self.known and n not in own}
         return {**(used if texts else {}), **self._imported(texts, own)}
@@ -121,7 +123,7 @@ class Slicer:
             named=named,
             text=text,
         )
-        # What was called without loading a library that goes along has compiled it.
+        # A call that loaded no carried library has compiled it from source.
         return replace(part, loads=part.loads and bool(self.beside.loadings))
 
 

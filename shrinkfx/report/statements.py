@@ -1,4 +1,4 @@
-"""The top-level statements of a file: what each binds, and what it reads."""
+"""The top-level statements of a file: the names that each binds and reads."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from itertools import groupby
 from pathlib import Path
 
 Place = tuple[int, int]
-"""Line and column of a statement, or of one of the names that an import binds."""
+"""Line and column of a statement, or of one name that an import binds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """Say what one top-level statement binds in the module and reads from it.
+    """A top-level statement, with the module names that it binds and reads.
 
-    A star import may bind any name: it binds ``*``, which every statement reads. Of an
-    import of several names each is a statement, with the ``text`` of all.
+    A star import may bind any name: it binds ``*``, which every statement reads. An
+    import of several names becomes one statement per name, each with the ``text`` of
+    all.
 
     Attributes:
-        origin: what it is a part of, or ``node`` itself.
+        origin: the statement that this one is part of, or ``node`` itself.
     """
 
     node: ast.stmt
@@ -55,13 +56,13 @@ def read_source(path: Path) -> str:
     """Read a file in the encoding that it declares.
 
     Raises:
-        OSError, SyntaxError: it cannot be read.
+        OSError, SyntaxError: the file cannot be read or decoded.
     """
     return importlib.util.decode_source(path.read_bytes())
 
 
 def statements_of(text: str, name: str) -> list[Statement]:
-    """Cut a file after each top-level statement: comments go with what follows."""
+    """Split a file after each top-level statement; comments join the next one."""
     tree = ast.parse(text, name)
     lines = text.split("\n")
     statements: list[Statement] = []
@@ -71,13 +72,13 @@ def statements_of(text: str, name: str) -> list[Statement]:
         text = "\n".join(lines[start:end])
         after = lines[end - 1].encode()[node.end_col_offset :].lstrip()
         if node.lineno <= start or after.startswith(b";"):
-            text = ast.unparse(node)  # "a = 1; b = 2": lines cannot tell them apart
+            text = ast.unparse(node)  # "a = 1; b = 2": both are on one line
         statements += (Statement(n, text, *names_of(n), node) for n in _parts(node))
     return statements
 
 
 def text_of(statements: Iterable[Statement]) -> str:
-    """Write statements down as they are, and of imports what is left of them."""
+    """Return the source of statements; an import lists only its remaining names."""
     texts = []
     for _, parts in groupby(statements, lambda each: id(each.origin)):
         first, *others = parts
@@ -91,7 +92,7 @@ def text_of(statements: Iterable[Statement]) -> str:
 
 
 def _parts(node: ast.stmt) -> list[ast.stmt]:
-    """Take an import of several names apart."""
+    """Split an import of several names into one import per name."""
     aliases = aliases_of(node)
     if len(aliases) < 2 or getattr(node, "module", "") == "__future__":
         return [node]
@@ -105,9 +106,10 @@ def _importing(node: ast.stmt, names: list[ast.alias]) -> ast.stmt:
 
 
 def names_of(node: ast.stmt) -> tuple[frozenset[str], frozenset[str]]:
-    """Ask the compiler which module names a statement binds and reads.
+    """Return the module names that a statement binds, and those that it reads.
 
-    Its tables know a local variable from the module's variable of the same name.
+    The compiler's symbol tables distinguish a local variable from a module variable of
+    the same name.
     """
     module = symtable.symtable(ast.unparse(node), "<statement>", "exec")
     names = module.get_symbols()
@@ -131,13 +133,14 @@ def names_of(node: ast.stmt) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def strings_of(root: ast.AST | None) -> Iterator[str]:
+    """Yield the string constants below a node."""
     for part in ast.walk(root) if root else ():
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
             yield part.value
 
 
 def at_import(node: ast.AST) -> Iterator[ast.stmt]:
-    """Walk the statements that run when the module is imported."""
+    """Yield the statements that run when the module is imported."""
     if isinstance(node, ast.stmt):
         yield node
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.expr)):
@@ -146,7 +149,7 @@ def at_import(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def imported_by(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Name the modules at the top: ``a`` for ``import a.b``."""
+    """Yield top-level names of imported modules: ``a`` for ``import a.b``."""
     for node in nodes:
         module = getattr(node, "module", None)
         for name in [module] if module else [each.name for each in aliases_of(node)]:

@@ -1,4 +1,4 @@
-"""``summary.json``: what came of a run, for people and for other tools."""
+"""``summary.json``: the result of a run, for people and for other tools."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shrinkfx.version import __version__
 
 
 def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
-    """Put candidates that show the same failure together, the most frequent first."""
+    """Group candidates that show the same other failure, the most frequent first."""
     groups: dict[Signature, list[tuple[Candidate, Signature]]] = {}
     for candidate, verdict in caught:
         seen = verdict.observation.signature
@@ -51,25 +51,25 @@ def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
 
 
 def ranked(suspects: Sequence[Suspect]) -> list[dict[str, Any]]:
-    """List suspects with their ranks; those of one rank are a tie."""
+    """List suspects with their ranks; suspects of one rank are tied."""
     told = ties(suspects)
     return [{"rank": tie.rank, **asdict(s)} for tie in told for s in tie.members]
 
 
 SUMMARY = "summary.json"
-"""Lies beside what a run has written."""
+"""Name of the file, in the output folder."""
 
 DIGITS = 12
-"""How much of a digest is shown; any unique beginning will do."""
+"""Digits of a digest that are shown; any unique prefix selects a candidate."""
 
 
 SCHEMA = 1
-"""Of ``summary.json``: one more where a key that was there is gone, or means something
-else; not for a new key."""
+"""Version of ``summary.json``: it increases when a key is removed or changes its
+meaning, not when a key is added."""
 
 
 def summarise(record: RunRecord) -> dict[str, Any]:
-    """Put the facts of a run in the order of the file."""
+    """Return the facts of a run in the order of the file."""
     search = record.search
     return {
         "schema": SCHEMA,
@@ -134,7 +134,7 @@ def _of_spent(spent: Spent) -> dict[str, Any]:
 
 
 def _of_memory(record: RunRecord) -> dict[str, Any]:
-    """State what guard pages and a sanitizer have shown."""
+    """Return the results with guard pages and with a sanitizer."""
     pages, memory = record.guard_pages, record.memory
     report = asdict(memory.report) if memory.report else memory.no_report
     if not pages.are:
@@ -174,7 +174,7 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 
 
 def tell_cause(folder: Path, cause: Sequence[str]) -> None:
-    """Put the cause into the summary that lies in a folder, if one does."""
+    """Write the cause into the summary of a folder, if there is one."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         told = json.loads((folder / SUMMARY).read_text())
         write_summary(folder, {**told, "cause": list(cause)})

@@ -1,4 +1,4 @@
-"""What came of a sweep: a table, ``sweep.json``, and a picture if it can be drawn."""
+"""The result of a sweep: a table, ``sweep.json``, and a plot if matplotlib exists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOW_TO_DRAW = "for a picture, have this before a sweep: pip install 'shrinkfx[p
 
 @dataclass(frozen=True)
 class Row:
-    """A failure, in words."""
+    """One failure, as text."""
 
     sizes: str
     kind: str
@@ -28,14 +28,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Point:
-    """An example: its sizes, and what came of it."""
+    """The sizes of one example, and its result."""
 
     sizes: Sizes
     answer: str
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Set the failures out, a line each."""
+    """Return a text table of the failures, one per line."""
     head = Row("sizes", "kind", "failure", "nearest pass")
     lines = [(r.sizes, r.kind, _cut(r.failure), r.nearest) for r in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -60,22 +60,23 @@ def write_sweep(folder: Path, data: Mapping[str, Any]) -> None:
 def draw(
     folder: Path, names: Sequence[str], points: Sequence[Point], marks: Sequence[Sizes]
 ) -> str:
-    """Draw where the program passes and fails.
+    """Plot where the program passes and fails.
 
-    One symbol is a strip, two are a map; of more, the two that tell best.
+    One symbol gives a strip, two give a map. Of three or more symbols, the plot shows
+    the two that best separate passing from failing sizes.
 
     Args:
         marks: the smallest sizes of each failure.
 
     Returns:
-        '' or how to get the picture.
+        '' or how to get the plot.
     """
     try:
         import matplotlib
     except ImportError:
         return _HOW_TO_DRAW
     matplotlib.use("svg")
-    # The same sweep gives the same file.
+    # A fixed salt makes the file reproducible.
     matplotlib.rcParams["svg.hashsalt"] = PICTURE
     from matplotlib import pyplot
 
@@ -108,10 +109,10 @@ def _at(sizes: Sizes, axes_of: Sequence[int]) -> tuple[int, ...]:
 
 
 def best_pair(points: Sequence[Point]) -> tuple[int, int]:
-    """Choose the two symbols that tell best whether the program passes.
+    """Choose the two symbols that best separate passing from failing sizes.
 
-    The pair on whose map the fewest points have a nearest neighbour of the other
-    kind.
+    This is the pair on whose map the fewest points have a nearest neighbor with another
+    result.
     """
     judged = [p for p in points if p.answer in ("passes", "fails")]
     count = len(points[0].sizes)

@@ -1,4 +1,4 @@
-"""What a repro has in the place of each weight and input."""
+"""The expression for each weight and input of a repro."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DATA = "repro_inputs.pt"
 
 
 class Data(StrEnum):
-    """Where the values of weights and inputs come from, simplest first."""
+    """The source of the values of weights and inputs, simplest first."""
 
     SEEDED = "seeded"
     EXACT_INPUTS = "exact inputs"
@@ -19,7 +19,7 @@ class Data(StrEnum):
 
 
 class Values:
-    """Choose the text of each tensor, and remember what that text needs."""
+    """Chooses the expression of each tensor, and records the helpers that it needs."""
 
     def __init__(self, data: Data) -> None:
         self._data = data
@@ -31,7 +31,10 @@ class Values:
         return self._choose(name, written, exact)
 
     def example(self, name: str, written: Expression) -> str:
-        """Only export sees it: any values do."""
+        """Return the expression of an example input.
+
+        Any values do, because only export reads them.
+        """
         return self._choose(name, written, exact=False)
 
     def input(self, name: str, written: Expression) -> str:
@@ -47,6 +50,7 @@ class Values:
         return text
 
     def helpers(self) -> list[str]:
+        """Return the helper functions and statements that the expressions use."""
         helpers = []
         if any(text.startswith("script_object(") for text in self._texts):
             helpers.append(SCRIPT_OBJECT)

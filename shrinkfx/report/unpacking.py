@@ -1,4 +1,4 @@
-"""The lines of a repro that lay modules out where they can be imported."""
+"""The lines of a repro that write its modules to a temporary folder."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LINK = "path.symlink_to(pathlib.Path(__file__).resolve().parent / file)"
 def unpacking(
     modules: Mapping[str, str], files: Mapping[str, str], folders: Sequence[str]
 ) -> str:
-    """Write what lays out modules and files as they lay with the maker.
+    """Return statements that recreate modules and files at their relative paths.
 
     Args:
-        modules: texts by their places.
-        files: names of what lies beside the script, by their places.
-        folders: those of the places that modules are imported from.
+        modules: texts of modules, by relative path.
+        files: names of the files next to the script, by relative path.
+        folders: the relative folders that modules are imported from.
     """
     texts = {at: _literal(text) for at, text in modules.items()}
     parts = [_BEGIN, _each("text", texts, _WRITE)]
@@ -52,7 +52,7 @@ def _searched(folders: Sequence[str]) -> str:
 
 
 def _literal(text: str) -> str:
-    """Quote a module so that it can be read."""
+    """Quote a module readably."""
     quoted = text.replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
     literal = f"'''\\\n{quoted}'''"
     ends_well = not text.endswith("'") and "\r" not in text and "\0" not in text

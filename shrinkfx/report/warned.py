@@ -1,4 +1,4 @@
-"""What else than the compiler may be the cause of a failure, in lines."""
+"""Caveats: other possible causes of a failure than the compiler."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shrinkfx.protocol.record import Message
 
 @dataclass(frozen=True)
 class OtherCauses(Message):
-    """What else than the compiler may be the cause of a failure.
+    """Other possible causes of a failure than the compiler.
 
     Attributes:
-        mismatches: operators whose results are not what their fake kernels say, in the
-            form of the program that is cut.
-        examined: custom operators that do what their schemas and fake kernels do not
-            say, seen in a run of their own.
-        warnings: of anything but an operator.
+        mismatches: fake-kernel mismatches of operators in the graph form that is
+            reduced.
+        examined: custom operators that violate their schema or fake kernel when they
+            run alone.
+        warnings: caveats that concern no operator.
     """
 
     mismatches: tuple[FakeMismatch, ...] = ()
@@ -29,7 +29,7 @@ class OtherCauses(Message):
 
     @property
     def short(self) -> tuple[str, ...]:
-        """Name operators whose results end before they are declared to."""
+        """Operators whose output storage is smaller than declared."""
         return tuple(dict.fromkeys(m.operator for m in self.mismatches if m.is_short))
 
     def with_warning(self, text: str) -> Self:
@@ -37,16 +37,16 @@ class OtherCauses(Message):
         return replace(self, warnings=(*self.warnings, text)) if text else self
 
     def all(self) -> tuple[str, ...]:
-        """List all in words, those about an operator first."""
+        """Return all caveats as text, those about operators first."""
         examined = map(of_examined, self.examined)
         return (*in_one(self.mismatches), *examined, *self.warnings)
 
     def wrong_among(self, targets: Iterable[str]) -> frozenset[str]:
-        """Name those of some operators that are not what they declare."""
+        """Return those of ``targets`` that violate their declarations."""
         return self._operators() & frozenset(targets)
 
     def left_in(self, targets: Iterable[str]) -> Self:
-        """Keep those that concern a program which calls no more than ``targets``."""
+        """Keep the caveats about operators in ``targets``, and all other warnings."""
         left = frozenset(targets)
         return replace(
             self,
@@ -55,7 +55,7 @@ class OtherCauses(Message):
         )
 
     def less(self, operator: str) -> Self:
-        """Leave out those about an operator, and what fails in its result's check."""
+        """Remove the caveats about an operator, and about the check of its result."""
         left = self.left_in(self._operators() - {operator})
         others = tuple(t for t in self.warnings if not tells_the_lie(t, operator))
         return replace(left, warnings=others)
@@ -66,14 +66,14 @@ class OtherCauses(Message):
 
 
 def of_examined(found: OperatorFinding) -> str:
-    """Say what was seen of a custom operator in a run of its own."""
+    """Return the observation of a custom operator that ran alone, as a line."""
     return f"custom operator: {found.text}"
 
 
 def tells_the_lie(warning: str, operator: str) -> bool:
-    """Tell whether a warning is of an operator's result that is not as declared.
+    """Return whether a warning is about an operator whose result is not as declared.
 
-    It says so itself, or it is of a check of that result in generated code.
+    The warning states the mismatch, or quotes a check of the result in generated code.
     """
     named = re.escape(operator)
     if re.search(rf"torch\.ops\.{named}(?![\w.]*\w)", warning):
@@ -86,7 +86,7 @@ def tells_the_lie(warning: str, operator: str) -> bool:
 
 
 def without_advice(warning: str) -> str:
-    """Leave out what to type next: that is for whoever has the original."""
+    """Remove advice on what to type next, which needs the input program."""
     return _ADVICE.sub("", warning)
 
 
@@ -94,7 +94,7 @@ _ADVICE = re.compile(r"[.;] [^.;]*: --\w.*", re.DOTALL)
 
 
 def in_one(lies: Iterable[FakeMismatch]) -> list[str]:
-    """Tell in a line what several calls of an operator have in common.
+    """Return one line for all calls of an operator with the same mismatch.
 
     mix (my.mix.default) has strides [1, 5], but its fake kernel declares [5, 1]
     mix_1 (my.mix.default) has strides [1, 7], but its fake kernel declares [7, 1]

@@ -1,11 +1,11 @@
-"""Whose statements put code of a user's own into the compiler, by the names of files.
+"""Find the files whose statements register custom code in the compiler.
 
     passes.py             config.post_grad_custom_post_pass = Drop()      passes.py
-    __init__.py           from . import passes                            nobody's
+    __init__.py           from . import passes                            none
     preload_settings.py   config.post_grad_custom_post_pass = Drop()      my.passes
 
-An import only leads there. A file that shrinkfx has written is nobody's either: it
-sets what a module defines, or was copied out of a script.
+An import only leads to the code. A file that shrinkfx wrote is not reported either; it
+sets an object that a module defines, or is a copy from a script.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _COPY = re.compile(_COPIED.format(r"(\S+)"))
 
 
 def as_ours(text: str, what: str) -> str:
-    """Have a module say that shrinkfx has written it, and what for."""
+    """Add a docstring that says that shrinkfx wrote the module, and its content."""
     return f'"""{_OURS}: {what}."""\n\n{text}'
 
 
 def copied_from(script: str) -> str:
-    """Say what is in a module that was cut out of a script."""
+    """Describe the content of a module that was copied from a script."""
     return _COPIED.format(script)
 
 
 def as_carried(text: str) -> str:
-    """Leave of a module of ours what a repro needs; its lines keep their numbers.
+    """Reduce a module that shrinkfx wrote to the lines that a repro needs.
 
-    Modules are found there where the repro has put them. What was copied out of a
-    script stays as it is.
+    Line numbers stay. The ``sys.path`` lines go because the repro sets its own paths. A
+    module that was copied from a script is returned unchanged.
     """
     said = ast.get_docstring(ast.parse(text)) or ""
     if not said.startswith(_OURS) or _COPY.search(said):
@@ -51,10 +51,10 @@ _LEADS_THERE = re.compile(r"^import sys\n\nsys\.path\.insert\(0, .*\)\n", re.MUL
 
 
 def in_compiler(places: Collection[str], units: Sequence[Unit]) -> InCompiler:
-    """Name the files whose code is at some places.
+    """Return the files whose code is registered at ``places``.
 
     Args:
-        units: the statements that put it there.
+        units: the statements that register it.
     """
     found = [_Source.of(unit) for unit in units]
     acting = [each for each in found if not each.is_import] or found
@@ -65,10 +65,10 @@ def in_compiler(places: Collection[str], units: Sequence[Unit]) -> InCompiler:
 
 @dataclass(frozen=True)
 class _Source:
-    """Files or modules that a statement stands for.
+    """The files or modules that a statement stands for.
 
     Attributes:
-        is_set_for_it: they define what shrinkfx has put there.
+        is_set_for_it: the modules define an object that a file of shrinkfx registers.
     """
 
     names: tuple[str, ...]
@@ -98,7 +98,7 @@ class _Source:
 def _imported_for(
     nodes: Sequence[Statement], statements: Sequence[Statement]
 ) -> Iterator[str]:
-    """Name the modules that statements of a file take something from."""
+    """Yield the modules that the statements ``nodes`` take names from."""
     wanted = frozenset[str]().union(*(each.reads for each in nodes))
     for each in reversed(statements):
         if each in nodes or each.binds & wanted:

@@ -1,4 +1,4 @@
-"""A repro in its folder, and how often it has failed."""
+"""The files of a repro, and how often it failed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from shrinkfx.report.carried import Carried
 
 EMBEDDED = "the program itself"
-"""How a repro is written that is no source."""
+"""``Written.how`` of a repro that embeds the program instead of its source."""
 
 
 class NoSource(StrEnum):
-    """Why a repro holds the program itself, as its header says it."""
+    """Why a repro embeds the program, in the words of its header."""
 
     PASSES = "The printed source was not seen to fail"
     UNPRINTED = "The program could not be printed as source"
@@ -23,15 +23,18 @@ class NoSource(StrEnum):
 
 @dataclass(frozen=True)
 class Written:
-    """A repro and all that must lie beside it, the script first.
+    """A repro and all files that it needs, the script first.
 
     Attributes:
-        fails: it was run once, and failed as it should; None if that had no answer.
-        carried: what it holds of the preloads.
-        environment: the variables that it sets.
-        not_needed: names of others, without which it fails alike.
-        fails_without_own: what it does without ``carried.in_compiler``; None where
-            nobody has seen that.
+        how: the form of the script: ``EMBEDDED``, or ``source`` and the origin of its
+            values.
+        fails: whether it failed as expected in one run; None if that run gave no
+            result.
+        carried: the preload bundle of the script.
+        environment: the environment variables that the script sets.
+        not_needed: names of further variables that the failure does not need.
+        fails_without_own: whether it fails without ``carried.in_compiler``; None if
+            that was not tested.
     """
 
     files: tuple[Path, ...]
@@ -44,23 +47,25 @@ class Written:
 
     @property
     def needs_own(self) -> bool:
-        """Tell whether it fails by code of the user's own in the compiler."""
+        """Whether the failure is known to need the user's code in the compiler."""
         return bool(self.carried.in_compiler.places) and self.fails_without_own is False
 
     @property
     def is_source(self) -> bool:
-        """Tell whether the program is printed in it."""
+        """Whether the script contains the program as source."""
         return self.how != EMBEDDED
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A repro, and how often it ran and failed as it says.
+    """A repro, and the result of its verification runs.
 
     Attributes:
-        runs: those that had an answer; the others count neither way.
-        log: what it printed when it failed.
-        above: lines above its code then; those of its header may be others by now.
+        runs: the number of runs with a result; others are not counted.
+        failed: the number of runs that failed as expected.
+        log: the output of a run that failed.
+        above: the number of lines above its code in that run; the header may have
+            another length now.
     """
 
     written: Written = Written((), "none: it was not verified")
@@ -71,5 +76,5 @@ class Verified:
 
     @property
     def always_fails(self) -> bool:
-        """Tell whether the repro has failed in every run, of which there was one."""
+        """Whether there was at least one run, and every run failed."""
         return 0 < self.failed == self.runs

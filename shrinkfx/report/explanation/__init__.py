@@ -1,1 +1,1 @@
-"""What is known of a failure's cause: its records, and their words."""
+"""The explanation of a failure: the records of ``explain.json``, and their text."""

@@ -1,4 +1,4 @@
-"""A pass or a lowering that is left out by its number: in words, and by hand."""
+"""A pass or lowering that is skipped by its bisection number, and its commands."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from shrinkfx.protocol.record import Message
 
 @dataclass(frozen=True)
 class LeftOut(Message):
-    """A pass or a lowering without which it passes.
+    """A pass or lowering without which the program passes.
 
     Attributes:
         number: from 0, as ``TORCH_BISECT_MAX`` counts.
-        of: how many of them there are.
-        name: of the pass; or what the lowered operator calls.
-        node: the operator's in Inductor's graph, or ''.
-        origin: what that was before it was decomposed, or ''.
-        alone: it passes without this one alone.
-        onwards: it passes without this one and all that come after, and fails without
-            those that come after.
-        only_shows: what is at fault is another operator, one of the user's, or none.
+        of: the total number of passes or lowerings of the subsystem.
+        name: the name of the pass, or the target of the lowered operator.
+        node: the operator's name in Inductor's graph, or ''.
+        origin: the operator that it was decomposed from, or ''.
+        alone: the program passes if only this one is skipped.
+        onwards: the program passes without this one and all later ones, and fails
+            without the later ones only.
+        only_shows: the error is elsewhere: in another operator, in one of the user's,
+            or in no operator.
     """
 
     subsystem: Subsystem
@@ -45,7 +46,7 @@ PARTS = {
 
 
 def goes_away(one: LeftOut) -> str:
-    """Say what was switched off, and what it shows that it passes so."""
+    """State what was skipped, and what the failure therefore needs."""
     name = f"{one.name}, from {one.origin}" if one.origin else one.name
     part, lowers = PARTS[one.subsystem], one.subsystem is Subsystem.LOWERINGS
     which = f"{part} {one.number} ({name})"
@@ -72,7 +73,7 @@ FALLS_BACK, FALL_BACK = (
 
 
 def _takes(one: LeftOut, *, lowers: bool) -> str:
-    """Name what there is only where it is left in."""
+    """Name the code or change that is missing if ``one`` is skipped."""
     if lowers:
         which = "it" if one.alone else "some of these"
         return f"the code that Inductor generates for {which}"
@@ -82,7 +83,7 @@ def _takes(one: LeftOut, *, lowers: bool) -> str:
 
 @dataclass(frozen=True)
 class ByHand:
-    """A command to be typed, and what the compiler leaves out and the script does."""
+    """A shell command, and what the compiler and the script do under it."""
 
     does: str
     command: str
@@ -92,7 +93,7 @@ class ByHand:
 
 
 def commands(left_out: Sequence[LeftOut], script: str) -> list[ByHand]:
-    """Say how to see it fail, and pass, by the variables of PyTorch's own bisector."""
+    """Return commands that show failure and success with PyTorch's bisector."""
     return [
         ByHand(
             f"{side} {_left_in(one, most)}",
@@ -106,7 +107,7 @@ def commands(left_out: Sequence[LeftOut], script: str) -> list[ByHand]:
 
 
 def _left_in(one: LeftOut, most: int) -> str:
-    """Say what Inductor does where the numbers above ``most`` are left out."""
+    """Describe what Inductor does if the numbers above ``most`` are skipped."""
     part, lowers = PARTS[one.subsystem], one.subsystem is Subsystem.LOWERINGS
     out = "run by the eager kernels" if lowers else "skipped"
     whole = f"all {counted(one.of, part)}" if one.of > 1 else f"the one {part}"
@@ -119,7 +120,7 @@ def _left_in(one: LeftOut, most: int) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """Count parts of the compiler, or options of it."""
+    """Return a number and a noun, in the plural if needed."""
     return f"1 {what}" if number == 1 else f"{number} {_plural(what)}"
 
 

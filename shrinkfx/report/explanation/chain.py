@@ -1,4 +1,4 @@
-"""From a kernel's failure back to the inputs: the links, and their words."""
+"""The chain from a kernel's failure back to the inputs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from shrinkfx.report.explanation.operators import Operator
 
 @dataclass(frozen=True)
 class Layout(Message):
-    """A tensor, as it is declared and as it was.
+    """A tensor with its declared and its actual layout.
 
     Attributes:
         name: of the input, weight or buffer.
-        role: ``input``, ``weight``, ``value`` or ``buffer``; the third is one that
-            another part of the program made, which stands for it here.
-        made_by: the operators that it is the result of; empty for an input.
+        role: ``input``, ``weight``, ``value`` or ``buffer``; a ``value`` is an input of
+            the reduced program that an operator of the input program computes.
+        made_by: the operators that compute it; empty for an input.
         made_in: the kernel that wrote it, or ''.
-        state: what a buffer held that earlier calls have written, in words; or ''.
-        real_shape: empty where it is not known; in eager, if an operator has made it.
+        state: the content of a buffer after earlier calls, in words; or ''.
+        real_shape: the actual shape, that of eager for a computed tensor; empty if not
+            known.
+        real_stride: the actual strides, likewise.
     """
 
     name: str
@@ -48,12 +50,13 @@ class Layout(Message):
 
 @dataclass(frozen=True)
 class Step(Message):
-    """A line that an index was computed by.
+    """A line of code that contributes to an index.
 
     Attributes:
-        value: what it gave in the run that failed; None where that is not known.
-        operators: which the line was written for.
-        reads: what it loads, by the kernel's parameter.
+        value: the result in the failing run; None if not known.
+        operators: the operators that the line was generated for.
+        parameter: the kernel's parameter that the line loads from, or ''.
+        reads: the tensor that the line loads from.
     """
 
     code: str
@@ -64,16 +67,21 @@ class Step(Message):
 
 
 _UNBOUNDED = ("int_oo", "oo")
-"""What torch writes for a size that may be as large as it likes."""
+"""The names that torch prints for an unbounded size."""
 
 
 @dataclass(frozen=True)
 class SizeSymbol(Message):
-    """A size that is not fixed: who carries it, and what is declared of it.
+    """A dynamic size, the input that carries it, and its declared range.
 
     Attributes:
-        whole_input: which carries it in the input program, in ``whole_dim``; '' where
-            that is ``input`` itself, or not known.
+        name: of the symbol, such as ``s77``.
+        value: in the failing run; None if not known.
+        least, most: the declared range.
+        input, dim: the input and its dim that carry the symbol.
+        size: the expression of that dim.
+        whole_input: the input of the input program that carries it, in dim
+            ``whole_dim``; '' if that is ``input`` itself, or not known.
     """
 
     name: str
@@ -105,11 +113,11 @@ class SizeSymbol(Message):
 
 @dataclass(frozen=True)
 class Limit(Message):
-    """What an index was to be below.
+    """The exclusive upper bound of an index.
 
     Attributes:
-        code: as the kernel has it: ``ks0``, or a number.
-        passed: what the wrapper passes for it, or ''.
+        code: the bound in the kernel: ``ks0``, or a number.
+        passed: the wrapper's argument for it, or ''.
     """
 
     code: str
@@ -120,12 +128,16 @@ class Limit(Message):
 
 @dataclass(frozen=True)
 class Access(Message):
-    """An access out of its memory.
+    """An out-of-bounds access.
 
     Attributes:
-        does: ``load`` or ``store``; '' where only the address is known.
-        offset: in elements from the argument's first one; None where it is not known.
-        elements: that the argument has; as it is declared, where no more is known.
+        does: ``load`` or ``store``; '' if only the address is known.
+        parameter: the kernel's parameter that is accessed.
+        argument: the tensor that was passed for it.
+        offset: elements from the start of the argument; None if not known.
+        elements: number of elements of the argument; the declared number if the actual
+            one is not known.
+        lanes: number of lanes of the ``program`` that are out of bounds.
     """
 
     does: str
@@ -141,7 +153,7 @@ class Access(Message):
 
 @dataclass(frozen=True)
 class Refusal(Message):
-    """What a compiled program that checks its inputs says of one."""
+    """The message of a compiled program that rejects one of its inputs."""
 
     what: str
     input: Layout | None
@@ -153,22 +165,23 @@ class Refusal(Message):
 
 @dataclass(frozen=True)
 class Chain(Message):
-    """From a kernel's failure back to the inputs; what is not known is empty.
+    """The chain from a kernel's failure back to the inputs; unknown parts are empty.
 
     Attributes:
-        eager_fails: eager fails on the original as well.
-        kernel: its name, and which launch it was, from 1, of how many.
-        fused: the operators in it.
-        code: lines around the one at fault; ``file`` that their numbers are of, as
-            ``text_of`` takes it.
-        index: the value that was refused, and what the code calls it.
-        steps: how that was computed, from loads to the line at fault.
-        sizes: that it is computed from, beside the limit's.
-        guilty: several only where nothing tells them apart.
-        dies: the operators that its line is written for, guilty or not; all of the
-            kernel's where that is not known.
+        eager_fails: eager fails on the input program as well.
+        kernel: name of the kernel; ``launch`` is the number of the launch, from 1, of
+            ``launches``.
+        fused: the operators fused into the kernel.
+        code: lines around the failing one.
+        file: the file that the line numbers refer to, as ``text_of`` takes it.
+        index: the code of the invalid index; ``value`` is its value.
+        steps: the lines that compute the index, from loads to the failing line.
+        sizes: the dynamic sizes that the index depends on, besides those of the limit.
+        guilty: the culprit operators; several only if nothing distinguishes them.
+        dies: the operators that the failing line was generated for, at fault or not;
+            all of the kernel's if not known.
         cause: at most three sentences.
-        unknown: what could not be told, and why.
+        unknown: what could not be determined, and why.
     """
 
     eager_fails: bool = False

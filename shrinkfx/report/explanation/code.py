@@ -1,4 +1,4 @@
-"""Lines of generated code, as they are quoted, and of which text their numbers are."""
+"""Quoted lines of generated code, and the file that their numbers refer to."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class CodeLine(Message):
     """A line of generated code.
 
     Attributes:
-        number: from 1, in the text that the quotation is of.
-        mark: a compiler's caret below it, in its columns; '' where there is none.
+        number: line number, from 1, in the quoted file.
+        mark: a compiler's caret line below it; '' for none.
     """
 
     number: int
@@ -25,16 +25,15 @@ class CodeLine(Message):
 
 
 Quoted = tuple[CodeLine, ...]
-"""Lines that follow each other."""
+"""Consecutive lines."""
 
 
 def text_of(file: str) -> str:
-    """Say of which text numbers are.
+    """Name the text that line numbers refer to.
 
     Args:
-        file: with its folder where it was kept beside the result; its name alone where
-            a compiler names one that was not; '' for a kernel of which no file is
-            known.
+        file: a path if the file was kept next to the result; a bare name if a compiler
+            named a file that was not kept; '' for a kernel without a known file.
     """
     if not file:
         return "the kernel source"
@@ -44,14 +43,14 @@ def text_of(file: str) -> str:
 def in_a_file(
     quoted: Quoted, kernel: str, files: Mapping[str, str]
 ) -> tuple[str, Quoted] | None:
-    """Find quoted lines in the files that were kept, and number them as these do.
+    """Find quoted lines in the files that were kept, and renumber them accordingly.
 
     Args:
-        kernel: that they are of, or ''.
-        files: text of generated code, by what the file is called.
+        kernel: the kernel that contains the lines, or ''.
+        files: texts of generated code, by file name.
 
     Returns:
-        The file and the lines; None where no file has them.
+        The file name and the lines; None if no file contains them.
     """
     for name in likeliest_first(files, kernel) if quoted else ():
         lines = files[name].splitlines()
@@ -63,7 +62,7 @@ def in_a_file(
 
 
 def likeliest_first(files: Mapping[str, str], kernel: str) -> list[str]:
-    """Put a kernel's own file first, and that of who calls it last."""
+    """Sort the kernel's own file to the front, and the wrapper's to the end."""
 
     def order(name: str) -> tuple[bool, bool]:
         own = name.rpartition("/")[2].partition(".")[0] == kernel
@@ -73,15 +72,16 @@ def likeliest_first(files: Mapping[str, str], kernel: str) -> list[str]:
 
 
 def head_of(lines: Sequence[str], kernel: str) -> int:
-    """Find the line, from 0, that a kernel's definition begins in; -1 for none."""
+    """Return the index of the line with a kernel's definition; -1 for none."""
     head = re.compile(rf"\b(?:void|def)\s+{re.escape(kernel)}\s*\(")
     return next((i for i, line in enumerate(lines) if head.search(line)), -1)
 
 
 def _place(lines: Sequence[str], quoted: Quoted, kernel: str) -> int:
-    """Find where quoted lines stand, however far they are indented; -1 for nowhere.
+    """Return the index of the first quoted line, ignoring indentation; -1 for none.
 
-    Two kernels of a file may have the same lines: these are looked for in their own.
+    The search starts at the kernel's definition because two kernels of a file may
+    contain the same lines.
     """
     wanted = [line.text.strip() for line in quoted]
     there = [line.strip() for line in lines]

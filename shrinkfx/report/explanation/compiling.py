@@ -1,4 +1,4 @@
-"""Where a program stops while it is compiled, or run: at what, and in which code."""
+"""The point at which a compilation or a run stops."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from shrinkfx.report.explanation.values import named
 
 @dataclass(frozen=True)
 class Halted(Message):
-    """What the compiler, or the compiled program, was at when it stopped.
+    """The point at which the compiler, or the compiled program, stopped.
 
     Attributes:
-        guilty: the operators that it was at; several where nothing tells them apart.
-        doing: what was being done: ``lowering``, ``a post-grad pass``; '' if unknown.
-        place: ``torch/_inductor/lowering.py:cumsum``, the function that raised, or ''.
+        guilty: the culprit operators; several if nothing distinguishes them.
+        doing: the activity: ``lowering``, ``a post-grad pass``; '' if unknown.
+        place: the function that raised, as ``torch/_inductor/lowering.py:cumsum``; or
+            ''.
         said: the first line of the error.
-        calls: what it was at calls, as Inductor's graph has it: ``aten.lerp.Tensor``;
-            '' where that is no single thing.
-        comes_of: operators of the program that this was made of.
-        is_own: code of a user's own has put that into the graph: no operator of the
-            program is guilty.
-        kernel: that was compiled or run, or ''; ``launch`` from 1, of ``launches``.
-        before: that launch was yet to come.
-        code: generated lines around the one at fault; ``file`` that their numbers are
-            of, as ``text_of`` takes it.
-        eager_fails: eager fails on the original as well.
+        calls: the target of the node in Inductor's graph: ``aten.lerp.Tensor``; '' if
+            it is no single node.
+        comes_of: operators of the program that the node originates from.
+        is_own: the user's own code inserted the node into the graph, so no operator of
+            the program is at fault.
+        kernel: the kernel that was compiled or run, or ''; ``launch`` is the number of
+            the launch, from 1, of ``launches``.
+        before: the failure came before that launch.
+        code: generated lines around the failing one.
+        file: the file that the line numbers refer to, as ``text_of`` takes it.
+        eager_fails: eager fails on the input program as well.
     """
 
     guilty: tuple[Operator, ...]
@@ -49,7 +51,7 @@ class Halted(Message):
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """State it in at most three sentences; in none where it is not known."""
+        """The cause in at most three sentences; empty if not known."""
         if not self.doing:
             return ()
         return tuple(filter(None, [self._what(), self._where()]))
@@ -69,7 +71,7 @@ class Halted(Message):
         return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{said}"
 
     def _of(self, what: str) -> str:
-        """Name what it was at; of which operator that comes where it is another."""
+        """Name the node, and the operator that it originates from if that differs."""
         if self.is_own:
             return f"{self.calls}, which custom Inductor code inserted,"
         same = [one for one in self.comes_of if one.operator == self.calls]

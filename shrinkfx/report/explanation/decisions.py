@@ -1,4 +1,4 @@
-"""What the compiler must decide for the failure to show: records, and their words."""
+"""The compiler decisions that the failure needs: records and sentences."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from shrinkfx.report.explanation.operators import Operator
 
 @dataclass(frozen=True)
 class Setting(Message):
-    """A setting of Inductor that takes a decision of its away.
+    """An option of Inductor that disables one of its decisions.
 
     Attributes:
-        what: is done without it.
+        what: the optimization that the setting disables.
     """
 
     option: str
@@ -38,19 +38,19 @@ class Setting(Message):
 
 @dataclass(frozen=True)
 class Switching(Message):
-    """What was found by settings of Inductor.
+    """The result of a test with options of Inductor.
 
     Attributes:
-        tried: how many settings were made at once; ``settings`` are these.
-        passes_with: settings with which it passes; without any one of them it does not.
-            None of them, and nothing unknown: it fails alike with all that were tried.
-        minimal: all of them were asked about, each alone in the end.
-        compilations: that this took.
-        missing: settings that this version of PyTorch does not have.
-        fixed: settings that the interpreter makes itself.
-        unknown: why nothing is known, or ''.
-        only_shows: what these settings turn off is not at fault: an operator of the
-            user's is, or how compiled code has worked out a size.
+        tried: how many options were set at once; ``settings`` lists them.
+        passes_with: the settings with which the program passes. Empty, with ``unknown``
+            empty too, means that it fails in the same way with all of them.
+        minimal: the program fails without any one of ``passes_with``.
+        compilations: the number of compilations of the test.
+        missing: options that this version of PyTorch does not have.
+        fixed: options that the interpreter sets itself.
+        unknown: why there is no result, or ''.
+        only_shows: the disabled optimizations are not at fault, but an operator of the
+            user's, or how compiled code computes a size.
     """
 
     tried: int = 0
@@ -66,10 +66,11 @@ class Switching(Message):
 
 @dataclass(frozen=True)
 class NotNeeded(Message):
-    """A part of the compiler that the failure does not need.
+    """A subsystem of the compiler that the failure does not need.
 
     Attributes:
-        of: how many passes or lowerings it has; it fails alike without all of them.
+        of: the number of its passes or lowerings; the program fails in the same way
+            without all of them.
     """
 
     subsystem: Subsystem
@@ -78,14 +79,15 @@ class NotNeeded(Message):
 
 @dataclass(frozen=True)
 class Decisions(Message):
-    """What the failure needs the compiler to decide.
+    """The compiler decisions that the failure needs.
 
     Attributes:
-        not_needed: the parts of the compiler without any of which it fails alike.
-        interpreted: its kernels ran on the interpreter: numbers may be others where
-            AOTInductor compiles it.
-        compilations: that finding it out took.
-        unknown: what could not be told, and why.
+        left_out: passes and lowerings without which the program passes.
+        not_needed: the subsystems without which the program fails in the same way.
+        interpreted: the kernels ran on Triton's interpreter; bisection numbers may
+            differ where AOTInductor compiles the program.
+        compilations: the number of compilations of the analysis.
+        unknown: what could not be determined, and why.
     """
 
     switching: Switching | None = None
@@ -97,12 +99,12 @@ class Decisions(Message):
 
 
 def lines(found: Decisions, failure: Signature) -> list[str]:
-    """Say what it goes away with, the plainest first, and then what it does not."""
+    """Return sentences on what avoids the failure, then on what does not."""
     return [*avoiding(found, failure), *_beside_the_point(found)]
 
 
 def avoiding(found: Decisions, failure: Signature) -> list[str]:
-    """Say what the failure goes away with, and is of what is at fault."""
+    """Return sentences on decisions that avoid the failure and may be at fault."""
     told = [goes_away(one) for one in found.left_out if not one.only_shows]
     if found.switching is not None:
         told += _of_switching(found.switching, failure)
@@ -110,7 +112,7 @@ def avoiding(found: Decisions, failure: Signature) -> list[str]:
 
 
 def _beside_the_point(found: Decisions) -> Iterator[str]:
-    """Say what only hides the failure, and what was tried in vain."""
+    """Yield sentences on decisions that only hide the failure or do not matter."""
     yield from (goes_away(one) for one in found.left_out if one.only_shows)
     in_vain = []
     if found.not_needed:
@@ -137,13 +139,14 @@ def beside(
     *,
     is_nobodys: bool = False,
 ) -> Decisions:
-    """Tell decisions about the guilty from others, which are needed to show it.
+    """Mark the decisions that the failure only needs to show, as others are at fault.
 
     Args:
-        left: all operators that are left; a lowering of what is none of them may be a
-            part of any.
-        is_nobodys: no operator is guilty; so any decision only shows it, as it does
-            what an operator of the user's does.
+        guilty: the culprit operators.
+        left: all operators of the reduced program. A lowering of an operator that is
+            not among them may belong to any of them.
+        is_nobodys: no operator is at fault; then, as for an operator of the user's,
+            every decision only shows the failure.
     """
     others = {operator.operator for operator in left if operator not in guilty}
     others -= {operator.operator for operator in guilty}
@@ -159,7 +162,7 @@ def beside(
 
 
 def by_hand(found: Decisions, script: str = "repro.py") -> list[ByHand]:
-    """Say how to see it fail, and pass; not of what the interpreter runs."""
+    """Return commands that show failure and success; none for interpreted kernels."""
     return [] if found.interpreted else commands(found.left_out, script)
 
 
@@ -182,10 +185,10 @@ def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
 
 
 def _may_be_hidden(failure: Signature) -> bool:
-    """Tell whether what goes away with a decision need not be wrong with it.
+    """Return whether a decision that avoids the failure may still be correct.
 
-    What lies beside a buffer decides whether a stray access shows; and what cannot be
-    compiled may be right, and what should compile it at fault.
+    The memory next to a buffer decides whether an out-of-bounds access shows. And code
+    that cannot be compiled may be correct, with the fault in its compiler.
     """
     in_memory = failure.kind is Kind.IMA or failure.detail == MEMORY
     return in_memory or failure.stage is Stage.COMPILE

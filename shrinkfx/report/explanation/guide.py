@@ -1,4 +1,4 @@
-"""What the flags of PyTorch's debugging guide say of a minimum: a row each."""
+"""The results of the flags of PyTorch's debugging guide on a reduced program."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Row(Message):
-    """A flag, and what it has said.
+    """A flag and its result.
 
     Attributes:
         flag: with its value, as in a shell; '' for none.
-        command: what a user types.
-        failure: how it has failed, in a line; '' if it has not.
-        said: the lines of its output that tell.
-        why: there is no answer, or it was not asked; else ''.
+        command: the command that a user types.
+        failure: the failure in one line; '' for none.
+        said: the relevant lines of the output.
+        why: why there is no result, or the flag was not tested; otherwise ''.
     """
 
     flag: str
@@ -40,12 +40,13 @@ class Row(Message):
 
 @dataclass(frozen=True)
 class Value(Message):
-    """What a kernel was given, as the intermediate value printer says.
+    """An argument of a kernel, as the intermediate value printer reports it.
 
     Attributes:
-        argument: ``arg0_1``, or ``buf2``; that of Inductor's wrapper.
-        minimum, maximum, mean: as they are printed, '' where they are not.
-        number: instead of all that, for what is no tensor.
+        argument: the name in Inductor's wrapper: ``arg0_1``, or ``buf2``.
+        minimum, maximum, mean: as printed, or ''.
+        number: the value of an argument that is no tensor; the other fields are then
+            empty.
     """
 
     kernel: str
@@ -69,11 +70,11 @@ class Value(Message):
 
 @dataclass(frozen=True)
 class LeftFile(Message):
-    """A file that was left for whoever reads on.
+    """A file that was written for further analysis.
 
     Attributes:
-        name: below the folder of all of them.
-        what: it is.
+        name: relative to the folder of these files.
+        what: a description of the file.
     """
 
     name: str
@@ -83,12 +84,12 @@ class LeftFile(Message):
 
 @dataclass(frozen=True)
 class KernelAlone(Message):
-    """What ``kernel.py`` does.
+    """The result of ``kernel.py``.
 
     Attributes:
-        command: that was tried.
-        alike: it fails as in the program; None where that is not known.
-        said: the line that tells.
+        command: the command that was run.
+        alike: it fails as in the program; None if not known.
+        said: the relevant line of the output.
     """
 
     kernel: str
@@ -103,13 +104,13 @@ class KernelAlone(Message):
 
 @dataclass(frozen=True)
 class Guide(Message):
-    """What the flags of PyTorch's debugging guide say of a minimum.
+    """The results of the flags of PyTorch's debugging guide on a reduced program.
 
     Attributes:
-        last_launch: the kernel that ran, or had run last, when it failed; or ''.
-        values: what the guilty kernel and those that feed it were given.
-        files: what was left, if that was asked for.
-        left_out: what was not left, or not found, and why.
+        last_launch: the last kernel that was launched before the failure, or ''.
+        values: the arguments of the failing kernel and of the kernels that feed it.
+        files: the files that were written, if requested.
+        left_out: files that were not written or not found, and why.
     """
 
     rows: tuple[Row, ...] = ()

@@ -1,4 +1,4 @@
-"""An operator whose result is not what its fake kernel says, or no truth at all."""
+"""A fake-kernel mismatch, or an operator whose eager result is no valid reference."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.operators import Operator
 
 NOT_AS_DECLARED = "returns a result that its fake kernel does not declare"
-"""What a chain says of one that a kernel has died of."""
+"""A chain's clause for an operator whose mismatch made a kernel fail."""
 
 
 @dataclass(frozen=True)
 class Lie(Message):
-    """An operator that is left, and what it says that is not so.
+    """An operator of the reduced program whose result is not as declared.
 
     Attributes:
-        said: what of it is otherwise, at the sizes of the result.
+        said: the difference, at the sizes of the reduced program.
         fake_kernel: file and line of its fake kernel, or ''.
-        in_original: ``said`` tells of the original instead, whose sizes need not be
-            the result's: that was not examined, or today's fake kernel is right.
-        result: which of several results it is of, ``[1]``; or ''.
-        declared, made: that result, as it is promised and as it is; None where that
-            is not known, or not what is wrong.
-        what: is wrong with it; of ``OF_VALUES`` where eager itself is no truth.
+        in_original: ``said`` describes the input program instead, whose sizes may
+            differ: the reduced program was not examined, or its fake kernel is correct
+            at its sizes.
+        result: which of several results it is, as ``[1]``; or ''.
+        declared, made: the declared and the actual result; None if not known, or not
+            what is wrong.
+        what: the kind of error; one of ``OF_VALUES`` if the result of eager itself is
+            no valid reference.
     """
 
     operator: Operator
@@ -38,7 +40,7 @@ class Lie(Message):
 
     @property
     def sentence(self) -> str:
-        """State it as the cause of a failure."""
+        """The mismatch as the cause of a failure."""
         if self.is_of_values:
             return f"{self.operator} {self.said}."
         where = " in the input program" if self.in_original else ""
@@ -46,7 +48,7 @@ class Lie(Message):
 
     @property
     def is_of_values(self) -> bool:
-        """Tell whether its values hang on more than those of its arguments."""
+        """Whether the result depends on more than the values of the arguments."""
         return self.what in OF_VALUES
 
     @property

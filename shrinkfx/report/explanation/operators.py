@@ -1,4 +1,4 @@
-"""An operator that is left of the program, and where it comes from."""
+"""An operator of the reduced program, and its place in the user's model."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from shrinkfx.protocol.record import Message
 
 @dataclass(frozen=True)
 class Operator(Message):
-    """An operator that is left, and where it comes from.
+    """An operator of the reduced program, and its place in the user's model.
 
     Attributes:
-        name: of its node, in the original too.
-        operator: what it calls: ``aten.roll.default``.
+        name: of the node, the same in the input program.
+        operator: the target: ``aten.roll.default``.
         line: ``model.py:14`` of the user's code, or ''.
-        module: path of the ``nn.Module`` that called it, or ''.
+        module: the path of the ``nn.Module`` that called it, or ''.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Operator(Message):
 
     @property
     def is_custom(self) -> bool:
-        """Tell whether it is not PyTorch's own."""
+        """Whether it is not one of PyTorch's operators."""
         namespace, *rest = self.operator.split(".")
         return bool(rest) and namespace.isidentifier() and namespace not in PYTORCHS
 
@@ -36,5 +36,5 @@ class Operator(Message):
 
 
 def fails_alone(operator: Operator) -> str:
-    """Say of the only operator of a minimum that it fails without another."""
+    """State that the only operator of the reduced program fails alone."""
     return f"{operator} fails alone: the reduced program has no other operator."

@@ -1,7 +1,7 @@
-"""What is known of a failure's cause: ``explain.json``.
+"""The explanation of a failure: ``explain.json``.
 
-Each part is a record of the module that finds it out; None where nobody asked. What was
-asked and could not be told is in ``unknown``, with the reason.
+Each part is a record of the module that determines it; None if it was not requested.
+``unknown`` lists what could not be determined, with the reason.
 """
 
 from __future__ import annotations
@@ -18,30 +18,29 @@ from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.values import WrongValue
 
 SCHEMA = 1
-"""Of ``explain.json``: one more where a key that was there is gone, or means something
-else; not for a new key."""
+"""Version of ``explain.json``: it increases when a key is removed or changes its
+meaning, not when a key is added."""
 
 EXPLAIN = "explain.json"
-"""Lies beside the repro."""
+"""Name of the file, next to the repro."""
 
 
 @dataclass(frozen=True)
 class Explanation(Message):
-    """What is known of a failure's cause.
+    """The known facts about a failure's cause.
 
     Attributes:
-        cause: at most three sentences; empty where nothing points at anything.
-        operators: what is left of the program, in its order.
-        guilty: those of them that are at fault, as far as is known; several only where
-            nothing tells them apart.
+        cause: at most three sentences; empty if there is no evidence.
+        operators: the operators of the reduced program, in program order.
+        guilty: the culprit operators; several only if nothing distinguishes them.
         inputs: a sentence if the program was compiled for other inputs, or ''.
-        lies: operators left whose results are not what their fake kernels say.
-        unknown: what could not be told, and why.
-        chain: of a failure of a kernel: from it back to the inputs.
-        values: of a wrong value: which kernel has made it.
-        halted: of a program that stops: what it was at.
-        decisions: those of the compiler that it needs.
-        guide: what the flags of PyTorch's debugging guide say.
+        lies: operators of the reduced program whose results are not as declared.
+        unknown: what could not be determined, and why.
+        chain: for a failing kernel: the chain from it back to the inputs.
+        values: for a wrong value: the kernel that computes it.
+        halted: for a program that stops: the point at which it stopped.
+        decisions: the compiler decisions that the failure needs.
+        guide: the results of the flags of PyTorch's debugging guide.
     """
 
     schema: int = SCHEMA
@@ -59,12 +58,12 @@ class Explanation(Message):
 
     @property
     def liar(self) -> Lie | None:
-        """What the failure is blamed on, where that is a lie."""
+        """The mismatch of the culprit operator, or None."""
         return next((lie for lie in self.lies if self.guilty == (lie.operator,)), None)
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether what is at fault is known, whatever could not be told."""
+        """Whether the cause is known, despite any entries of ``unknown``."""
         if self.inputs or (self.values is not None and self.values.missized):
             return True
         parts = self.chain, self.values, self.halted

@@ -1,4 +1,4 @@
-"""A wrong value: which kernel has made it, from what, and how wrong it is."""
+"""A wrong value: the kernel that computes it, the kernel's inputs, and the error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.operators import Operator
 
 _SHOWN = 4
-"""Operators that a sentence names."""
+"""Maximum number of operators that a sentence names."""
 
 _GIVEN = "its inputs may differ from eager, but eager computes other values from them"
 
@@ -24,32 +24,35 @@ _EXACT = {
 
 @dataclass(frozen=True)
 class WrongValue(Message):
-    """A kernel that gives what eager does not, on the very values that it was given.
+    """A kernel whose result differs from eager on the same inputs.
 
     Attributes:
-        guilty: the operators that it may come from; several where nothing that lies in
-            memory tells them apart. None where it is not known: ``unknown`` says why.
-        kernel: '' where none has made the value; ``launch`` from 1, of ``launches``.
+        guilty: the culprit operators; several if no intermediate value in memory
+            distinguishes them. Empty if not known: ``unknown`` says why.
+        wrong: the size of the error.
+        kernel: the kernel that computes the value, or ''; ``launch`` is the number of
+            the launch, from 1, of ``launches``.
         value: the buffer, or ``result 0``.
-        calls: what the guilty ones are in the graph that Inductor lowers.
-        agrees: what it was given is eager's of the whole program.
-        rewritten: no kernel is wrong, but the graph that Inductor lowers: what came
-            before has changed it.
-        lost: so that what the guilty one writes into an operand is lost.
-        overwrites: the guilty one changes ``value``, which it declares to read alone;
-            ``shown_by`` are the kernels that read it then, ``shown_in`` what the first
-            of them computes.
-        missized: no operator is guilty, but how compiled code has worked out a size.
-        is_named: the failure's own words have the first wrong value.
-        tiny: the error is below the tolerances, and all of the value.
-        told_apart: others of its operators were cleared by having inner values
-            returned, which changes what is fused.
-        fused: how the program was compiled when it passed, which shows that the guilty
-            operators fail only together; or ''.
-        shown_by: later kernels with wrong results that are right for what they were
-            given.
-        call: of the program, from 1.
-        without: operators that were left out, since they die of what they are given.
+        calls: the targets of the culprit operators in the graph that Inductor lowers.
+        agrees: the kernel's inputs agree with those in eager's run of the program.
+        rewritten: no kernel is wrong; an earlier pass changed the graph that Inductor
+            lowers.
+        lost: that change loses the culprit operator's write into an operand.
+        overwrites: the culprit operator writes to its argument ``value`` without
+            declaring that. ``shown_by`` are the kernels that read the argument
+            afterwards, ``shown_in`` the operators of the first of them.
+        missized: how compiled code computes a size wrongly, so no operator is at fault;
+            or ''.
+        is_named: the failure's message already contains the first wrong value.
+        tiny: the whole value is below the tolerance.
+        told_apart: other operators of the kernel were ruled out by returning inner
+            values, which changes the fusion.
+        fused: how the program was compiled when it passed, which shows that the culprit
+            operators fail only if fused; or ''.
+        shown_by: later kernels with wrong results that are correct for their inputs.
+        shown_in: see ``overwrites``.
+        call: number of the call of the program, from 1.
+        without: operators that were left out because they fail on their inputs.
     """
 
     guilty: tuple[Operator, ...] = ()
@@ -76,7 +79,7 @@ class WrongValue(Message):
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """State it in at most three sentences; in none where it is not known."""
+        """The cause in at most three sentences; empty if not known."""
         if self.wrong is None:
             return ()
         if self.overwrites:
@@ -90,7 +93,7 @@ class WrongValue(Message):
         return tuple(filter(None, found))
 
     def _overwrites(self, wrong: Wrong) -> str:
-        """Say who has changed what the others were to read as it was."""
+        """State which operator changed the value that later kernels read."""
         what = named(self.guilty) or self.kernel
         changed = f"{wrong.wrong} of {wrong.of} values of its argument {self.value}"
         first, *more = self.shown_by
@@ -101,7 +104,7 @@ class WrongValue(Message):
         return f"{wrote}. {then}{others}."
 
     def _missized(self, wrong: Wrong) -> str:
-        """Say that sizes are worked out wrongly, and where that shows."""
+        """State that compiled code computes sizes wrongly, and where that shows."""
         kernel = f"kernel {self.kernel}{self._launch()}"
         shows = f"The error shows in {kernel}: {wrong.metadata}"
         what = "Compiled code computes a size wrongly, outside any operator"
@@ -133,12 +136,12 @@ class WrongValue(Message):
         return f"{what} {place} is wrong{called}{seen}: {how}."
 
     def _launch(self) -> str:
-        """Say which launch it was, where there are several."""
+        """Return the number of the launch if there are several."""
         several = self.launches > 1
         return f" (launch {self.launch} of {self.launches})" if several else ""
 
     def _rewritten(self) -> str:
-        """Say what another graph does than the program, run in eager as that is."""
+        """State what the lowered graph, run in eager, computes differently."""
         what = named(self.guilty) or "The result of the program"
         if self.lost:
             return f"The write of {what} is lost in the graph that Inductor lowers"
@@ -165,12 +168,12 @@ class WrongValue(Message):
 
 
 def place_of(wrong: Wrong) -> str:
-    """Say where the first wrong value is, and what it is."""
+    """Return the index of the first wrong value, and both values."""
     return f"{[*wrong.first]}: {wrong.got}, eager gives {wrong.expected}"
 
 
 def in_words(wrong: Wrong, differ: str) -> str:
-    """Say how much of a value is wrong, and how far."""
+    """Return the number of wrong values, and the size of the error."""
     if wrong.metadata:
         return wrong.metadata
     facts = []
@@ -188,7 +191,7 @@ def in_words(wrong: Wrong, differ: str) -> str:
 
 
 def named(operators: Sequence[Operator]) -> str:
-    """Name operators with where each comes from."""
+    """List operators, each with its place in the user's model."""
     return _some([str(operator) for operator in operators], " and ")
 
 

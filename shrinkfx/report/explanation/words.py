@@ -1,4 +1,4 @@
-"""An explanation in words, for a terminal."""
+"""The explanation as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 
 LINES = 15
-"""Of a terminal, at most."""
+"""Maximum number of lines."""
 
 _WIDTH = 120
-"""Characters of a line of code."""
+"""Maximum characters of a line of code."""
 
 _OPERATORS, _DECISIONS, _UNKNOWN = 4, 3, 2
-"""Lines of each, at most."""
+"""Maximum number of lines of each."""
 
 
 def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
-    """Say what is known in few lines."""
+    """Return the explanation in at most ``LINES`` lines."""
     told = [f"cause:    {short_kernels(s)}" for s in explanation.cause]
     told += [f"more:     {short_kernels(s)}" for s in _left_out(explanation)]
     told += _code(explanation)
@@ -40,7 +40,7 @@ def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
 
 
 def _unknown(explanation: Explanation) -> Iterator[str]:
-    """Say what could not be told; a cause that is known stands without that."""
+    """Yield what could not be determined, and whether the cause depends on it."""
     for text in explanation.unknown:
         told = short_kernels(text)
         if explanation.is_settled:
@@ -50,7 +50,7 @@ def _unknown(explanation: Explanation) -> Iterator[str]:
 
 
 def _left_out(explanation: Explanation) -> Iterator[str]:
-    """Give what the part that knows the cause says, and a decision stands for."""
+    """Yield sentences of the part with the cause that the cause itself omits."""
     parts = explanation.chain, explanation.values, explanation.halted
     told = [sentence for part in parts if part is not None for sentence in part.cause]
     if any(sentence in explanation.cause for sentence in told):
@@ -58,7 +58,7 @@ def _left_out(explanation: Explanation) -> Iterator[str]:
 
 
 def _code(explanation: Explanation) -> Iterator[str]:
-    """Show the line of generated code at fault; ``explain.json`` has those around."""
+    """Yield the failing line of generated code; ``explain.json`` has its context."""
     parts = explanation.chain, explanation.halted
     for part in (part for part in parts if part is not None):
         for line in part.code:
@@ -70,7 +70,7 @@ def _code(explanation: Explanation) -> Iterator[str]:
 
 
 def _operators(left: Sequence[Operator]) -> Iterator[str]:
-    """Say where what is left comes from, if that is known."""
+    """Yield the places of operators in the user's model, if known."""
     calls = Counter(str(operator) for operator in left)
     known = {str(o) for o in left if o.line or o.module}
     for told in [*calls][:_OPERATORS]:
@@ -82,10 +82,10 @@ def _operators(left: Sequence[Operator]) -> Iterator[str]:
 
 
 def _guide(guide: Guide) -> Iterator[str]:
-    """Name the flags, each with what it has changed; those that did not come last."""
+    """Yield the flags by result; those without an effect come last."""
     for outcome in (o for o in _ORDER if any(row.outcome is o for row in guide.rows)):
         rows = [row for row in guide.rows if row.outcome is outcome and row.flag]
-        # Where it fails otherwise, or has no answer, how and why is of each flag.
+        # Another failure, or the reason for no result, differs by flag.
         if outcome in (Outcome.OTHER, Outcome.OPEN):
             told = [f"{_name(row)} ({cut(row.failure or row.why, 60)})" for row in rows]
         else:
@@ -109,11 +109,11 @@ _ORDER = (
 
 
 def _why(rows: Sequence[Row]) -> str:
-    """Say why flags were not asked about, where that is the same of all."""
+    """Return why flags were not tested, if the reason is the same for all."""
     first, *others = dict.fromkeys(row.why for row in rows)
     return first if first and not others else "for the reasons, see explain.json"
 
 
 def _name(row: Row) -> str:
-    """Name a flag; what it is to print of is a list of kernels."""
+    """Name a flag without the list of kernels that follows it."""
     return row.flag.partition(" ")[0]

@@ -1,1 +1,1 @@
-"""What a bug report says: PyTorch's form, filled in."""
+"""``ISSUE.md``: PyTorch's form for a bug report, filled in."""

@@ -1,4 +1,4 @@
-"""What a failure comes from, for who knows the compiler and not this tool."""
+"""The root cause in ``ISSUE.md``, for readers who know the compiler, not shrinkfx."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from shrinkfx.report.issue.to_author import addressed_to
 
 
 def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
-    """Say in sentences what is known, less what only says the failure again."""
+    """Return the sentences on the cause that the issue does not state elsewhere."""
     known = explanation.decisions
     theirs = decided(known, facts.failure) if known is not None else []
     theirs += map(fails_alone, explanation.operators)
@@ -40,7 +40,7 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
         asked = facts.kind, facts.inside
         theirs += [sentence_inside(*asked, anonymous=name) for name in (True, False)]
     wrong = addressed_to(explanation)
-    if wrong is not None and wrong.lie is not None:  # it stands above all else
+    if wrong is not None and wrong.lie is not None:  # the issue states it at the top
         theirs.append(wrong.lie.sentence)
     told = [text for text in explanation.cause if text not in theirs]
     less = [_less(text, facts, explanation) for text in told]
@@ -53,15 +53,15 @@ def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
 
 
 def in_plain_words(text: str, explanation: Explanation, *, anonymous: bool) -> str:
-    """Write a sentence on the cause for who has neither the model nor its files."""
+    """Rewrite a sentence on the cause for a reader without the model and its files."""
     text = without_origins(text, explanation, anonymous=anonymous)
     return without_paths(with_code(text))
 
 
 def _less(text: str, facts: IssueFacts, explanation: Explanation) -> str:
-    """Leave out of a sentence on the cause what the issue says anyway."""
+    """Remove from a sentence on the cause what the issue states elsewhere."""
     if any(line in text for line in _lines_at_fault(explanation)):
-        return ""  # it is quoted below, among those around it
+        return ""  # the line is quoted below with its context
     first = facts.said.strip().partition("\n")[0].rstrip(".")
     doing, fails, _ = text.partition(" fails: ")
     if not (fails and first and first in text):
@@ -107,7 +107,7 @@ def _of_switching(found: Switching) -> str:
 
 
 def code(explanation: Explanation) -> str:
-    """Quote the generated code around the line at fault, or ''."""
+    """Quote the generated code around the failing line, or return ''."""
     for part in (explanation.chain, explanation.halted):
         if part is not None and any(line.at_fault for line in part.code):
             comment = "#" if is_triton(explanation) else "//"
@@ -116,7 +116,7 @@ def code(explanation: Explanation) -> str:
 
 
 def is_triton(explanation: Explanation) -> bool:
-    """Tell whether the code at fault is Triton's, which is Python."""
+    """Return whether the failing code is Triton's, which is Python."""
     parts = (explanation.chain, explanation.halted)
     lines = [line.text for part in parts if part is not None for line in part.code]
     return any(re.search(r"\btl\.\w", line) for line in lines)

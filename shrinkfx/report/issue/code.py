@@ -1,4 +1,4 @@
-"""A repro's text as an issue quotes it: the code, without comments about a model."""
+"""The repro as an issue quotes it: the code without comments about the user's model."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import tokenize
 from dataclasses import dataclass
 
 MODULE = "Repro"
-"""What a repro calls the class of the program."""
+"""Name of the program's class in a repro."""
 
 
 _OR_THIS_TOOL = " or `shrinkfx --verify`"
 
 
 def quoted(script: str) -> str:
-    """Take off a repro its header, the places in the user's model, and this tool.
+    """Remove a repro's header, comments on the user's model, and advice on shrinkfx.
 
-    Nothing but comments and its advice to use the tool goes.
+    The code is unchanged.
     """
     text = _without_header(script).replace(_OR_THIS_TOOL, "")
     spans = _classes(text)
@@ -32,7 +32,7 @@ def quoted(script: str) -> str:
 
 
 def lines_left_out(script: str) -> int:
-    """Count the lines above those that are quoted."""
+    """Return the number of lines above the quoted code."""
     return script.count("\n") - _without_header(script).count("\n")
 
 
@@ -41,7 +41,7 @@ def _without_header(script: str) -> str:
 
 
 def _classes(text: str) -> list[tuple[int, int]]:
-    """Find the lines of the module, and of the branches and bodies that it calls."""
+    """Return line ranges of the program's class and of the subgraph classes it uses."""
     tree = ast.parse(text)
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     if MODULE not in classes:
@@ -58,12 +58,12 @@ def _classes(text: str) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Traits:
-    """What a reader should know of a program before reading it.
+    """Properties of a program that the issue's title and first sentence mention.
 
     Attributes:
-        dtype: of all its inputs, where that is not float32; or ''.
-        dynamic: some of its sizes are.
-        writes: ``a parameter``, what an operator changes in place; or ''.
+        dtype: the dtype of all inputs, if it is one and not float32; or ''.
+        dynamic: some sizes are dynamic.
+        writes: the value that an operator changes in place, as ``a parameter``; or ''.
     """
 
     dtype: str = ""
@@ -72,7 +72,7 @@ class Traits:
 
 
 def traits_of(script: str, *, dynamic: bool) -> Traits:
-    """Read off a repro what its program is given; whether sizes are is known."""
+    """Derive the traits of a program from its repro; ``dynamic`` is passed through."""
     tree = ast.parse(script)
     given = [n for n in tree.body if isinstance(n, ast.Assign) and _is_given(n)]
     tensors = [t for each in given for t in _tensors(each.value)]
@@ -98,7 +98,7 @@ _IN_PLACE = re.compile(r"torch\.ops\.\w+\.\w+_\.\w+")
 
 
 def _written(tree: ast.Module) -> str:
-    """Say what the first operator that changes an operand in place changes."""
+    """Return the kind of value that the first in-place operator changes, or ''."""
     module = next((n for n in tree.body if getattr(n, "name", "") == MODULE), None)
     text = ast.unparse(module) if module else ""
     for node in ast.walk(module) if module else ():

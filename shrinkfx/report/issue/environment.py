@@ -1,4 +1,4 @@
-"""Versions as ``torch.utils.collect_env`` gives them, made fit to be shared."""
+"""The output of ``torch.utils.collect_env``, without private data."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Iterable
 from shrinkfx.report.issue.plain import without_paths
 
 _OF_GPU = ("GPU ", "compute capability ", "driver ")
-"""How entries of a run's versions begin that are of its GPU."""
+"""Prefixes of version entries that describe the GPU."""
 
 _DROPPED = re.compile(r"^(Vulnerability |Collecting environment)")
-"""How well a machine is defended helps no maintainer."""
+"""CPU mitigations, which do not help a maintainer, and a progress line."""
 
 _KERNEL = re.compile(
     r"^(Python platform: Linux-\d+(?:\.\d+)*)[^\n]*?(-(?:x86_64|aarch64))"
 )
-"""What comes after a kernel's number, whoever has built it has made up."""
+"""The suffix of a kernel release is dropped because its builder can choose any text."""
 
 
 def environment_text(said: str, hosts: Iterable[str] = ()) -> str:
-    """Clean what ``collect_env`` has printed.
+    """Remove private and useless lines from the output of ``collect_env``.
 
     Args:
         hosts: names of this machine.
@@ -31,10 +31,10 @@ def environment_text(said: str, hosts: Iterable[str] = ()) -> str:
 
 
 def with_gpu(text: str, versions: Iterable[str]) -> str:
-    """Say which of the machine's GPUs the failure was seen on, if on one.
+    """Add the GPU on which the failure was seen, if any.
 
     Args:
-        versions: of what it was seen with, such as ``driver 580.95.05``.
+        versions: software and hardware of the run, such as ``driver 580.95.05``.
     """
     told = [known for known in versions if known.startswith(_OF_GPU)]
     return f"{text}\nSeen on: {', '.join(told)}" if told else text

@@ -1,4 +1,4 @@
-"""What an issue says of a run, besides the cause: enough to write it anew later."""
+"""The facts of a run that an issue states, enough to write the issue again later."""
 
 from __future__ import annotations
 
@@ -17,45 +17,49 @@ from shrinkfx.report.warned import OtherCauses
 from shrinkfx.version import __version__
 
 _LOG = 8_000
-"""Characters of an error log that are kept."""
+"""Maximum characters of an error log."""
 
 
 @dataclass(frozen=True)
 class IssueFacts(Message):
-    """What an issue says of a run, besides the cause.
+    """The facts of a run that an issue states, besides the cause.
 
     Attributes:
-        said: the failure, in the result's own words; ``detail`` is its identity.
-        targets: operators that the result calls.
-        before: operators of the original program.
-        runs: of the repro, and how many ``failed``.
-        rate: the part of the result's runs that fail; ``calls`` are made in each.
-        compared: eager runs it as well.
+        kind, stage: the failure of the reduced program.
+        said: the message of the failure; ``detail`` is its normalized form.
+        targets: operators that the reduced program calls.
+        before: number of operators of the input program.
+        after: number of operators of the reduced program.
+        runs: number of runs of the repro, of which ``failed`` failed.
+        rate: the fraction of the reduced program's runs that fail; a run makes
+            ``calls`` calls.
+        compared: eager runs the program as well.
         writes: the program changes its inputs or weights in place.
-        passes: it passes at other sizes, which the repro tries first.
-        interpreted: the GPU that kernels were made for, which ran on Triton's
-            interpreter alone; or ''.
-        guarded: it need not show without a sanitizer.
-        dynamic: some of the result's sizes are.
-        on_gpu: that is compute-sanitizer, else AddressSanitizer.
-        inductor: options that it was compiled with, as Python.
-        environment: names of variables that the repro sets.
-        careful: what else may be the cause.
-        minimal: no single operator can be left out.
-        unasked: kinds that were not asked about: sizes, values.
+        passes: the program passes at other sizes, which the repro runs first.
+        interpreted: the GPU that the kernels were compiled for, if they ran only on
+            Triton's interpreter; or ''.
+        guarded: the failure may not show without a sanitizer.
+        dynamic: some sizes of the reduced program are dynamic.
+        on_gpu: that sanitizer is compute-sanitizer, not AddressSanitizer.
+        inductor: options of the compilation, as Python.
+        environment: names of the variables that the repro sets.
+        careful: other possible causes.
+        minimal: no single operator can be removed.
+        unasked: kinds of reduction that were not tested: sizes, values.
         stopped: what ended the search early, or ''.
-        log: what the repro printed when it failed; ``above`` are the lines above its
-            code then, which a cause in its header makes more; None is not known.
-        beside: files that the repro needs beside it.
-        versions: ``torch 2.13.0`` and so on, of what it was seen with.
-        in_compiler: code of the user's own that is a part of the compiler.
-        needs_own: the script does not fail without that; False where that is not known.
-        inside: the function of the user's own that it hangs or dies in while it is
-            compiled, or ''.
-        tested: verdicts by version of PyTorch, if the repro was run on several
-            versions: True if it fails, False if it passes.
-        anonymous: the user's names were left out; ``renamed`` has new ones of inputs
-            and weights by old ones.
+        log: the output of a run of the repro that failed.
+        above: the number of lines above the repro's code in that run, which a cause in
+            the header changes later; None if not known.
+        beside: files that the repro needs next to it.
+        versions: ``torch 2.13.0`` and so on, of the run.
+        in_compiler: the user's code in the compiler.
+        needs_own: the script does not fail without that code; False if not tested.
+        inside: the user's function in which the compiler hangs or crashes, or ''.
+        tool: the version of shrinkfx.
+        tested: by version of PyTorch, True if the repro fails; empty if only one was
+            tested.
+        anonymous: the user's names are omitted.
+        renamed: new names of inputs and weights, by old name.
     """
 
     kind: Kind
@@ -96,22 +100,22 @@ class IssueFacts(Message):
 
     @property
     def is_verified(self) -> bool:
-        """Tell whether the repro has failed in every run."""
+        """Whether the repro failed in every run."""
         return 0 < self.failed == self.runs
 
     @property
     def is_of_own(self) -> bool:
-        """Tell whether it may be a fault of the user's own code in the compiler."""
+        """Whether the bug may be in the user's own code in the compiler."""
         return self.needs_own or bool(self.inside)
 
     @property
     def failure(self) -> Signature:
-        """How the result fails."""
+        """The failure of the reduced program."""
         return Signature(self.kind, self.stage, self.detail, self.said)
 
 
 def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
-    """Read off the record of a run what an issue says of it."""
+    """Derive the facts of an issue from the record of a run."""
     failure, conditions, verified = record.failure, record.conditions, record.verified
     search = record.search
     inductor = repr(dict(conditions.inductor)) if conditions.inductor else ""

@@ -1,4 +1,4 @@
-"""What of a user's model is left in a repro: to be looked at before it is shared."""
+"""The parts of a user's model that a repro still contains, to review before sharing."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from shrinkfx.report.issue.code import MODULE
 from shrinkfx.report.issue.plain import NOBODYS
 
 _SHOWN = 6
-"""Of each kind that a line names."""
+"""Maximum entries of each kind that a line names."""
 
 
 @dataclass(frozen=True)
 class FromModel(Message):
-    """What of a user's model is left in a repro.
+    """The parts of a user's model that a repro still contains.
 
     Attributes:
-        names: of inputs, weights and sizes.
-        operators: custom ones.
+        names: names of inputs, weights and sizes.
+        operators: custom operators.
         constants: numbers and texts among the arguments of operators.
-        values: inputs and weights whose very values are there.
-        sources: preloads and modules whose text is there, libraries that lie beside.
-        places: files and modules that comments name; ISSUE.md leaves these out.
-        header: words of the header, which ISSUE.md leaves out, too.
+        values: inputs and weights with their exact values.
+        sources: preloads and modules with their text, and libraries next to the script.
+        places: files and modules in comments, which ISSUE.md omits.
+        header: words of the header, which ISSUE.md omits too.
     """
 
     names: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class FromModel(Message):
     header: tuple[str, ...] = ()
 
     def in_words(self) -> str:
-        """Say it in a line; '' where nothing is left."""
+        """Return one line that lists all of it; '' if there is nothing."""
         told = {
             "names": (*self.names, *self.operators),
             "constants": self.constants,
@@ -62,7 +62,7 @@ def _more(some: Sequence[str]) -> str:
 
 
 def from_model(script: str, carried: Carried) -> FromModel:
-    """Find what of a user's model a repro holds."""
+    """Find the parts of a user's model that a repro contains."""
     tree = ast.parse(script)
     module = _class(tree, MODULE)
     given = [n for n in tree.body if isinstance(n, ast.Assign) and _name(n) in _GIVEN]
@@ -84,7 +84,7 @@ _GIVEN = ("args", "passing", "failing", "exported")
 GENERIC = re.compile(
     r"(x|y|z|arg|args|arg\d+|[sux]\d+|[NMKL]\d*|weight|buffer|constant|object)(_\d+)*"
 )
-"""Names that the tool or export gives."""
+"""Matches names that shrinkfx or export generates."""
 
 
 def _class(tree: ast.Module, name: str) -> ast.AST:
@@ -93,7 +93,7 @@ def _class(tree: ast.Module, name: str) -> ast.AST:
 
 
 def _names(module: ast.AST) -> Iterator[str]:
-    """Yield names of inputs and weights that the tool has not made up."""
+    """Yield the names of inputs and weights that are not generated."""
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef) and node.name == "forward":
             yield from _own(each.arg for each in node.args.args)
@@ -138,11 +138,11 @@ def _operators(module: ast.AST) -> Iterator[str]:
 
 
 _PLAIN = {None, "cpu", "cuda", "none", "nan", "inf", "-inf", 0.5, *range(-16, 17)}
-"""What anybody writes."""
+"""Constants that say nothing about a model."""
 
 
 def _constants(module: ast.AST) -> Iterator[str]:
-    """Yield what operators are called with that is not everybody's."""
+    """Yield the constants among the arguments of operators that may be the model's."""
     for node in ast.walk(module):
         if isinstance(node, ast.Call) and _called(node).startswith("torch.ops."):
             for argument in (*node.args, *(each.value for each in node.keywords)):
@@ -152,7 +152,7 @@ def _constants(module: ast.AST) -> Iterator[str]:
 
 
 def _values(*places: ast.AST) -> Iterator[str]:
-    """Yield the names of what is given by its values, and not made from a seed."""
+    """Yield the names of tensors with exact values, instead of seeded ones."""
     for place in places:
         for node in ast.walk(place):
             if isinstance(node, ast.Call) and _is_literal(node):
@@ -167,7 +167,7 @@ def _is_literal(node: ast.Call) -> bool:
         return name == "unpack"
     values = ast.walk(node.args[_OF_VALUES[name]])
     leaves = (n.value for n in values if isinstance(n, ast.Constant))
-    if name == "torch.full":  # the search puts such numbers there
+    if name == "torch.full":  # the search simplifies values to powers
         leaves = (
             n for n in leaves if not isinstance(n, float | int) or not is_power(n)
         )
@@ -175,11 +175,11 @@ def _is_literal(node: ast.Call) -> bool:
 
 
 _OF_VALUES = {"torch.tensor": 0, "torch.full": 1}
-"""What makes a tensor of values, and which of its arguments these are."""
+"""Constructors of tensors from values, and the position of that argument."""
 
 
 def _numbers(*given: ast.Assign) -> Iterator[str]:
-    """Yield what is given as it is, and is no tensor."""
+    """Yield inputs that are numbers or texts instead of tensors."""
     rest = [each.value for each in given]
     while rest:
         node = rest.pop(0)

@@ -1,4 +1,4 @@
-"""What a script has printed that failed, as its issue quotes it."""
+"""The error log of a repro, as its issue quotes it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ _DEATH = re.compile(r"^Fatal Python error: ", re.MULTILINE)
 _WARNING = re.compile(
     r"^\S+:\d+: \w*Warning: |^\[?W\d{4} |^\[W\d+ |^\S+:\d+:\d+: (?:warning|note): "
 )
-"""How a warning begins, of Python's, of PyTorch's C++ or of a C++ compiler."""
+"""The first line of a warning of Python, of PyTorch's C++ or of a C++ compiler."""
 _QUOTED = re.compile(r"^  | *\d* \|")
-"""A line of code below a warning, as Python quotes it, or a C++ compiler."""
+"""A line of code that Python or a C++ compiler quotes below a warning."""
 _GENERATED = re.compile(r"\bc[a-z2-7]{51}\.(?=\w)")
-"""How Inductor names a file of generated code: a hash, which nobody else has."""
+"""The hash in the name of a generated file, which differs on other machines."""
 _LEADS_TO = re.compile(
     r"^In file included from |^ +from \S+:\d+[:,]|^\S+: (?:In|At) .*:$"
     r"|^\S+:\d+:\d+:   required from "
 )
-"""What a C++ compiler says before a warning or an error, of where it is."""
+"""Lines of a C++ compiler before a warning or error that say where it is."""
 
 
 def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
-    """Take from what a script printed what its failure says, as anybody would see it.
+    """Return the part of a script's output that describes its failure.
 
-    Frames above the script's own go, those of the interpreter, and warnings, which are
-    not why it fails. Generated files are called ``generated``. Of a death without a
-    traceback it is what faulthandler has said of the thread that died.
+    Frames of callers of the script, frames of the interpreter, and warnings are
+    removed. Generated files are called ``generated``. For a crash without a traceback,
+    the log is faulthandler's stack of the crashed thread.
 
     Args:
-        script: its name.
-        above: lines of it that a reader does not count, less than none if those are
-            more.
-        lines: how many there may be; both ends are kept.
+        script: the name of the script.
+        above: the number of lines to subtract from the script's line numbers; negative
+            if the reader's copy has more lines.
+        lines: the maximum length; the first and last lines are kept.
     """
     death = _DEATH.search(log)
     before = log[: death.start()] if death else log
@@ -59,7 +59,7 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
 
 
 def without_warnings(log: str) -> str:
-    """Leave out warnings, with where they are and the code that is quoted below."""
+    """Remove warnings, with their location lines and the code quoted below them."""
     return "\n".join(_rows_without_warnings(log.splitlines()))
 
 
@@ -79,7 +79,7 @@ def _rows_without_warnings(rows: list[str]) -> Iterator[str]:
 
 
 def _of_the_dead(rows: list[str], script: str) -> list[str]:
-    """Keep what died and its own frames, the innermost first, down to the script's."""
+    """Keep the fatal error and the frames of its thread, down to the script's frame."""
     opened = [i for i, row in enumerate(rows) if row.startswith("Current thread ")]
     if not opened:
         return rows[:1]
@@ -92,19 +92,19 @@ def _of_the_dead(rows: list[str], script: str) -> list[str]:
 
 
 def _counted_from(row: str, script: str, above: int) -> str:
-    """Count lines of the script as they are quoted."""
+    """Convert a line number of the script to the number in the quoted code."""
     own = re.match(rf'(\s*File "{re.escape(script)}", line )(\d+)(.*)', row)
     return f"{own[1]}{int(own[2]) - above}{own[3]}" if own else row
 
 
 def _before(rows: list[str]) -> list[str]:
-    """Keep an exception that another one was raised from."""
+    """Keep the traceback of the exception that caused the last one."""
     opened = [i for i, row in enumerate(rows) if row == _OPENS]
     return rows[opened[0] :] if opened else []
 
 
 def _from_script(rows: list[str], script: str) -> list[str]:
-    """Leave out who has called a script."""
+    """Remove the frames of the script's callers."""
     frames = [i for i, row in enumerate(rows) if _FRAME.match(row)]
     own = [i for i in frames if _FRAME.match(rows[i])[1].endswith(script)]  # type: ignore[index]
     return rows[own[0] :] if own else rows
@@ -115,7 +115,7 @@ _REPORT = re.compile(r"^shrinkfx\.[\w.]+: ")
 
 
 def _without_ours(rows: list[str]) -> list[str]:
-    """Leave out the frames of what runs kernels where there is no GPU."""
+    """Remove the frames of the code that runs kernels without a GPU."""
     kept, is_ours = list[str](), False
     for row in rows:
         if frame := _FRAME.match(row):

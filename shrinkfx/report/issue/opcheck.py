@@ -1,4 +1,4 @@
-"""``torch.library.opcheck`` of a custom operator, as a repro calls it: to be pasted."""
+"""Lines with ``torch.library.opcheck`` for a custom operator, to paste into a repro."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from shrinkfx.report.issue.code import MODULE
 
 @dataclass(frozen=True)
 class Pasted:
-    """Lines that check an operator without a compiler.
+    """Lines that test an operator without compiling anything.
 
     Attributes:
         text: the lines.
-        below: the name of what a script assigns last before them: ``model``.
+        below: the variable of the script after whose assignment the lines belong, such
+            as ``model``.
     """
 
     text: str
@@ -23,20 +24,20 @@ class Pasted:
 
 
 def opcheck_of(operator: str, test: str, script: str) -> Pasted | None:
-    """Write a check of an operator with the arguments that a repro passes it.
+    """Write an opcheck test of an operator with the arguments that a repro passes.
 
-    Arguments that are inputs, weights or constants are written out. Where ``forward``
-    works them out, or calls the operator several times, it is run, and each call of
-    it is checked then.
+    Arguments that are inputs, weights or constants are written out. If ``forward``
+    computes them, or calls the operator several times, the lines run the model, record
+    each call of the operator, and test each.
 
     Args:
-        operator: ``mine.mix.default``.
-        test: the part of opcheck that shows what is wrong: ``test_schema``.
-        script: the repro's text.
+        operator: as ``mine.mix.default``.
+        test: the test of opcheck that shows the error, such as ``test_schema``.
+        script: the text of the repro.
 
     Returns:
-        None where no call is seen that can be checked so: in a branch of ``torch.cond``
-        what is called is not run as it stands.
+        None if no call can be tested so: for example a call in a branch of
+        ``torch.cond``, which does not run as written.
     """
     tree = ast.parse(script)
     assigned = list(_assigned(tree))
@@ -45,7 +46,7 @@ def opcheck_of(operator: str, test: str, script: str) -> Pasted | None:
         return None
     below = max("model", given, key=lambda name: _last(assigned, name))
     module = _class(tree)
-    if module is None:  # the script carries the program itself
+    if module is None:  # the script embeds the program
         return Pasted(_watched(operator, test, given), below)
     forward = next(n for n in module.body if getattr(n, "name", "") == "forward")
     assert isinstance(forward, ast.FunctionDef)
@@ -82,11 +83,11 @@ def _calls(tree: ast.AST, operator: str) -> Iterator[ast.Call]:
 def _written_out(
     call: ast.Call, forward: ast.FunctionDef, given: str
 ) -> tuple[str, str] | None:
-    """Write the arguments of a call as a script can; None where it cannot."""
+    """Return the arguments of a call as text; None if the script cannot state them."""
     names = [each.arg for each in forward.args.args]
     before = [n for n in forward.body if n.lineno < call.lineno]
     if any("_." in ast.unparse(node) for node in before):
-        return None  # what is written in place is another value by then
+        return None  # an in-place write changes the value before the call
     if any(isinstance(n.ctx, ast.Store) and n.id in names for n in _names(before)):
         return None
     known = {name: f"{given}[{place}]" for place, name in enumerate(names[1:])}
@@ -107,7 +108,7 @@ def _names(statements: list[ast.stmt]) -> Iterator[ast.Name]:
 
 
 class _Plain(ast.NodeTransformer):
-    """Puts what a script calls inputs and weights in the place of their names."""
+    """Replaces names of inputs and weights by the script's expressions for them."""
 
     def __init__(self, known: dict[str, str]) -> None:
         self.known = known

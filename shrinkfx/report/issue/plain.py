@@ -1,4 +1,4 @@
-"""Texts made fit for strangers: no path, host or line of the user's model in them."""
+"""Remove paths, host names and lines of the user's model from texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 
 _BEGINS = r"(?:(?<![\w.])|(?<=-[IL]))"
-"""What stands before a path: nothing of a name, or an option of a compiler."""
+"""The context before a path: no name, or a compiler option."""
 
 _INSTALLED = re.compile(_BEGINS + r"/[^\s\"':,;()]*?(?:site|dist)-packages/")
 _PYTHONS = re.compile(_BEGINS + r"/[^\s\"':,;()]*?/lib(?:64)?/python[\d.]+/")
@@ -18,10 +18,10 @@ _ORIGIN = re.compile(r", dim \d+ of \S+ in the input program")
 
 
 def without_paths(text: str, hosts: Iterable[str] = ()) -> str:
-    """Keep of a path its file's name, below ``site-packages`` its place there.
+    """Reduce paths to file names, and those below ``site-packages`` to relative paths.
 
     Args:
-        hosts: names of this machine, which go.
+        hosts: names of this machine, which become ``HOST``.
     """
     for folders in (_INSTALLED, _PYTHONS, _FOLDERS):
         text = folders.sub("", text)
@@ -31,13 +31,13 @@ def without_paths(text: str, hosts: Iterable[str] = ()) -> str:
 
 
 NOBODYS = "MODEL.pt2"
-"""What stands in a command in the place of a program's name."""
+"""Replaces the program's name in a command."""
 
 _CALL = re.compile(r"shrinkfx\.minify\((?:module|program)(?:, \w+=\.\.\.)*\)")
 
 
 def without_values(command: str) -> str:
-    """Keep of what began a run the options, and none of what a user has named.
+    """Keep the options of a run's command line, and remove all values that users chose.
 
     shrinkfx serve.pt2 --out runs/a --anonymous
     becomes    shrinkfx MODEL.pt2 --out ... --anonymous
@@ -62,10 +62,10 @@ def without_values(command: str) -> str:
 def without_origins(
     text: str, explanation: Explanation, *, anonymous: bool = False
 ) -> str:
-    """Leave out of a sentence where operators stand in the user's model.
+    """Remove from a sentence the places of operators in the user's model.
 
     Args:
-        anonymous: and where their fake kernels stand.
+        anonymous: also remove the places of their fake kernels.
     """
     for lie in explanation.lies if anonymous else ():
         text = text.replace(f" ({lie.place})", "") if lie.place else text
@@ -87,22 +87,22 @@ def _operators(explanation: Explanation) -> list[Operator]:
         found += [*values.guilty, *values.shown_in, *values.without]
     if explanation.halted is not None:
         found += explanation.halted.guilty
-    # The longest first: of two one may begin as the other does.
+    # The longest first, because one name may be a prefix of another.
     return sorted(dict.fromkeys(found), key=lambda each: -len(str(each)))
 
 
 def short(operator: str) -> str:
-    """Name an operator as people do: the default overload has no name of its own."""
+    """Remove ``.default`` from an operator's name."""
     return operator.removesuffix(".default")
 
 
 _CODE = re.compile(
-    r"`[^`]*`"  # is code already
+    r"`[^`]*`"  # already marked
     r"|\b(?:aten|prims|quantized)\.\w+(?:\.\w+)?|\b(?:torch\.ops\.)?\w+\.\w+\.default\b"
-    r"|\b(?:cpp|triton)_\w*fused\w+(?:\.\.\.\w+)?"  # and shortened ones
+    r"|\b(?:cpp|triton)_\w*fused\w+(?:\.\.\.\w+)?"  # including shortened names
 )
 
 
 def with_code(text: str) -> str:
-    """Mark operators and kernels in a sentence as code; default overloads go."""
+    """Mark operators and kernels in a sentence as code, without ``.default``."""
     return _CODE.sub(lambda found: f"`{short(found[0].strip('`'))}`", text)

@@ -1,4 +1,4 @@
-"""A cause with the names that a repro has.
+"""Rewrite an explanation with the names that the repro has.
 
 input token_ids is declared [s77] and is [5]    becomes    input x is declared ...
 """
@@ -14,10 +14,10 @@ from shrinkfx.report.explanation.chain import Layout, SizeSymbol
 from shrinkfx.report.explanation.record import Explanation
 
 _OURS = ("buffer", "value")
-"""Roles of what has its name from a compiler, or from an operator."""
+"""Roles of values that a compiler or an operator named."""
 
 _ROLES = ("input", "weight", "registered buffer", "constant")
-"""Those of what a user has named."""
+"""Roles of values that a user named."""
 
 _DIM = r"dim \d+ of"
 
@@ -28,13 +28,14 @@ _SYMBOL = SizeSymbol.__dataclass_fields__.keys()
 def as_in_repro(
     explanation: Explanation, renamed: Mapping[str, str], *, models_too: bool
 ) -> Explanation:
-    """Name inputs and weights in sentences as the repro does, whose names are short.
+    """Replace names of inputs and weights in sentences by the repro's short names.
 
-    What the repro does not name, and generated code, stay as they are.
+    Names that the repro does not have, and generated code, are unchanged.
 
     Args:
-        renamed: what the repro calls inputs and weights, by their names in the result.
-        models_too: name each as the whole program does as well, once in the cause.
+        renamed: the repro's names of inputs and weights, by their names in the reduced
+            program.
+        models_too: add the name of the input program once, in the cause.
     """
     data = json.loads(explanation.to_line())
     layouts = {each["name"] for each in _layouts(data)}
@@ -47,7 +48,7 @@ def as_in_repro(
     for part in _symbols(data):
         part["input"] = names.get(part["input"], part["input"])
     naming = _Naming(names, set(names) if models_too else set())
-    # The part that has found a cause says the same sentences: they stay the same.
+    # Parts of the explanation repeat sentences of the cause: keep them identical.
     cause = {sentence: naming(sentence) for sentence in explanation.cause}
     naming = _Naming(names, set())
     told = _mapped(data, lambda text: cause.get(text) or naming(text))
@@ -55,7 +56,7 @@ def as_in_repro(
 
 
 class _Naming:
-    """Replaces names in texts; of some it says once what the model calls them."""
+    """Replaces names in texts; adds some names of the input program once."""
 
     def __init__(
         self,
@@ -84,10 +85,10 @@ class _Naming:
 
 
 def with_new_names(explanation: Explanation, renamed: Mapping[str, str]) -> Explanation:
-    """Name inputs and weights in all that is said as a repro without a user's names.
+    """Replace the user's names in all of an explanation, as in an anonymous repro.
 
-    One without a new name, since nothing of it is in the repro, is named by its role
-    alone: in text it is ``input``, as it would be without a name.
+    A value that the repro does not contain has no new name; its role alone names it,
+    such as ``input``.
     """
     data = json.loads(explanation.to_line())
     given = {(each["role"], each["name"]) for each in _layouts(data) if each["name"]}
@@ -97,7 +98,7 @@ def with_new_names(explanation: Explanation, renamed: Mapping[str, str]) -> Expl
     in_code = {
         re.sub(r"\W", "_", name): new[role, name] or "_"
         for role, name in given
-        if role != "input"  # generated code calls these by numbers
+        if role != "input"  # generated code numbers the inputs
     }
     for part in _layouts(data):
         part["name"] = new.get((part["role"], part["name"]), part["name"])
@@ -115,7 +116,7 @@ def with_new_names(explanation: Explanation, renamed: Mapping[str, str]) -> Expl
 
 
 def _new(name: str, renamed: Mapping[str, str]) -> str:
-    """Find the new name; a printed module has a weight by another spelling."""
+    """Return the new name; a printed module spells a weight's name differently."""
     printed = re.sub(r"\W", "_", name)
     spellings = (name, printed, f"_{printed}")
     return next((renamed[each] for each in spellings if each in renamed), "")
@@ -130,7 +131,7 @@ def _symbols(data: Any) -> Iterator[Any]:  # noqa: ANN401 - the same
 
 
 def _records(data: Any, keys: Collection[str]) -> Iterator[Any]:  # noqa: ANN401
-    """Find the records that have these fields, and no others."""
+    """Yield the records that have exactly these fields."""
     if isinstance(data, dict):
         if data.keys() == keys:
             yield data
@@ -150,7 +151,7 @@ def _mapped(data: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - J
 
 
 def _replaced(text: str, words: Mapping[str, str]) -> str:
-    """Replace whole words, all at once: a new name may be another one's old one."""
+    """Replace whole words at once, because a new name may equal another old name."""
     if not words:
         return text
     longest_first = sorted(words, key=len, reverse=True)

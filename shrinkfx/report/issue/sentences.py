@@ -1,4 +1,4 @@
-"""What fails, in a title and in sentences, as somebody would say it."""
+"""The failure as a title and as sentences of an issue."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shrinkfx.report.issue.plain import short, without_paths
 from shrinkfx.report.issue.to_author import addressed_to
 
 _NAMED = 3
-"""Operators that a sentence names."""
+"""Maximum number of operators that a sentence names."""
 
 _TITLE = 120
-"""Characters of a title."""
+"""Maximum characters of a title."""
 
 
 def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
-    """Name the failure as PyTorch's issues do: the symptom, then the operator."""
+    """Return the title in the style of PyTorch's issues: symptom, then operator."""
     head, detail = _symptom(facts)
     bare = re.sub(r" (?:of|in|compiled from|when \w+)$", "", head)
     if (wrong := addressed_to(explanation)) is not None:
@@ -55,7 +55,7 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
 def _inputs_at_fault(
     facts: IssueFacts, explanation: Explanation, symptom: str
 ) -> tuple[str, ...] | None:
-    """Name the input that does not fit the program; None if no input is at fault."""
+    """Return title texts that name the invalid input; None if no input is invalid."""
     if explanation.inputs:
         first = explanation.inputs.partition(". ")[0]
         first = f"{first[:1].lower()}{first[1:]}"
@@ -80,7 +80,7 @@ def _joined_by(head: str, detail: str) -> str:
 
 
 def _of_own_function(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
-    """Say what a function of the user's own does, and when; then without that."""
+    """Yield titles about a user's function that hangs or crashes, the longest first."""
     what = "Code of a preload module" if facts.anonymous else facts.inside
     does = f"{what} {ENDS[facts.kind]} while AOTInductor compiles"
     yield f"{does} {_named(facts, explanation)}"
@@ -93,7 +93,7 @@ def _named(facts: IssueFacts, explanation: Explanation) -> str:
 
 
 def operators(facts: IssueFacts, explanation: Explanation) -> list[str]:
-    """List what is at fault, as far as known, or else all that is left."""
+    """List the culprit operators if known, otherwise all operators that remain."""
     guilty = [each.operator for each in explanation.guilty]
     if len(guilty) > _NAMED or not guilty:
         guilty = [name for name in facts.targets if _does_something(name)]
@@ -105,7 +105,7 @@ def _does_something(name: str) -> bool:
 
 
 def _fitting(titles: Iterable[str]) -> str:
-    """Take the first that is no longer than a title; else begin the last one."""
+    """Return the first title that is short enough; otherwise shorten the last one."""
     known = [*titles]
     fitting = (title for title in known if len(title) <= _TITLE)
     return next(fitting, _cut(known[-1], _TITLE))
@@ -115,7 +115,7 @@ _CLASSES = re.compile(r"^(?:[\w.]*(?:Error|Exception): )+")
 
 
 def _symptom(facts: IssueFacts) -> tuple[str, str]:
-    """Name the failure before its operator, and the detail that follows that."""
+    """Return the text before the operators in the title, and the detail after them."""
     first = _first_line(facts.said)
     compiles = facts.stage is Stage.COMPILE
     when = "when compiling" if compiles else "when running"
@@ -172,13 +172,13 @@ _TORCHS = re.compile(r"torch\.(?:Size\()?([^()]+)\)?")
 
 
 def _message(first: str) -> str:
-    """Leave out what class an error is of, where it says more."""
+    """Remove the class of an error if a message follows."""
     kind, _, message = first.partition(": ")
     return message if message and re.fullmatch(r"[\w.]+", kind) else first
 
 
 def sentence(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
-    """Say in a sentence what fails."""
+    """Return the sentence that describes the failure."""
     calls = _joined([f"`{name}`" for name in operators(facts, explanation)])
     calls += f" on {traits.dtype} tensors" if traits.dtype else ""
     shapes = " with dynamic shapes" if traits.dynamic else ""
@@ -222,7 +222,7 @@ def _does(facts: IssueFacts) -> str:
 
 
 def circumstances(facts: IssueFacts, traits: Traits) -> list[str]:
-    """Say what the failure takes, where that is anything."""
+    """Return sentences on the conditions of the failure."""
     said = []
     if facts.writes:
         what = traits.writes or "an input or a weight"
@@ -239,10 +239,10 @@ def circumstances(facts: IssueFacts, traits: Traits) -> list[str]:
         anonymous = facts.anonymous
         does = said_of_own(facts.in_compiler, anonymous=anonymous, mark="`")
         said.append(f"The script registers custom Inductor code: {does}.")
-    # That it is told to check its inputs is in the sentence before this one.
+    # The first sentence already names AOTI_RUNTIME_CHECK_INPUTS.
     told = [_CHECKS_INPUTS] if facts.kind is Kind.CHECK_INPUTS else []
     if needed := [f"`{name}`" for name in facts.environment if name not in told]:
-        # Where no GPU was, nobody has seen what it needs there.
+        # Without a GPU, the variables that the failure needs there are not known.
         needs = "The script sets {}." if facts.interpreted else _NEEDS
         said.append(needs.format(_joined(needed)))
     return said
@@ -253,7 +253,7 @@ _NEEDS = "The failure needs {}, which the script sets."
 
 
 def expected(facts: IssueFacts) -> str:
-    """Say what should happen."""
+    """Return the expected behavior."""
     match facts.kind:
         case Kind.CHECK_INPUTS:
             return (
@@ -274,7 +274,7 @@ def expected(facts: IssueFacts) -> str:
 
 
 def actual(facts: IssueFacts) -> str:
-    """Say what does happen."""
+    """Return the actual behavior."""
     first = without_paths(_first_line(facts.said))
     often = f", in about {facts.rate:.0%} of the runs" if facts.rate < 1 else ""
     if facts.kind is Kind.HANG:
@@ -292,7 +292,7 @@ _PAGES = (
 
 
 def on_versions(tested: Mapping[str, bool]) -> str:
-    """Write on which of the tested versions of PyTorch the repro fails.
+    """Return on which of the tested versions of PyTorch the repro fails.
 
     >>> on_versions({"2.13.0": False, "2.14.1": True, "2.15.0": True})
     'Fails on torch 2.14.1 and 2.15.0; passes on 2.13.0.'
@@ -324,7 +324,7 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """Keep whole words."""
+    """Shorten a text at a word boundary."""
     if len(text) <= most:
         return text
     return f"{text[: most - 3].rpartition(' ')[0]} ..."

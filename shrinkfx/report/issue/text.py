@@ -1,4 +1,4 @@
-"""``ISSUE.md``: PyTorch's form for a bug report, or one for an operator's author."""
+"""``ISSUE.md``: PyTorch's bug report form, or a form for the author of an operator."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from shrinkfx.report.issue.to_author import (
 from shrinkfx.report.issue.unknown import not_known
 
 ISSUE = "ISSUE.md"
-"""Lies beside the repro."""
+"""Name of the file, next to the repro."""
 
 _QUOTED = 20_000
-"""Characters of a script that an issue quotes; GitHub takes 65,536 in all."""
+"""Maximum characters of a quoted script; GitHub accepts 65,536 in all."""
 
 _VERSIONS = 3
-"""That whoever wrote an operator is told: of PyTorch, Python and a compiler."""
+"""Number of versions for an operator's author: PyTorch, Python and a compiler."""
 
 
 def issue_text(
@@ -51,12 +51,12 @@ def issue_text(
     environment: str,
     title: str = "",
 ) -> str:
-    """Fill in the form.
+    """Return the text of the issue.
 
     Args:
-        script: the repro's text.
-        environment: what is known of versions.
-        title: '' makes one.
+        script: the text of the repro.
+        environment: the text of the section on versions.
+        title: the title; '' derives one.
     """
     title = title or title_of(
         facts, explanation, traits_of(script, dynamic=facts.dynamic)
@@ -104,7 +104,7 @@ _REJECTED = (
 def _for_its_author(
     facts: IssueFacts, explanation: Explanation, wrong: Wrong, script: str
 ) -> Iterator[str]:
-    """Say what is declared and what is given: of a compiler there is little to know."""
+    """Yield the sections for an operator's author: declared and actual result first."""
     yield address(facts, wrong)
     yield "### Declared vs. actual"
     yield contradiction(facts, wrong)
@@ -120,14 +120,15 @@ def _log(facts: IssueFacts, script: str) -> str:
     log = error_log(facts.log, "repro.py", _uncounted(facts, script))
     said = without_paths(facts.said)
     if facts.kind is Kind.CRASH and said not in log:
-        log = f"{log}\n\nThe process was killed by {said}."  # which it cannot print
+        log = f"{log}\n\nThe process was killed by {said}."  # not in the log
     return log.strip() or said
 
 
 def _uncounted(facts: IssueFacts, script: str) -> int:
-    """Count the lines by which those of the log are above those that a reader has.
+    """Return how far line numbers of the log exceed those of the reader's copy.
 
-    That is the code that is quoted, or else ``repro.py`` as it lies there now.
+    The copy is the quoted code if it is short enough, otherwise the current
+    ``repro.py``.
     """
     now = lines_left_out(script)
     ran = now if facts.above is None else facts.above
@@ -167,10 +168,10 @@ def _description(
 
 
 def _of_the_original(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
-    """Tell what else may be the cause, with the sizes that the original had."""
+    """Yield other possible causes, with the sizes of the input program."""
     wrong = addressed_to(explanation)
     careful = facts.careful
-    if wrong is not None:  # what the result shows of it is told
+    if wrong is not None:  # the issue states this mismatch already
         careful = careful.less(wrong.operator.operator)
     if told := careful.all():
         rows = "\n".join(f"- {_sentence(text)}" for text in told)
@@ -212,7 +213,7 @@ def _cause(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    """Make a warning a sentence, without what whoever ran the tool could do."""
+    """Convert a warning to a sentence, without advice for users of shrinkfx."""
     parts = [part for part in text.split(". ") if " --" not in f" {part}"]
     text = without_paths(with_code(". ".join(parts))).rstrip(" .")
     return f"{text[:1].upper()}{text[1:]}."

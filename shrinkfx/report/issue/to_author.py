@@ -1,6 +1,7 @@
-"""An issue for others than PyTorch: for whoever wrote what is at fault, or may be.
+"""Issues for other authors than PyTorch.
 
-That is an operator that does not do what it declares, or code in the compiler.
+The recipient is the author of a custom operator that violates its declaration, or of
+custom code in the compiler.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class Wrong:
     """A custom operator that is at fault.
 
     Attributes:
-        what: of it is wrong: its ``fake kernel``, its ``schema``, or its ``kernel``.
-        does: what that does which is wrong.
-        so: what that means for compiled code.
-        lie: the result that is not as declared; None where the schema is wrong.
-        writes: to what it writes, where it declares that it writes nothing.
+        what: the incorrect part: ``fake kernel``, ``schema`` or ``kernel``.
+        does: the incorrect behavior of that part.
+        so: the consequence for compiled code.
+        lie: the result that is not as declared; None if the schema is incorrect.
+        writes: the argument that it writes to without declaring that; or ''.
     """
 
     operator: Operator
@@ -39,28 +40,29 @@ class Wrong:
 
     @property
     def name(self) -> str:
+        """Name of the operator, without ``.default``."""
         return short(self.operator.operator)
 
     @property
     def title(self) -> str:
-        """Name the operator, and what of it is wrong."""
+        """Title of the issue: the operator, and its incorrect part."""
         is_fake = self.what == "fake kernel"
         fault = "fake-kernel mismatch" if is_fake else f"incorrect {self.what}"
         return f"{self.name}: {fault}"
 
     @property
     def test(self) -> str:
-        """The part of opcheck that shows it."""
+        """The test of opcheck that shows the error."""
         return "test_faketensor" if self.lie is not None else "test_schema"
 
     def place(self, facts: IssueFacts) -> str:
-        """File and line of what is wrong, in brackets; or ''."""
+        """Return file and line of the incorrect part in parentheses, or ''."""
         place = self.lie.place if self.lie is not None else ""
         return f" (`{place}`)" if place and not facts.anonymous else ""
 
 
 def addressed_to(explanation: Explanation) -> Wrong | None:
-    """Tell whose author the issue is for; None: it is PyTorch's."""
+    """Return the operator whose author is the recipient; None for PyTorch."""
     lie, values = explanation.liar, explanation.values
     if lie is not None and lie.is_of_values:
         does, so = OF_VALUES[lie.what], _SO.get(lie.what, _NO_MEASURE)
@@ -96,11 +98,11 @@ _HOW = {
     "`x.transpose(0, -1).contiguous().transpose(0, -1)` changes the strides; for any "
     "other tensor, `x.contiguous()` does.",
 }
-"""How it is seen of what is no part of ``opcheck``."""
+"""How to reproduce errors that ``opcheck`` does not test."""
 
 
 def address(facts: IssueFacts, wrong: Wrong) -> str:
-    """Say who is to read it, and what is wrong."""
+    """Return the note that names the recipient and the error."""
     return (
         "> **Do not file this with PyTorch: send it to the author of "
         f"`{wrong.name}`.** The "
@@ -110,7 +112,7 @@ def address(facts: IssueFacts, wrong: Wrong) -> str:
 
 
 def address_of_own(facts: IssueFacts) -> str:
-    """Say that custom Inductor code takes part, and how that shows."""
+    """Return the note that custom Inductor code takes part in the failure."""
     known, anonymous = facts.in_compiler, facts.anonymous
     whom = whose(known, anonymous=anonymous, mark="`")
     does = begun(told(known, anonymous=anonymous, mark="`"))
@@ -128,7 +130,7 @@ def address_of_own(facts: IssueFacts) -> str:
 
 
 def contradiction(facts: IssueFacts, wrong: Wrong) -> str:
-    """Set what is declared against what is given."""
+    """Return the declared and the actual result as a list."""
     lie = wrong.lie
     if lie is None:
         return (
@@ -138,7 +140,7 @@ def contradiction(facts: IssueFacts, wrong: Wrong) -> str:
     if lie.declared is None or lie.made is None:
         return f"- {lie.said}"
     result = f" (result {lie.result})" if lie.result else ""
-    # What is said may begin with these, and goes on with what the call was given.
+    # ``said`` may repeat both; the arguments of the call come after them.
     given = lie.said.partition(", given ")[2]
     rows = [
         f"- declared by the fake kernel{wrong.place(facts)}: `{lie.declared}`{result}",
@@ -153,7 +155,7 @@ def contradiction(facts: IssueFacts, wrong: Wrong) -> str:
 
 
 def seeing(wrong: Wrong, script: str) -> Iterator[str]:
-    """Say how the contradiction is seen without a compiler: lines to be pasted."""
+    """Yield instructions that reproduce the error without compiling."""
     if wrong.lie is not None and wrong.lie.is_of_values:
         yield _HOW[wrong.lie.what]
         return
@@ -189,5 +191,8 @@ def _is_of_strides(lie: Lie) -> bool:
 
 
 def _shows(lie: Lie) -> bool:
-    """Tell whether one run shows it: a size that is fixed is right at that size."""
+    """Return whether one run shows the mismatch.
+
+    A fake kernel that fixes a dynamic dim is right at one size.
+    """
     return " fixes dim " not in lie.said

@@ -1,4 +1,4 @@
-"""What a reader of an issue may take for known, and is not."""
+"""The list in an issue of what was not tested or not determined."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shrinkfx.report.issue.to_author import addressed_to
 
 
 def not_known(facts: IssueFacts, explanation: Explanation) -> list[str]:
-    """List what nobody has looked at, or could find out."""
+    """List what was not tested or could not be determined."""
     is_known = bool(cause(facts, explanation))
     told = [*_of_the_failure(facts), *_could_not_be_told(facts, explanation)]
     if addressed_to(explanation) is not None:
@@ -43,7 +43,7 @@ def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
 
 
 def _could_not_be_told(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
-    """Give what was asked of the cause in vain, as terminal and page list it."""
+    """Yield the open questions on the cause, as the terminal and the page list them."""
     stands = " (the root cause does not depend on this)"
     stands = stands if explanation.is_settled else ""
     for text in explanation.unknown:

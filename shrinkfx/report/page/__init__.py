@@ -1,1 +1,1 @@
-"""``report.html``: a run as one page, which reads nothing from elsewhere."""
+"""``report.html``: a run as one self-contained page."""

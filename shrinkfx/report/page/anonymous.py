@@ -1,6 +1,6 @@
-"""A run without names of the user's model: what is left has those of the repro.
+"""A run without names of the user's model; the reduced program has the repro's names.
 
-It is made anew, field by field: what nobody has looked at here is not on the page.
+The record is rebuilt field by field, so that no field reaches the page unreviewed.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ _MODEL = "The program"
 
 
 def anonymous(run: Run, renamed: Mapping[str, str], files: Iterable[str]) -> Run:
-    """Leave out of a run what ``ISSUE.md`` leaves out of its result.
+    """Remove from a run all names of the user's model, as ``ISSUE.md`` does.
 
-    Operators of PyTorch and how they read each other are told; of what was cut away no
-    name, size or custom operator, and of other failures no words of theirs.
+    PyTorch's operators and their data flow remain. Of operators that were removed,
+    names, sizes and custom operators are omitted; of other failures, their messages.
 
     Args:
-        renamed: what the repro calls inputs and weights, by their names in the result.
-        files: names of files and modules that the run was told of.
+        renamed: the repro's names of inputs and weights, by their names in the reduced
+            program.
+        files: names of files and modules from the command line.
     """
     new = new_names(run.program, run.left, run.listing, renamed, files)
     program = _program(run, new) if run.program is not None else None
@@ -71,14 +72,14 @@ def anonymous(run: Run, renamed: Mapping[str, str], files: Iterable[str]) -> Run
     )
 
 
-# --- the program, and what is left of it
+# --- the input program and the reduced program
 
 
 def _program(run: Run, new: NewNames) -> Skeleton:
     assert run.program is not None
     old = run.program
     shown: set[str] = set()
-    if run.left is not None and run.listing is None:  # so its repro has these sizes
+    if run.left is not None and run.listing is None:  # the repro has these sizes
         shown = {*run.left.keep, *run.left.inputs}
     nodes = [_node(old.node(name), new, name in shown) for name in old.graph]
     writes = [(new.nodes[value], new.nodes[buffer]) for value, buffer in old.writes]
@@ -122,11 +123,11 @@ def _listing(listing: Listing, new: NewNames) -> Listing:
     return replace(made, blocks=tuple(blocks))
 
 
-# --- what was asked, and what came of it
+# --- the checks and their results
 
 
 def _check(check: Check, new: NewNames) -> Check:
-    """Say of what a check did no more than its kind: what fails may name anything."""
+    """Reduce the failure of a check to its kind, because messages may name anything."""
     kind = re.match(r"[\w-]+ in [\w-]+(?=:|$)", check.said)
     keep = frozenset(new.nodes.get(name, name) for name in check.keep)
     return replace(check, keep=keep, said=kind[0] if kind else "")
@@ -164,7 +165,7 @@ def _plain(text: str) -> str:
 
 
 _LINE = re.compile(r"(?<![\w./-])(?!repro\.py)[\w-]+\.py:\d+")
-"""Of code below no folder, as PyTorch's is."""
+"""A line of a file without folders, other than a file of PyTorch."""
 
 
 def _suspected(told: Suspected, new: NewNames) -> Suspected:
@@ -175,9 +176,9 @@ def _suspected(told: Suspected, new: NewNames) -> Suspected:
 
 
 def _repro(script: str, new: NewNames) -> str:
-    """Show it as it is, but for names of what was cut away in words on its failure.
+    """Replace the user's names in the header of the repro where it quotes the failure.
 
-    What a header says of the script itself has none of these.
+    Header fields in shrinkfx's own words contain no such names, and stay.
     """
     lines = script.splitlines(keepends=True)
     head = next((i for i, line in enumerate(lines) if line[:1] != "#"), len(lines))
@@ -234,7 +235,7 @@ def _mapped(
     code: Callable[[str], str],
     new: NewNames,
 ) -> Any:  # noqa: ANN401 - the same
-    """Rename in all parts of an explanation, each by what record it is."""
+    """Rename in all parts of an explanation, according to the type of each record."""
     if isinstance(data, list):
         return [_mapped(each, plain, code, new) for each in data]
     if isinstance(data, str):
@@ -247,13 +248,13 @@ def _mapped(
     if data.keys() == _OPERATOR:
         named = {"name": new.nodes.get(data["name"], ""), "line": "", "module": ""}
         return found | named | {"operator": new.operator(data["operator"])}
-    if data.keys() == _ROW:  # lines of a log may hold anything
+    if data.keys() == _ROW:  # log lines may contain any name
         return found | {"said": []}
     return found | {"fake_kernel": ""} if data.keys() == _LIE else found
 
 
 def _source(source: Source, new: NewNames) -> Source:
-    """Leave out comments, which quote the model's lines; numbers of lines stay."""
+    """Remove comments, which quote the model's lines; line numbers stay."""
     comment = "#" if source.name.endswith(".py") or _is_python(source) else "//"
     text = "\n".join(source.lines)
     if comment == "//":

@@ -1,6 +1,6 @@
-"""The course of a search as a picture: operators, and who asked, over checks and time.
+"""The search as a chart: operators and strategies over checks and over time.
 
-Two axes for the same checks: their numbers, and the seconds that the run had worked.
+There are two x axes for the same checks: their numbers, and the run's working seconds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from shrinkfx.report.page.record import Check
 from shrinkfx.report.page.words import count, time
 
 _ABLATION = "ablation"
-"""It asks about all but the result: a failure there is no step."""
+"""The check of the input program without the reduced program's operators, which is
+no step."""
 
 
 def steps(checks: Sequence[Check]) -> frozenset[int]:
-    """Tell which checks were steps: of a smaller program that fails in the same way.
+    """Return the checks that were steps: smaller programs with the same failure.
 
-    Not where the same program was asked about again and did not confirm it.
+    A program is no step if a repeated check did not confirm its failure.
     """
     refuted = {c.digest for c in checks if c.outcome is not Outcome.REPRODUCED}
     found: set[int] = set()
@@ -39,7 +40,7 @@ def steps(checks: Sequence[Check]) -> frozenset[int]:
 
 
 class Mark(StrEnum):
-    """What a check is drawn as."""
+    """How a check is drawn."""
 
     STEP = "step"
     FAILS = "fails"
@@ -50,7 +51,7 @@ class Mark(StrEnum):
 
 
 def mark_of(check: Check, accepted: frozenset[int]) -> Mark:
-    """Choose how a check is drawn."""
+    """Return how a check is drawn."""
     if check.number in accepted:
         return Mark.STEP
     if check.is_by_catch:
@@ -65,7 +66,7 @@ def mark_of(check: Check, accepted: frozenset[int]) -> Mark:
 
 @dataclass(frozen=True)
 class Dot:
-    """A check in the picture."""
+    """A check in the chart."""
 
     x: float
     y: float
@@ -76,7 +77,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Tick:
-    """A number at an axis."""
+    """A labeled position on an axis."""
 
     at: float
     label: str
@@ -84,10 +85,10 @@ class Tick:
 
 @dataclass(frozen=True)
 class Lane:
-    """A strategy, and when it asked.
+    """A strategy, and its checks.
 
     Attributes:
-        asked: how often; ``steps`` how many of these were steps.
+        asked: the number of its checks, of which ``steps`` were steps.
     """
 
     name: str
@@ -99,12 +100,13 @@ class Lane:
 
 @dataclass(frozen=True)
 class Course:
-    """The picture, in pixels.
+    """The chart, in pixels.
 
     Attributes:
         over: ``checks`` or ``seconds``.
-        stair: the smallest program so far: a path, as SVG has it.
-        left: where both parts begin; ``bottom`` is that of the upper one.
+        across, up: ticks of the x axis and of the upper y axis.
+        stair: the size of the smallest program so far, as an SVG path.
+        left: the left edge of both parts; ``bottom`` is that of the upper part.
     """
 
     over: str
@@ -129,10 +131,11 @@ _LANES, _LANE = 286.0, 19.0
 def course(
     checks: Sequence[Check], operators: int, accepted: frozenset[int], over: str
 ) -> Course:
-    """Draw a search.
+    """Compute the chart of a search.
 
     Args:
-        operators: that it began with.
+        operators: the number of operators at the start.
+        accepted: numbers of the checks that were steps.
         over: ``checks`` or ``seconds``.
     """
     at = {c.number: c.at_s if over == "seconds" else c.number for c in checks}
@@ -166,18 +169,18 @@ _Scale = Callable[[float], float]
 
 
 def _scale(low: float, high: float, to_low: float, to_high: float) -> _Scale:
-    """Map a range to pixels."""
+    """Return a linear map from a range to pixels."""
     return lambda v: round(to_low + (v - low) / (high - low) * (to_high - to_low), 1)
 
 
 def _logarithmic(most: float) -> _Scale:
-    """Map counts to heights: as much for each halving; 0 lies a little below 1."""
+    """Return a logarithmic map from counts to heights; 0 is a little below 1."""
     linear = _scale(-0.4, math.log2(most), _BOTTOM, _TOP)
     return lambda v: linear(math.log2(v) if v >= 1 else -0.4)
 
 
 def _counts(most: int) -> list[int]:
-    """Choose the counts that the upper axis names."""
+    """Choose the ticks of the upper y axis."""
     if most <= 12:
         return sorted({1, 2, most // 2, most} - {0})
     nice = [n * 10**power for power in range(7) for n in (1, 2, 5)]
@@ -185,7 +188,7 @@ def _counts(most: int) -> list[int]:
 
 
 def _round_numbers(last: float) -> list[float]:
-    """Choose five or so round numbers up to the last one."""
+    """Choose about five round numbers up to the last value."""
     if last <= 0:
         return [0.0]
     rough = last / 6
@@ -208,7 +211,7 @@ def _stair(
     x: Callable[[Check], float],
     y: _Scale,
 ) -> str:
-    """Draw how large the smallest program was."""
+    """Return the path of the smallest program's size."""
     path = f"M{_LEFT} {y(operators)}"
     for check in checks:
         if check.number in accepted:
@@ -217,7 +220,7 @@ def _stair(
 
 
 def _lanes(dots: Sequence[Dot], checks: Sequence[Check]) -> tuple[Lane, ...]:
-    """Put the checks of each strategy into a lane, in the order of their first."""
+    """Assign the checks of each strategy to a lane, in order of first use."""
     names = list(dict.fromkeys(check.strategy for check in checks))
     of = {check.number: check.strategy for check in checks}
     lanes = []
@@ -244,6 +247,6 @@ _WORDS = {
 
 
 def words(check: Check, marks: dict[int, Mark]) -> str:
-    """Say what a check was, in a line."""
+    """Describe a check in one line."""
     size, what = count(check.operators, "operator"), _WORDS[marks[check.number]]
     return f"check {check.number}: {check.strategy}, {size}, {what}"

@@ -1,4 +1,4 @@
-"""Drawings of a program: boxes with places, lines between, and drawings inside."""
+"""Geometry of a program's drawing: boxes, connecting lines, and nested drawings."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from shrinkfx.report.page.parts import Light, Part
 
 BOX_HEIGHT = 26
 _GAP = 18
-"""Between two boxes side by side."""
+"""Horizontal space between two boxes."""
 _BELOW = 16
-"""Between two layers."""
+"""Vertical space between two layers."""
 _MARGIN = 10
 _LETTER = 6.7
-"""Width of a letter of the boxes, which are set in a monospaced face of 11 px."""
+"""Width of a character in the boxes' monospaced 11 px font."""
 
 
 _COUNT = 5
-"""Letters that are left to the count of what is folded: ``3/19``."""
+"""Characters reserved for the operator count of a fold: ``3/19``."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box with its place; x and y are its upper left corner.
+    """A box with its position; x and y are its upper left corner.
 
     Attributes:
-        label: cut to the box's width; ``more`` has it in full.
-        span: the operators in it, by their numbers: the first, and one past the last;
-            empty for what is none.
-        opens: the drawing that it folds, by its name; or ''.
-        left: operators in it that are left; ``of`` all of them.
+        label: the text, shortened to the box's width; ``more`` is the full text.
+        span: index of the first operator in it, and one past the last; (0, 0) for none.
+        opens: name of the drawing that it expands to; or ''.
+        left: the number of operators in it that are kept, of ``of``.
     """
 
     x: float
@@ -49,12 +48,12 @@ class Box:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawing, and those that its boxes open.
+    """A drawing, and the drawings that its boxes open.
 
     Attributes:
-        name: by which it is opened.
+        name: the identifier that ``Box.opens`` refers to.
         box: width of each box.
-        lines: paths, as SVG has them; those of ``lit`` lead from and to what is left.
+        lines: SVG paths; ``lit`` are those between kept operators.
     """
 
     name: str
@@ -74,20 +73,20 @@ def draw(parts: Sequence[Part], name: str, widest: int = 18) -> Drawing:
     """Draw a program, folded if it is large.
 
     Args:
-        widest: letters of a label, at most.
+        widest: maximum characters of a label.
     """
     return _drawn(fold(parts), parts, itertools.count(), name, "", widest)
 
 
 _LETTERS = (100, 52, 40, 30, 20)
-"""Of a statement, where there is room, and where there is less."""
+"""Maximum characters of a statement, from wide to narrow drawings."""
 
 
 def draw_within(width: float, parts: Sequence[Part], name: str) -> Drawing:
-    """Draw statements with labels as long as a page has room for.
+    """Draw statements with the longest labels that fit the width of the page.
 
-    What is cut of one is told where it is pointed at. A drawing of very many columns is
-    wider all the same.
+    The tooltip of a shortened label has the full text. A drawing with very many columns
+    may be wider than the page.
     """
     drawings = (draw(parts, name, letters) for letters in _LETTERS)
     narrow = (drawing for drawing in drawings if drawing.width <= width)
@@ -102,7 +101,7 @@ def _drawn(
     title: str,
     widest: int,
 ) -> Drawing:
-    """Draw some boxes of a program, and what is folded in them."""
+    """Draw some boxes of a program, and the drawings folded into them."""
     place = {p.name: i for i, item in enumerate(items) for p in parts_in(item)}
     reads = [
         (place[read], place[part.name])
@@ -168,7 +167,7 @@ def _letters(item: Item) -> int:
 
 
 def _cut(item: Item, most: int) -> str:
-    """Shorten a label; of a module's the end says more than the beginning."""
+    """Shorten a label; for a module the end of the path is the informative part."""
     label = item.label
     if not isinstance(item, Fold):
         return label if len(label) <= most else f"{label[: most - 1]}\u2026"
@@ -184,7 +183,7 @@ def _cut(item: Item, most: int) -> str:
 
 
 def _bare(label: str) -> str:
-    """Leave of an operator of PyTorch's its name.
+    """Reduce one of PyTorch's operators to its name.
 
     >>> _bare("aten.add.Tensor"), _bare("layers.0")
     ('add', 'layers.0')
@@ -194,7 +193,7 @@ def _bare(label: str) -> str:
 
 
 def _path(points: Sequence[Point], wide: float) -> str:
-    """Draw a line through points, from below the first box to above the last one."""
+    """Return the path of a line, from below the first box to above the last one."""
     step = BOX_HEIGHT + _BELOW
     middle = [
         (
@@ -211,7 +210,7 @@ def _path(points: Sequence[Point], wide: float) -> str:
         half = (y + end) / 2
         path.append(f"C{x:.0f} {half:.0f} {to_x:.0f} {half:.0f} {to_x:.0f} {end:.0f}")
         x, y = to_x, end
-        if number < len(rest):  # past a layer in which it has no box
+        if number < len(rest):  # pass a layer in which the line has no box
             y = to_y + BOX_HEIGHT / 2
             path.append(f"V{y:.0f}")
     return "".join(path)

@@ -1,10 +1,10 @@
-"""A large program, folded by its modules into few boxes, and these into few again.
+"""Fold a large program by its modules into few boxes, recursively.
 
     embed, layers.0.norm, layers.0.qkv, ... layers.23.down, head
     becomes    embed, layers.0 (18 operators), ..., layers.23 (18 operators), head
 
-A fold is a run of operators, one after the other in the program's order. So what is
-folded can be read in that order, and no two folds need each other.
+A fold is a run of consecutive operators in program order. So folds can be read in that
+order, and no two folds depend on each other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from shrinkfx.report.page.parts import OUTPUT, Light, Part
 
 MOST = 30
-"""Boxes of a drawing that can still be read."""
+"""Maximum number of boxes for a readable drawing."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Fold:
     """Several operators in one box, with a drawing of its own.
 
     Attributes:
-        label: the module that they are of, or the first and the last.
-        items: what is in it, in order.
+        label: the module of the operators, or the first and the last one.
+        items: the content, in program order.
     """
 
     label: str
@@ -41,11 +41,11 @@ Item = Part | Fold
 
 
 def fold(parts: Sequence[Part], most: int = MOST) -> tuple[Item, ...]:
-    """Fold a program into a drawing of so many boxes, or nearly so.
+    """Fold a program into at most ``most`` boxes, approximately.
 
-    Folds are opened as long as there is room for what is in them: those first that
-    something is left in, for which there is half as much again, and of these the
-    largest. What goes in and comes out has boxes of its own.
+    Folds are opened while there is room for their content: first those with kept
+    operators, for which the limit is 1.5 times as high, and of these the largest.
+    Inputs and outputs have boxes of their own.
     """
     first = [p for p in parts if p.light is Light.VALUE and not p.reads]
     last = [p for p in parts if p.name == OUTPUT]
@@ -60,7 +60,7 @@ def fold(parts: Sequence[Part], most: int = MOST) -> tuple[Item, ...]:
 
 
 def _fits(items: Sequence[Item], place: int, most: int) -> bool:
-    """Tell whether a fold may be opened."""
+    """Return whether a fold may be opened."""
     item = items[place]
     room = most * 3 // 2 if is_lit(item) else most
     return isinstance(item, Fold) and len(items) + len(item.items) - 1 <= room
@@ -72,12 +72,12 @@ def parts_in(item: Item) -> list[Part]:
 
 
 def _worth(item: Item) -> tuple[bool, int]:
-    """Say how much is seen by opening a fold."""
+    """Return the sort key for opening a fold: kept operators, then size."""
     return is_lit(item), len(parts_in(item))
 
 
 def is_lit(item: Item) -> bool:
-    """Tell whether something is left in a box."""
+    """Return whether a box contains a kept operator."""
     return any(part.light is not Light.GONE for part in parts_in(item))
 
 
@@ -86,7 +86,7 @@ def _items(item: Item) -> list[Item]:
 
 
 def _by_module(parts: Sequence[Part], depth: int, most: int) -> tuple[Item, ...]:
-    """Fold runs of operators of one module; modules in it are folds in that."""
+    """Fold runs of operators of the same module; submodules become nested folds."""
     runs = [list(run) for _, run in itertools.groupby(parts, lambda p: _at(p, depth))]
     if len(runs) == 1 and len(parts[0].scope) > depth:
         return _by_module(parts, depth + 1, most)
@@ -106,7 +106,7 @@ def _at(part: Part, depth: int) -> tuple[str, ...]:
 
 
 def _common(parts: Sequence[Part]) -> str:
-    """Name the innermost module that all are of."""
+    """Return the innermost module that contains all ``parts``."""
     names = []
     for level in zip(*(part.scope for part in parts), strict=False):
         if len(set(level)) > 1:
@@ -116,7 +116,7 @@ def _common(parts: Sequence[Part]) -> str:
 
 
 def _in_runs(items: Sequence[Item], most: int) -> tuple[Item, ...]:
-    """Fold what is still too much by runs, of about as many items each."""
+    """Fold consecutive items into runs of about the same length, if too many."""
     if len(items) <= most:
         return tuple(items)
     length = max(-(-len(items) // most), most // 2)
@@ -126,7 +126,7 @@ def _in_runs(items: Sequence[Item], most: int) -> tuple[Item, ...]:
 
 
 SPAN = " \u2026 "
-"""Between the first and the last of a run, in its label."""
+"""Separator of the first and the last item in the label of a run."""
 
 
 def _span(items: Sequence[Item]) -> str:
@@ -135,7 +135,7 @@ def _span(items: Sequence[Item]) -> str:
 
 
 _VALUES = 6
-"""Inputs, or outputs, that have a box each."""
+"""Maximum number of inputs, or of outputs, with a box each."""
 
 
 def _few(parts: Sequence[Part], what: str) -> tuple[Item, ...]:

@@ -1,4 +1,4 @@
-"""The head of a page, and its foot: what failed, what came of it, in what figures."""
+"""The head and the foot of the page: the failure, the result, and the key figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shrinkfx.report.warned import tells_the_lie
 
 
 def head(run: Run) -> tuple[str, str]:
-    """Split the failure into its kind, and its own words."""
+    """Split the failure into its kind and its message."""
     kind, _, text = short_kernels(run.summary.failure).partition(": ")
     if run.swept and not run.summary.failure:
         return "a sweep over sizes", run.model
@@ -17,7 +17,7 @@ def head(run: Run) -> tuple[str, str]:
 
 
 def lead(run: Run) -> str:
-    """Say in a sentence or two what came of it."""
+    """Return one or two sentences on the result."""
     summary = run.summary
     sizes = summary.sizes.get("operators")
     if sizes is None or sizes.after is None:
@@ -39,9 +39,9 @@ def lead(run: Run) -> str:
 
 
 def beside_the_file(run: Run, operators: int) -> str:
-    """Say of a count that it is not the file's, where that has another one.
+    """Return a remark if the graph form has another operator count than the file.
 
-    The form that is cut may have more: one operator in place becomes several.
+    The graph form that is reduced may have more: one in-place operator becomes several.
     """
     sizes = run.summary.sizes.get("operators")
     if sizes is None or sizes.before in (None, operators):
@@ -50,12 +50,13 @@ def beside_the_file(run: Run, operators: int) -> str:
 
 
 def checks_of(run: Run) -> tuple[int, int]:
-    """Count the checks of the search, as its summary does, and those that confirm."""
+    """Return the number of the search's checks, and of those that confirm."""
     checks = run.summary.checks or len(run.checks)
     return checks, max(0, len(run.checks) - checks)
 
 
 def figures(run: Run) -> list[tuple[str, str, str]]:
+    """Return the key figures: each a name, a value and a note."""
     summary = run.summary
     found = []
     for name, what in (
@@ -85,7 +86,7 @@ def figures(run: Run) -> list[tuple[str, str, str]]:
 
 
 def warnings(run: Run) -> list[str]:
-    """List what else may be the cause, less the lie that the cause tells."""
+    """List other possible causes, without the mismatch that the cause states."""
     told = run.summary.warnings
     liar = run.explanation.liar if run.explanation else None
     if liar is None:
@@ -94,6 +95,7 @@ def warnings(run: Run) -> list[str]:
 
 
 def about(run: Run) -> list[tuple[str, str]]:
+    """Return the rows of the section about the run."""
     summary = run.summary
     versions = ", ".join(f"{name} {value}" for name, value in summary.versions.items())
     rows = [

@@ -1,4 +1,4 @@
-"""The guilty kernel's source, with the line at fault."""
+"""The source of the failing kernel, with the failing line marked."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from shrinkfx.report.page.record import Source
 
 
 def guilty_source(explanation: Explanation, files: Mapping[str, str]) -> Source | None:
-    """Find the file that the quoted lines are of; these alone where none was kept.
+    """Return the file with the quoted lines, or only these if no file was kept.
 
     Args:
-        files: text of generated code, by the name of its file.
+        files: texts of generated code, by file name.
     """
     parts = explanation.chain, explanation.halted
     part = next((part for part in parts if part is not None and part.code), None)
@@ -30,7 +30,7 @@ def guilty_source(explanation: Explanation, files: Mapping[str, str]) -> Source 
 
 
 def _named(explanation: Explanation, files: Mapping[str, str]) -> Source | None:
-    """Find the file of a kernel of which no line is known to be at fault."""
+    """Return the file of a kernel without a known failing line."""
     parts = explanation.values, explanation.chain, explanation.halted
     kernel = next((part.kernel for part in parts if part and part.kernel), "")
     if not kernel:

@@ -1,4 +1,4 @@
-"""Where boxes and lines go: layers from top to bottom, laid out by igraph."""
+"""Positions of boxes and lines: layers from top to bottom, computed by igraph."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Layers:
-    """Places in units of columns and layers, from 0.
+    """Positions in units of columns and layers, from 0.
 
     Attributes:
-        places: of each box.
-        lines: of each edge: the points that it goes through, both ends included.
+        places: the position of each box.
+        lines: the points of each edge, both ends included.
+        columns, layers: the size of the drawing.
     """
 
     places: tuple[Point, ...]
@@ -27,15 +28,15 @@ class Layers:
 
 
 def lay_out(boxes: int, edges: Sequence[tuple[int, int]]) -> Layers:
-    """Put boxes into layers below what they read, with few crossings.
+    """Assign boxes to layers below the boxes that they read, with few crossings.
 
     Args:
-        boxes: how many; they are numbered in the program's order.
-        edges: from a box to one that reads it, which has a higher number.
+        boxes: the number of boxes, which are numbered in program order.
+        edges: pairs of a box and one that reads it, which has a higher number.
     """
     layer = _layers(boxes, edges)
-    # igraph can split long lines itself; with several components it mixes up (1.0.0)
-    # which of them a bend is of.
+    # igraph 1.0.0 can split long lines itself, but with several components it assigns
+    # bends to the wrong lines.
     through: list[list[int]] = []
     for source, reader in edges:
         first = len(layer)
@@ -58,17 +59,18 @@ def lay_out(boxes: int, edges: Sequence[tuple[int, int]]) -> Layers:
 
 
 _BEND = 0.4
-"""How much less room than a box a line needs to each side, in columns."""
+"""Half a column minus this much is the room that a line needs on each side."""
 
 
 def _closer(places: Sequence[Point], boxes: int) -> list[Point]:
-    """Move columns together where lines pass a layer: igraph gives them a box's room.
+    """Move columns together, because igraph gives a line as much room as a box.
 
-    What is in one column stays in one, and nothing changes sides. But of several
-    components igraph may put one upon another, and those go side by side.
+    Items of one column stay in one, and the order is kept. Igraph may put several
+    components at the same place; these are moved side by side.
 
     Args:
-        boxes: how many places are of boxes; the rest are of lines.
+        places: positions of boxes, then of points on lines.
+        boxes: the number of boxes.
     """
     columns = [round(x, 3) for x, _ in places]
     rows: dict[float, list[int]] = {}
@@ -82,7 +84,7 @@ def _closer(places: Sequence[Point], boxes: int) -> list[Point]:
             apart.append((columns[left], columns[right], least))
     to_left = _packed(columns, apart)
     to_right = _packed([-x for x in columns], [(-b, -a, d) for a, b, d in apart])
-    # Between the two, what stands below the middle of others still does.
+    # The average keeps boxes centered below others.
     most = max(to_left, default=0.0)
     moved = [(a + most - b) / 2 for a, b in zip(to_left, to_right, strict=True)]
     return [(x, y) for x, (_, y) in zip(moved, places, strict=True)]
@@ -91,10 +93,10 @@ def _closer(places: Sequence[Point], boxes: int) -> list[Point]:
 def _packed(
     columns: Sequence[float], apart: Sequence[tuple[float, float, float]]
 ) -> list[float]:
-    """Move each column as far down the axis as others let it.
+    """Move each column as far towards 0 as the minimum distances allow.
 
     Args:
-        apart: two columns, and how far the second is to be from the first.
+        apart: pairs of columns, and the minimum distance between them.
     """
     least: dict[float, list[tuple[float, float]]] = {}
     for first, second, distance in apart:
@@ -108,14 +110,13 @@ def _packed(
 
 
 _ASIDE = 0.001
-"""Enough to be a column of its own."""
+"""An offset that makes a separate column."""
 
 
 def _layers(boxes: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Number the layers: each box as high as it may be, but inputs next to a reader.
+    """Return the layer of each box: as high as possible, but inputs next to a reader.
 
-    igraph would put what reads nothing at the top, with a line through all of the
-    program.
+    igraph would put inputs at the top, with lines through the whole program.
     """
     layer = [0] * boxes
     for source, reader in sorted(edges, key=lambda edge: edge[1]):

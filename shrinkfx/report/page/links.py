@@ -1,4 +1,4 @@
-"""The chain of a failure as links: from what was seen back to where it comes from."""
+"""The chain of a failure as links, from the observed error back to its origin."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from shrinkfx.report.explanation.values import WrongValue, in_words
 
 @dataclass(frozen=True)
 class Link:
-    """One link.
+    """One link of the chain.
 
     Attributes:
-        what: in a word or two: ``kernel``, ``index``.
-        text: a sentence or less; ``code`` is set in a monospaced face.
-        value: what the code gave in the run that failed, or ''.
-        more: in smaller print.
+        what: a word or two: ``kernel``, ``index``.
+        text: at most a sentence.
+        code: text in a monospaced font.
+        value: the value of the code in the failing run, or ''.
+        more: lines in smaller print.
     """
 
     what: str
@@ -31,7 +32,7 @@ class Link:
 
 
 def links(explanation: Explanation) -> tuple[Link, ...]:
-    """List the links that are known, the failure's own first."""
+    """Return the known links, that of the failure first."""
     found: list[Link] = []
     if explanation.halted is not None:
         found += _of_halted(explanation.halted)

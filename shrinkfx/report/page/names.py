@@ -1,9 +1,9 @@
-"""Names of a user's model, each with what a page says in its place.
+"""Replacements for the names of a user's model on an anonymous page.
 
-layers.3.attn.q_proj, p_layers_3_attn_q_proj_weight, acme.gate.default, model.py
-become  m1.3.m2.m3,   weight_4,                      custom.operator_1,  SOURCE
+    layers.3.attn.q_proj, p_layers_3_attn_q_proj_weight, acme.gate.default, model.py
+    become  m1.3.m2.m3,   weight_4,                      custom.operator_1,  SOURCE
 
-What is left of a program has the names that the repro has.
+The reduced program keeps the names of the repro.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.issue.from_model import GENERIC
 
 _SHORT = 2
-"""Letters of a name that tells nothing of a model: ``x``, ``q1``."""
+"""Maximum length of a name that reveals nothing: ``x``, ``q1``."""
 
 
 @dataclass(frozen=True)
 class NewNames:
-    """New names by old ones.
+    """New names, by old names.
 
     Attributes:
-        nodes: of all nodes of the program, and of what the result is given.
-        operators: of custom operators that are not left; the repro has the others.
-        modules: of parts of their paths.
-        listing: of a result that is a listing, as that is renamed; else None.
-        words: all that is replaced in texts, by what; a pattern where ``is_weight``.
+        nodes: names of all nodes of the program, and of inputs of the reduced program.
+        operators: names of custom operators that were removed; the repro names the
+            others.
+        modules: names of the components of module paths.
+        listing: the renaming of a printed program; None for any other result.
+        replaced: replaces all these names in a text.
     """
 
     nodes: Mapping[str, str] = field(default_factory=dict)
@@ -42,12 +43,12 @@ class NewNames:
     replaced: Callable[[str], str] = lambda text: text
 
     def path(self, path: str) -> str:
-        """Rename a path of modules; numbers stay."""
+        """Rename a module path; numbers stay."""
         parts = path.split(".")
         return ".".join(self.modules.get(part, part) for part in parts)
 
     def operator(self, target: str) -> str:
-        """Name what a node calls."""
+        """Return the new name of an operator, or its own if it is kept."""
         return self.operators.get(target, target)
 
 
@@ -57,11 +58,11 @@ _EVERYDAY = re.compile(
     "|model|new|next|node|ops|out|outputs?|passes|process|program|result|right|runs?"
     "|shape|size|stage|steps?|tail|test|time|up|values?"
 )
-"""Words of which sentences on any failure are made: "index out of bounds". Where one is
-a name as well, it tells nothing of a model, and such a sentence stays what it is."""
+"""Words of messages about any failure, such as "index out of bounds". A name that
+equals one of them reveals nothing, and replacing it would damage such messages."""
 
 _OF_TORCH_NN = ("bias", "running_mean", "running_var", "num_batches_tracked")
-"""What modules of ``torch.nn`` call theirs, besides ``weight``."""
+"""Names of parameters and buffers in ``torch.nn``, besides ``weight``."""
 
 
 def new_names(
@@ -71,11 +72,12 @@ def new_names(
     renamed: Mapping[str, str],
     files: Iterable[str],
 ) -> NewNames:
-    """Find a new name for each that a user may have given.
+    """Choose a new name for each name that a user may have chosen.
 
     Args:
-        renamed: what the repro calls inputs and weights, by their names in the result.
-        files: names of files and modules that the run was told of.
+        renamed: the repro's names of inputs and weights, by their names in the reduced
+            program.
+        files: names of files and modules from the command line.
     """
     listed = _listed(listing, renamed) if listing is not None else None
     of_result = dict(renamed)
@@ -105,7 +107,7 @@ def new_names(
 
 
 def _listed(listing: Listing, renamed: Mapping[str, str]) -> Names:
-    """Name what a listing has as its repro does."""
+    """Return the names of a printed program, as its repro has them."""
     found = short_names(listing)
     main = dict(found.values[listing.main.name])
     for given in listing.given:
@@ -128,7 +130,7 @@ _CALLED = {
 
 
 def _nodes(program: Skeleton | None, of_result: Mapping[str, str]) -> dict[str, str]:
-    """Number what the result does not name."""
+    """Number the nodes that the reduced program does not name."""
     found = dict(of_result)
     taken = {*of_result.values()}
     for number, name in enumerate(program.graph if program is not None else ()):
@@ -141,7 +143,7 @@ def _nodes(program: Skeleton | None, of_result: Mapping[str, str]) -> dict[str, 
 
 
 def _kept(left: Candidate | None, listing: Listing | None) -> set[str]:
-    """List what the result calls, which its repro names."""
+    """Return the operators that the reduced program calls, and its repro names."""
     found = (
         {left.target(name) for name in left.operators} if left is not None else set()
     )
@@ -171,7 +173,7 @@ def _modules(program: Skeleton | None) -> dict[str, str]:
 
 
 def _paths(program: Skeleton | None) -> set[str]:
-    """List the paths of modules, and of those that they are in."""
+    """Return the module paths, with the paths of their parents."""
     if program is None:
         return set()
     paths = {program.node(name).scope for name in program.graph}
@@ -180,7 +182,7 @@ def _paths(program: Skeleton | None) -> set[str]:
 
 
 def _own_name(weight: str, paths: Iterable[str]) -> str:
-    """Leave out of a weight's name the module that has it."""
+    """Remove the module's path from a weight's name."""
     spelt = _spelt(weight)
     modules = (f"{_spelt(path)}_" for path in paths)
     owner = max((m for m in modules if spelt.startswith(m)), key=len, default="")
@@ -192,14 +194,14 @@ def _path(path: str, modules: Mapping[str, str]) -> str:
 
 
 def _sources(program: Skeleton | None) -> set[str]:
-    """List the files of the model's lines."""
+    """Return the source files of the model."""
     if program is None:
         return set()
     return {program.node(n).source.partition(":")[0] for n in program.graph} - {""}
 
 
 def _is_own(program: Skeleton | None, name: str, hidden: Mapping[str, str]) -> bool:
-    """Tell whether a user has named a node, as none of PyTorch's operators is."""
+    """Return whether a user chose a node's name, not an operator of PyTorch."""
     if program is None or name not in program:
         return True
     node = program.node(name)
@@ -215,7 +217,10 @@ def _is_weight(program: Skeleton, name: str) -> bool:
 
 
 def _replacing(words: Mapping[str, str], weights: set[str]) -> Callable[[str], str]:
-    """Replace whole words, all at once: a new name may be another one's old one."""
+    """Return a function that replaces whole words at once.
+
+    All at once, because a new name may equal another old name.
+    """
     told = {w: new for w, new in words.items() if not _tells_nothing(w)}
     spelt = {_spelt(w): new for w, new in told.items() if w in weights}
     spelt = {w: new for w, new in spelt.items() if not _tells_nothing(w)}
@@ -242,7 +247,7 @@ _PREFIX = "(?:L__self___)?(?:(?:p|b|c|obj)_)?"
 
 
 def _spelt(weight: str) -> str:
-    """Spell it in one way: a user, export and Inductor each have their own."""
+    """Normalize a weight's name: the user, export and Inductor spell it differently."""
     return re.sub("[._]+", "_", re.sub(f"^{_PREFIX}", "", weight))
 
 

@@ -5,7 +5,7 @@
   const one = (selector, at = document) => at.querySelector(selector);
   const all = (selector, at = document) => [...at.querySelectorAll(selector)];
 
-  // --- light or dark: what the system says, until the button is pressed
+  // --- light or dark theme: the system's setting, until the button is pressed
   one("#theme").addEventListener("click", () => {
     const root = document.documentElement;
     const dark = root.dataset.theme
@@ -14,7 +14,7 @@
     root.dataset.theme = dark ? "light" : "dark";
   });
 
-  // --- folds of a drawing
+  // --- nested drawings that boxes open
   const toggle = (box) => {
     const inner = document.getElementById(box.dataset.opens);
     inner.open = !inner.open;
@@ -33,8 +33,8 @@
     });
   }
 
-  // --- what is left, in view where a drawing is wider than the page; it opens at its left
-  // if that is seen there
+  // --- scroll kept operators into view if a drawing is wider than the page and they are
+  // not visible at its left edge
   for (const frame of all(".before > .scroll, .inner > .scroll")) {
     const box = one(".guilty, .kept", frame);
     if (!box || frame.scrollWidth <= frame.clientWidth) continue;
@@ -43,7 +43,7 @@
     frame.scrollLeft = there.left - here.left - (here.width - there.width) / 2;
   }
 
-  // --- which operators a candidate has: "0-3,7" to a set
+  // --- the operators of a candidate: decode "0-3,7" to a set
   const members = (text) => {
     const found = new Set();
     for (const range of text ? text.split(",") : []) {
@@ -69,9 +69,9 @@
   };
   for (const edge of all(".before .edge.lit, .folds .edge.lit")) edge.dataset.lit = "";
 
-  // --- a check: what it was, and how to get it
-  // The run's folder: by its whole path where this page is opened there, so that a command
-  // works wherever it is typed. No path of the machine is in the file.
+  // --- a check: its details, and the command that exports its candidate
+  // The run's folder: its absolute path if this page is opened there, so that the command
+  // works in any folder. The file itself contains no path of the machine.
   const folder = () => {
     const name = data.folder.replace(/^'|'$/g, "").split("/").pop();
     const path = decodeURIComponent(location.pathname).replace(/\/[^/]*$/, "");
@@ -118,7 +118,7 @@
   });
   if (!shown && one("#show")) one("#show").hidden = true;
 
-  // --- tables, sorted by a column; once more turns them around
+  // --- tables sorted by a column; a second click reverses the order
   for (const button of all(".sortable th button")) {
     button.addEventListener("click", () => {
       const head = button.parentElement;
@@ -137,7 +137,7 @@
     });
   }
 
-  // --- to the clipboard, where the browser lets a file have it
+  // --- copy to the clipboard, if the browser allows this for local files
   for (const button of all("[data-copy]")) {
     button.addEventListener("click", async () => {
       const text = document.getElementById(button.dataset.copy).textContent;

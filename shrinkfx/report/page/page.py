@@ -1,8 +1,7 @@
-"""The page: what is known of a run, set out by the template beside this module.
+"""The page of a run, rendered by the template ``page.html`` in this folder.
 
-The template escapes all that it is given: names and texts come from files of others.
-The page's own script is named by its hash: no other one may run, and nothing may be
-fetched.
+The template escapes all values because names and texts come from users' files. The
+content security policy allows only the page's own script, by its hash, and no requests.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from shrinkfx.report.page.words import count
 from shrinkfx.version import __version__
 
 DIGITS = 12
-"""How much of a digest is shown."""
+"""Digits of a digest that are shown."""
 
 _LABEL = 20
-"""Letters of a box: of an operator's name."""
+"""Maximum characters of an operator's name in a box."""
 
 _WIDE = 1100
-"""Pixels that a page has for a drawing."""
+"""Width of the page for a drawing, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Decided:
-    """What the failure needs the compiler to decide, in words and rows."""
+    """The compiler decisions that the failure needs, as text and table rows."""
 
     lines: tuple[str, ...]
     settings: tuple[Setting, ...]
@@ -80,7 +79,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class Used:
-    """What a part of the run has used; ``share`` is that of all, in percent."""
+    """CPU time of a part of the run; ``share`` is its percentage of the total."""
 
     name: str
     seconds: float
@@ -88,7 +87,7 @@ class Used:
 
 
 def page(run: Run) -> str:
-    """Write the page of a run."""
+    """Return the HTML of a run's page."""
     accepted = steps(run.checks)
     explanation, summary = run.explanation, run.summary
     guilty = [operator.name for operator in explanation.guilty] if explanation else []
@@ -167,7 +166,7 @@ def _after(run: Run, guilty: Sequence[str]) -> Drawing | None:
 
 
 def _as_in_repro(listing: Listing, guilty: Sequence[str], *, is_so: bool) -> list[Part]:
-    """List what is left by the names of the repro, which is beside it."""
+    """List the parts of the reduced program, with the names of the repro next to it."""
     if is_so:
         return parts_listed(listing, guilty)
     names = short_names(listing)
@@ -222,7 +221,7 @@ def _kind(summary: Summary) -> Kind:
 
 
 def _stage(summary: Summary) -> Stage:
-    """Read the stage off the failure's words: ``assert in run: ...``."""
+    """Parse the stage from the failure's text: ``assert in run: ...``."""
     stage = summary.failure.partition(": ")[0].rpartition(" in ")[2]
     return Stage(stage) if stage in set(Stage) else Stage.RUN
 
@@ -252,7 +251,7 @@ def _spent(summary: Summary) -> list[Used]:
 
 
 def _data_to_json(run: Run) -> dict[str, object]:
-    """State what the script needs: it draws nothing that is not on the page."""
+    """Return the data of the page's script, which adds no content to the page."""
     order = {
         name: i for i, name in enumerate(run.program.operators if run.program else ())
     }
@@ -279,12 +278,12 @@ def _data_to_json(run: Run) -> dict[str, object]:
 
 
 def _names(run: Run) -> Sequence[str]:
-    """Name the operators of the program, in its order."""
+    """Return the names of the program's operators, in program order."""
     return run.program.operators if run.program is not None else ()
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Write numbers down in few letters: ``0-3,7``."""
+    """Encode numbers compactly: ``0-3,7``."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""A program as boxes that read each other: operators, and what goes in and out."""
+"""A program as connected boxes: operators, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Light(StrEnum):
     KEPT = "kept"
     GUILTY = "guilty"
     VALUE = "value"
-    """What goes in or out: it is no operator."""
+    """An input or output, which is no operator."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Part:
     """A box of a drawing.
 
     Attributes:
-        reads: the boxes before it, by name.
-        label: what is written in it; ``more`` is told of it when it is pointed at.
-        scope: the path of the module that it is in, by its parts.
-        index: of the operators of the program, from 0; -1 for what is none.
-        operators: that it counts for: with those inside of it.
+        reads: names of the boxes whose values it reads.
+        label: the text; ``more`` is the tooltip.
+        scope: the components of the path of its module.
+        index: of the operator in the program, from 0; -1 for other boxes.
+        operators: the number of operators it counts for, subgraphs included.
     """
 
     name: str
@@ -46,18 +46,18 @@ class Part:
 
 
 OUTPUT = "output"
-"""The name of the box of what a program returns; no node is called so."""
+"""Name of the box of the program's results; no node has this name."""
 
 
 def parts_of(
     program: Skeleton, kept: Collection[str], guilty: Collection[str] = ()
 ) -> list[Part]:
-    """List a whole program's boxes in its order, with what is left of it lit."""
+    """List the boxes of an input program in program order; kept operators are lit."""
     found = [
         Part(name, name, f"{name}: {_told(program.node(name).value)}", (), (), _VALUE)
         for name in program.inputs
     ]
-    live = Candidate.whole(program).keep  # what is cut: others have no effect
+    live = Candidate.whole(program).keep  # operators without an effect are not shown
     for index, name in enumerate(program.operators):
         if name not in live:
             continue
@@ -78,7 +78,7 @@ _VALUE = Light.VALUE
 
 
 def _reads(program: Skeleton, operands: Iterable[str]) -> tuple[str, ...]:
-    """Name the operators and inputs that values come from; weights are not drawn."""
+    """Return the operators and inputs that values come from; weights are not drawn."""
     drawn = Role.INPUT, Role.OPERATOR
     made_by = (program.producer(name) for name in operands)
     return tuple(
@@ -87,7 +87,7 @@ def _reads(program: Skeleton, operands: Iterable[str]) -> tuple[str, ...]:
 
 
 def short(target: str) -> str:
-    """Leave the overload out where it says nothing: ``aten.roll``."""
+    """Remove ``.default`` from an operator's name: ``aten.roll``."""
     return target.removesuffix(".default")
 
 
@@ -98,10 +98,10 @@ def _told(value: TensorType | None) -> str:
 def parts_listed(
     listing: Listing, guilty: Collection[str] = (), whole: Names | None = None
 ) -> list[Part]:
-    """List the boxes of what is left, from its statements.
+    """List the boxes of a printed program, one per statement.
 
     Args:
-        whole: what the whole program calls what goes in, where that is otherwise.
+        whole: the names that the input program has for the inputs, if different.
     """
     own = whole.values[listing.main.name] if whole is not None else {}
     found = [_given(given, own.get(given.spelling, "")) for given in listing.given]
@@ -131,12 +131,12 @@ def _given(given: Given, name: str) -> Part:
 
 
 def _spelt(code: str) -> str:
-    """Spell calls without what all of them have."""
+    """Remove the parts that all calls have in common."""
     return code.replace("torch.ops.", "").replace(".default(", "(")
 
 
 def parts_kept(candidate: Candidate, guilty: Collection[str] = ()) -> list[Part]:
-    """List the boxes of a candidate that is no listing."""
+    """List the boxes of a candidate that was not printed."""
     program, fed = candidate.skeleton, candidate.inputs
     found: list[Part] = []
     for name in fed:
@@ -148,7 +148,7 @@ def parts_kept(candidate: Candidate, guilty: Collection[str] = ()) -> list[Part]
         return tuple(dict.fromkeys(v for v in values if v != but))
 
     for name in candidate.operators:
-        if name in fed:  # a replaced one's own value, from outside
+        if name in fed:  # a replaced operator's value, now an input
             continue
         node = program.node(name)
         light = Light.GUILTY if name in guilty else Light.KEPT

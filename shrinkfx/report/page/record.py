@@ -1,4 +1,4 @@
-"""What the page is made from: records of a run, of whatever is known of it."""
+"""Records of a run that the page is made from."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import ByCatch
 
 REPORT = "report.html"
-"""Lies beside the repro."""
+"""Name of the file, next to the repro."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check of the run, and its answer.
+    """One check of the run, and its verdict.
 
     Attributes:
-        at_s: when it was asked, in seconds that the run had worked.
-        operators: of the candidate.
-        keep: those by name.
-        outcome: None where it did not end.
-        said: the failure in its own words, or why there is none to judge.
-        is_by_catch: it has shown another failure than the target, wherever.
+        at_s: start of the check, in working seconds of the run.
+        operators: number of operators of the candidate.
+        keep: names of these operators.
+        outcome: None if the check did not end.
+        said: the failure's message, or why there is no verdict.
+        is_by_catch: the check showed a failure other than the target.
     """
 
     number: int
@@ -45,15 +45,15 @@ class Check:
 
     @property
     def came(self) -> str:
-        """Name what came of it."""
+        """The result in words."""
         if self.outcome is Outcome.DIFFERENT and not self.is_by_catch:
-            return "no step"  # the target, where it must not show
+            return "no step"  # the target failure at inputs that must pass
         return self.outcome.value if self.outcome else "did not end"
 
 
 @dataclass(frozen=True)
 class Before:
-    """A number of the original, and of the result; None where it was not counted."""
+    """A count of the input program and of the reduced program; None if not counted."""
 
     before: int | None
     after: int | None
@@ -73,12 +73,13 @@ class Suspected:
 
 @dataclass(frozen=True)
 class Summary:
-    """What ``summary.json`` says, of whichever version of it; empty where it does not.
+    """The content of ``summary.json`` in any schema version; missing parts are empty.
 
     Attributes:
-        failure: how the result fails, in its own words.
-        sizes: by what was counted: operators, nodes, inputs.
-        cached: answers that took no check.
+        failure: the failure of the reduced program, with its message.
+        sizes: counts, by what was counted: operators, nodes, inputs.
+        cut: number of operators of the graph form that was reduced.
+        cached: number of queries answered without a check.
     """
 
     status: str = ""
@@ -105,7 +106,7 @@ class Summary:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what ``report/summary.py`` has written, or an older version of it."""
+        """Parse the output of ``report/summary.py``, of this or an older version."""
         names = ("operators", "nodes", "inputs", "dynamic_dims")
         sizes = {name: data[name] for name in names if name in data}
         rate = data.get("rate", {})
@@ -142,10 +143,11 @@ class Source:
     """A file of generated code.
 
     Attributes:
-        name: of the file, below the run's folder; '' for lines of which none was kept.
-        first: the number of its first line.
-        marked: the line at fault, by its number; 0 for none.
-        counted_in: the text that numbers are of, in words, where no file was kept.
+        name: path relative to the run's folder; '' for lines without a kept file.
+        first: number of the first line.
+        marked: number of the failing line; 0 for none.
+        counted_in: the text that the line numbers refer to, in words, if no file was
+            kept.
     """
 
     name: str
@@ -157,7 +159,7 @@ class Source:
 
 @dataclass(frozen=True)
 class SizesTold:
-    """What a sweep has found of one failure."""
+    """One failure that a sweep found."""
 
     sizes: str
     kind: str
@@ -167,10 +169,10 @@ class SizesTold:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep over sizes has found.
+    """The result of a sweep over sizes.
 
     Attributes:
-        counts: of the sizes that were run, by what came of them.
+        counts: the number of tested sizes, by result.
     """
 
     counts: Mapping[str, int]
@@ -179,19 +181,20 @@ class Swept:
 
 @dataclass(frozen=True)
 class Run:
-    """All that the page shows; None and '' where it is not known.
+    """The content of the page; None and '' for unknown parts.
 
     Attributes:
-        model: what the user calls the program.
-        anonymous: names of the user's model were left out.
-        command: how the run was started, without folders.
-        folder: of the run, as a command names it where it was typed.
-        program: the graph that candidates were cut from; ``no_program`` says why there
-            is none.
-        left: what is left; ``listing`` is that as statements, if it was written so.
-        no_explanation: why there is none.
+        model: the user's name of the program.
+        anonymous: the names of the user's model are omitted.
+        command: the command line of the run, without folders.
+        folder: the run's folder, as the command line names it.
+        program: the graph that candidates were cut from.
+        no_program: why there is no graph.
+        left: the reduced program.
+        listing: the reduced program as statements, if it was printed so.
+        no_explanation: why there is no explanation.
         repro: the text of ``repro.py``.
-        source: the guilty kernel's.
+        source: the source of the failing kernel.
     """
 
     model: str
