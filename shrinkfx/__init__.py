@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import what is asked for: neither --help nor a worker needs it."""
+        """Import a name on first use, because --help and the worker do not need it."""
         module = {"Reduction": "api", "minify": "api", "ShrinkfxError": "errors"}
         if name in module:
             return getattr(import_module(f"{__name__}.{module[name]}"), name)

@@ -1,4 +1,4 @@
-"""``python -m shrinkfx`` is ``shrinkfx``."""
+"""Run the command line with ``python -m shrinkfx``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The cgroups that limit this process: what is there of the machine is not all its."""
+"""The cgroups that limit the resources of this process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 
 
 def cgroups(root: Path, controller: str) -> Iterator[tuple[Path, int]]:
-    """Yield folder and version of each, from the process's own up, of both versions.
+    """Yield the folder and the version (1 or 2) of each cgroup of this process.
+
+    The cgroup of the process comes first, then its ancestors.
 
     Args:
-        root: where ``proc`` and ``sys`` are.
-        controller: what is limited: ``memory``, ``cpu``.
+        root: folder that contains ``proc`` and ``sys``.
+        controller: the limited resource: ``memory`` or ``cpu``.
     """
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -23,7 +25,8 @@ def cgroups(root: Path, controller: str) -> Iterator[tuple[Path, int]]:
                 base, version = root / "sys/fs/cgroup" / controller, 1
             else:
                 continue
-            # In a namespace the path is as seen from outside, and base is what counts.
+            # In a cgroup namespace, the path may be that outside the namespace; then
+            # only the root of the hierarchy exists here, which is the last folder.
             parts = Path(path.strip("/")).parts
             for end in range(len(parts), -1, -1):
                 yield base.joinpath(*parts[:end]), version

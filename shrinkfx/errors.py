@@ -1,6 +1,6 @@
-"""The errors a user can meet, each with what to do next.
+"""The exceptions that shrinkfx raises on purpose, with advice for the user.
 
-A candidate that fails is never one of these: it is a value, a ``Verdict``.
+A failing candidate is not an exception: it is a value, a ``Verdict``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ REPORT_BUG = "please report this with the output of shrinkfx doctor"
 
 
 class ShrinkfxError(Exception):
-    """Catch this to catch everything that shrinkfx raises on purpose.
+    """Base class of all exceptions that shrinkfx raises on purpose.
 
     Args:
-        parts: what it says; each option that it names is a part of its own. As text
-            they are as the command line has them.
+        parts: the parts of the message. Each option is a part of its own (``Flag``),
+            so that the Python API can name it as a keyword; ``str()`` names it as on
+            the command line.
     """
 
     exit_code = 1
@@ -32,18 +33,18 @@ class ShrinkfxError(Exception):
 
 
 class UsageError(ShrinkfxError):
-    """An option or an argument makes no sense; nothing has been started."""
+    """An option or an argument is invalid; nothing was started."""
 
     exit_code = 2
 
 
 class LoadError(ShrinkfxError):
-    """The program, its inputs or a preload could not be read.
+    """The program, its inputs or a preload cannot be read.
 
     Args:
-        subject: the file or module at fault.
-        reason: what was seen.
-        advice: the next thing to try.
+        subject: the file or module that cannot be read.
+        reason: what is wrong with it.
+        advice: what the user can try next.
     """
 
     exit_code = 2
@@ -56,16 +57,17 @@ class LoadError(ShrinkfxError):
 
 
 class NotReproducible(ShrinkfxError):
-    """The program does not fail as asked.
+    """The program does not fail as requested.
 
     Args:
-        wanted: the kind of failure that was asked for.
-        runs: how often it was run.
-        seen: what the runs showed instead.
-        advice: the next thing to try.
-        seconds: how long the runs took which compiled nothing, if that has ended them.
-        kind: the kind of failure that every run showed; '' if they showed several, or
-            one passed.
+        wanted: the requested kind of failure.
+        runs: number of runs of the program.
+        seen: the outcomes of the runs.
+        advice: what the user can try next.
+        seconds: duration of the runs without the compilation, if a time limit ended
+            them.
+        kind: the kind of failure that every run showed; '' if a run passed, or if the
+            kinds differ.
     """
 
     exit_code = 3
@@ -97,18 +99,18 @@ class NotReproducible(ShrinkfxError):
 
 
 class NothingToReduce(ShrinkfxError):
-    """A script that was captured does not fail, or not in what can be reduced."""
+    """The captured script does not fail, or not in a part that can be reduced."""
 
     exit_code = 3
 
 
 class NotCuttable(NotReproducible):
-    """No form of the program that can be cut fails as the file's does.
+    """No graph form of the program that shrinkfx can cut shows the failure.
 
     Args:
-        wanted: the kind of failure that was asked for.
-        known: what is known of the program as the file holds it.
-        seen: what the runs of the other forms showed instead.
+        wanted: the requested kind of failure.
+        known: a clause that describes the failure of the program in the file.
+        seen: the outcomes of the runs of the other forms.
     """
 
     def __init__(self, wanted: str, known: str, seen: list[str]) -> None:
@@ -129,12 +131,12 @@ class NotCuttable(NotReproducible):
 
 
 class FailsOtherwise(NotReproducible):
-    """The program fails, but not as the script does that it comes from.
+    """The captured program fails, but differently than in its script.
 
     Args:
-        in_script: how that fails.
-        seen: how the program does.
-        advice: the next thing to try.
+        in_script: the failure in the script.
+        seen: the failure in this run.
+        advice: what the user can try next.
     """
 
     def __init__(self, in_script: str, seen: str, advice: Words) -> None:
@@ -148,9 +150,9 @@ class FailsOtherwise(NotReproducible):
 
 
 class InvalidEdit(ShrinkfxError):
-    """An edit does not fit the candidate it was applied to.
+    """An edit does not apply to a candidate.
 
-    Strategies may propose such edits; the reducer passes over them.
+    Strategies may propose such edits; the reducer skips them.
     """
 
 
@@ -161,19 +163,20 @@ class StrategyError(ShrinkfxError):
 
 
 class Unforeseen(ShrinkfxError):
-    """Nobody can say what a search would ask after an answer that it may get.
+    """A speculative search cannot compute its next query.
 
-    It never ends a run: if the search gets there, that says what the matter is.
+    This exception never ends a run: if the search itself reaches that query, it raises
+    the underlying error.
     """
 
 
 class WorkerError(ShrinkfxError):
-    """The process that holds torch died or stopped answering.
+    """The worker, the process that imports torch, died or stopped answering.
 
     Args:
-        reason: what the parent saw.
-        log: the last lines that the worker wrote.
-        killed: something has ended it from outside.
+        reason: what the parent process observed.
+        log: the last lines of the worker's log.
+        killed: whether the worker was killed from outside.
     """
 
     def __init__(self, reason: str, log: str = "", *, killed: bool = False) -> None:
@@ -184,12 +187,12 @@ class WorkerError(ShrinkfxError):
 
 
 class StorageError(ShrinkfxError):
-    """Something could not be written or read back: what is known so far is kept.
+    """A file cannot be written or read; the results so far are kept.
 
     Args:
         subject: the file or folder.
-        reason: what was seen.
-        advice: what to do about it.
+        reason: the cause of the error.
+        advice: what the user can do.
     """
 
     exit_code = 2
@@ -202,7 +205,7 @@ class StorageError(ShrinkfxError):
 
 
 class InstallError(ShrinkfxError):
-    """An environment with another version of PyTorch could not be made.
+    """An environment with another version of PyTorch cannot be made.
 
     Args:
         subject: the version, the package index, the installer or the folder.
@@ -221,23 +224,23 @@ class InstallError(ShrinkfxError):
 
 
 class JournalError(StorageError):
-    """The journal of a run is damaged, or another version's: nothing goes on there."""
+    """The journal is damaged or of another version; the run cannot be resumed."""
 
 
 class ForeignJournal(JournalError):
-    """The journal of a run is another version's."""
+    """The journal of a run was written by another version of shrinkfx."""
 
 
 class Finished(ShrinkfxError):
-    """The folder holds this very run, and it has come to its end.
+    """The folder contains this run, which is already finished.
 
     Args:
-        folder: where its results are.
-        said: what came of it, in a line.
-        exit_code: as of that run.
-        at: when that was, in seconds since 1970.
-        more: options by which ``--resume`` does what it left out for want of minutes or
-            checks; or ''.
+        folder: the folder of the run.
+        said: the result of the run, in one line.
+        exit_code: the exit code of the run.
+        at: when the run finished, in seconds since 1970.
+        more: options of ``--resume`` with which the run does the steps that it skipped
+            for lack of minutes or checks; '' if it skipped none.
     """
 
     def __init__(
@@ -253,10 +256,10 @@ class Finished(ShrinkfxError):
 
 
 class BudgetExhausted(ShrinkfxError):
-    """The checks or the minutes that were allowed are spent."""
+    """The run has used up its checks or its minutes."""
 
     exit_code = 4
 
 
 class ShareSpent(BudgetExhausted):
-    """A part of a run has asked all that it may: a larger budget changes nothing."""
+    """A phase has used up its own limit of checks, which the budget does not change."""

@@ -1,4 +1,4 @@
-"""What a run tells its one listener: frozen events, no prints."""
+"""The events of a run, which it passes to its listener. A run prints nothing itself."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from shrinkfx.failure.verdict import Outcome
 
 @dataclass(frozen=True)
 class Noted:
-    """A line for the user: what was found, or what is done next."""
+    """A line of text for the user, on a finding or on the next step of the run."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Doing:
-    """What a process has been asked to do: said only where it takes long."""
+    """A process has started a task; the text is shown only if the task takes long."""
 
     text: str
 
 
 class Phase(StrEnum):
-    """What a run goes through, in its order; a sweep comes before."""
+    """The phases of a run, in order; a sweep precedes the others."""
 
     SWEEP = "sweep"
     BASELINE = "baseline"
@@ -44,10 +44,11 @@ class Entered:
 
 @dataclass(frozen=True)
 class Asking:
-    """A question is put to which no answer is known.
+    """The search starts a query whose verdict is not known yet.
 
     Attributes:
-        operators: of the candidate.
+        strategy: the strategy that proposed the candidate.
+        operators: number of operators of the candidate.
     """
 
     strategy: str
@@ -61,7 +62,8 @@ class Begun:
     Attributes:
         task: ``reduce``, ``sweep``, ``candidate``, ``verify``, ``explain`` or
             ``report``; or ``capture``, before one of the first two.
-        folder: where results go, or '' where there are none.
+        model: path of the program.
+        folder: folder of the results, or '' if the task writes none.
     """
 
     task: str
@@ -71,12 +73,14 @@ class Begun:
 
 @dataclass(frozen=True)
 class Seen:
-    """The baseline is over: the failure that will be reduced.
+    """The baseline has shown the failure that the run reduces.
 
     Attributes:
-        rate: the part of the runs that fail so.
-        operators: of the program, in the form that is cut.
-        cut: the same, where steps begin.
+        kind, stage, text: the failure.
+        rate: fraction of the runs that fail in this way.
+        operators: number of operators of the input program, in the graph form that the
+            search cuts.
+        cut: number of operators of the candidate that the search starts with.
     """
 
     kind: str
@@ -89,7 +93,12 @@ class Seen:
 
 @dataclass(frozen=True)
 class Spanned:
-    """A sweep's baseline: which sizes are free, and how they will be drawn."""
+    """A sweep has found the dynamic sizes, before it draws values for them.
+
+    Attributes:
+        sizes: name, range and exported value of each size.
+        settings: settings of the drawing.
+    """
 
     sizes: tuple[Mapping[str, Any], ...]
     settings: Mapping[str, Any]
@@ -97,7 +106,12 @@ class Spanned:
 
 @dataclass(frozen=True)
 class Started:
-    """The search begins, at so many operators."""
+    """The search begins.
+
+    Attributes:
+        operators: number of operators of the candidate that it starts with.
+        max_checks: limit of checks, or None.
+    """
 
     operators: int
     max_checks: int | None
@@ -105,15 +119,18 @@ class Started:
 
 @dataclass(frozen=True)
 class Checked:
-    """One question was answered.
+    """A query was answered.
 
     Attributes:
-        operators: of the smallest program so far.
-        seconds: since the run began, its earlier sessions included.
-        strategy: who wanted to know.
-        asked: operators of the candidate.
-        failure: what that did, if it failed.
-        expected_s: an estimate of what the rest of the search will take, or None.
+        check: number of the query.
+        outcome: the outcome of the verdict.
+        operators: number of operators of the smallest program so far.
+        seconds: seconds since the run began, including earlier sessions.
+        seconds_left: seconds left of the budget, or None.
+        strategy: the strategy that proposed the candidate.
+        asked: number of operators of the candidate.
+        failure: description of the candidate's failure, or ''.
+        expected_s: estimated seconds of the rest of the search, or None.
     """
 
     check: int
@@ -132,9 +149,12 @@ class Stepped:
     """A smaller program fails in the same way.
 
     Attributes:
-        before, after: operators.
-        given: bytes of inputs and weights before and after, once all operators that
-            are left are needed; None until then.
+        before, after: numbers of operators before and after the step.
+        strategy: the strategy that proposed the step.
+        check: number of the query.
+        seconds: seconds since the run began.
+        given: bytes of inputs and weights before and after the step, while the run
+            simplifies the printed program; None before that phase.
     """
 
     before: int
@@ -147,10 +167,12 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Tried:
-    """A program was run at some sizes.
+    """A sweep has run the program at some sizes.
 
     Attributes:
-        answer: what it did, in a word; ``said`` in more, if there is more to say.
+        sizes: the sizes, as text.
+        answer: the outcome, in one word.
+        said: details of the outcome, or ''.
     """
 
     sizes: str
@@ -160,7 +182,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Failed:
-    """A sweep has met a failure for the first time."""
+    """A sweep has found a failure that it had not seen before."""
 
     sizes: str
     kind: str
@@ -170,11 +192,13 @@ class Failed:
 
 @dataclass(frozen=True)
 class Caught:
-    """Another failure was met on the way; the smallest program that shows it.
+    """The search has met another failure than the reduced one.
 
     Attributes:
-        candidate: what ``--candidate`` takes.
-        checks: how many of them showed it.
+        kind, stage, text: the failure.
+        operators: number of operators of the smallest candidate that shows it.
+        candidate: digest of that candidate, for ``--candidate``.
+        checks: number of checks that showed the failure.
     """
 
     kind: str
@@ -187,12 +211,13 @@ class Caught:
 
 @dataclass(frozen=True)
 class Ended:
-    """The run is over; the last event, whatever happened.
+    """The run is over. This is always the last event, also after an error.
 
     Attributes:
-        status: a word for ``exit_code``.
-        error: what a person is told instead of a result, or ''.
-        result: what came of it.
+        status: the result in one word, such as ``reduced``.
+        exit_code: the exit code of the command line.
+        error: the error message, or ''.
+        result: the result, as JSON.
     """
 
     status: str
@@ -221,4 +246,4 @@ Listener = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """Listen to nothing."""
+    """Ignore an event; the listener for runs that nobody observes."""

@@ -1,7 +1,7 @@
-"""What makes the field of a record an option of the command line.
+"""Fields of records as options of the command line.
 
-What is known of an option stands beside its field: the parser, ``--help``, the check of
-a value by itself, and the table in ``docs/reference.md`` are made from that.
+The metadata of a field describes its option. The parser, ``--help``, the check of the
+value and the table in ``docs/reference.md`` are made from this metadata.
 """
 
 from __future__ import annotations
@@ -16,34 +16,36 @@ from shrinkfx.errors import UsageError
 from shrinkfx.wording import Flag
 
 Check = Callable[[str, Any], None]
-"""Refuses a value of the option that it is told."""
+"""Takes a flag and a value, and raises ``UsageError`` if the value is invalid."""
 
 _OPTION = "option"
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option, and the field that holds it.
+    """An option of the command line, and the field that holds its value.
 
     Attributes:
-        help: a phrase in Markdown, of which ``--help-all`` shows the text.
-        more: sentences that the reference adds, in Markdown.
-        metavar: what ``--help`` calls the value; '' for a switch, or with choices.
-        choices: the words that it may be.
-        const: what the option sets where it takes no value; with a metavar, where none
-            is given.
-        flags: as users type it, the long one last; made of the field's name if empty.
-        repeated: it may be said several times.
-        apart: options of one group that have the same word here exclude each other.
-        never_empty: an empty text for it is refused on the command line.
-        beside_resume: it may be said anew to a run that goes on.
-        common: ``--help`` has it, too; ``--help-all`` has them all.
-        brief: a shorter phrase for ``--help``, where it is common.
-        read: makes the field's value of the word typed, or of all if it is repeated.
-        check: refuses values that make no sense, whatever the other options are.
-        name: of the field.
-        default: of the field.
-        takes: what a word is read as first: a number, a text, or for a switch a bool.
+        help: a phrase in Markdown; ``--help-all`` shows it without the markup.
+        more: sentences in Markdown that ``docs/reference.md`` adds.
+        metavar: name of the value in the help; '' for a switch, or with ``choices``.
+        choices: the allowed values; () for any value.
+        const: the value of the option if it is typed without a value; with a
+            ``metavar``, a value is optional.
+        flags: the flags as typed, the long one last; if empty, one made from the name
+            of the field.
+        repeated: whether the option may be repeated.
+        apart: options of one group with the same text here exclude each other.
+        never_empty: whether an empty value is refused on the command line.
+        beside_resume: whether the option may be given together with ``--resume``.
+        common: whether ``--help`` shows the option; ``--help-all`` shows all options.
+        brief: a shorter phrase for ``--help``, if the option is common.
+        read: converts the typed word to the value of the field; for a repeated option,
+            it converts the list of words.
+        check: raises ``UsageError`` if the value is invalid by itself.
+        name: name of the field.
+        default: default value of the field.
+        takes: type that the parser converts a word to; bool for a switch.
     """
 
     help: str
@@ -69,15 +71,19 @@ class Option:
         return self.flags[-1]
 
     def value_of(self, typed: Any) -> Any:  # noqa: ANN401 - any field's
-        """Make the field's value of what the parser has; None was not said."""
+        """Convert the value of the parser to that of the field.
+
+        None stays None, because it means that the option was not given.
+        """
         return typed if self.read is None or typed is None else self.read(typed)
 
 
 def option(default: Any, **about: Any) -> Any:  # noqa: ANN401 - as ``field`` has it
-    """Make a field an option.
+    """Make the field of a dataclass that is an option.
 
     Args:
-        default: of the field; a type, to make a new one each time.
+        default: default value of the field, or a type that makes a new default for each
+            record.
         about: attributes of ``Option``.
     """
     if choices := about.get("choices"):
@@ -90,7 +96,7 @@ def option(default: Any, **about: Any) -> Any:  # noqa: ANN401 - as ``field`` ha
 
 
 def options_in(record: type) -> Iterator[Option]:
-    """Yield the options among the fields of a record, in their order."""
+    """Yield the options among the fields of a dataclass, in order."""
     hints = get_type_hints(record)
     for each in fields(record):
         if about := each.metadata.get(_OPTION):
@@ -110,10 +116,10 @@ def _takes(hint: Any) -> type:  # noqa: ANN401 - any type
 
 
 def require_values(record: object) -> None:
-    """Refuse values of a record's options that make no sense by themselves.
+    """Check the value of each option of a record by itself.
 
     Raises:
-        UsageError: which, and what there is.
+        UsageError: a value is invalid; the message states the allowed values.
     """
     for each in options_in(type(record)):
         value = getattr(record, each.name)
@@ -148,5 +154,5 @@ _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
 def without_markup(text: str) -> str:
-    """Show a phrase in Markdown as a terminal does."""
+    """Remove links and backticks from Markdown, for a terminal."""
     return _LINK.sub(r"\1", text).replace("`", "")

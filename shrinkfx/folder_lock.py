@@ -1,4 +1,4 @@
-"""The lock on the folder of a run: one process at a time works there."""
+"""The lock on the folder of a run, which only one process at a time may use."""
 
 from __future__ import annotations
 
@@ -18,27 +18,30 @@ LOCK = ".lock"
 
 _TRIES = 5
 _MOMENT_S = 0.02
-"""Who only looks whether somebody is at work holds the lock for less."""
+"""Seconds between tries. All tries together take longer than ``is_taken`` holds the
+lock."""
 
 _OUT = Flag("--out")
 
 _held: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
-"""Folders that whoever calls has taken; a thread of its own holds none of them."""
+"""Folders that the caller has locked. A new thread starts with none of them."""
 
 
 @contextlib.contextmanager
 def taken(folder: Path, other: Said = _OUT, *, waits: bool = False) -> Iterator[None]:
-    """Keep other processes out; the kernel opens the lock again if this one dies.
+    """Lock a folder for this process during the block.
 
-    Inside of such a block, another one for the same folder changes nothing: who looks
-    whether a run may begin keeps the folder until that is over.
+    The kernel releases the lock if the process dies. A nested block for the same folder
+    has no effect, so the caller that decides whether a run may begin keeps the lock
+    until the run is over.
 
     Args:
-        other: the setting that names another folder, for errors.
-        waits: if another process is at work there, wait until it leaves.
+        folder: the folder to lock.
+        other: the option that selects another folder, for error messages.
+        waits: wait if another process holds the lock, instead of raising an error.
 
     Raises:
-        UsageError: another process is at work there, or nothing can be written.
+        UsageError: another process holds the lock, or the folder is not writable.
     """
     place = folder.resolve()
     if place in _held.get():
@@ -55,23 +58,24 @@ def taken(folder: Path, other: Said = _OUT, *, waits: bool = False) -> Iterator[
 
 
 def is_taken(folder: Path) -> bool:
-    """Tell whether a process is at work in a folder."""
+    """Return whether a process holds the lock of a folder."""
     try:
         with (folder / LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # there is none, or it may not be read
+    except OSError:  # the lock does not exist or cannot be read
         return False
     return False
 
 
 @contextlib.contextmanager
 def _locked(path: Path, other: Said, *, waits: bool) -> Iterator[None]:
-    """Hold the lock of the file that has the name, not of one that had it before.
+    """Hold the lock of the file that is at the path now.
 
-    Who leaves unlinks it. Whoever had opened it by then gets a lock that nobody else
-    will ask for.
+    A process that leaves unlinks the file. Another process that had already opened the
+    file would then lock a file that no other process can find, so it must open the path
+    again.
     """
     while True:
         with _opened(path, other) as file:
@@ -101,7 +105,10 @@ def _lock(file: IO[str], *, waits: bool) -> None:
 
 
 def _opened(path: Path, other: Said) -> IO[str]:
-    """Open a lock; a run that has come to nothing may just have removed its folder."""
+    """Open the file of a lock, and make its folder if necessary.
+
+    Another run that ended without a result may just have removed the folder.
+    """
     try:
         return path.open("w")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""How much memory there is: of the machine, and of what this process may have."""
+"""The memory that is available to this process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """Estimate what is free now, within the limits of this process's cgroups.
+    """Estimate the available memory in bytes, within the cgroup limits of this process.
 
     Args:
-        root: where ``proc`` and ``sys`` are.
+        root: folder that contains ``proc`` and ``sys``.
     """
     left = [_of_machine(root)]
     for folder, version in cgroups(root, "memory"):
@@ -31,7 +31,11 @@ def _of_machine(root: Path) -> int:
 
 
 def _of_cgroup(folder: Path, limit: str, used: str, reclaimable: str) -> int:
-    """Count what files take, and nobody has looked at for a while, as free."""
+    """Return the memory in bytes that a cgroup may still allocate.
+
+    Inactive pages of the file cache count as available, because the kernel can reclaim
+    them.
+    """
     cache = int(_fields(folder / "memory.stat", " ")[reclaimable])
     taken = int((folder / used).read_text()) - cache
     return int((folder / limit).read_text()) - taken

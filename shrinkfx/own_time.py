@@ -1,13 +1,15 @@
-"""How long work takes, without what it waits for a busy machine.
+"""The own time of a check: its elapsed time without waiting for a busy machine.
 
-A program that does not end and one that gets no core look alike to a clock. What
-tells them apart is what the time went into:
+By wall-clock time, a program that hangs and a program that gets no core look the same.
+The state of its threads tells them apart, and decides how much of the elapsed time
+counts:
 
-    some thread runs     CPU-seconds, of as many threads as can run at once
-    nothing can run      all of it between two looks that find it so: it sleeps, and
-                         no machine is too slow for that
+    a thread runs        its CPU-seconds; threads that run at the same time count once,
+                         up to the number of cores
+    all threads sleep    all of the time between two samples that both find this state,
+                         because a sleep does not depend on the speed of the machine
     threads wait for a   none: the machine is busy, with other work or with more
-    core, or for a disk  threads of this one than it has cores
+    core, or for a disk  threads of the check than it has cores
 """
 
 from __future__ import annotations
@@ -18,28 +20,28 @@ from collections.abc import Callable
 from shrinkfx.processes import Sample, runnable_here, usable_cores
 
 _EVERY_S = 0.5
-"""CPU-seconds are counted in hundredths; and each look costs some."""
+"""Seconds between samples: the kernel counts CPU-seconds in hundredths, and each sample
+costs time."""
 
 _UNSEEN_S = 2.0
-"""Sleep that is believed between two looks. A machine that stops this process, which
-looks, may have stopped the other as well."""
+"""Maximum number of seconds of sleep to count between two samples. If more time has
+passed, the machine may have stopped this process, and with it the observed one."""
 
 
 class OwnTime:
-    """Counts the seconds that work would have taken with the machine to itself.
+    """Counts the seconds that work would have taken on an idle machine.
 
-    It may count too few of them where work runs and sleeps by turns within half a
-    second, never more than have passed.
+    The count may be too low if the work alternates between running and sleeping within
+    half a second. It is never more than the elapsed time.
 
     Args:
-        look: says what the processes do that are at it.
-        clock: tells the time.
-        cores: how many threads can run at once; None for this machine's.
-        crowd: counts what is runnable on the machine; asked where it is busy.
+        look: samples the processes that do the work.
+        clock: returns the time in seconds.
+        cores: number of threads that can run at once; None means the usable cores.
+        crowd: counts the runnable threads of the machine; called while the work waits.
 
     Attributes:
-        waited_s: what does not count.
-        runnable: on the machine, on average, while the work has waited.
+        waited_s: seconds that do not count, because the work waited.
     """
 
     def __init__(
@@ -59,12 +61,12 @@ class OwnTime:
 
     @property
     def passed_s(self) -> float:
-        """Seconds by the clock."""
+        """Elapsed seconds."""
         return self._clock() - self._began
 
     @property
     def seconds(self) -> float:
-        """Seconds that count."""
+        """Elapsed seconds that count."""
         return self.passed_s - self.waited_s
 
     @property
@@ -72,14 +74,18 @@ class OwnTime:
         return round(sum(self._counts) / max(1, len(self._counts)))
 
     def exceeds(self, limit_s: float) -> bool:
-        """Tell whether the work has taken longer; looks at it, now and then."""
+        """Return whether the work has taken longer than a limit in seconds.
+
+        This samples the processes if the last sample is ``_EVERY_S`` old, or if the
+        limit seems to be exceeded.
+        """
         late = self.seconds > limit_s
         if late or self._clock() - self._looked >= _EVERY_S:
             self._take(self._look())
         return late and self.seconds > limit_s
 
     def _take(self, seen: Sample) -> None:
-        """Learn what the time since the last look went into."""
+        """Count the time since the last sample, by the state of the threads."""
         now = self._clock()
         passed, self._looked = now - self._looked, now
         used = max(0.0, seen.cpu_seconds - self._cpu_seconds)

@@ -1,4 +1,4 @@
-"""What runs below a process, as ``/proc`` shows it."""
+"""Descendants of a process, and their use of resources, from ``/proc``."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from shrinkfx.cgroups import cgroups
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
-# Fields of /proc/PID/stat, counted from behind the name, which may hold anything.
+# Fields of /proc/PID/stat, counted after the name, which may contain any character.
 _STATE, _PARENT, _THREADS = 0, 1, 17
 _TIMES = slice(11, 15)
-"""utime, stime, and those of children that it has waited for."""
+"""utime and stime of the process, and of the children that it has waited for."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What some processes are doing at one moment, and what they have used so far.
+    """The state of some processes at one moment, and their use of the CPU so far.
 
     Attributes:
-        cpu_seconds: those of the processes, and of children that they waited for.
-        runnable: threads that run, or wait for a core.
-        on_disk: threads that wait for a disk, or for anything else that no signal ends.
+        cpu_seconds: CPU-seconds of the processes and of the children that they waited
+            for.
+        runnable: number of threads that run, or wait for a core.
+        on_disk: number of threads in uninterruptible sleep, mostly waiting for a disk.
     """
 
     cpu_seconds: float = 0.0
@@ -38,15 +39,15 @@ class Sample:
 
     @property
     def sleeps(self) -> bool:
-        """Nothing would go on if there were more cores, or faster disks."""
+        """Whether all threads sleep; more cores or faster disks would not help."""
         return not (self.runnable or self.on_disk)
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Count the cores that this process may use, within the limits of its cgroups.
+    """Count the cores that this process may use, within its cgroup limits.
 
     Args:
-        root: where ``proc`` and ``sys`` are.
+        root: folder that contains ``proc`` and ``sys``.
     """
     here = float(len(os.sched_getaffinity(0)))
     for folder, version in cgroups(root, "cpu"):
@@ -56,7 +57,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def _quota(folder: Path, version: int) -> float:
-    """Read how many cores' worth of time a cgroup has."""
+    """Read the CPU quota of a cgroup, in cores; infinite without a quota."""
     if version == 2:
         quota, period = (folder / "cpu.max").read_text().split()
     else:
@@ -66,9 +67,10 @@ def _quota(folder: Path, version: int) -> float:
 
 
 def runnable_here() -> int:
-    """Count what runs or waits for a core on the whole machine, but for who asks.
+    """Count the runnable threads of the machine, without the calling thread.
 
-    It is 0 where the kernel does not say.
+    Returns:
+        0 if the kernel does not report the number.
     """
     with contextlib.suppress(OSError, ValueError, IndexError):
         text = Path("/proc/loadavg").read_text()
@@ -77,20 +79,20 @@ def runnable_here() -> int:
 
 
 def sample(pids: Iterable[int]) -> Sample:
-    """Look at processes; those that have ended meanwhile count for nothing."""
+    """Sample processes; those that have ended are skipped."""
     ticks, states = 0, b""
     for pid in pids:
         if not (stat := _stat(f"/proc/{pid}/stat")):
             continue
         ticks += sum(map(int, stat[_TIMES]))
-        # The state is that of the first thread.
+        # This state is only that of the first thread.
         alone = stat[_THREADS] in (b"0", b"1")
         states += stat[_STATE] if alone else b"".join(_states_of_threads(pid))
     return Sample(ticks / _TICKS_PER_S, states.count(b"R"), states.count(b"D"))
 
 
 def state_of(pid: int) -> str:
-    """Read the state of a process's first thread: ``S`` say; '' if it is gone."""
+    """Return the state of a process's first thread, such as ``S``; '' if it ended."""
     stat = _stat(f"/proc/{pid}/stat")
     return stat[_STATE].decode() if stat else ""
 
@@ -104,17 +106,18 @@ def _states_of_threads(pid: int) -> Iterator[bytes]:
 
 
 Children = Callable[[int], Iterable[int]]
-"""Tells the children of a process, dead ones that nobody waited for too."""
+"""Returns the children of a process, including zombies."""
 
 
 def descendants(pid: int, children: Children | None = None) -> Iterator[int]:
-    """Yield every process below ``pid``, dead ones that nobody waited for too.
+    """Yield the descendants of a process, including zombies.
 
-    One that ends meanwhile may hide those below it: they have another parent by then,
-    and are met next time.
+    If a process ends during the traversal, its descendants may be missed, because they
+    have another parent by then; the next call finds them.
 
     Args:
-        children: whom to ask; None for what costs least on this kernel.
+        children: returns the children of a process; None means the cheapest way on this
+            kernel.
     """
     children = children or listed_children()
     stack, met = [pid], {pid}
@@ -127,13 +130,13 @@ def descendants(pid: int, children: Children | None = None) -> Iterator[int]:
 
 
 def listed_children() -> Children:
-    """Choose what costs least on this kernel."""
+    """Return the cheapest way to find children on this kernel."""
     return told_children if kernel_tells() else scanned_children()
 
 
 @functools.cache
 def kernel_tells() -> bool:
-    """Tell whether the kernel lists the children of a process: most are built so."""
+    """Return whether the kernel lists the children of a process, as most kernels do."""
     return os.path.exists(f"/proc/thread-self/{_CHILDREN}")
 
 
@@ -141,9 +144,10 @@ _CHILDREN = "children"
 
 
 def told_children(pid: int) -> Iterator[int]:
-    """Have the kernel tell. What else the machine runs makes this no dearer.
+    """Yield the children of a process as the kernel lists them.
 
-    Each thread has those that it has started.
+    The cost does not depend on the other processes of the machine. The kernel lists the
+    children of each thread separately.
     """
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -152,7 +156,10 @@ def told_children(pid: int) -> Iterator[int]:
 
 
 def scanned_children() -> Children:
-    """Look at all processes of the machine, where the kernel tells nothing."""
+    """Find children by their parents, in one scan of all processes of the machine.
+
+    This works on kernels that do not list children.
+    """
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (stat := _stat(f"/proc/{entry}/stat")):
@@ -161,14 +168,15 @@ def scanned_children() -> Children:
 
 
 def _stat(path: str) -> list[bytes]:
-    """Read what the kernel says of a process or a thread; nothing if it is gone."""
+    """Read the fields of a ``stat`` file after the name; [] if the process ended."""
     return _read(path).rpartition(b")")[2].split(None, _THREADS + 1)
 
 
 def _read(path: str) -> bytes:
-    """Read a file of ``/proc``; nothing if what it tells of is gone.
+    """Read a file of ``/proc``; b"" if the process or thread ended.
 
-    That is done some 20 times a second: pathlib takes twice as long.
+    This does not use pathlib, which takes twice as long, because it runs some 20 times
+    a second.
     """
     try:
         with open(path, "rb", buffering=0) as file:
@@ -178,13 +186,17 @@ def _read(path: str) -> bytes:
 
 
 def rss_bytes(pid: int) -> int:
-    """Read how much of a process is in memory; 0 if it has ended."""
+    """Return the resident memory of a process in bytes; 0 if it ended."""
     pages = _read(f"/proc/{pid}/statm").split()[1:2]
     return sum(map(int, pages)) * _PAGE_BYTES
 
 
 def pss_bytes(pid: int) -> int:
-    """Read its share of that, where pages are shared; dearer to ask for."""
+    """Return the proportional share of a process's resident memory in bytes.
+
+    Shared pages are divided among the processes that map them. This is slower than
+    ``rss_bytes``. The result is 0 if the process ended or cannot be read.
+    """
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
@@ -194,10 +206,11 @@ def pss_bytes(pid: int) -> int:
 
 
 def kill(pid: int) -> None:
-    """Kill a process and its group.
+    """Kill a process and its process group.
 
-    A group dies at once. One by one, a chain of processes that each fork the
-    next and end is never caught: its dead, not yet waited for, name the group.
+    The processes of a group die at once. A chain of processes that each fork the next
+    one and end could outrun kills of single processes, but its zombies still identify
+    the group.
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         group = os.getpgid(pid)

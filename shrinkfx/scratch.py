@@ -1,7 +1,8 @@
-"""Temporary folders of this process, which the next one clears away if it is killed.
+"""Temporary folders of this process, which the next run removes if it is killed.
 
-All lie in one folder with a lock that the kernel gives up with the process, however
-that ends, and whatever other processes can be seen from here.
+All of them are in one root folder with a lock. The kernel releases the lock when the
+process ends, in whatever way, so another process can recognize an abandoned folder even
+if it cannot see this process.
 """
 
 from __future__ import annotations
@@ -24,30 +25,30 @@ _LOCK = ".lock"
 
 
 def folder(purpose: str) -> tempfile.TemporaryDirectory[str]:
-    """Make a folder that is gone at the end of the block."""
+    """Make a temporary folder, which is removed at the end of the ``with`` block."""
     return tempfile.TemporaryDirectory(prefix=f"{purpose}-", dir=root())
 
 
 @functools.cache
 def root() -> Path:
-    """Make the folder of all, once in this process.
+    """Return the root folder of all temporary folders, which the first call makes.
 
     Raises:
-        StorageError: nothing can be written where temporary files would lie.
+        StorageError: no folder for temporary files is writable.
     """
     made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_temporary()))
     draft = made / f"{_LOCK}.new"
     lock = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    draft.rename(made / _LOCK)  # whoever finds it finds it locked
-    # What has a lock itself is left alone by systemd, which clears old files away.
+    draft.rename(made / _LOCK)  # locked before it gets its name
+    # systemd-tmpfiles, which removes old files, skips folders that are locked.
     fcntl.flock(os.open(made, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
     atexit.register(_remove, made, os.getpid())
     return made
 
 
 def is_removed() -> bool:
-    """Tell whether something has removed the folder of all."""
+    """Return whether something has removed the root folder."""
     return not root().is_dir()
 
 
@@ -60,17 +61,17 @@ def _temporary() -> Path:
 
 
 def may_be_loaded_from() -> bool:
-    """Tell whether libraries can be loaded from there: not where it is ``noexec``."""
+    """Return whether libraries can be loaded from the root folder (no ``noexec``)."""
     return not os.statvfs(root()).f_flag & os.ST_NOEXEC
 
 
 def _remove(made: Path, owner: int) -> None:
-    if os.getpid() == owner:  # and not a copy that somebody has forked
+    if os.getpid() == owner:  # not in a forked child
         shutil.rmtree(made, ignore_errors=True)
 
 
 def abandoned() -> Iterator[Path]:
-    """Yield the folders of processes that were killed; remove each afterwards."""
+    """Yield each root folder of a killed process, and remove it afterwards."""
     for lock in sorted(_temporary().glob(f"{_PREFIX}*/{_LOCK}")):
         with contextlib.suppress(OSError), lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

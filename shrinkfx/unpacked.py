@@ -1,11 +1,13 @@
-"""Packages that AOTInductor's loader has unpacked below ``/tmp`` and left there.
+"""Remove packages that AOTInductor's loader unpacked below ``/tmp`` and left there.
 
-PyTorch 2.11 does that whatever ``TMPDIR`` is (``create_temp_dir`` of
-``aoti_package/model_package_loader.cpp``), 2.13 in the folder of the check. A loader
-removes what it has unpacked when it is freed, so a process that dies leaves it all.
+The loader of PyTorch 2.11 unpacks below ``/tmp`` whatever ``TMPDIR`` is
+(``create_temp_dir`` of ``aoti_package/model_package_loader.cpp``); that of 2.13 unpacks
+in the folder of the check. A loader removes its unpacked files when it is freed, so
+they stay if the process dies.
 
-What it unpacks first is the text of the wrapper, and AOTInductor has added to that by
-which commands it was compiled: so each folder names the one that its package is from.
+The loader unpacks the source of the wrapper first. AOTInductor has appended the compile
+commands to this source, so the wrapper in each unpacked folder names the folder where
+its package was compiled.
 """
 
 from __future__ import annotations
@@ -21,30 +23,30 @@ from pathlib import Path
 PLACE = Path("/tmp")
 
 _NAME = re.compile(r"[A-Za-z0-9]{6}")
-"""What ``mkdtemp`` puts in the place of ``XXXXXX``."""
+"""The name of a folder: what ``mkdtemp`` puts in place of ``XXXXXX``."""
 
 _WRAPPER = "*/data/aotinductor/*/*.wrapper.cpp"
 
 _COMMANDS_BYTES = 1 << 16
-"""The end of a wrapper, in which both commands lie."""
+"""Number of bytes at the end of a wrapper that contain both compile commands."""
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder, and what was unpacked of packages that were compiled there.
+    """Remove a folder, and the unpacked files of packages that were compiled in it.
 
-    Processes that had to do with it must have ended.
+    All processes that use the folder must have ended.
     """
     shutil.rmtree(folder, ignore_errors=True)
     clear(f"{folder}{os.sep}")
 
 
 def clear(beginning: str) -> None:
-    """Remove what was unpacked of packages that were compiled below such a path.
+    """Remove the unpacked files of packages that were compiled below a path.
 
-    Nobody but those who have compiled these may load them, and they must have ended.
+    All processes that compiled or loaded these packages must have ended.
 
     Args:
-        beginning: how the paths of folders begin in which they were compiled.
+        beginning: prefix of the paths of the folders in which they were compiled.
     """
     head, tail = os.path.split(beginning)
     spellings = [beginning, os.path.join(os.path.realpath(head), tail)]
@@ -56,7 +58,7 @@ def clear(beginning: str) -> None:
 
 
 def _unpacked() -> Iterator[Path]:
-    """Yield what may be such folders: of this user, and closed to all others."""
+    """Yield the folders that may be unpacked packages: private ones of this user."""
     with contextlib.suppress(OSError), os.scandir(PLACE) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name) and _is_private(entry):

@@ -1,4 +1,4 @@
-"""CPU-seconds of this process and of all that it has started."""
+"""CPU-seconds of this process and of its descendants."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from shrinkfx.processes import descendants, sample
 
 
 class Process:
-    """Whether this process is there for a run alone, as the command's is.
+    """State of this process that decides which CPU time counts for a run.
 
     Attributes:
-        unclaimed: what it has done so far, imports above all, is the next run's.
+        unclaimed: whether the CPU time so far, mostly of imports, counts for the next
+            run. The command line sets this, because its process exists only for a run.
     """
 
     unclaimed = False
 
 
 def tree_cpu_s() -> float:
-    """Count those of this process, of children that it waited for, and of the living.
+    """Return the CPU-seconds of this process, of ended children and of descendants.
 
-    The living are read to the hundredth of a second. What nobody waits for is lost.
+    An ended child counts only if its parent has waited for it. The values of living
+    descendants have a resolution of a hundredth of a second.
     """
     ended = (getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
     seconds = sum(usage.ru_utime + usage.ru_stime for usage in ended)
@@ -29,7 +31,7 @@ def tree_cpu_s() -> float:
 
 
 def used_before() -> float:
-    """Say how many of them are none of a run that begins now."""
+    """Return the CPU-seconds so far that do not count for a run that begins now."""
     if Process.unclaimed:
         Process.unclaimed = False
         return 0.0

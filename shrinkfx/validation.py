@@ -1,4 +1,4 @@
-"""What is refused before anything is started: options and files that cannot work."""
+"""Checks of options, files and the environment before a run starts anything."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from shrinkfx.search.strategy import choose
 from shrinkfx.wording import Flag, Words
 
 _DESCRIPTORS = 64
-"""Files that a process of a run may have open at once: the linker was seen with 28."""
+"""Minimum limit of open files of a process; the linker was observed with 28."""
 
 
 def require_surroundings() -> None:
-    """Refuse to start where no process could do its work.
+    """Check the current folder and the limit of open files.
 
     Raises:
-        UsageError: the current folder is gone, or too few files may be open at once.
+        UsageError: the current folder no longer exists, or the limit is too low.
     """
     try:
         os.getcwd()
@@ -48,10 +48,11 @@ def require_surroundings() -> None:
 
 
 def require_sense(options: Options) -> None:
-    """Refuse options that no run can do anything with.
+    """Check the options of a run, each by itself and together.
 
     Raises:
-        UsageError: which, and what there is.
+        UsageError: an option is invalid, or two options exclude each other.
+        StrategyError: a strategy is unknown or invalid.
     """
     require_values(options)
     if options.check is not None:
@@ -87,10 +88,10 @@ def _require_gpus_of_use(options: Options) -> None:
 
 
 def require_sense_of_sweep(options: Options) -> None:
-    """Refuse options that no sweep can do anything with.
+    """Check the options of a sweep.
 
     Raises:
-        UsageError: which, and what there is.
+        UsageError: an option is invalid, or does not apply to a sweep.
     """
     if options.check is not None:
         runs = Flag("--dynamic-sweep"), " runs AOTInductor: omit "
@@ -99,11 +100,12 @@ def require_sense_of_sweep(options: Options) -> None:
 
 
 def require_files(options: Options) -> None:
-    """Refuse what no worker could load, before one is started.
+    """Check the program and the other files of a run before a worker is started.
 
     Raises:
-        LoadError: which is missing or wrong, a C++ compiler included.
-        UsageError: code would be run that the user has not allowed.
+        LoadError: a file is missing or invalid, or there is no C++ compiler.
+        UsageError: the program is stored as code that the user has not allowed to run,
+            or ``check`` cannot test it.
     """
     require_program(options.model, run_code=options.run_code)
     if options.check is not None and is_source_archive(options.model):
@@ -115,10 +117,10 @@ def require_files(options: Options) -> None:
 
 
 def require_files_beside(options: Options) -> None:
-    """Refuse so whatever is not the program itself.
+    """Check the inputs, the preloads, the C++ compiler and the command of ``check``.
 
     Raises:
-        LoadError: which is missing or wrong, a C++ compiler included.
+        LoadError: one of them is missing or invalid.
     """
     if options.inputs:
         require_inputs(options.inputs)

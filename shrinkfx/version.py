@@ -1,3 +1,3 @@
-"""The version; the package's metadata is made from it."""
+"""The version of shrinkfx, from which the metadata of the package is made."""
 
 __version__ = "0.1.0"

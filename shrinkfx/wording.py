@@ -1,4 +1,4 @@
-"""Sentences that name options: as they are typed, or as Python has them."""
+"""Messages that name options, for the command line or for the Python API."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 Value = str | int | float | bool | tuple[str, str | int | float | bool]
-"""What an option is set to; of one that takes pairs, a name and its value."""
+"""The value of an option; a pair of name and value for an option like ``--env``."""
 
 
 @dataclass(frozen=True)
 class Flag:
-    """An option that a sentence names.
+    """An option that a message names.
 
     Attributes:
-        flag: as it is typed: ``--until``.
-        value: what to set it to; True for a switch, '' where only it is named.
-        stands: what stands for a value, where that is the reader's: ``FILE``.
+        flag: the flag as typed, such as ``--until``.
+        value: the value to show; True for a switch, '' to show only the flag.
+        stands: placeholder for a value that the reader chooses, such as ``FILE``.
     """
 
     flag: str
@@ -25,7 +25,7 @@ class Flag:
     stands: str = ""
 
     def __str__(self) -> str:
-        """Write it as it is typed: ``--until ima``."""
+        """Return the option as typed, such as ``--until ima``."""
         if self.stands or self.value in ("", True):
             return f"{self.flag} {self.stands}".rstrip()
         if isinstance(self.value, tuple):
@@ -37,7 +37,7 @@ class Flag:
 
 
 class Words(tuple[str | Flag, ...]):
-    """A text in parts, of which those that name options are records."""
+    """A message in parts: text, and a ``Flag`` for each option that it names."""
 
     __slots__ = ()
 
@@ -49,28 +49,28 @@ class Words(tuple[str | Flag, ...]):
 
     @classmethod
     def lines(cls, said: Iterable[Said]) -> Self:
-        """Put each on a line of its own; what is empty is left out."""
+        """Join messages with newlines, without the empty ones."""
         parts = [part for each in said if each for part in ("\n", each)]
         return cls(*parts[1:])
 
     def __str__(self) -> str:
-        """Write it as the command line has it."""
+        """Return the message with options as on the command line."""
         return self.worded(str)
 
     def worded(self, word: Callable[[Flag], str]) -> str:
-        """Write it with other words for its options."""
+        """Return the message with each option written by a function."""
         return "".join(word(p) if isinstance(p, Flag) else p for p in self)
 
     @classmethod
     def from_json(cls, data: Sequence[Any]) -> Self:
-        """Read it back: a list of texts, and of objects with a flag's fields."""
+        """Read a message from JSON: strings, and objects with fields of ``Flag``."""
         return cls(*(p if isinstance(p, str) else _flag(**p) for p in data))
 
 
 NOTHING = Words()
 
 Said = str | Flag | Words
-"""What an error may be told: a text, or one that names options."""
+"""A message of an error, or a part of one."""
 
 
 def _flag(flag: str, value: Any, stands: str) -> Flag:  # noqa: ANN401 - of JSON

@@ -1,4 +1,11 @@
-"""The library: from a failing program to a verified repro, and back to what was run."""
+"""The Python API of shrinkfx.
+
+``minify`` reduces a failing program, with the options as keywords. The other functions
+take an ``Options`` record or the folder of a run: ``reduce`` and ``sweep`` start a run,
+and ``resume`` continues one; ``capture`` finds the failing program of a script;
+``explain``, ``report``, ``retrieve``, ``runs``, ``past`` and ``verify`` work with the
+results of earlier runs.
+"""
 
 from shrinkfx.api.captures import capture, is_capture, recaptured
 from shrinkfx.api.looking_back import (

@@ -1,4 +1,4 @@
-"""From a script that fails to the program that a run is asked to reduce."""
+"""Find the failing program of a script, for a run that reduces it."""
 
 from __future__ import annotations
 
@@ -32,32 +32,41 @@ def capture(
     program: int | None = None,
     stdout: IO[str] | None = None,
 ) -> Iterator[Options]:
-    """Run a failing script, and find the program that fails in it.
+    """Run a failing command, and find the program that fails in it.
 
-    The script runs as it is; each program that it hands to AOTInductor is on disk, in
-    ``capture/`` of the run's folder, before it is compiled, loaded or called. That
-    folder is this process's until the end of the block, which is where the run is.
+    The command runs unchanged. shrinkfx saves each program that the command passes to
+    AOTInductor before the program is compiled, loaded or called; the saved programs are
+    in ``capture/`` of the run's folder. Reduce the program inside the ``with`` block,
+    because the folder is locked for this process until the end of the block::
+
+        with shrinkfx.api.capture(options, ["python", "serve.py"]) as captured:
+            shrinkfx.api.reduce(captured)
 
     Args:
-        options: those of the run that is to follow; their ``model`` is none.
-        command: what is run, word by word.
-        program: the number of the program to reduce; None means the one that failed.
-        stdout: where the command's output goes, if not where it would have gone.
+        options: options of the run that reduces the program; ``model`` is ignored.
+        command: the words of the command.
+        listener: called with each event (``shrinkfx.events``).
+        program: number of the captured program to reduce; None means the program that
+            failed.
+        stdout: file for the output of the command; None leaves it unchanged.
 
     Yields:
-        What ``reduce`` takes.
+        The options for ``reduce``.
 
     Raises:
-        UsageError: there is no such command, or no such program.
-        NothingToReduce: the command does not fail, or not in what can be captured.
+        UsageError: the command or the program with this number does not exist, or an
+            option is invalid.
+        NothingToReduce: the command does not fail, or its failure is not one of a
+            program that shrinkfx can capture.
         LoadError: the inputs or a preload cannot be read, or there is no C++ compiler.
-        StorageError: the disk is full, say.
+        StorageError: a file cannot be written, for example because the disk is full.
     """
     with in_python():
         require_surroundings()
         words = tuple(command)
         options = replace(options, model=door.name_of(words))
-        # Whether a script fails may take long to find out, and inputs come of it.
+        # The script may run for a long time, so options are checked before it starts.
+        # The capture supplies the inputs, so options that need inputs are accepted.
         require_sense(replace(options, inputs=options.inputs or options.model))
         if options.sweeping:
             require_sense_of_sweep(options)
@@ -75,25 +84,32 @@ def capture(
 def recaptured(
     options: Options, listener: Listener = ignore, *, program: int | None = None
 ) -> Options:
-    """Find a program that an earlier ``capture`` has left in a folder.
+    """Find a program that an earlier ``capture`` saved, without running the script.
 
     Args:
-        options: ``model`` is that folder.
+        options: options of the run that reduces the program; ``model`` is the folder of
+            the captured run, or ``capture`` in it.
+        listener: called with each event (``shrinkfx.events``).
+        program: number of the captured program to reduce; None means the program that
+            failed.
+
+    Returns:
+        The options for ``reduce``.
 
     Raises:
-        UsageError: the folder holds none, or none of that number.
-        NothingToReduce: the script did not fail, and none is named.
+        UsageError: the folder contains no captured program, or none with this number.
+        NothingToReduce: the script did not fail, and ``program`` is None.
     """
     return door.recaptured(options, options.model, program, teller(listener))
 
 
 def is_capture(path: str | Path) -> bool:
-    """Tell whether ``recaptured`` takes a folder."""
+    """Return whether a folder contains a capture, which ``recaptured`` can use."""
     return door.place_of(Path(path)) is not None
 
 
 def teller(listener: Listener) -> door.Teller:
-    """Let a door tell a run's listener what it does."""
+    """Make a ``Teller`` that passes its messages to a listener as events."""
     return door.Teller(
         say=lambda text: listener(Noted(text)),
         doing=lambda text: listener(Doing(text)),

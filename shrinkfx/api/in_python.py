@@ -1,4 +1,4 @@
-"""What a caller of the library is told: keywords, where others type options."""
+"""Errors of the Python API, which name keywords instead of command-line options."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ R = TypeVar("R")
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Refuse arguments that a function of the library does not take, in its own words.
+    """Decorate a function of the API so that its errors name keywords.
 
-    Raises:
-        UsageError: by the one that is called, with the name that may be meant.
+    The decorated function raises ``UsageError`` instead of ``TypeError`` if its
+    arguments are wrong; for an unknown keyword, the error suggests similar ones.
     """
     takes = inspect.signature(function)
 
@@ -44,7 +44,11 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """Say which keyword was meant: one that is typed otherwise, or spelt alike."""
+    """Suggest keywords for an unknown one.
+
+    The unknown name may be that of a command-line option whose keyword differs, or a
+    misspelling.
+    """
     names = [*known]
     typed = _KEYWORDS.get(f"--{name.replace('_', '-')}")
     near = [typed] if typed in names else get_close_matches(name, names, n=3)
@@ -55,7 +59,7 @@ def _meant(name: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def in_python() -> Iterator[None]:
-    """Have an error name options as a caller of the library would write them."""
+    """Reword errors that the block raises: they name keywords instead of options."""
     try:
         yield
     except ShrinkfxError as error:
@@ -66,7 +70,8 @@ def in_python() -> Iterator[None]:
 def as_keyword(named: Flag) -> str:
     """Write an option as a keyword: ``--until ima`` becomes ``until='ima'``.
 
-    What has none is for the command line, and is said to be.
+    An option that selects a task becomes the function that does the task. An option
+    with neither keyword nor function is described as one of the command line.
     """
     keyword, function = _KEYWORDS.get(named.flag), _CALLS.get(named.flag)
     if function and named.value:
@@ -81,7 +86,7 @@ def as_keyword(named: Flag) -> str:
 
 
 def _value(named: Flag) -> str:
-    if named.stands:  # for a value, which is no text of its own: FILE, KEY=VALUE
+    if named.stands:  # a placeholder for a value: FILE, KEY=VALUE
         key, is_pair, value = named.stands.partition("=")
         return f"{{{key}: {value}}}" if is_pair else key
     if isinstance(named.value, tuple):
@@ -98,7 +103,7 @@ _CALLS = {
     "--verify": "shrinkfx.api.verify",
     "--capture": "shrinkfx.api.capture",
 }
-"""Tasks, and the functions that do them: ``--resume DIR``, ``resume('DIR')``."""
+"""Functions that do the tasks of options: ``--resume DIR`` is ``resume('DIR')``."""
 
 _KEYWORDS = {
     "--across": "across",

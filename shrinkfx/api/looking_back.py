@@ -1,4 +1,4 @@
-"""What earlier runs have left: lists of them, candidates, causes, pages, repros."""
+"""Functions for earlier runs: list, explain, report, export a candidate, verify."""
 
 from __future__ import annotations
 
@@ -30,21 +30,25 @@ from shrinkfx.wording import Flag
 
 @public
 def runs(folder: str | Path) -> list[Run]:
-    """List the runs in a folder, or the one that it is of, the last one last.
+    """List the runs in a folder, in the order of their last activity.
 
-    Captures are among them whose programs nobody has reduced. Nothing is changed there,
-    and no run that is at work is disturbed.
+    The list includes captures without a reduction, and dumps whose program does not
+    fail. Listing changes no file and does not disturb a run that is at work.
+
+    Args:
+        folder: a folder that contains the folders of runs, such as ``shrinkfx-out``, or
+            the folder of one run.
 
     Raises:
-        UsageError: there is no such folder, or it cannot be read.
+        UsageError: the folder does not exist, or it cannot be read.
     """
     return list_runs(Path(folder), without_run)
 
 
 def is_run(folder: str | Path) -> bool:
-    """Tell whether a folder is that of a run, which may be over or go on.
+    """Return whether a folder is that of a run, finished or unfinished.
 
-    A script's that was captured is one, also where its program is not yet reduced.
+    The folder of a captured script counts as one even before a reduction starts in it.
     """
     place = Path(folder)
     return os.path.isfile(place / JOURNAL) or place_of(place) not in (None, place)
@@ -52,16 +56,16 @@ def is_run(folder: str | Path) -> bool:
 
 @public
 def past(folder: str | Path) -> Past:
-    """Read what a run came to that is over, as it was told at its end.
+    """Read the result of a finished run from its folder, without changing the folder.
 
-    What has been found out since by ``explain`` is in it. Nothing is changed there.
+    The result includes what ``explain`` found after the run.
 
     Args:
-        folder: what the run was told as ``out``.
+        folder: the output folder of the run (``out``).
 
     Raises:
-        UsageError: no run is there, or it never began.
-        StorageError: its journal cannot be read.
+        UsageError: the folder contains no run, or the run was killed before it started.
+        StorageError: the journal of the run cannot be read.
     """
     return past_run(Path(folder))
 
@@ -75,19 +79,23 @@ def retrieve(
     model: str | Path | None = None,
     command: str = "",
 ) -> Retrieved:
-    """Write a candidate that an earlier run has met, by-catch for example.
+    """Export a candidate of an earlier run, for example one of the other failures.
 
-    All that the run was asked for is in its folder.
+    The candidate runs again, with the options of the run. If it fails, its repro is
+    written and verified.
 
     Args:
-        folder: what the run was told as ``out``.
-        digest: the candidate's, or a unique beginning of it.
-        model: where the program is now, if it has been moved.
-        command: how this was started, for the repro's header.
+        folder: the output folder of the run (``out``).
+        digest: the candidate's digest, or a unique prefix of it; ``summary.json`` lists
+            the digests of the other failures.
+        listener: called with each event (``shrinkfx.events``).
+        model: path of the program, if it has moved since the run.
+        command: the command that the header of the repro shows.
 
     Raises:
-        UsageError: there is no such candidate, or something has changed since.
-        LoadError: the program, its inputs or a preload is not there any more.
+        UsageError: the run has no such candidate, or the program or another part of the
+            run has changed.
+        LoadError: the program, its inputs or a preload no longer exists.
     """
     require_surroundings()
     if not digest:
@@ -103,20 +111,22 @@ def retrieve(
 def explain(
     folder: str | Path, listener: Listener = ignore, *, title: str | None = None
 ) -> Explained:
-    """Find out what the failure comes from that a run has reduced.
+    """Run the full root-cause analysis on the reduced program of a finished run.
 
-    Asks the result which decisions of the compiler its failure needs, and what each
-    flag of PyTorch's debugging guide says of it; ``explain.json`` holds what is known,
-    and the header of ``repro.py`` the cause.
+    The analysis tests which decisions of the compiler the failure needs, and what each
+    flag of PyTorch's debugging guide reports. It writes the results to ``explain.json``
+    and the cause to the header of ``repro.py``, and regenerates ``report.html``.
 
     Args:
-        folder: of a run that is over.
-        title: of ``ISSUE.md``, instead of what the run was told.
+        folder: the output folder of the run (``out``).
+        listener: called with each event (``shrinkfx.events``).
+        title: a new title for ``ISSUE.md``; None keeps the title option of the run.
 
     Raises:
-        UsageError: no result is there, or something has changed since.
-        LoadError: the program, its inputs or a preload is not there any more.
-        WorkerError: the process that holds torch died.
+        UsageError: the folder contains no result, or the program or another part of the
+            run has changed.
+        LoadError: the program, its inputs or a preload no longer exists.
+        WorkerError: the worker, the process that imports torch, died.
     """
     require_surroundings()
     options = over(Path(folder))
@@ -129,19 +139,20 @@ def explain(
 
 @public
 def report(folder: str | Path, listener: Listener = ignore) -> Path:
-    """Write ``report.html`` of a run anew: the run, as a page for a browser.
+    """Regenerate ``report.html`` for a run.
 
-    Each run writes it at its end. Where an earlier version of shrinkfx has made the
-    run, the program is read anew for its graph, if it is still there.
+    Each run writes this page when it ends. For a run of an earlier version of shrinkfx,
+    the program is loaded again to draw its graph, if the file still exists.
 
     Args:
-        folder: what the run was told as ``out``.
+        folder: the output folder of the run (``out``).
+        listener: called with each event (``shrinkfx.events``).
 
     Returns:
-        The page.
+        The path of the page.
 
     Raises:
-        UsageError: no run is there, or another process is at work there.
+        UsageError: the folder contains no run, or another process is at work there.
         StorageError: the page cannot be written.
     """
     require_surroundings()
@@ -158,23 +169,27 @@ def verify(
     torch: str = "",
     agree: Agree = refuse,
 ) -> Confirmed:
-    """Run a repro as a stranger would: does it fail as its header states?
+    """Run a repro in an empty folder, and test whether it fails as its header states.
 
     Args:
-        options: ``model`` is the script, or the folder of the run that has written it;
-            back end, arch and time limit count.
-        across: other interpreters, with other versions of PyTorch, to run it as well.
-        torch: other versions of PyTorch to run it on, separated by commas, or
-            ``bisect``. Missing versions are installed.
-        agree: called once with a description of the installation; returns whether to
-            install.
+        options: ``model`` is the path of the repro, or the folder of the run that wrote
+            it. Only the backend, the architecture and the time limit are used as well.
+        listener: called with each event (``shrinkfx.events``).
+        across: paths of other Python interpreters to run the repro with, for example
+            from environments with other versions of PyTorch.
+        torch: other versions of PyTorch to run the repro on, such as
+            ``2.13.0,2.14.1``; or ``bisect``, which finds the first version on which it
+            fails. Missing versions are installed.
+        agree: called once with a description of the planned installation; returns
+            whether to install. The default refuses to install.
 
     Raises:
-        UsageError: it is no script, or only a command of its maker's can judge it; an
-            interpreter is none, a version is unknown, or ``agree`` returns False.
+        UsageError: the file is not a repro, or only the user's own command can judge
+            it; an interpreter does not work, a version is unknown, or ``agree`` returns
+            False.
         InstallError: a version of PyTorch cannot be installed.
-        LoadError: it cannot be read.
-        WorkerError: the process that holds torch died.
+        LoadError: the repro cannot be read.
+        WorkerError: the worker, the process that imports torch, died.
     """
     require_surroundings()
     require_sense(options)

@@ -1,4 +1,4 @@
-"""One call from a failing program, in a file or in memory, to a verified repro."""
+"""``minify()``: reduce a program from a file or from memory, with keyword options."""
 
 from __future__ import annotations
 
@@ -64,82 +64,102 @@ def minify(
     quiet: bool = False,
     listener: Listener | None = None,
 ) -> Reduction:
-    """Reduce a program to the smallest that fails in the same way.
+    """Reduce a failing program to a small one that fails in the same way.
+
+    The run writes the small program as ``repro.py``, and verifies that this script
+    fails.
 
     Args:
-        path: a ``.pt2`` as ``torch.export.save`` writes it; or a dump: of PyTorch's
-            AOTI minifier, or a graph that torch.compile has left as code; or an
-            ``ExportedProgram``, or an ``nn.Module``, which is exported as it is.
-        args: what a module is exported with; the failing inputs of a program.
-        kwargs: the same, by name.
-        dynamic_shapes: of a module, as ``torch.export.export`` takes them.
-        until: a kind of failure, ``any``, or None for whatever the program shows.
-        strict_kind: refuse a program that fails with another kind of error than
-            ``until`` says.
-        match: a regular expression that the failure's text must hold.
-        check: a command that exits with 0 where the ``.pt2`` at ``{}`` still fails,
-            and with 125 where it can't tell; it takes the place of ``until``.
-        inputs: the failing inputs, where they differ from those in the ``.pt2``.
+        path: the failing program: the path of a ``.pt2`` from ``torch.export.save``;
+            the path of a dump, from PyTorch's AOTI minifier or of a torch.compile graph
+            saved as Python; an ``ExportedProgram``; or an ``nn.Module``, which shrinkfx
+            exports with ``args``, ``kwargs`` and ``dynamic_shapes``.
+        args: positional arguments for the export of a module; for an
+            ``ExportedProgram``, the failing inputs.
+        kwargs: keyword arguments, likewise.
+        dynamic_shapes: dynamic shapes of a module, as for ``torch.export.export``.
+        until: kind of failure to reduce, such as ``assert`` or ``mismatch``; ``any``;
+            or None for the failure that the program shows.
+        strict_kind: stop if the program raises an error of another kind than ``until``,
+            instead of reducing that error.
+        match: accept only failures whose message matches this regular expression.
+        check: shell command that tests candidates in place of AOTInductor: ``{}`` is
+            the path of a candidate's ``.pt2``; exit code 0 means that the candidate
+            still fails, 125 that the command cannot tell. It replaces ``until``.
+        inputs: file with the failing inputs, if they differ from those in the ``.pt2``:
+            a tuple saved with ``torch.save``, or a dict with ``args`` and ``kwargs``.
         preload: modules, ``.py`` or ``.so`` files that register custom operators.
-        run_code: run the code of such a graph, or of a source archive, to export it.
-        device: where to move the program: ``cpu``, ``cuda`` or ``cuda:1``.
-        backend: ``aoti``; ``interpreter`` (CUDA kernels, checked without a GPU); or
-            ``auto``, the interpreter for a CUDA program where there is no GPU.
-        arch: the GPU that the interpreter's kernels are made for, ``sm_90`` say.
-        probe: what the interpreter looks at: ``real``, ``hints``, ``contract`` or
-            ``compile``; None means whichever shows the failure.
-        all_probes: ask all of these, to know what the others find, though one has
-            shown the failure.
-        inductor: Inductor options of the failing run.
-        environment: environment variables of the failing run; ``until``
-            ``check-inputs`` adds the one that has inputs checked.
-        build: how the search builds programs for the CPU: ``fast`` compiles once what
-            all models share; ``stock`` is AOTInductor's own build, which confirms the
-            result in any case.
-        guard_pages: ``auto``, ``on`` or ``off``: have tensors lie against inaccessible
-            pages; ``auto`` does for ``ima`` and ``crash``.
-        sanitizer: ``memcheck``, ``initcheck`` or ``racecheck``: the tool of
-            compute-sanitizer that looks on in every check on a GPU, or None.
-        cuda_coredump: have CUDA leave a core dump of the result's fault.
-        timeout_s: seconds per check, without those in which it waits for a busy
-            machine; None means ten times the baseline.
-        rtol: how far a value may be from eager's, relative to that; None means as far
-            as ``torch.testing`` allows for its dtype.
-        atol: the same, absolutely.
-        strict: strides must be eager's as well, of dims larger than 1.
-        baseline_runs: how often the original may run before it is said not to fail;
-            None means up to 100 times, and for as long as compiling it took, a minute
-            at most.
-        max_checks: stop after so many.
-        max_minutes: end after so many, with a verified repro.
-        max_disk: gigabytes that it may take of ``$TMPDIR``; None means what is free.
-        jobs: candidates to ask about at once; None means half the cores, at most 4.
-        gpus: numbers of the GPUs that checks are spread over, such as ``("0", "1")``.
-        out: folder for the results; None makes ``shrinkfx-out/<model>-<number>``.
-        strategies: one name, or several in order; None means all.
-        keep: one kind, or several, of what is left as it is once no operator can go:
-            ``sizes``, ``values``, ``weights``, ``dtypes``, ``layouts``, ``arguments``,
+        run_code: allow shrinkfx to execute Python code that a dump or a source archive
+            stores as its program; such a file is refused otherwise.
+        device: device to move the program to: ``cpu``, ``cuda`` or ``cuda:1``.
+        backend: ``aoti``; ``interpreter``, which checks CUDA kernels without a GPU; or
+            ``auto``, the interpreter for a CUDA program if there is no GPU.
+        arch: GPU architecture of the interpreter's kernels, such as ``sm_90``.
+        probe: what the interpreter runs: ``real`` (the kernels on the failing inputs),
+            ``hints`` (on AOTInductor's benchmark inputs), ``contract`` (declared sizes
+            and strides), ``compile`` (only compilation), or None for the first probe
+            that shows the failure.
+        all_probes: run all probes, even after one has shown the failure.
+        inductor: Inductor options of the failing run, by name.
+        environment: environment variables of the failing run. ``until="check-inputs"``
+            adds ``AOTI_RUNTIME_CHECK_INPUTS=1``.
+        build: how candidates for the CPU are built: ``fast`` reuses a precompiled
+            runtime for all candidates, and confirms the result with a normal
+            AOTInductor build; ``stock`` always uses the normal build.
+        guard_pages: ``on`` places an inaccessible page next to each tensor, so that
+            out-of-bounds accesses fault; ``off``; or ``auto``, which does so for
+            ``until="ima"`` and ``"crash"``.
+        sanitizer: tool of compute-sanitizer under which every check on a GPU runs:
+            ``memcheck``, ``initcheck`` or ``racecheck``; None for no tool.
+        cuda_coredump: write a CUDA core dump of the reduced program's fault.
+        timeout_s: time limit of a check in seconds, without the time that it waits for
+            a busy machine; None means ten times the input program's time, 1 to 10
+            minutes.
+        rtol: relative tolerance for comparing values with eager; None means that of
+            ``torch.testing`` for the dtype.
+        atol: absolute tolerance, likewise.
+        strict: also require the same strides as in eager, for dims larger than 1.
+        baseline_runs: how often to run the input program before concluding that it
+            does not fail; None means up to 100 runs, for as long as its compilation
+            took, at least 6 s and at most 1 minute.
+        max_checks: stop after this number of checks.
+        max_minutes: total time limit in minutes, with a verified repro at the end.
+        max_disk: disk space in GB that the run may use in ``$TMPDIR``; None means the
+            free space.
+        jobs: number of candidates to check in parallel; None means half the cores, at
+            most 4, or fewer if memory is short.
+        gpus: numbers of the GPUs to distribute the checks over, such as ``("0", "1")``.
+        out: folder for the results; None means ``shrinkfx-out/<model>-<number>``.
+        strategies: name of a strategy, or several names in order; None means all.
+        keep: kinds of parts not to simplify in the reduced program: ``sizes``,
+            ``values``, ``weights``, ``dtypes``, ``layouts``, ``arguments``,
             ``operands``, ``insides``; or ``all``.
-        explain: ask the result for more of its failure's cause: the compiler's
-            decisions, and what each flag of the debugging guide says.
-        no_explain: ask it nothing about that.
-        title: of ``ISSUE.md``; None makes one.
-        anonymous: leave names of the model out of ``repro.py``, ``ISSUE.md`` and
-            ``report.html``.
-        command: how the run was started, for the repro's header.
-        quiet: show nothing; else it is a bar in a notebook, elsewhere on stderr what
-            the command line shows: a live line or, where it is no terminal, plain
-            lines, and at the end what came of it, with the next command to type.
-        listener: told of every check and step (``shrinkfx.events``), instead.
+        explain: run the full root-cause analysis: which compiler decisions the failure
+            needs, and what each flag of PyTorch's debugging guide reports.
+        no_explain: skip the root-cause analysis.
+        title: title of ``ISSUE.md``; None means one made of the operators and the
+            failure.
+        anonymous: replace the model's names in ``repro.py``, ``ISSUE.md`` and
+            ``report.html``, and omit source locations.
+        command: the command that the header of the repro shows.
+        quiet: show no progress and no result. By default, a notebook shows a progress
+            bar. Elsewhere stderr shows the output of the command line: a live line, or
+            plain lines if stderr is not a terminal, and the result at the end.
+        listener: called with each event (``shrinkfx.events``), in place of that output.
+
+    Returns:
+        The result: status, paths of the repro and the reports, cause, and counts.
 
     Raises:
-        UsageError: an option makes no sense.
-        StrategyError: a strategy is unknown, or no strategy at all.
-        LoadError: the program, its inputs or a preload could not be read.
-        NotReproducible: the program does not fail as asked.
-        Finished: ``out`` holds this very run.
-        StorageError: the disk is full; ``resume`` goes on from there.
-        WorkerError: the process that holds torch died; ``resume`` goes on from there.
+        UsageError: an option or an argument is invalid.
+        StrategyError: a strategy is unknown or invalid.
+        LoadError: the program, its inputs or a preload cannot be read.
+        NotReproducible: the program does not fail as requested.
+        Finished: ``out`` contains this run, already finished.
+        StorageError: a file cannot be written, for example because the disk is full;
+            ``shrinkfx.api.resume`` continues the run.
+        WorkerError: the worker, the process that imports torch, died;
+            ``shrinkfx.api.resume`` continues the run.
     """
     given = Given(path, args, kwargs, dynamic_shapes)
     names = [preload] if isinstance(preload, (str, Path)) else preload
@@ -188,7 +208,7 @@ def minify(
             work = reduce if given.is_path else partial(_reduce, given)
             reduction = work(options, told)
     except KeyboardInterrupt as error:
-        # What this was at tells nobody anything: how to go on is seen without that.
+        # The traceback is internal; without it, the note on how to resume is visible.
         raise error.with_traceback(None) from None
     if listener is None and not quiet:
         sum_up(str(reduction))
@@ -196,7 +216,7 @@ def minify(
 
 
 def _reduce(given: Given, options: Options, listener: Listener) -> Reduction:
-    """Reduce an object, which a run takes for a file in its own folder."""
+    """Save an object from memory in the folder of its run, and reduce that file."""
     require_surroundings()
     require_sense(options)
     with written_down(given, options) as (asked, found):

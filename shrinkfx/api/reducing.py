@@ -1,4 +1,4 @@
-"""Runs that reduce a program or sweep its sizes, begun or gone on with."""
+"""Functions that start or resume a run: a reduction, or a sweep over sizes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,15 @@ from shrinkfx.wording import Flag
 
 @public
 def reduce(options: Options, listener: Listener = ignore) -> Reduction:
-    """Do what ``minify`` does, with its arguments in one record."""
+    """Reduce a program as ``minify`` does, with the options in one record.
+
+    Args:
+        options: ``model`` is the path of a ``.pt2`` or of a dump.
+        listener: called with each event (``shrinkfx.events``).
+
+    Raises:
+        ShrinkfxError: see ``minify``.
+    """
     require_surroundings()
     require_sense(options)
     if options.inputs and options.inputs.suffix == ".py":
@@ -55,16 +63,20 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
     """Find the sizes at which a program with dynamic shapes fails.
 
     Args:
-        options: ``sweeping`` says how; ``until``, if set, which failures count.
-            ``inputs`` may be a ``.py`` that defines ``inputs(**sizes)``.
+        options: ``sweeping`` holds the settings of the sweep; ``until``, if set, is the
+            kind of failure that ``reduce_found`` reduces afterwards. ``inputs`` may be
+            a ``.py`` file that defines ``inputs(**sizes)``.
+        listener: called with each event (``shrinkfx.events``).
 
     Raises:
-        UsageError: an option makes no sense, or the program has no free sizes.
-        LoadError: the program, its inputs or a preload could not be read.
-        NotReproducible: the program does not compile, whatever its sizes.
-        Finished: ``out`` holds this very sweep.
-        StorageError: the disk is full; ``resume`` goes on from there.
-        WorkerError: the process that holds torch died; ``resume`` goes on from there.
+        UsageError: an option is invalid, or the program has no dynamic sizes.
+        LoadError: the program, its inputs or a preload cannot be read.
+        NotReproducible: the program does not compile.
+        Finished: ``out`` contains this sweep, already finished.
+        StorageError: a file cannot be written, for example because the disk is full;
+            ``resume`` continues the sweep.
+        WorkerError: the worker, the process that imports torch, died; ``resume``
+            continues the sweep.
     """
     require_surroundings()
     require_sense(options)
@@ -78,14 +90,21 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
 @public
 @contextmanager
 def taken_in(options: Options, listener: Listener = ignore) -> Iterator[Options]:
-    """Ask for the program that a dump holds; for one of a ``.pt2``, what was asked.
+    """Load the program of a dump, and yield options with that program as ``model``.
 
-    ``reduce`` and ``sweep`` do so themselves: this is for who sweeps a dump and has
-    ``reduce_found`` reduce it, both in the block: the folder is kept for it.
+    For a ``.pt2``, the options are unchanged. ``reduce`` and ``sweep`` load dumps
+    themselves. Use this function to sweep a dump and then reduce the finding with
+    ``reduce_found``: call both inside the ``with`` block, because the folder of the run
+    is locked until its end.
+
+    Args:
+        options: ``model`` is the path of the dump or of a ``.pt2``.
+        listener: called with each event (``shrinkfx.events``).
 
     Raises:
-        UsageError: an option makes no sense, or code has no word to be run.
-        LoadError: it cannot be read, run or exported.
+        UsageError: an option is invalid, or the dump contains code and ``run_code`` is
+            not set.
+        LoadError: the dump cannot be read, run or exported.
     """
     with in_python():
         require_surroundings()
@@ -97,16 +116,17 @@ def taken_in(options: Options, listener: Listener = ignore) -> Iterator[Options]
 
 
 def _taken_in(options: Options, listener: Listener) -> AbstractContextManager[Options]:
-    """Make a program of a dump, once all else that may be missing is there."""
+    """Load the program of a dump, after checking the other files of the run."""
     beside = partial(require_files_beside, options)
     return take_in(options, lambda sentence: listener(Noted(sentence)), beside)
 
 
 def _run(options: Options, folder: Path, listener: Listener) -> Reduction:
-    """Run; of a graph of torch.compile's that does not fail, say whether it does there.
+    """Run a reduction.
 
     Raises:
-        NotReproducible: the program does not fail as asked.
+        NotReproducible: the program does not fail as requested. For a dump of a
+            torch.compile graph, the message also states whether it fails there.
     """
     try:
         return run(options, folder, listener)
@@ -135,24 +155,28 @@ def _in_its_folder(
 def reduce_found(
     options: Options, swept: Swept, listener: Listener = ignore
 ) -> Reduction:
-    """Reduce the failure that a sweep was asked for, at the sizes that it found.
+    """Reduce the failure that a sweep found, at the smallest failing sizes.
 
-    The result goes into the sweep's folder. Its inputs are as small as the failure
-    lets them be, and at the nearest sizes at which the program passes it passes, too.
+    The result is written to the folder of the sweep. The reduced program fails at these
+    sizes, and passes at the nearest sizes at which the input program passes.
 
     Args:
-        options: those of the sweep.
+        options: the options of the sweep.
+        swept: the result of the sweep; ``swept.target`` is the failure to reduce.
+        listener: called with each event (``shrinkfx.events``).
 
     Raises:
-        UsageError: the sweep has found nothing to reduce.
-        NotReproducible: the program does not fail so outside of the sweep.
-        StorageError: the disk is full; ``resume`` goes on from there.
-        WorkerError: the process that holds torch died; ``resume`` goes on from there.
+        UsageError: the sweep found no failure to reduce.
+        NotReproducible: the program does not fail in this way outside the sweep.
+        StorageError: a file cannot be written, for example because the disk is full;
+            ``resume`` continues the run.
+        WorkerError: the worker, the process that imports torch, died; ``resume``
+            continues the run.
     """
     if swept.target is None:
         raise UsageError("the sweep found no failure to reduce")
     options = replace(options, inputs=swept.target.failing, sweeping=None)
-    if swept.target.found.missing_guard:  # where the program was told to look at them
+    if swept.target.found.missing_guard:  # found with input checks on
         environment = {**options.environment, **SHOWN_BY[Kind.CHECK_INPUTS]}
         options = replace(options, environment=environment)
     return run(with_what_shows_it(options), swept.folder, listener)
@@ -170,26 +194,34 @@ def resume(
     swept: Callable[[Swept], None] | None = None,
     listener: Listener = ignore,
 ) -> Reduction | Swept:
-    """Go on with a run that was killed, stopped or interrupted, at any moment.
+    """Continue a run that was killed, stopped or interrupted at any moment.
 
-    No question is asked again to which there is an answer. All that the run was asked
-    for is in its folder; what it has used counts.
+    The folder contains the options of the run. No answered query is repeated. The
+    checks and minutes that the run has already used count toward its limits.
 
     Args:
-        folder: what the run was told as ``out``.
-        model: where the program is now, if it has been moved.
-        max_checks: in all, instead of what the run was told.
-        max_minutes: in all, instead of what the run was told.
-        max_disk: gigabytes, instead of what the run was told.
-        jobs: candidates to ask about at once, instead of what the run was told.
-        swept: told of a sweep that is over, before what it has found is reduced.
+        folder: the output folder of the run (``out``).
+        model: path of the program, if it has moved since the run started.
+        max_checks: new limit of checks, including those already made; None keeps the
+            limit of the run.
+        max_minutes: new limit of minutes, including those already used; None keeps the
+            limit of the run.
+        max_disk: new limit of disk space in GB; None keeps the limit of the run.
+        jobs: new number of candidates to check in parallel; None keeps that of the run.
+        swept: called with the result of a finished sweep before its finding is reduced.
+        listener: called with each event (``shrinkfx.events``).
+
+    Returns:
+        The result of the reduction; of a sweep that is not followed by a reduction,
+        that of the sweep.
 
     Raises:
-        Finished: there is nothing left to do.
-        BudgetExhausted: it has used up its budget.
-        UsageError: there is no run, or something has changed since.
-        LoadError: the program, its inputs or a preload is not there any more.
-        StorageError: the disk is full, or the journal damaged.
+        Finished: the run is already finished.
+        BudgetExhausted: the run has used up its budget; pass a larger one.
+        UsageError: the folder contains no run, or the program or another part of the
+            run has changed.
+        LoadError: the program, its inputs or a preload no longer exists.
+        StorageError: the disk is full, or the journal is damaged.
     """
     require_surroundings()
     where = Path(model) if model else Path()
@@ -216,7 +248,11 @@ def resume(
 
 
 def _captured(folder: Path, given: Options, listener: Listener) -> Options | None:
-    """Ask for what was captured in a folder where its reduction has not begun."""
+    """Return options to reduce the capture in a folder, if no reduction was started.
+
+    Returns:
+        None if a reduction was started there, or if there is no capture.
+    """
     has_begun = os.path.isfile(folder / JOURNAL)
     asked = None if has_begun else door.resumable(folder, teller(listener))
     if asked is None:

@@ -1,4 +1,4 @@
-"""What a run is asked for, beside what the user has said."""
+"""Environment variables that shrinkfx sets for some kinds of failure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from shrinkfx.options.values import SHOWN_BY
 
 
 def with_what_shows_it(options: Options) -> Options:
-    """Set the variables that the kind of failure needs; the user's own go first."""
+    """Set the variables that ``until`` needs, unless the user has set them."""
     variables = SHOWN_BY.get(options.until, {})
     return replace(options, environment={**variables, **options.environment})

@@ -1,1 +1,1 @@
-"""WHAT A USER TYPES. No torch."""
+"""The command line: options, tasks, printed results. It does not import torch."""

@@ -1,4 +1,4 @@
-"""From ``--capture``, or the folder of an earlier one, to the program of a run."""
+"""Find the program to reduce with ``--capture``, or in an earlier capture folder."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from shrinkfx.intake.recognise import is_dump
 
 
 def refuse_beside_capture(arguments: argparse.Namespace) -> None:
-    """See that a script that is run is all that is asked about.
+    """Refuse ``--capture`` together with a program or another task.
 
     Raises:
-        UsageError: a program or another task is named as well.
+        UsageError: a program or another task is given as well.
     """
     require_values(read(CaptureOptions, arguments))
     if not arguments.capture:
@@ -38,10 +38,10 @@ def refuse_beside_capture(arguments: argparse.Namespace) -> None:
 
 
 def is_capture(arguments: argparse.Namespace) -> bool:
-    """Tell whether a program is still to be found.
+    """Tell whether the program must be found by, or in, a capture.
 
     Raises:
-        UsageError: ``--program`` is said of no capture.
+        UsageError: ``--program`` is given, but no capture.
     """
     if arguments.capture or api.is_capture(arguments.model):
         return True
@@ -54,14 +54,14 @@ def is_capture(arguments: argparse.Namespace) -> bool:
 
 
 def is_run(arguments: argparse.Namespace) -> bool:
-    """Tell whether a folder is named, and not for a program that is to be reduced.
+    """Tell whether MODEL is the folder of a run, not a program to reduce.
 
-    That of a capture is named for one where none is being reduced there, or where
-    ``--program`` says which.
+    A capture folder is a program to reduce if no reduction was started in it, or if
+    ``--program`` selects one of its programs.
     """
     named = Path(arguments.model or "-")
     if arguments.model and not named.exists():
-        return not named.suffix  # who looks into it says that it is not there
+        return not named.suffix  # the task that opens it reports that it does not exist
     if not named.is_dir() or is_dump(named):
         return False
     if not api.is_capture(named):
@@ -72,10 +72,10 @@ def is_run(arguments: argparse.Namespace) -> bool:
 
 
 def names_run(arguments: argparse.Namespace) -> bool:
-    """Tell whether the folder of a run stands alone, where a program is expected.
+    """Tell whether MODEL is the folder of a run to resume or to show.
 
-    It is that run: over, or one to go on with. What its script has left, by ``capture``
-    in it or by ``--program``, is a program for another run.
+    The run may be finished or unfinished. With ``--program``, or with the path of the
+    folder ``capture`` inside it, the user means a captured program for a new run.
     """
     if arguments.capture or arguments.program is not None:
         return False
@@ -86,9 +86,10 @@ def names_run(arguments: argparse.Namespace) -> bool:
 def captured(
     arguments: argparse.Namespace, options: api.Options, listener: Listener
 ) -> Iterator[api.Options]:
-    """Find the program; with ``--json`` stdout is ours, and the script's is stderr.
+    """Find the program, and yield the options of the run that reduces it.
 
-    The folder of its run is kept for that until the end of the block.
+    With ``--json``, the output of the script goes to stderr, because stdout holds the
+    events. This process keeps the folder of the run locked until the end of the block.
     """
     if not arguments.capture:
         yield api.recaptured(options, listener, program=arguments.program)
@@ -115,7 +116,7 @@ def captured(
 
 
 def _meant_for_us(command: Sequence[str]) -> list[str]:
-    """Say which options the script was given that may have been meant for us."""
+    """Describe options of shrinkfx among the arguments of the script, as a hint."""
     ours = {flag for option in parser.options() for flag in option.flags}
     there = [word for word in command[1:] if word.partition("=")[0] in ours]
     if not there:

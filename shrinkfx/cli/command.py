@@ -1,4 +1,4 @@
-"""The command that ``--capture`` runs, of which nothing is an option of ours."""
+"""Separate the command that ``--capture`` runs from the options of shrinkfx."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ CAPTURE = "--capture"
 def apart(
     given: Sequence[str], with_values: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Tell what was typed for us from the command that ``--capture`` runs.
+    """Split the command line into shrinkfx's words and the command to capture.
 
-    That begins behind ``--``, or else with the first word behind ``--capture`` that is
-    neither an option nor an option's value; all behind it is its own.
+    The command begins after ``--``, or else with the first word after ``--capture``
+    that is neither an option nor the value of an option. All words after that belong
+    to the command.
 
     Args:
-        with_values: options that a value follows, as they are typed.
+        with_values: flags that take a value, as typed.
+
+    Returns:
+        The words for shrinkfx, and the command; the command is empty without
+        ``--capture``.
     """
     words = list(given)
     until_dashes = words[: words.index("--")] if "--" in words else words
@@ -31,7 +36,7 @@ def apart(
 
 
 def as_shown(command: Sequence[str]) -> list[str]:
-    """Leave out what a script was told: a repro is made to be shared."""
+    """Abbreviate the arguments of a command, because users share the repro."""
     shown = [word for word in command[:2] if "=" not in word]
     words = ["--", *shown] if command else []
     return [*words, "..."] if command[len(shown) :] else words

@@ -1,4 +1,4 @@
-"""Scripts by which shells complete options: ``shtab`` writes them from the parser."""
+"""Shell completion scripts, which ``shtab`` generates from the parser."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shrinkfx.failure.signature import UNTIL
 
 _FOLDERS = {"DIR", "FOLDER"}
 _FILES = {"FILE", "MODULE|FILE", "MODEL.pt2", "PYTHON"}
-"""Values that are paths, by what the help calls them."""
+"""Metavars of the options whose values are paths."""
 
 
 def script(shell: str) -> str:
-    """Write what a shell is to read once, and then completes options and values by.
+    """Return the script that makes a shell complete options and their values.
 
     Raises:
         UsageError: ``shtab`` is not installed.
@@ -39,7 +39,7 @@ def script(shell: str) -> str:
 
 
 def _choose(action: argparse.Action) -> None:
-    """Give the words that a value may be, where the parser leaves that to others."""
+    """Set the choices of an option whose values the parser does not check itself."""
     if action.dest == "until":
         action.choices = UNTIL
     elif isinstance(action.metavar, str) and "|" in action.metavar:

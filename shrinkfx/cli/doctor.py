@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("shrinkfx doctor: interrupted", file=sys.stderr)
         return 4
-    except (ShrinkfxError, OSError) as error:  # from the folder for temporary files
+    except (ShrinkfxError, OSError) as error:  # no folder for temporary files
         print(f"shrinkfx doctor: {error}", file=sys.stderr)
         return 2
     if arguments.json:

@@ -1,4 +1,4 @@
-"""From what was said on the command line to what a run is asked for."""
+"""Convert parsed arguments to records of options, and refuse excluded options."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from shrinkfx.options.options import Options, Sweeping
 
 
 def refuse_empty(arguments: argparse.Namespace) -> None:
-    """See that nothing was named by an empty text, as by ``--resume "$UNSET"``.
+    """Refuse options with an empty value, such as ``--resume "$UNSET"``.
+
+    An empty value would otherwise count as an omitted option and start another task.
 
     Raises:
-        UsageError: something was; taken for left out, it would start another task.
+        UsageError: the path of the program or the value of an option is empty.
     """
     if arguments.model == "":
         raise UsageError(
@@ -34,10 +36,13 @@ def refuse_empty(arguments: argparse.Namespace) -> None:
 
 
 def refuse_beside_resume(arguments: argparse.Namespace, folder: str) -> None:
-    """See that a run that goes on is asked for nothing else than before.
+    """Refuse options that cannot change when a run is resumed.
+
+    Args:
+        folder: the folder of the run.
 
     Raises:
-        UsageError: it is.
+        UsageError: such an option is given.
     """
     for option in _said(arguments):
         if option.beside_resume:
@@ -57,19 +62,19 @@ def refuse_beside_resume(arguments: argparse.Namespace, folder: str) -> None:
 
 
 def refuse_beside_explain(arguments: argparse.Namespace) -> None:
-    """See that a run that is over is asked for nothing else than before.
+    """Refuse options that ``--explain DIR`` takes from the finished run.
 
     Raises:
-        UsageError: it is.
+        UsageError: such an option is given.
     """
     _refuse_beside("explain", arguments, "uses the options of that run", "title")
 
 
 def refuse_beside_report(arguments: argparse.Namespace) -> None:
-    """See that nothing is asked for but what a run has left.
+    """Refuse a program, and options that ``--report DIR`` does not use.
 
     Raises:
-        UsageError: something is.
+        UsageError: a program or such an option is given.
     """
     if arguments.model is not None:
         raise UsageError("--report DIR reads the folder of a run: omit MODEL.pt2")
@@ -77,19 +82,19 @@ def refuse_beside_report(arguments: argparse.Namespace) -> None:
 
 
 def refuse_beside_candidate(arguments: argparse.Namespace) -> None:
-    """See that a candidate is asked for as its run asked about it.
+    """Refuse options that ``--candidate`` takes from the run.
 
     Raises:
-        UsageError: it is not.
+        UsageError: such an option is given.
     """
     _refuse_beside("candidate", arguments, "uses the options of that run", "out")
 
 
 def refuse_beside_list(arguments: argparse.Namespace) -> None:
-    """See that nothing is asked for but a table.
+    """Refuse a program, a command, and options that ``--list`` does not use.
 
     Raises:
-        UsageError: something is.
+        UsageError: a program, a command or such an option is given.
     """
     does = "lists the runs in a folder and exits"
     if arguments.model is not None:
@@ -110,7 +115,7 @@ def _refuse_beside(
 
 
 def _said(arguments: argparse.Namespace) -> list[Option]:
-    """List the options that are not as they are without a word."""
+    """List the options whose values differ from their defaults."""
     usual = make_parser().parse_args([])
     return [
         option
@@ -135,17 +140,21 @@ Record = TypeVar("Record")
 def read(
     record: type[Record], arguments: argparse.Namespace, **beside: object
 ) -> Record:
-    """Make a record of what was typed for its options, and of other fields' values."""
+    """Make a record from the arguments of its options.
+
+    Args:
+        beside: values of the fields that are not options.
+    """
     options = options_in(record)
     typed = {o.name: o.value_of(getattr(arguments, o.name)) for o in options}
     return record(**typed, **beside)
 
 
 def _sweeping(arguments: argparse.Namespace) -> Sweeping | None:
-    """Gather what is said of a sweep.
+    """Return the options of the sweep, or None without ``--dynamic-sweep``.
 
     Raises:
-        UsageError: something is, and none is asked for.
+        UsageError: an option of a sweep is given without ``--dynamic-sweep``.
     """
     if arguments.dynamic_sweep:
         return read(Sweeping, arguments)

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def ended_as_by_ctrl_c() -> Iterator[None]:
-    """Take SIGTERM for Ctrl-C: with it ``timeout`` and job runners end what takes long.
+    """Treat SIGTERM as Ctrl-C in the block.
 
-    Not where Ctrl-C is ignored, as it is by what a script runs in the background.
+    ``timeout`` and job runners send SIGTERM to stop a command. If the process ignores
+    Ctrl-C, like a background process of a script, SIGTERM keeps its default action.
     """
     takes_it = (
         threading.current_thread() is threading.main_thread()

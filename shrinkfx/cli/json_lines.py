@@ -1,4 +1,4 @@
-"""The lines of ``--json``: a run for other programs."""
+"""The JSON lines that ``--json`` prints, one for each event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shrinkfx.events import (
 )
 
 SCHEMA = 1
-"""Of the lines of ``--json``; fields are added without another number."""
+"""Version of the lines; a new field does not change it."""
 
 NAMES: dict[type[Event], str] = {
     Begun: "start",
@@ -37,13 +37,15 @@ NAMES: dict[type[Event], str] = {
     Caught: "by-catch",
     Ended: "end",
 }
-"""What ``--json`` calls an event; others are for people only."""
+"""Names of events in ``--json``; it leaves out all other events."""
 
 
 class Json:
-    """One JSON object per line, for other programs.
+    """A listener that prints one JSON object per line.
 
-    Where the reader leaves, or the disk is full, in the middle of a run, that goes on.
+    If a line cannot be written, for example because the reader has closed the pipe or
+    the disk is full, the run continues without further lines. Only a failure to write
+    the first event stops the run, unless the pipe was closed.
     """
 
     def __init__(self, stream: TextIO) -> None:

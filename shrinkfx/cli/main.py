@@ -1,4 +1,4 @@
-"""The command line: what was typed, to one task."""
+"""The entry point of the command line: parse the arguments and start one task."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stdout = sys.stdout
     with lenient() as printed:
         code = _main(given, stdout)
-    if code is None:  # all that was asked for was to be printed
+    if code is None:  # the task was only to print something
         broken = printed.error and not isinstance(printed.error, BrokenPipeError)
         return 2 if broken else 0
     return code
 
 
 def _main(given: list[str], stdout: TextIO) -> int | None:
-    """Do what is asked for; None if that was to print something, and it was done."""
+    """Do one task, and return its exit code.
+
+    Returns:
+        None if the task was only to print something, and it did.
+    """
     match given:  # for a file named doctor, type ./doctor
         case ["doctor", *words]:
             return _doctor(words)
@@ -55,7 +59,7 @@ def _main(given: list[str], stdout: TextIO) -> int | None:
         parser.error(
             "the path of the program is missing: shrinkfx MODEL.pt2 (see --help)"
         )
-    # All that a run needs takes half a second to import: not before --help is answered.
+    # This import takes half a second, which --help does not need.
     from shrinkfx.cli import task
 
     shown = _without_folders([*ours, *as_shown(theirs)])
@@ -99,5 +103,5 @@ def _print_completion(shell: str) -> int | None:
 
 
 def _without_folders(arguments: Sequence[str]) -> list[str]:
-    """Keep file names only: a repro may not name a path of this machine."""
+    """Shorten paths to file names, because a repro must not show local paths."""
     return [re.sub(r"[^\s=]*/", "", argument) for argument in arguments]

@@ -1,4 +1,4 @@
-"""Options of the command line alone: what to do, and what to print."""
+"""Options that only the command line has: tasks, and what is printed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from shrinkfx.flags import above_zero, option
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
-    """What to list."""
+    """Option that lists the strategies."""
 
     list_strategies: bool = option(False, help="list the strategies and exit")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
-    """Whether to sweep; ``Sweeping`` has how."""
+    """Option that starts a sweep; ``Sweeping`` holds the settings of the sweep."""
 
     dynamic_sweep: bool = option(
         False,
@@ -30,7 +30,7 @@ class SweepOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureOptions:
-    """Whether to find the program in a script that fails."""
+    """Options that find the program in a failing script."""
 
     capture: bool = option(
         False,
@@ -54,7 +54,7 @@ class CaptureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """What to do instead of a new run."""
+    """Options that select a task other than a new run."""
 
     resume: str | None = option(
         None,
@@ -126,7 +126,7 @@ class TaskOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PrintOptions:
-    """What is seen of a run."""
+    """Options that select what a run prints."""
 
     json: bool = option(
         False,
@@ -162,7 +162,7 @@ class PrintOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TellOptions:
-    """What to tell instead of a run."""
+    """Options that print information instead of starting a run."""
 
     list_runs: str | None = option(
         None,

@@ -1,4 +1,4 @@
-"""What the command line takes."""
+"""The argument parser and its help, made from the records of options."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GROUPS: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("dynamic shapes", (SweepOptions, Sweeping)),
     ("output", (OutputOptions, ExplainOptions, TaskOptions, PrintOptions, TellOptions)),
 )
-"""Titles in the help and the reference, and whose options stand below them."""
+"""Titles in the help and the reference, and the records whose options they group."""
 
 EXIT_CODES = {
     0: "reduced and verified",
@@ -89,18 +89,18 @@ _REST = "all options, examples, kinds of failure, exit codes: shrinkfx --help-al
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Leaves as many columns to options as most of them take."""
+    """Formats the help with a column of options as wide as most options need."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        """Leave the names of files and options whole."""
+        """Wrap a text without breaking names of files and options at hyphens."""
         return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 class _Help(argparse.Action):
-    """Prints the common options, or all where ``const`` is ``everything``."""
+    """Prints the common options, or all options if ``const`` is ``everything``."""
 
     def __call__(
         self,
@@ -114,7 +114,7 @@ class _Help(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what may have been meant by an option that there is not."""
+    """Suggests similar options if an option is unknown."""
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized"):
@@ -137,7 +137,7 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
     """Make the parser of all options.
 
     Args:
-        everything: its help has each of them, not the common ones alone.
+        everything: show all options in the help, not only the common ones.
     """
     parser = _Parser(
         prog="shrinkfx",
@@ -179,14 +179,14 @@ _VERSION = "show the version"
 
 
 def options() -> Iterator[Option]:
-    """Yield all options but the parser's own: for help, and ``--version``."""
+    """Yield all options, except those of help and ``--version``."""
     for _, records in GROUPS:
         for record in records:
             yield from options_in(record)
 
 
 def with_values() -> frozenset[str]:
-    """List the options that a value follows, as they are typed."""
+    """Return the flags that must be followed by a value, as typed."""
     found = (each for each in options() if each.takes is not bool and not each.const)
     return frozenset(flag for each in found for flag in each.flags)
 
@@ -203,7 +203,11 @@ def _add_options(
 
 
 def _help_of(option: Option, *, everything: bool) -> str:
-    """Say what an option does, in short where not everything is told."""
+    """Return the help of an option as plain text.
+
+    Without ``everything``, common options get their brief help, and all other options
+    are suppressed.
+    """
     if everything:
         return without_markup(option.help)
     if not option.common:

@@ -1,4 +1,4 @@
-"""What is printed when a task is over, and its event for other programs."""
+"""Print the result of each task, and make its final event for ``--json``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def candidate(retrieved: api.Retrieved) -> Ended:
 
 
 def finished(error: Finished) -> Ended:
-    """Say again what a run came to that is over, and what may be done with it."""
+    """Print the result of a finished run again, and the commands to use it."""
     folder, told = shlex.quote(error.folder), Ended("finished", error.exit_code)
     past = api.past(error.folder)
     if past.came is not None:

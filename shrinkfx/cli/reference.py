@@ -1,4 +1,4 @@
-"""Tables of options in ``docs/reference.md``: ``make reference`` writes them anew."""
+"""Generate the tables of options in ``docs/reference.md`` (``make reference``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEAD = "| option | |\n|---|---|\n"
 _TABLE = re.compile(
     r"(?<=\n### )([^\n]+)(\n\n)" + re.escape(_HEAD) + r"(?:\|[^\n]*\n)*"
 )
-"""A table of options, and the title above it."""
+"""A table of options, and the heading above it."""
 
 _ARGPARSE = {
     "output": (
@@ -23,11 +23,11 @@ _ARGPARSE = {
         ("`--help-all`", "show all options, examples, kinds and exit codes"),
     )
 }
-"""Options that the parser has by itself."""
+"""Rows for the options that are not fields of a record, by group title."""
 
 
 def with_tables(page: str) -> str:
-    """Write the tables of a page anew, each below its title."""
+    """Return the text of a page with each table of options regenerated."""
     tables = {title: "".join(map(_row, _rows(title))) for title, _ in GROUPS}
     return _TABLE.sub(
         lambda found: f"{found[1]}{found[2]}{_HEAD}{tables[found[1].lower()]}", page

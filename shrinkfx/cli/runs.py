@@ -1,4 +1,4 @@
-"""The table of ``--list``, and what may be done about its runs."""
+"""The table of runs that ``--list`` prints, and the commands to continue them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ _HEAD = (
     *("verified", "checks", "seconds", "when"),
 )
 _NUMBERS = (4, 5, 6, 7)
-"""Columns that are aligned on the right."""
+"""Right-aligned columns."""
 
 _CUT_FIRST = (2, 0)
-"""Columns that are cut where a table is too wide, and to how much at least."""
+"""Columns to shorten, in this order, if the table is too wide for the terminal."""
 _LEAST = 8
+"""Minimum width of a shortened column."""
 
 
 def lines(runs: Sequence[Run], folder: Path, width: int) -> Iterator[str]:
-    """Tabulate runs, and say which commands go on with them."""
+    """Yield the table of runs, commands to continue them, and their problems.
+
+    Args:
+        width: columns of the terminal.
+    """
     if not runs:
         yield f"{folder} contains no runs: start one with shrinkfx MODEL.pt2"
         return
@@ -40,7 +45,7 @@ def lines(runs: Sequence[Run], folder: Path, width: int) -> Iterator[str]:
 
 
 def run_to_json(run: Run) -> dict[str, Any]:
-    """State a run for other programs."""
+    """Convert a run to JSON, for ``--json``."""
     return {**vars(run), "folder": str(run.folder), "status": str(run.status)}
 
 

@@ -1,4 +1,4 @@
-"""Standard streams that are closed or full, or that nobody reads: no end of a run."""
+"""Standard streams that cannot end a run by being closed, full or unread."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TextIO, cast
 
 
 def open_closed() -> None:
-    """Have each standard stream that was closed (``2>&-``) lead nowhere.
+    """Open ``/dev/null`` for each standard stream that was closed (``2>&-``).
 
-    The next file to be opened would take its number: what is said would be written
-    into the journal.
+    Otherwise, the next file that is opened gets the number of the closed stream. If
+    that file is the journal, messages would be written into it.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -22,12 +22,12 @@ def open_closed() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
             os.set_inheritable(number, True)
             mode = "r" if number == 0 else "w"
-            # Open to the end, as what Python opens itself is.
+            # Never closed, like the standard streams that Python opens.
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
 
 def silence(stream: TextIO) -> None:
-    """Have a stream lead nowhere, with what it still holds back."""
+    """Redirect a stream to ``/dev/null``, including its buffered text."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -35,10 +35,10 @@ def silence(stream: TextIO) -> None:
 
 
 class Lenient:
-    """A stream that goes on where nothing can be written.
+    """A stream that discards text if it cannot be written.
 
     Attributes:
-        error: why the first line was lost, or None.
+        error: the first error of a write, or None.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -68,9 +68,10 @@ class Lenient:
 
 @contextlib.contextmanager
 def lenient() -> Iterator[Lenient]:
-    """Print to streams that go on, and say at the end what could not be printed.
+    """Replace stdout and stderr by lenient streams in the block.
 
-    Not where the reader of a pipe has left: it has seen what it wanted.
+    At the end, report on stderr if writing to stdout failed. A closed pipe is not
+    reported, because the reader of the pipe chose to stop reading.
     """
     stdout, stderr = Lenient(sys.stdout), Lenient(sys.stderr)
     with (

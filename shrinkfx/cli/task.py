@@ -1,4 +1,4 @@
-"""Do one task of the command line, and print what comes of it."""
+"""Do one task of the command line, and print its result."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from shrinkfx.progress.terminal import Plain, Quiet, Verbose, on_stream
 
 
 def do(options: argparse.Namespace, command: str, stdout: TextIO) -> int:
-    """Do what is asked for, and return the exit code.
+    """Do the task that the arguments select, and return the exit code.
 
     Args:
-        command: what was typed.
-        stdout: where the lines of ``--json`` go.
+        command: the typed command, for the header of the repro.
+        stdout: receives the lines of ``--json``.
     """
     if not options.json:
         return _run(options, command, Quiet()).exit_code
@@ -62,7 +62,7 @@ def do(options: argparse.Namespace, command: str, stdout: TextIO) -> int:
 
 
 def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
-    """Do what is asked for, and print what came of it or what went wrong."""
+    """Do the task, and print its result or its error."""
     shown = _listener(arguments)
 
     def listener(event: Event) -> None:
@@ -95,7 +95,7 @@ def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
 
 def _print_error(said: str, error: BaseException) -> None:
     print(f"shrinkfx: {said}", file=sys.stderr)
-    for note in getattr(error, "__notes__", ()):  # how to go on, for one
+    for note in getattr(error, "__notes__", ()):  # for example, how to resume
         print(note, file=sys.stderr)
     if isinstance(error, WorkerError) and not error.killed:
         print(f"if this error happens again: {REPORT_BUG}", file=sys.stderr)
@@ -107,7 +107,10 @@ def _do(
     listener: Listener,
     shown: Quiet,
 ) -> Callable[[], Ended]:
-    """Return a function that prints the result once the progress bar is gone."""
+    """Do the task, and return a function that prints its result.
+
+    The caller prints the result after it has removed the live line.
+    """
     refuse_empty(arguments)
     sum_up = partial(_sum_up, shown)
     if arguments.list_runs:
@@ -185,7 +188,7 @@ def _verify(
 def _retrieve(
     arguments: argparse.Namespace, command: str, listener: Listener
 ) -> Callable[[], Ended]:
-    """Write a candidate of the run whose folder is named, as ``--out`` or alone."""
+    """Write a candidate of a run, whose folder is ``--out`` or the only argument."""
     refuse_beside_candidate(arguments)
     digest, folder, model = arguments.candidate, arguments.out, arguments.model
     if folder is None and model is not None and not os.path.isfile(model):
@@ -221,7 +224,7 @@ def _resume(
 
 
 def _sum_up(shown: Quiet, swept: api.Swept) -> None:
-    """Print a sweep that a reduction follows, below the bar of its examples."""
+    """Print the result of a sweep before a reduction follows it."""
     shown.close()
     printed.swept(swept)
 

@@ -35,16 +35,16 @@ from shrinkfx.torch_versions import how_tested
 from shrinkfx.version import __version__
 
 _START_S = 60.0
-"""Limit of a worker's own seconds until it has started."""
+"""Time limit for the start of a worker, in seconds of its own time."""
 
 _CHECK_S, _CLOCK_S = 60.0, 180.0
-"""Limits of a check: its own seconds, and seconds of wall-clock time."""
+"""Time limits of a check, in seconds of its own time and of wall-clock time."""
 
 TOOL_S = 60.0
-"""Limit of a tool's run, in seconds by the clock."""
+"""Time limit of a tool, in seconds of wall-clock time."""
 
 _REASON = 300
-"""Most characters of a message of a check or a tool."""
+"""Maximum number of characters of a message of a check or a tool."""
 
 
 class Failed(Exception):
@@ -65,7 +65,7 @@ def versions() -> list[Row]:
 
 
 def torch() -> list[Row]:
-    """Have a worker import torch, and nothing else."""
+    """Start a worker that imports torch and does nothing else."""
     if find_spec("torch") is None:
         return [
             parts.TORCH.missing(
@@ -78,7 +78,7 @@ def torch() -> list[Row]:
 
 
 def compiler() -> list[Row]:
-    """Find the C++ compiler, and its version."""
+    """Find the C++ compiler and its version."""
     command, path = find_compiler({})
     if path is None:
         program = next(iter(command.split()), command)
@@ -148,7 +148,7 @@ def aotinductor(program: Path) -> list[Row]:
 
 
 def verification(program: Path) -> list[Row]:
-    """Run a script that compiles the program, in the way that verifies a repro."""
+    """Run a script that compiles the program, as a run verifies a repro."""
     script = program.with_name("repro.py")
     script.write_text(_SCRIPT.format(program=program.name))
     with Server(environment=None, start_timeout_s=_START_S) as server:
@@ -207,7 +207,7 @@ def page() -> list[Row]:
 
 
 def tlparse() -> list[Row]:
-    """Find tlparse, and its version."""
+    """Find tlparse and its version."""
     path = find_tlparse()
     if path is None:
         return [

@@ -1,1 +1,1 @@
-"""WHAT A RUN IS ASKED FOR: options, said once. No torch."""
+"""Options of a run, each defined once, and its result. It does not import torch."""

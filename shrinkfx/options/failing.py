@@ -1,9 +1,9 @@
-"""Options that say what fails and how, group by group as the help has them.
+"""Options that describe the failing program and its failure.
 
-What is said as ``help`` is Markdown: ``--help-all`` shows it without the markup, and
-the reference with it, before what is said as ``more``. ``--help`` shows those that are
-marked ``common``, and of these ``brief`` if there is one. ``flags.Option`` explains the
-rest.
+Each record is a group of the help, or a part of one. ``help`` is Markdown:
+``--help-all`` shows it without the markup, and ``docs/reference.md`` shows it with the
+markup, followed by ``more``. ``--help`` shows only the options with ``common=True``, by
+their ``brief`` text if they have one. ``flags.Option`` documents the other attributes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shrinkfx.protocol.choices import (
 
 @dataclass(frozen=True, kw_only=True)
 class FailureOptions:
-    """Which failure."""
+    """Options that select the failure to reduce."""
 
     until: str | None = option(
         None,
@@ -109,7 +109,7 @@ class FailureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeoutOptions:
-    """When a check hangs."""
+    """Time limit of a check, after which it counts as a hang."""
 
     timeout_s: float | None = option(
         None,
@@ -129,7 +129,7 @@ class TimeoutOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramOptions:
-    """The failing program; its own settings are those of the failing run."""
+    """The failing program, and the settings of the run in which it failed."""
 
     model: Path = field(kw_only=False)
     inputs: Path | None = option(

@@ -1,8 +1,9 @@
-"""How a script failed that a program comes from, and whether it fails so here.
+"""The failure of a captured program in its script, compared with its failure here.
 
-Only what cannot be the same failure is told: what compiles here is not what died while
-it was compiled, and wrong values are no exception. Between compiling, loading and
-running things shift: a kernel may run as it is compiled, to be timed.
+A failure here is refused only if it cannot be that of the script: a program that
+compiles here cannot show the error of its compilation, and wrong values are not an
+exception. Other differences of the stage are accepted, because the same failure can
+show in another stage: for example, a kernel may run during compilation, to be timed.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from shrinkfx.wording import Flag, Said, Words
 
 
 class Failed(StrEnum):
-    """What of a script's dealings with a program has failed."""
+    """The step of a script with a program that failed."""
 
     COMPILE = "compile"
     LOAD = "load"
     CALL = "call"
     NOTHING = "nothing"
-    """All has ended well, and the script was not content with the values."""
+    """No step failed, but the script rejected the values."""
 
 
 _ELSEWHERE: Mapping[Failed, tuple[Stage, ...]] = {
@@ -33,7 +34,7 @@ _ELSEWHERE: Mapping[Failed, tuple[Stage, ...]] = {
     Failed.CALL: (Stage.COMPILE, Stage.COMPARE),
     Failed.NOTHING: (Stage.COMPILE, Stage.LOAD),
 }
-"""Stages in which a program fails otherwise than in its script."""
+"""Stages whose failures cannot be those of a script, by the step that failed there."""
 
 _SILENT = Words(
     "a memory error that kills one process may go unnoticed in another; to check each "
@@ -44,11 +45,12 @@ _SILENT = Words(
 
 @dataclass(frozen=True)
 class ScriptFailure(Message):
-    """What has failed in a script.
+    """A failure of a program in a script.
 
     Attributes:
-        said: how, in a sentence without an end.
-        died: the process did, in the middle of it.
+        failed: the step that failed.
+        said: a description of the failure, as a sentence without a full stop.
+        died: whether the process of the script died during that step.
     """
 
     failed: Failed
@@ -59,10 +61,11 @@ class ScriptFailure(Message):
         """Refuse a failure of the program that cannot be the script's.
 
         Args:
-            lacking: sentences on what the script had, and no other process has.
+            seen: the failure of the program in this run.
+            lacking: sentences about state that only the process of the script had.
 
         Raises:
-            FailsOtherwise: it cannot be.
+            FailsOtherwise: the failure cannot be that of the script.
         """
         if seen.stage not in _ELSEWHERE[self.failed]:
             return

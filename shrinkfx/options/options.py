@@ -1,12 +1,12 @@
-"""What a run is asked for, and what comes of it.
+"""The record of all options of a run.
 
-A new option is a field of the record in ``options/failing.py`` or
-``options/running.py`` that is its group in ``--help-all``, or of ``ComparisonOptions``
-in ``protocol/comparison.py`` if a worker's check is to see it; the parser, the check of
-its value, the journal and the reference are made from that field. It gets a keyword of
-the same name in ``minify()`` of ``api/minifying.py``, and is read as ``options.NAME``
-where it counts. ``make reference`` writes its row into ``docs/reference.md``, and
-``tests/test_options.py`` says what is missing.
+To add an option, add a field to the record of its group in ``options/failing.py`` or
+``options/running.py``, or to ``ComparisonOptions`` in ``protocol/comparison.py`` if the
+worker's checks use it. The parser, the check of its value, the journal and the
+reference are made from that field. Add a keyword of the same name to ``minify()`` in
+``api/minifying.py``, and read the option as ``options.NAME`` where it has its effect.
+``make reference`` writes its row into ``docs/reference.md``; ``tests/test_options.py``
+reports missing parts.
 """
 
 from __future__ import annotations
@@ -48,18 +48,22 @@ class Options(
     ExplainOptions,
     OutputOptions,
 ):
-    """What to reduce, and how; the command line in one record.
+    """All options of a run, in one record.
+
+    ``docs/reference.md`` describes the fields of the base classes.
 
     Attributes:
-        model: the program.
-        name: of a run whose program came in by a door: the script, the dump, or the
-            class of the object; '' means that of ``model``.
-        command: how the run was started, for the repro's header.
-        cwd: where that was, which is where modules and ``check`` are looked for; None
-            means here.
-        lacking: sentences on what the failing run had and this one has not.
-        in_script: what has failed in the script that it comes from, if that is known.
-        sweeping: set for a sweep over sizes.
+        model: path of the program.
+        name: name of the program if it is not a ``.pt2`` of the user: the captured
+            script, the dump, or the class of the Python object; '' means the file name
+            of ``model``.
+        command: the command that started the run, for the header of the repro.
+        cwd: the folder where that command ran, in which modules and ``check`` are
+            looked up; None means the current folder.
+        lacking: sentences about state of the failing run that this run lacks.
+        in_script: the failure in the script that the program was captured from, if
+            known.
+        sweeping: settings of a sweep over sizes; None for a reduction.
     """
 
     name: str = ""
@@ -71,17 +75,17 @@ class Options(
 
     @property
     def called(self) -> str:
-        """Name the program as the user does."""
+        """The name of the program in messages."""
         return self.name or self.model.name
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """List what must be there: the program, its inputs, and preloads."""
+        """Paths of the program, its inputs, and the preloads given as files."""
         preloads = [Path(name) for name in self.preload if "/" in name]
         return (self.model, *([self.inputs] if self.inputs else []), *preloads)
 
     def with_files(self, find: Callable[[Path], Path]) -> Self:
-        """Have the program, its inputs and preloads be other files."""
+        """Replace the paths of the program, its inputs and its preloads."""
         return replace(
             self,
             model=find(self.model),
@@ -93,12 +97,12 @@ class Options(
 
     @property
     def closeness(self) -> dict[str, float]:
-        """What was said of results that may differ from eager's."""
+        """The options that were set for the comparison with eager, by name."""
         said = {name: getattr(self, name) for name in _COMPARISON}
         return {k: v for k, v in said.items() if v is not None and v is not False}
 
     def compared(self, checks: CheckOptions) -> CheckOptions:
-        """Have checks compare results with eager's so."""
+        """Add the options for the comparison with eager to those of a check."""
         said = {name: getattr(self, name) for name in _COMPARISON}
         return replace(checks, **said)
 
@@ -107,7 +111,10 @@ class Options(
         return self.max_checks, self.max_minutes
 
     def to_json(self) -> dict[str, Any]:
-        """State it so that it means the same in any folder; ``out`` is left out."""
+        """Convert the options to JSON with absolute paths, without ``out``.
+
+        Absolute paths mean the same if the run is resumed from another folder.
+        """
         data = asdict(self)
         del data["out"]
         data["cwd"] = str(self.cwd or Path.cwd())
@@ -121,6 +128,6 @@ class Options(
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read it back."""
+        """Read the options from the JSON of ``to_json``."""
         hints = get_type_hints(cls)
         return cls(**{name: read_value(hints[name], data[name]) for name in data})

@@ -1,4 +1,4 @@
-"""What came of a run, and how it is told: in a line, at the end of a run, as a page."""
+"""The result of a reduction, and its text for the terminal and for notebooks."""
 
 from __future__ import annotations
 
@@ -21,30 +21,35 @@ from shrinkfx.program.listing.claims import unasked
 from shrinkfx.program.words import short_kernels
 
 _IN_NOTEBOOK = 20_000
-"""Characters of a repro that a notebook shows."""
+"""Maximum number of characters of a repro that a notebook shows."""
 
 
 @dataclass(frozen=True, repr=False)
 class Reduction:
-    """What came of a run; as a text, what the command line says at its end.
+    """The result of a run. ``str()`` gives the text that the command line prints.
 
     Attributes:
-        status: ``reduced``, ``stopped`` (budget or Ctrl-C) or ``unverified``.
-        candidate: the smallest program that failed as ``signature`` says.
-        seen: that failure in the result's own words.
-        minimal: no single operator of it can be dropped.
-        operators: of the original, and of the result.
-        verified: how often the repro was run, and how often it failed.
-        repro: the script; its folder holds ``minimal.pt2`` and ``summary.json``.
-        cause: what is known of the failure's cause, in sentences.
-        told: these and what else is known of it, in lines as they are printed;
-            ``explain.json`` has all.
-        issue: ``ISSUE.md``, or None where a command of the user's judges.
-        left_of_model: names and values of the user's model in the repro, in a line.
-        shows_alone: the repro needs neither guard pages nor the interpreter to fail.
-        summary: what ``summary.json`` holds.
-        to_go_on: the command that goes on where the search was stopped, or ''.
-        report: the page that shows all of it; None where it could not be written.
+        status: ``reduced``, ``stopped`` (by the budget or Ctrl-C) or ``unverified``.
+        candidate: the reduced program, which fails with ``signature``.
+        signature: the failure of the input program: kind, stage, normalized message.
+        seen: the failure of the reduced program, with its own message.
+        minimal: whether no single operator of the reduced program can be removed.
+        operators: number of operators of the input program and of the reduced program.
+        checks: number of checks of the run.
+        seconds: duration of the run.
+        verified: number of runs of the repro, and how many of them failed.
+        repro: path of the repro; its folder contains ``minimal.pt2`` and
+            ``summary.json``.
+        cause: sentences about the cause of the failure.
+        told: the printed lines about the cause; ``explain.json`` has all details.
+        issue: path of ``ISSUE.md``; None if a command of the user tests the candidates.
+        left_of_model: names and values of the user's model that the repro still
+            contains, as one line of text.
+        shows_alone: whether the repro fails without guard pages and without the
+            interpreter.
+        summary: the contents of ``summary.json``.
+        to_go_on: the command that resumes a stopped search, or ''.
+        report: path of ``report.html``; None if it could not be written.
     """
 
     status: str
@@ -77,7 +82,7 @@ class Reduction:
         return "\n".join(lines(self, everything=False))
 
     def _repr_markdown_(self) -> str:
-        """Show the repro in a notebook, as code."""
+        """Return the status and the repro as Markdown, for a notebook."""
         runs, failed = self.verified
         before, after = self.operators
         script = self.repro.read_text(encoding="utf-8") if self.repro.is_file() else ""
@@ -93,38 +98,42 @@ class Reduction:
 
     @property
     def exit_code(self) -> int:
-        """What the command line leaves with."""
+        """The exit code of the command line for this result."""
         return {"reduced": 0, "stopped": 4, "unverified": 5}[self.status]
 
 
 _SHOWN = 3
-"""By-catch that is printed where everything is; ``summary.json`` has all."""
+"""Maximum number of other failures to print; ``summary.json`` lists all of them."""
 
 _WIDTH = 80
-"""Characters of its text."""
+"""Maximum number of characters of a message in a line."""
 
 _ABOUT_OPERATORS = ("fake-kernel mismatch: ", "custom operator: ")
-"""How warnings begin that the cause repeats."""
+"""Prefixes of warnings that the cause states as well, so that they are not printed."""
 
 _STATUS = {
     "reduced": "reduced",
     "stopped": "stopped early, reduced",
     "unverified": "not verified, reduced",
 }
-"""The status as the first line states it."""
+"""Texts of the status in the first line."""
 
 _IN_SHORT = ("cause:", "location:")
-"""Lines of the cause that are always printed."""
+"""Prefixes of the lines of the cause that are always printed."""
 
 
 def lines(
     reduction: Reduction, *, everything: bool, until: str | None = None
 ) -> Iterator[str]:
-    """Say what came of a reduction in five lines, and those that it must have besides.
+    """Yield the lines that describe a result.
+
+    There are five lines for every result, and more for warnings, a flaky failure, other
+    failures and the like.
 
     Args:
-        everything: what else is known of the cause, and several of the by-catch.
-        until: the kind of failure that was asked for.
+        everything: yield all lines about the cause, and up to three other failures.
+        until: the kind of failure that the user asked for; None means the kind of the
+            reduced failure.
     """
     runs, failed = reduction.verified
     before, after = reduction.operators
@@ -184,7 +193,7 @@ def _cut(text: str) -> str:
 
 
 def _next(reduction: Reduction) -> str:
-    """Name the command that leads on from here."""
+    """Return the line with the command that the user would run next."""
     runs, failed = reduction.verified
     repro = shlex.quote(str(reduction.repro))
     if reduction.to_go_on:

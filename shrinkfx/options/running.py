@@ -1,6 +1,6 @@
-"""Options that say how a run goes about it, and where its results go, group by group.
+"""Options for the search, the budget, the explanation and the output of a run.
 
-What ``options/failing.py`` says of ``help``, ``more`` and ``brief`` holds here, too.
+``options/failing.py`` explains ``help``, ``more`` and ``brief``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shrinkfx.protocol.choices import (
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetOptions:
-    """What a run may use; one that goes on may be given more."""
+    """Limits of a run, which may change when the run is resumed."""
 
     max_checks: int | None = option(
         None,
@@ -76,7 +76,7 @@ class BudgetOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """How the search goes about it."""
+    """Options of the search."""
 
     build: str = option(
         Build.FAST,
@@ -107,7 +107,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions:
-    """How much is asked of the result about its failure's cause."""
+    """Options of the root-cause analysis."""
 
     explain: bool = option(
         False,
@@ -128,7 +128,7 @@ class ExplainOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """Where the results go."""
+    """Options for the files that a run writes."""
 
     out: Path | None = option(
         None,
@@ -158,7 +158,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class Sweeping:
-    """How to sweep over sizes; None takes the default."""
+    """Options of a sweep over sizes; None means the default."""
 
     examples: int | None = option(
         None,
@@ -188,5 +188,5 @@ class Sweeping:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read it; an older journal lacks what was added since."""
+        """Read the options from JSON; newer options may be missing in old journals."""
         return cls(**data)

@@ -1,4 +1,4 @@
-"""What a run is asked for, as a command that asks for it."""
+"""Write options as a shell command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from shrinkfx.options.options import Options
 
 
 def typed(options: Options) -> str:
-    """Write the command that asks for this; of a sweep, for its program as it is."""
+    """Return the command that starts a run with these options.
+
+    For a sweep, the command reduces the program without the sweep.
+    """
     usual, words = Options(Path()), ["shrinkfx", str(options.model)]
     for option in options_in(Options):
         value = getattr(options, option.name)
@@ -22,7 +25,7 @@ def typed(options: Options) -> str:
 
 
 def _words(option: Option, value: Any) -> Iterator[str]:  # noqa: ANN401 - any field's
-    """Yield the flag and what is read as the value."""
+    """Yield the flag, and the text that the parser reads as this value."""
     if option.takes is bool:
         yield option.flag
         return
@@ -37,6 +40,10 @@ def _words(option: Option, value: Any) -> Iterator[str]:  # noqa: ANN401 - any f
 
 
 def _pair(option: Option, name: str, value: object) -> str:
-    """Write ``KEY=VALUE``: a text that looks like a number in quotes, where read so."""
+    """Return ``KEY=VALUE``.
+
+    The value is quoted if the option would read it differently without quotes, for
+    example a string that looks like a number.
+    """
     text = f"{name}={value}"
     return text if option.value_of([text]) == {name: value} else f"{name}={value!r}"

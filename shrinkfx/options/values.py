@@ -1,4 +1,4 @@
-"""What a single option may be, and how it is typed, beyond numbers and choices."""
+"""Readers and checks of option values that are neither numbers nor choices."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from shrinkfx.wording import Flag
 GUARD_PAGES = ("auto", "on", "off")
 
 RANGES = ("declared", "beyond")
-"""Which sizes a sweep tries."""
+"""Ranges of the sizes that a sweep tries."""
 
 SHOWN_BY: Mapping[str | None, Mapping[str, str]] = {
     FailureKind.CHECK_INPUTS: {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
 }
-"""Variables without which a kind of failure never shows."""
+"""Environment variables without which a kind of failure never shows."""
 
 
 def kind_of_failure(_: str, value: str) -> None:
@@ -57,7 +57,7 @@ def known_gpus(flag: str, value: Sequence[str]) -> None:
 
 
 def numbers_of_gpus(said: str | Sequence[str]) -> tuple[str, ...]:
-    """Read ``0,1``."""
+    """Parse the numbers of GPUs, such as ``0,1``."""
     return names(said) if isinstance(said, str) else tuple(said)
 
 
@@ -90,28 +90,31 @@ def known_kinds(flag: str, value: Sequence[str]) -> None:
 
 
 def kinds_to_keep(said: str | Sequence[str]) -> tuple[str, ...]:
-    """Read ``sizes,values``, or ``all``."""
+    """Parse kinds, such as ``sizes,values``; ``all`` means every kind."""
     kinds = names(said) if isinstance(said, str) else tuple(said)
     return tuple(map(str, Kind)) if ALL in kinds else kinds
 
 
 ALL = "all"
-"""The word for each kind."""
+"""The word that stands for every kind."""
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Read ``a,b``."""
+    """Split a comma-separated list such as ``a,b``; empty names are dropped."""
     return tuple(filter(None, text.split(",")))
 
 
 def inductor_settings(texts: Sequence[str]) -> InductorOptions:
-    """Read ``max_autotune=True``; what is no Python literal is a string."""
+    """Parse Inductor options such as ``max_autotune=True``.
+
+    A value that is not a Python literal is a string.
+    """
     pairs = [_pair("--inductor-config", text) for text in texts]
     return {name: _literal(value) for name, value in pairs}
 
 
 def variables(texts: Sequence[str]) -> dict[str, str]:
-    """Read ``NAME=value``."""
+    """Parse environment variables such as ``NAME=value``."""
     return dict(_pair("--env", text) for text in texts)
 
 

@@ -1,6 +1,6 @@
-"""Test your strategy without a compiler: programs, an oracle, and the laws.
+"""Test doubles for strategies: programs, an oracle, and the laws of a strategy.
 
-Nothing here imports torch, so a test takes microseconds::
+No compiler runs and torch is not imported, so a test takes microseconds::
 
     from shrinkfx.testing import chain, check_strategy, whole
 
@@ -12,8 +12,8 @@ Nothing here imports torch, so a test takes microseconds::
     def test_my_strategy_keeps_the_laws(candidate):
         check_strategy(MyStrategy(), candidate)
 
-To see what the search makes of it, hand ``Asker(FakeOracle(...))`` to a
-``Reducer`` and compare the result and ``len(oracle.asked)``.
+To measure the effect of a strategy on a search, pass ``Asker(FakeOracle(...))`` to a
+``Reducer``, and compare the results and the numbers of queries, ``len(oracle.asked)``.
 """
 
 from __future__ import annotations

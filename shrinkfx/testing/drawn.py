@@ -1,4 +1,4 @@
-"""Random programs, for Hypothesis."""
+"""Hypothesis strategies that draw skeletons, candidates and edits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ from shrinkfx.testing.programs import (
 
 @st.composite
 def skeletons(draw: st.DrawFn, max_operators: int = 12) -> Skeleton:
-    """Draw a program: inputs, weights, types, tuples, sizes, outputs, writes."""
+    """Draw the skeleton of a program.
+
+    The program has inputs, weights, several types, operators that return tuples, sizes,
+    outputs and buffer mutations.
+    """
     nodes: dict[str, str | Node] = {"x": "", "h": feed(value=HALVES)}
     nodes["d"] = feed(value=DYNAMIC)
     nodes |= {"w": feed(Role.PARAMETER), "held": feed(Role.BUFFER)}
@@ -108,20 +112,20 @@ _SHAPES = (
 
 
 def _is_tensor(node: str | Node) -> bool:
-    """Tell whether it is one that an operator may read."""
+    """Return whether a node is a tensor that an operator may read."""
     if isinstance(node, str):
         return True
     return node.value is not None and node.role is not Role.SUBGRAPH_NODE
 
 
 def _is_value(node: str | Node) -> bool:
-    """Tell whether an operator may read it: a tensor or a size."""
+    """Return whether a node is a tensor or a size, which an operator may read."""
     return _is_tensor(node) or (isinstance(node, Node) and node.role is Role.SIZE)
 
 
 @st.composite
 def candidates(draw: st.DrawFn, max_operators: int = 12) -> Candidate:
-    """Draw a candidate: a program after some edits of every kind."""
+    """Draw a candidate: a random program after up to four random edits."""
     candidate = whole(draw(skeletons(max_operators)))
     candidate = candidate.returning(draw(st.sampled_from(Outputs)))
     for edit in draw(edits_of(candidate)):
@@ -131,7 +135,7 @@ def candidates(draw: st.DrawFn, max_operators: int = 12) -> Candidate:
 
 
 def edits_of(candidate: Candidate) -> st.SearchStrategy[list[Edit]]:
-    """Draw edits to a candidate; most of them apply."""
+    """Draw up to four edits to a candidate, most of which apply."""
     nodes = st.sampled_from(candidate.operators)
     values = [n for n in candidate.skeleton.graph if candidate.skeleton.node(n).value]
     inputs = st.sampled_from([*candidate.inputs, "nowhere"])

@@ -1,4 +1,4 @@
-"""The laws of a strategy, checked."""
+"""A check of the laws of a strategy, for tests."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ def check_strategy(
 ) -> None:
     """Check the laws of ``shrinkfx.search.strategy`` on one candidate.
 
-    Whether the most promising edits come first is for you to judge. A strategy for
-    listings takes a candidate that is one (``listed``).
+    The check cannot judge whether the most promising edits come first.
 
     Args:
-        types: of the values of a listing.
+        strategy: the strategy to check.
+        candidate: the candidate to propose edits to; for a strategy for printed
+            programs, one made by ``listed``.
+        types: types of the values of a printed program.
 
     Raises:
-        StrategyError: names the law that is broken, and says what was seen.
+        StrategyError: the strategy breaks a law; the message names the law, and
+            describes what happened.
+        TypeError: the object is not a strategy.
     """
     _check_form(strategy, candidate)
     edits = proposals(strategy, candidate, types=types)

@@ -1,4 +1,4 @@
-"""Programs as statements, made of nothing: what strategies for listings are shown."""
+"""Printed programs, made from text, for tests of strategies that simplify them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from shrinkfx.program.listing.types import ListedType, Types
 from shrinkfx.testing.programs import chain, whole
 
 ROWS = Recipe((2, 3), "float32", Seeded("randn"))
-"""What an input of ``listing`` holds, unless you say otherwise."""
+"""The default initializer of the inputs of ``listing``."""
 
 
 def listing(text: str, **inputs: Recipe) -> Listing:
-    """Make a listing of its statements, a line each, and its inputs.
+    """Make a printed program from its statements and inputs.
 
     Args:
-        inputs: by name; ``x`` alone, of ``ROWS``, if there are none.
+        text: the statements, one per line.
+        inputs: the initializer of each input, by name; by default, one input ``x`` with
+            the initializer ``ROWS``.
     """
     lines = [row.strip() for row in text.strip().splitlines()]
     main = tuple(Statement.parsed(line) for line in lines)
@@ -30,13 +32,16 @@ def listing(text: str, **inputs: Recipe) -> Listing:
 
 
 def listed(program: Listing) -> Candidate:
-    """Make the candidate that has become this listing."""
+    """Make a candidate whose printed program is ``program``."""
     names = [statement.name for _, statement in program.operators()]
     return whole(chain("_", *names)).listed(program)
 
 
 def types_of(program: Listing) -> Types:
-    """Say that each value is of the type of the first input: pointwise all through."""
+    """Return types for a program in which each value has the type of the first input.
+
+    This holds for programs of pointwise operators on inputs of one type.
+    """
     first = program.inputs[0].recipe()
     steps = first.stride or tuple(row_major(first.shape))
     known = ListedType(first.dtype, first.shape, steps, first.device)
@@ -53,7 +58,7 @@ _FILLS: list[Fill] = [Constant(0.0), Constant(2.5), Counted(), Seeded("randn")]
 
 @st.composite
 def listings(draw: st.DrawFn, max_operators: int = 6) -> Listing:
-    """Draw a program of pointwise operators with numbers, and its inputs."""
+    """Draw a printed program of ``add`` operators with a number as argument."""
     shape = tuple(draw(st.lists(st.integers(1, 8), max_size=3)))
     recipes = st.sampled_from(_FILLS).map(lambda f: Recipe(shape, "float32", f))
     inputs = {name: draw(recipes) for name in ("x", "y")}

@@ -1,4 +1,4 @@
-"""An oracle that answers from a function."""
+"""A fake oracle, which answers queries from a function."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 
 PLANTED = Signature(Kind.ASSERT, Stage.RUN, "planted")
-"""The failure that a ``FakeOracle`` looks for."""
+"""The failure that ``FakeOracle`` reports with REPRODUCED."""
 
 OTHER = Signature(Kind.ASSERT, Stage.RUN, "another one")
-"""The failure that it answers DIFFERENT with."""
+"""The failure that ``FakeOracle`` reports with DIFFERENT."""
 
 Answer = Callable[[Candidate], bool | Outcome]
-"""Tells whether a candidate fails; an ``Outcome`` where yes and no are too few."""
+"""Returns whether a candidate fails, or an ``Outcome`` for other verdicts."""
 
 
 def needs(*operators: str) -> Callable[[Candidate], bool]:
-    """Fail as long as all these operators are kept as they are, by name."""
+    """Return an answer that fails while all operators of these names are unchanged."""
     return lambda candidate: candidate.keep - {*candidate.replace} >= {*operators}
 
 
 def calls(target: str) -> Callable[[Candidate], bool]:
-    """Fail as long as an operator with this target is kept."""
+    """Return an answer that fails while an operator with this target is kept."""
     return lambda candidate: target in map(candidate.target, candidate.keep)
 
 
 class FakeOracle:
-    """Answer from a function, and remember the questions.
+    """An oracle that answers queries from a function, and records them.
 
-    A reducer that asks twice about one digest gets an ``AssertionError``.
+    A second query with the same digest raises ``AssertionError``, because a search must
+    not repeat a query.
 
     Attributes:
-        asked: every candidate it was asked about, in order.
+        asked: the candidates of all queries, in order.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -51,7 +52,7 @@ class FakeOracle:
 
     @property
     def digests(self) -> list[str]:
-        """List the questions in a form that compares well."""
+        """The digests of all queries, in order, for comparisons."""
         return [candidate.digest for candidate in self.asked]
 
 

@@ -1,4 +1,4 @@
-"""Programs in a line, made of nothing."""
+"""Short descriptions of graphs, for tests that need a skeleton or a candidate."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
 
 FLOATS = TensorType("float32", ("2", "3"))
-"""The type of every value, unless you say otherwise."""
+"""The default type of a value."""
 
 HALVES = TensorType("float16", ("2", "3"))
-"""Another type, for what must not be mixed up with ``FLOATS``."""
+"""Another type, of values that must not be confused with those of ``FLOATS``."""
 
 ROW = TensorType("float32", ("1", "3"))
-"""A type that an ``expand`` makes one of ``FLOATS``."""
+"""A type that ``expand`` turns into ``FLOATS``."""
 
 DYNAMIC = TensorType("float32", ("s", "2*t + 1"))
-"""A type whose sizes are not fixed: what they are is in ``FREE``."""
+"""A type with dynamic sizes, whose values are in ``FREE``."""
 
 FREE: Mapping[str, FreeSize] = {
     "s": FreeSize(("s",), 4, 4),
     "t": FreeSize(("t",), 5, 6),
     "2*t + 1": FreeSize(("t",), 11, 13),
 }
-"""Sizes of a program that passes where ``t`` is 5 and fails where it is 6."""
+"""Sizes of a program that passes if ``t`` is 5, and fails if ``t`` is 6."""
 
 Nodes = Mapping[str, str | Node]
-"""What ``skeleton`` takes; annotate a variable of your own with it."""
+"""Type of the nodes that ``skeleton`` takes, for annotations."""
 
 
 def feed(role: Role = Role.INPUT, value: TensorType = FLOATS) -> Node:
@@ -49,12 +49,20 @@ def operator(
     impure: bool = False,
     pointwise: bool = False,
 ) -> Node:
-    """Describe an operator that reads ``operands``, names with blanks between.
+    """Describe an operator that reads ``operands``, names separated by blanks.
 
     Args:
-        target: ``aten.<name>.default`` if empty, without a number at the end.
-        value: None if it returns several values (then add ``projection``s) or none.
-        operators: what it counts for; more than 1 for a higher-order operator.
+        operands: names of the values that the operator reads.
+        target: the target; if empty, ``skeleton`` sets ``aten.<name>.default``, with
+            the name of the node without its number.
+        value: type of the result; None if the operator returns several values (add
+            ``projection`` nodes for them) or none.
+        operators: number of operators that the node counts as; more than 1 for a
+            higher-order operator.
+        scope: path of the module that calls the operator, such as ``blocks.3.attn``.
+        storage: nodes with the same number share memory.
+        impure: whether the operator is impure.
+        pointwise: whether the operator works element by element, and broadcasts.
     """
     return Node(
         "",
@@ -76,9 +84,9 @@ def projection(of: str, value: TensorType | None = FLOATS) -> Node:
 
 
 def inner(operands: str = "", value: TensorType | None = FLOATS) -> Node:
-    """Describe a node of a subgraph, an input of it if it reads nothing.
+    """Describe a node of a subgraph; without operands, an input of the subgraph.
 
-    It goes by the path to it, ``body.tanh``, and reads names of that form.
+    Its name is its path, such as ``body.tanh``, and so are the names of its operands.
     """
     target = "aten.inner.default" if operands else ""
     read = tuple(operands.split())
@@ -86,7 +94,7 @@ def inner(operands: str = "", value: TensorType | None = FLOATS) -> Node:
 
 
 def subgraph(returned: str) -> Node:
-    """Describe a branch or a body; its nodes come before it."""
+    """Describe a branch or a loop body, whose nodes must precede it."""
     return Node("", Role.SUBGRAPH, "", tuple(returned.split()))
 
 
@@ -101,17 +109,20 @@ def skeleton(
     writes: Iterable[tuple[str, str]] = (),
     sizes: Mapping[str, FreeSize] = MappingProxyType({}),
 ) -> Skeleton:
-    """Build a program from its nodes by name, in program order.
+    """Build a skeleton from its nodes by name, in program order.
 
-    A text is short for an operator with these operands, an empty one for an
+    A string is short for an operator with these operands, and an empty string for an
     input::
 
         skeleton({"x": "", "w": feed(Role.PARAMETER), "mm": "x w", "relu": "mm"})
 
     Args:
-        outputs: the returned values; those that nobody uses if empty.
-        writes: values and the buffers that they are written into.
-        sizes: those that are not fixed, where it is known at which the program passes.
+        nodes: the nodes by name.
+        outputs: names of the graph outputs, separated by blanks; if empty, the values
+            that no node reads.
+        writes: buffer mutations, as pairs of a value and the buffer that it is written
+            into.
+        sizes: the dynamic sizes, if the sizes at which the program passes are known.
     """
     named = [_named(name, node) for name, node in nodes.items()]
     used = {operand for node in named for operand in node.operands}
@@ -130,7 +141,7 @@ def _named(name: str, short: str | Node) -> Node:
 
 
 def chain(first: str, *operators: str) -> Skeleton:
-    """Build a program in which every operator reads the one before.
+    """Build a skeleton in which every operator reads the one before it.
 
     ``chain("x", "relu", "tanh")`` returns ``tanh(relu(x))``.
     """
@@ -140,5 +151,5 @@ def chain(first: str, *operators: str) -> Skeleton:
 
 
 def whole(program: Skeleton) -> Candidate:
-    """Make the candidate that a search starts from."""
+    """Make the candidate that contains all operators of a program."""
     return Candidate.whole(program)
