@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.run import explaining
-from shrinkfx.run.folder import RESULT, at_work, over
+from shrinkfx.run.folder import RESULT, load_finished_options, open_run_folder
 from shrinkfx.run.memory_error import wants_guard_pages
-from shrinkfx.run.resume import recall_subject
+from shrinkfx.run.resume import load_or_find_subject
 
 
 def main(*named: str) -> None:
@@ -43,18 +43,18 @@ def main(*named: str) -> None:
 
 def explaining_of(folder: Path) -> float:
     """Ask the cheap part of a result, and say what its checks took."""
-    options = replace(over(folder), explain=False, no_explain=False)
+    options = replace(load_finished_options(folder), explain=False, no_explain=False)
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with (
-        at_work(options, folder, ignore, "--explain") as context,
+        open_run_folder(options, folder, ignore_event, "--explain") as context,
         context.server(worker) as server,
     ):
         known = context.journal.fact(RESULT)
-        subject = recall_subject(context, server)
+        subject = load_or_find_subject(context, server)
         subject = subject.with_options(calls=known["calls"])
         result = explaining._from_json(subject, known)
         shown = explaining._shown_from_json(subject, known)
-        explaining._found(context, subject, result, shown)
+        explaining._analyze_cause(context, subject, result, shown)
         return context.meters["explain"].cpu_seconds
 
 

@@ -32,9 +32,9 @@ from synthetic import HIDING, Blame, Case, Needles, make_case, near
 
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.search.course import Course
+from shrinkfx.search.search_state import SearchState
 
-Chance = Callable[[Course], float]
+Chance = Callable[[SearchState], float]
 Answered = tuple[frozenset[str], bool]
 """What was kept, and whether it failed."""
 
@@ -104,7 +104,7 @@ def knowing(case: Case, what: str) -> Chance | None:
     if what == "odds":
         return None
 
-    def chance(course: Course) -> float:
+    def chance(course: SearchState) -> float:
         question = course.question()
         assert question is not None
         keep = frozenset(question.candidate.keep)
@@ -117,7 +117,7 @@ def knowing(case: Case, what: str) -> Chance | None:
 
 
 def _by_path(posterior: Posterior) -> Chance:
-    def chance(course: Course) -> float:
+    def chance(course: SearchState) -> float:
         question = course.question()
         assert question is not None
         return posterior.chance(question.candidate, getattr(course, "path", ()))
@@ -128,23 +128,23 @@ def _by_path(posterior: Posterior) -> Chance:
 @contextlib.contextmanager
 def foretold(chance: Chance | None) -> Iterator[None]:
     """Have courses say how probable answers are in this way, and keep their path."""
-    answer = Course.answer
+    answer = SearchState.answer
 
-    def answered(course: Course, outcome: Outcome) -> bool:
+    def answered(course: SearchState, outcome: Outcome) -> bool:
         question = course.question()
         assert question is not None
         told = frozenset(question.candidate.keep), outcome is Outcome.REPRODUCED
         course.path = (*getattr(course, "path", ()), told)  # type: ignore[attr-defined]
         return answer(course, outcome)
 
-    def sure(course: Course) -> float:
+    def sure(course: SearchState) -> float:
         assert chance is not None
         return min(max(chance(course), _SURE), 1 - _SURE)
 
     with contextlib.ExitStack() as stack:
         if chance is not None:
-            stack.enter_context(patch.object(Course, "answer", answered))
-            stack.enter_context(patch.object(Course, "chance", sure))
+            stack.enter_context(patch.object(SearchState, "answer", answered))
+            stack.enter_context(patch.object(SearchState, "chance", sure))
         yield
 
 

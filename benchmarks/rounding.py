@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "models")]
 from architectures import MODELS  # noqa: E402
 
 from shrinkfx.worker.checking.compare import tolerance  # noqa: E402
-from shrinkfx.worker.eager.widening import beyond_rounding, wide  # noqa: E402
+from shrinkfx.worker.eager.widening import mark_beyond_rounding, widen  # noqa: E402
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -132,7 +132,7 @@ def rounded_otherwise(
 def marked(actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> int:
     """Count the elements that are wrong."""
     usual = tolerance(expected.dtype)
-    beyond = beyond_rounding(actual, expected, exact, usual)
+    beyond = mark_beyond_rounding(actual, expected, exact, usual)
     return int((outside(actual, expected) & beyond).sum())
 
 
@@ -140,14 +140,14 @@ def by_own_error(
     actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor
 ) -> int:
     """Count those that are off by more than ten times eager's own error there."""
-    own = (wide(expected) - exact).abs()
-    far = (wide(actual) - wide(expected)).abs() > 10 * own
+    own = (widen(expected) - exact).abs()
+    far = (widen(actual) - widen(expected)).abs() > 10 * own
     return int((outside(actual, expected) & far).sum())
 
 
 def outside(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     rtol, atol = tolerance(expected.dtype)
-    return ~torch.isclose(wide(actual), wide(expected), rtol=rtol, atol=atol)
+    return ~torch.isclose(widen(actual), widen(expected), rtol=rtol, atol=atol)
 
 
 if __name__ == "__main__":

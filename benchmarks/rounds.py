@@ -14,8 +14,8 @@ from synthetic import DELETING, Case
 from shrinkfx.failure.verdict import Oracle, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.asker import Asker
-from shrinkfx.search.foreseeing import Foreseeing, Pending
 from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.speculation import Pending, SpeculativeOracle
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle, whole
 
@@ -97,12 +97,12 @@ def search(case: Case, jobs: int) -> Run:
     oracle = FakeOracle(case.answer)
     lanes = Rounds(oracle, jobs)
     began = time.process_time()
-    asker = Asker(Foreseeing(oracle, lanes))
+    asker = Asker(SpeculativeOracle(oracle, lanes))
     start, strategies = whole(case.program), choose(DELETING)
     reducer = Reducer(start, asker, strategies, suspects=case.suspects)
     reducer.run()
     spent = time.process_time() - began
-    answers = asker.asked_about
+    answers = asker.query_count
     result = [candidate.digest for candidate in reducer.history]
     each = 1e3 * spent / answers
     return Run(jobs, lanes.rounds, answers, len(lanes.begun), each, result)

@@ -34,7 +34,7 @@ from healthy_models import MODELS  # noqa: E402 - found through the line above
 
 from shrinkfx.check.client.server import Server  # noqa: E402
 from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
-from shrinkfx.failure.classify import observe  # noqa: E402
+from shrinkfx.failure.classify import classify_ending  # noqa: E402
 from shrinkfx.failure.signature import ANY  # noqa: E402
 from shrinkfx.program.sizes import Sizes, Space  # noqa: E402
 from shrinkfx.protocol.descriptions import OpenSizes  # noqa: E402
@@ -70,7 +70,7 @@ def compiled(model: Path, preload: str) -> Iterator[tuple[Space, Run]]:
         def run(sizes: Sizes) -> Example:
             before = cpu_seconds(server.pid)
             ending = compiler.ask(CheckAtSizes(space.named(sizes), seed=0))
-            example = judge_example(sizes, observe(ending), ANY)
+            example = judge_example(sizes, classify_ending(ending), ANY)
             forking = cpu_seconds(server.pid) - before
             return replace(example, cpu_seconds=example.cpu_seconds + forking)
 

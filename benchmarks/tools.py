@@ -273,8 +273,8 @@ def _warm_check(case: Case, model: Path, inputs: Path | None) -> tuple[float, fl
     with server_of(case, model, inputs) as server:
         compiler = CheckClient(server, limits_of(case), CheckOptions(build=Build.FAST))
         for _ in range(2):
-            compiler.original()
-        return server.ready.cpu_seconds, compiler.original()[1].cpu_seconds
+            compiler.run_input_program()
+        return server.ready.cpu_seconds, compiler.run_input_program()[1].cpu_seconds
 
 
 def _fresh_run(case: Case, out: Path, summary: Mapping[str, Any]) -> float:

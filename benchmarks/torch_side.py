@@ -32,7 +32,7 @@ from tools import (
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.failure.signature import Kind, asked_for
+from shrinkfx.failure.signature import Kind, is_until_target
 from shrinkfx.protocol.choices import Guard
 
 COMPARING = (Kind.MISMATCH, Kind.NAN)
@@ -190,9 +190,11 @@ def _shows(case: Case, program: Path) -> bool:
 
 
 def _is_asked_for(case: Case, compiler: CheckClient) -> bool:
-    failure = compiler.original()[0].signature
+    failure = compiler.run_input_program()[0].signature
     return bool(
-        failure and asked_for(case.until, failure) and failure.says(case.message)
+        failure
+        and is_until_target(case.until, failure)
+        and failure.matches_text(case.message)
     )
 
 

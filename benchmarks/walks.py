@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, metavar="N")
     options = parser.parse_args()
     case = make_case(0, options.operators, 8, Needles.NEAR, Blame.GOOD)
-    program, whole = case.program, Candidate.whole(case.program)
+    program, whole = case.program, Candidate.from_skeleton(case.program)
     nx.set_node_attributes(
         program.graph, {n: program.node(n) for n in program.graph}, _NODE
     )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def cgroups(root: Path, controller: str) -> Iterator[tuple[Path, int]]:
+def list_cgroups(root: Path, controller: str) -> Iterator[tuple[Path, int]]:
     """Yield the folder and the version (1 or 2) of each cgroup of this process.
 
     The cgroup of the process comes first, then its ancestors.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from shrinkfx.wording import Flag, Said, Words
+from shrinkfx.wording import Flag, MessagePart, MessageText
 
 SEE_DOCTOR = "run shrinkfx doctor to see which parts of this environment work"
 """Last line of the advice of errors that a broken environment may cause."""
@@ -27,8 +27,8 @@ class ShrinkfxError(Exception):
 
     exit_code = 1
 
-    def __init__(self, *parts: Said) -> None:
-        self.words = Words(*parts)
+    def __init__(self, *parts: MessagePart) -> None:
+        self.words = MessageText(*parts)
         super().__init__(str(self.words))
 
 
@@ -49,10 +49,12 @@ class LoadError(ShrinkfxError):
 
     exit_code = 2
 
-    def __init__(self, subject: Said, reason: str, advice: Said = "") -> None:
-        self.subject = Words(subject)
+    def __init__(
+        self, subject: MessagePart, reason: str, advice: MessagePart = ""
+    ) -> None:
+        self.subject = MessageText(subject)
         self.reason = reason
-        self.advice = Words(advice)
+        self.advice = MessageText(advice)
         super().__init__(subject, ": ", reason, *(("\n", advice) if advice else ()))
 
 
@@ -78,7 +80,7 @@ class NotReproducible(ShrinkfxError):
         wanted: str | Flag,
         runs: int,
         seen: list[str],
-        advice: Said,
+        advice: MessagePart,
         seconds: float | None = None,
         kind: str = "",
     ) -> None:
@@ -86,7 +88,7 @@ class NotReproducible(ShrinkfxError):
         self.wanted = wanted
         self.runs = runs
         self.seen = seen
-        self.advice = Words(advice)
+        self.advice = MessageText(advice)
         self.seconds = seconds
         asked = "" if wanted == "any" else (" with '", wanted, "'")
         texts = "\n".join(f"  {text}" for text in seen)
@@ -130,7 +132,7 @@ class NotCuttable(NotReproducible):
         )
 
 
-class FailsOtherwise(NotReproducible):
+class FailsDifferently(NotReproducible):
     """The captured program fails, but differently than in its script.
 
     Args:
@@ -139,7 +141,7 @@ class FailsOtherwise(NotReproducible):
         advice: what the user can try next.
     """
 
-    def __init__(self, in_script: str, seen: str, advice: Words) -> None:
+    def __init__(self, in_script: str, seen: str, advice: MessageText) -> None:
         self.wanted = "any"
         self.runs = 1
         self.seen = [seen]
@@ -162,7 +164,7 @@ class StrategyError(ShrinkfxError):
     exit_code = 2
 
 
-class Unforeseen(ShrinkfxError):
+class SpeculationError(ShrinkfxError):
     """A speculative search cannot compute its next query.
 
     This exception never ends a run: if the search itself reaches that query, it raises
@@ -197,10 +199,10 @@ class StorageError(ShrinkfxError):
 
     exit_code = 2
 
-    def __init__(self, subject: str, reason: str, advice: Said) -> None:
+    def __init__(self, subject: str, reason: str, advice: MessagePart) -> None:
         self.subject = subject
         self.reason = reason
-        self.advice = Words(advice)
+        self.advice = MessageText(advice)
         super().__init__(f"{subject}: {reason}\n", advice)
 
 
@@ -215,10 +217,10 @@ class InstallError(ShrinkfxError):
 
     exit_code = 2
 
-    def __init__(self, subject: str, reason: str, advice: Said) -> None:
+    def __init__(self, subject: str, reason: str, advice: MessagePart) -> None:
         self.subject = subject
         self.reason = reason
-        self.advice = Words(advice)
+        self.advice = MessageText(advice)
         sentence = reason.rstrip(".")
         super().__init__(f"{subject}: {sentence}. Nothing was changed.\n", advice)
 
@@ -227,7 +229,7 @@ class JournalError(StorageError):
     """The journal is damaged or of another version; the run cannot be resumed."""
 
 
-class ForeignJournal(JournalError):
+class OtherVersionJournal(JournalError):
     """The journal of a run was written by another version of shrinkfx."""
 
 
@@ -261,5 +263,5 @@ class BudgetExhausted(ShrinkfxError):
     exit_code = 4
 
 
-class ShareSpent(BudgetExhausted):
+class PhaseLimitReached(BudgetExhausted):
     """A phase has used up its own limit of checks, which the budget does not change."""

@@ -11,14 +11,14 @@ from shrinkfx.failure.verdict import Outcome
 
 
 @dataclass(frozen=True)
-class Noted:
+class NoteAdded:
     """A line of text for the user, on a finding or on the next step of the run."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Doing:
+class ActivityStarted:
     """A process has started a task; the text is shown only if the task takes long."""
 
     text: str
@@ -36,14 +36,14 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True)
-class Entered:
+class PhaseEntered:
     """A phase of a run begins."""
 
     phase: Phase
 
 
 @dataclass(frozen=True)
-class Asking:
+class QueryStarted:
     """The search starts a query whose verdict is not known yet.
 
     Attributes:
@@ -56,7 +56,7 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class Begun:
+class RunStarted:
     """A run begins; nothing is loaded yet.
 
     Attributes:
@@ -72,7 +72,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Seen:
+class BaselineFound:
     """The baseline has shown the failure that the run reduces.
 
     Attributes:
@@ -92,7 +92,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Spanned:
+class SizesFound:
     """A sweep has found the dynamic sizes, before it draws values for them.
 
     Attributes:
@@ -105,7 +105,7 @@ class Spanned:
 
 
 @dataclass(frozen=True)
-class Started:
+class SearchStarted:
     """The search begins.
 
     Attributes:
@@ -118,7 +118,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Checked:
+class QueryAnswered:
     """A query was answered.
 
     Attributes:
@@ -145,7 +145,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Stepped:
+class StepTaken:
     """A smaller program fails in the same way.
 
     Attributes:
@@ -166,7 +166,7 @@ class Stepped:
 
 
 @dataclass(frozen=True)
-class Tried:
+class SizesTried:
     """A sweep has run the program at some sizes.
 
     Attributes:
@@ -181,7 +181,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Failed:
+class SweepFailureFound:
     """A sweep has found a failure that it had not seen before."""
 
     sizes: str
@@ -191,7 +191,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Caught:
+class OtherFailureFound:
     """The search has met another failure than the reduced one.
 
     Attributes:
@@ -210,7 +210,7 @@ class Caught:
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunEnded:
     """The run is over. This is always the last event, also after an error.
 
     Attributes:
@@ -227,23 +227,23 @@ class Ended:
 
 
 Event = (
-    Noted
-    | Doing
-    | Entered
-    | Asking
-    | Begun
-    | Seen
-    | Spanned
-    | Started
-    | Checked
-    | Stepped
-    | Tried
-    | Failed
-    | Caught
-    | Ended
+    NoteAdded
+    | ActivityStarted
+    | PhaseEntered
+    | QueryStarted
+    | RunStarted
+    | BaselineFound
+    | SizesFound
+    | SearchStarted
+    | QueryAnswered
+    | StepTaken
+    | SizesTried
+    | SweepFailureFound
+    | OtherFailureFound
+    | RunEnded
 )
 Listener = Callable[[Event], None]
 
 
-def ignore(event: Event) -> None:
+def ignore_event(event: Event) -> None:
     """Ignore an event; the listener for runs that nobody observes."""

@@ -70,7 +70,7 @@ class Option:
     def flag(self) -> str:
         return self.flags[-1]
 
-    def value_of(self, typed: Any) -> Any:  # noqa: ANN401 - any field's
+    def convert_value(self, typed: Any) -> Any:  # noqa: ANN401 - any field's
         """Convert the value of the parser to that of the field.
 
         None stays None, because it means that the option was not given.
@@ -88,14 +88,14 @@ def option(default: Any, **about: Any) -> Any:  # noqa: ANN401 - as ``field`` ha
     """
     if choices := about.get("choices"):
         about["choices"] = tuple(map(str, choices))
-        about.setdefault("check", one_of(about["choices"]))
+        about.setdefault("check", make_choice_check(about["choices"]))
     metadata = {_OPTION: Option(**about)}
     if isinstance(default, type):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def options_in(record: type) -> Iterator[Option]:
+def list_record_options(record: type) -> Iterator[Option]:
     """Yield the options among the fields of a dataclass, in order."""
     hints = get_type_hints(record)
     for each in fields(record):
@@ -106,28 +106,28 @@ def options_in(record: type) -> Iterator[Option]:
                 flags=about.flags or (long,),
                 name=each.name,
                 default=each.default,
-                takes=_takes(hints[each.name]),
+                takes=_find_value_type(hints[each.name]),
             )
 
 
-def _takes(hint: Any) -> type:  # noqa: ANN401 - any type
+def _find_value_type(hint: Any) -> type:  # noqa: ANN401 - any type
     kinds = (hint, *get_args(hint))
     return next((kind for kind in (bool, int, float) if kind in kinds), str)
 
 
-def require_values(record: object) -> None:
+def require_valid_values(record: object) -> None:
     """Check the value of each option of a record by itself.
 
     Raises:
         UsageError: a value is invalid; the message states the allowed values.
     """
-    for each in options_in(type(record)):
+    for each in list_record_options(type(record)):
         value = getattr(record, each.name)
         if each.check and value is not None:
             each.check(each.flag, value)
 
 
-def one_of(choices: Sequence[str]) -> Check:
+def make_choice_check(choices: Sequence[str]) -> Check:
     def check(flag: str, value: str) -> None:
         if value not in choices:
             raise UsageError(
@@ -137,7 +137,7 @@ def one_of(choices: Sequence[str]) -> Check:
     return check
 
 
-def above_zero(flag: str, value: float) -> None:
+def require_above_zero(flag: str, value: float) -> None:
     if not value > 0:  # nan is not
         raise UsageError(Flag(flag), f" must be above 0, not {value}")
     if math.isinf(value):
@@ -145,7 +145,7 @@ def above_zero(flag: str, value: float) -> None:
         raise UsageError(Flag(flag), said)
 
 
-def from_zero_on(flag: str, value: float) -> None:
+def require_not_negative(flag: str, value: float) -> None:
     if not 0 <= value < math.inf:
         raise UsageError(Flag(flag), f" must be a number >= 0, not {value}")
 
@@ -153,6 +153,6 @@ def from_zero_on(flag: str, value: float) -> None:
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
-def without_markup(text: str) -> str:
+def remove_markup(text: str) -> str:
     """Remove links and backticks from Markdown, for a terminal."""
     return _LINK.sub(r"\1", text).replace("`", "")

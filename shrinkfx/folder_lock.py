@@ -12,23 +12,25 @@ from pathlib import Path
 from typing import IO
 
 from shrinkfx.errors import UsageError
-from shrinkfx.wording import Flag, Said
+from shrinkfx.wording import Flag, MessagePart
 
 LOCK = ".lock"
 
 _TRIES = 5
-_MOMENT_S = 0.02
-"""Seconds between tries. All tries together take longer than ``is_taken`` holds the
-lock."""
+_PAUSE_S = 0.02
+"""Seconds between tries. All tries together take longer than ``is_folder_locked`` holds
+the lock."""
 
 _OUT = Flag("--out")
 
-_held: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
+_held_folders: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
 """Folders that the caller has locked. A new thread starts with none of them."""
 
 
 @contextlib.contextmanager
-def taken(folder: Path, other: Said = _OUT, *, waits: bool = False) -> Iterator[None]:
+def lock_folder(
+    folder: Path, other: MessagePart = _OUT, *, waits: bool = False
+) -> Iterator[None]:
     """Lock a folder for this process during the block.
 
     The kernel releases the lock if the process dies. A nested block for the same folder
@@ -44,20 +46,20 @@ def taken(folder: Path, other: Said = _OUT, *, waits: bool = False) -> Iterator[
         UsageError: another process holds the lock, or the folder is not writable.
     """
     place = folder.resolve()
-    if place in _held.get():
+    if place in _held_folders.get():
         yield
         return
     path = folder / LOCK
-    with _locked(path, other, waits=waits):
-        before = _held.set(_held.get() | {place})
+    with _hold_lock(path, other, waits=waits):
+        before = _held_folders.set(_held_folders.get() | {place})
         try:
             yield
         finally:
-            _held.reset(before)
+            _held_folders.reset(before)
             path.unlink(missing_ok=True)
 
 
-def is_taken(folder: Path) -> bool:
+def is_folder_locked(folder: Path) -> bool:
     """Return whether a process holds the lock of a folder."""
     try:
         with (folder / LOCK).open() as file:
@@ -70,7 +72,7 @@ def is_taken(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, other: Said, *, waits: bool) -> Iterator[None]:
+def _hold_lock(path: Path, other: MessagePart, *, waits: bool) -> Iterator[None]:
     """Hold the lock of the file that is at the path now.
 
     A process that leaves unlinks the file. Another process that had already opened the
@@ -78,21 +80,21 @@ def _locked(path: Path, other: Said, *, waits: bool) -> Iterator[None]:
     again.
     """
     while True:
-        with _opened(path, other) as file:
+        with _open_lock_file(path, other) as file:
             try:
-                _lock(file, waits=waits)
+                _acquire_lock(file, waits=waits)
             except BlockingIOError:
                 raise UsageError(
                     f"another shrinkfx is running in {path.parent}: wait until it "
                     "ends, or name another ",
                     other,
                 ) from None
-            if _is_named(file, path):
+            if _is_at_path(file, path):
                 yield
                 return
 
 
-def _lock(file: IO[str], *, waits: bool) -> None:
+def _acquire_lock(file: IO[str], *, waits: bool) -> None:
     if waits:
         fcntl.flock(file, fcntl.LOCK_EX)
         return
@@ -100,11 +102,11 @@ def _lock(file: IO[str], *, waits: bool) -> None:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        time.sleep(_MOMENT_S)
+        time.sleep(_PAUSE_S)
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _opened(path: Path, other: Said) -> IO[str]:
+def _open_lock_file(path: Path, other: MessagePart) -> IO[str]:
     """Open the file of a lock, and make its folder if necessary.
 
     Another run that ended without a result may just have removed the folder.
@@ -113,14 +115,14 @@ def _opened(path: Path, other: Said) -> IO[str]:
         return path.open("w")
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return _opened(path, other)
+        return _open_lock_file(path, other)
     except PermissionError as error:
         reason = f"{path.parent} cannot be written to: {error.strerror}"
         anew = f"{reason}: start a new run with another "
         raise UsageError(anew, other) from error
 
 
-def _is_named(file: IO[str], path: Path) -> bool:
+def _is_at_path(file: IO[str], path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

@@ -5,42 +5,42 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from shrinkfx.cgroups import cgroups
+from shrinkfx.cgroups import list_cgroups
 
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def available_bytes(root: Path = Path("/")) -> int:
+def estimate_available_bytes(root: Path = Path("/")) -> int:
     """Estimate the available memory in bytes, within the cgroup limits of this process.
 
     Args:
         root: folder that contains ``proc`` and ``sys``.
     """
-    left = [_of_machine(root)]
-    for folder, version in cgroups(root, "memory"):
+    left = [_read_machine_memory(root)]
+    for folder, version in list_cgroups(root, "memory"):
         names = _V2 if version == 2 else _V1
         with suppress(OSError, ValueError, KeyError):  # "max" is no limit
-            left.append(_of_cgroup(folder, *names))
+            left.append(_read_cgroup_memory(folder, *names))
     return max(0, min(left))
 
 
-def _of_machine(root: Path) -> int:
-    fields = _fields(root / "proc/meminfo", ":")
+def _read_machine_memory(root: Path) -> int:
+    fields = _read_fields(root / "proc/meminfo", ":")
     return int(fields["MemAvailable"].split()[0]) * 1024
 
 
-def _of_cgroup(folder: Path, limit: str, used: str, reclaimable: str) -> int:
+def _read_cgroup_memory(folder: Path, limit: str, used: str, reclaimable: str) -> int:
     """Return the memory in bytes that a cgroup may still allocate.
 
     Inactive pages of the file cache count as available, because the kernel can reclaim
     them.
     """
-    cache = int(_fields(folder / "memory.stat", " ")[reclaimable])
+    cache = int(_read_fields(folder / "memory.stat", " ")[reclaimable])
     taken = int((folder / used).read_text()) - cache
     return int((folder / limit).read_text()) - taken
 
 
-def _fields(path: Path, separator: str) -> dict[str, str]:
+def _read_fields(path: Path, separator: str) -> dict[str, str]:
     lines = path.read_text(encoding="ascii").splitlines()
     return {k: v for k, _, v in (line.partition(separator) for line in lines)}

@@ -17,13 +17,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from shrinkfx.processes import Sample, runnable_here, usable_cores
+from shrinkfx.processes import Sample, count_runnable_threads, count_usable_cores
 
-_EVERY_S = 0.5
+_SAMPLE_INTERVAL_S = 0.5
 """Seconds between samples: the kernel counts CPU-seconds in hundredths, and each sample
 costs time."""
 
-_UNSEEN_S = 2.0
+_MAX_SLEEP_S = 2.0
 """Maximum number of seconds of sleep to count between two samples. If more time has
 passed, the machine may have stopped this process, and with it the observed one."""
 
@@ -50,10 +50,10 @@ class OwnTime:
         *,
         clock: Callable[[], float] = time.monotonic,
         cores: int | None = None,
-        crowd: Callable[[], int] = runnable_here,
+        crowd: Callable[[], int] = count_runnable_threads,
     ) -> None:
         self._look, self._clock, self._crowd = look, clock, crowd
-        self._cores = cores or usable_cores()
+        self._cores = cores or count_usable_cores()
         self._began = self._looked = clock()
         self._cpu_seconds, self._slept = 0.0, False
         self._counts: list[int] = []
@@ -80,11 +80,11 @@ class OwnTime:
         limit seems to be exceeded.
         """
         late = self.seconds > limit_s
-        if late or self._clock() - self._looked >= _EVERY_S:
-            self._take(self._look())
+        if late or self._clock() - self._looked >= _SAMPLE_INTERVAL_S:
+            self._count_sample(self._look())
         return late and self.seconds > limit_s
 
-    def _take(self, seen: Sample) -> None:
+    def _count_sample(self, seen: Sample) -> None:
         """Count the time since the last sample, by the state of the threads."""
         now = self._clock()
         passed, self._looked = now - self._looked, now
@@ -92,9 +92,9 @@ class OwnTime:
         self._cpu_seconds = seen.cpu_seconds
         abreast = min(max(1, seen.runnable), self._cores)
         own = used / abreast
-        if seen.sleeps and self._slept:
-            own = max(own, min(passed, _UNSEEN_S))
-        self._slept = seen.sleeps
+        if seen.is_asleep and self._slept:
+            own = max(own, min(passed, _MAX_SLEEP_S))
+        self._slept = seen.is_asleep
         waited = max(0.0, passed - own)
         self.waited_s += waited
         if waited > passed / 2:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shrinkfx.cgroups import cgroups
+from shrinkfx.cgroups import list_cgroups
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
@@ -38,25 +38,25 @@ class Sample:
     on_disk: int = 0
 
     @property
-    def sleeps(self) -> bool:
+    def is_asleep(self) -> bool:
         """Whether all threads sleep; more cores or faster disks would not help."""
         return not (self.runnable or self.on_disk)
 
 
-def usable_cores(root: Path = Path("/")) -> int:
+def count_usable_cores(root: Path = Path("/")) -> int:
     """Count the cores that this process may use, within its cgroup limits.
 
     Args:
         root: folder that contains ``proc`` and ``sys``.
     """
     here = float(len(os.sched_getaffinity(0)))
-    for folder, version in cgroups(root, "cpu"):
+    for folder, version in list_cgroups(root, "cpu"):
         with contextlib.suppress(OSError, ValueError):  # "max" is no limit
-            here = min(here, _quota(folder, version))
+            here = min(here, _read_quota(folder, version))
     return max(1, math.ceil(here))
 
 
-def _quota(folder: Path, version: int) -> float:
+def _read_quota(folder: Path, version: int) -> float:
     """Read the CPU quota of a cgroup, in cores; infinite without a quota."""
     if version == 2:
         quota, period = (folder / "cpu.max").read_text().split()
@@ -66,7 +66,7 @@ def _quota(folder: Path, version: int) -> float:
     return int(quota) / int(period) if int(quota) > 0 else math.inf
 
 
-def runnable_here() -> int:
+def count_runnable_threads() -> int:
     """Count the runnable threads of the machine, without the calling thread.
 
     Returns:
@@ -78,38 +78,38 @@ def runnable_here() -> int:
     return 0
 
 
-def sample(pids: Iterable[int]) -> Sample:
+def sample_processes(pids: Iterable[int]) -> Sample:
     """Sample processes; those that have ended are skipped."""
     ticks, states = 0, b""
     for pid in pids:
-        if not (stat := _stat(f"/proc/{pid}/stat")):
+        if not (stat := _read_stat(f"/proc/{pid}/stat")):
             continue
         ticks += sum(map(int, stat[_TIMES]))
         # This state is only that of the first thread.
         alone = stat[_THREADS] in (b"0", b"1")
-        states += stat[_STATE] if alone else b"".join(_states_of_threads(pid))
+        states += stat[_STATE] if alone else b"".join(_read_thread_states(pid))
     return Sample(ticks / _TICKS_PER_S, states.count(b"R"), states.count(b"D"))
 
 
-def state_of(pid: int) -> str:
+def read_process_state(pid: int) -> str:
     """Return the state of a process's first thread, such as ``S``; '' if it ended."""
-    stat = _stat(f"/proc/{pid}/stat")
+    stat = _read_stat(f"/proc/{pid}/stat")
     return stat[_STATE].decode() if stat else ""
 
 
-def _states_of_threads(pid: int) -> Iterator[bytes]:
+def _read_thread_states(pid: int) -> Iterator[bytes]:
     threads: list[str] = []
     with contextlib.suppress(OSError):
         threads = os.listdir(f"/proc/{pid}/task")
     for thread in threads:
-        yield from _stat(f"/proc/{pid}/task/{thread}/stat")[:1]
+        yield from _read_stat(f"/proc/{pid}/task/{thread}/stat")[:1]
 
 
 Children = Callable[[int], Iterable[int]]
 """Returns the children of a process, including zombies."""
 
 
-def descendants(pid: int, children: Children | None = None) -> Iterator[int]:
+def list_descendants(pid: int, children: Children | None = None) -> Iterator[int]:
     """Yield the descendants of a process, including zombies.
 
     If a process ends during the traversal, its descendants may be missed, because they
@@ -119,7 +119,7 @@ def descendants(pid: int, children: Children | None = None) -> Iterator[int]:
         children: returns the children of a process; None means the cheapest way on this
             kernel.
     """
-    children = children or listed_children()
+    children = children or choose_children_lookup()
     stack, met = [pid], {pid}
     while stack:
         for below in children(stack.pop()):
@@ -129,13 +129,13 @@ def descendants(pid: int, children: Children | None = None) -> Iterator[int]:
                 yield below
 
 
-def listed_children() -> Children:
+def choose_children_lookup() -> Children:
     """Return the cheapest way to find children on this kernel."""
-    return told_children if kernel_tells() else scanned_children()
+    return list_children_by_kernel if kernel_lists_children() else scan_children()
 
 
 @functools.cache
-def kernel_tells() -> bool:
+def kernel_lists_children() -> bool:
     """Return whether the kernel lists the children of a process, as most kernels do."""
     return os.path.exists(f"/proc/thread-self/{_CHILDREN}")
 
@@ -143,7 +143,7 @@ def kernel_tells() -> bool:
 _CHILDREN = "children"
 
 
-def told_children(pid: int) -> Iterator[int]:
+def list_children_by_kernel(pid: int) -> Iterator[int]:
     """Yield the children of a process as the kernel lists them.
 
     The cost does not depend on the other processes of the machine. The kernel lists the
@@ -151,28 +151,28 @@ def told_children(pid: int) -> Iterator[int]:
     """
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
-            told = _read(f"/proc/{pid}/task/{thread}/{_CHILDREN}")
+            told = _read_proc_file(f"/proc/{pid}/task/{thread}/{_CHILDREN}")
             yield from map(int, told.split())
 
 
-def scanned_children() -> Children:
+def scan_children() -> Children:
     """Find children by their parents, in one scan of all processes of the machine.
 
     This works on kernels that do not list children.
     """
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and (stat := _stat(f"/proc/{entry}/stat")):
+        if entry.isdigit() and (stat := _read_stat(f"/proc/{entry}/stat")):
             children.setdefault(int(stat[_PARENT]), []).append(int(entry))
     return lambda pid: children.get(pid, ())
 
 
-def _stat(path: str) -> list[bytes]:
+def _read_stat(path: str) -> list[bytes]:
     """Read the fields of a ``stat`` file after the name; [] if the process ended."""
-    return _read(path).rpartition(b")")[2].split(None, _THREADS + 1)
+    return _read_proc_file(path).rpartition(b")")[2].split(None, _THREADS + 1)
 
 
-def _read(path: str) -> bytes:
+def _read_proc_file(path: str) -> bytes:
     """Read a file of ``/proc``; b"" if the process or thread ended.
 
     This does not use pathlib, which takes twice as long, because it runs some 20 times
@@ -185,17 +185,17 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def rss_bytes(pid: int) -> int:
+def read_rss_bytes(pid: int) -> int:
     """Return the resident memory of a process in bytes; 0 if it ended."""
-    pages = _read(f"/proc/{pid}/statm").split()[1:2]
+    pages = _read_proc_file(f"/proc/{pid}/statm").split()[1:2]
     return sum(map(int, pages)) * _PAGE_BYTES
 
 
-def pss_bytes(pid: int) -> int:
+def read_pss_bytes(pid: int) -> int:
     """Return the proportional share of a process's resident memory in bytes.
 
     Shared pages are divided among the processes that map them. This is slower than
-    ``rss_bytes``. The result is 0 if the process ended or cannot be read.
+    ``read_rss_bytes``. The result is 0 if the process ended or cannot be read.
     """
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -205,7 +205,7 @@ def pss_bytes(pid: int) -> int:
     return int(share.split()[0]) * 1024 if share else 0
 
 
-def kill(pid: int) -> None:
+def kill_with_group(pid: int) -> None:
     """Kill a process and its process group.
 
     The processes of a group die at once. A chain of processes that each fork the next

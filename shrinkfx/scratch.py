@@ -24,7 +24,7 @@ _PREFIX = "shrinkfx-"
 _LOCK = ".lock"
 
 
-def folder(purpose: str) -> tempfile.TemporaryDirectory[str]:
+def make_scratch_folder(purpose: str) -> tempfile.TemporaryDirectory[str]:
     """Make a temporary folder, which is removed at the end of the ``with`` block."""
     return tempfile.TemporaryDirectory(prefix=f"{purpose}-", dir=root())
 
@@ -36,23 +36,23 @@ def root() -> Path:
     Raises:
         StorageError: no folder for temporary files is writable.
     """
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_temporary()))
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_find_temporary_folder()))
     draft = made / f"{_LOCK}.new"
     lock = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX)
     draft.rename(made / _LOCK)  # locked before it gets its name
     # systemd-tmpfiles, which removes old files, skips folders that are locked.
     fcntl.flock(os.open(made, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
-    atexit.register(_remove, made, os.getpid())
+    atexit.register(_remove_root, made, os.getpid())
     return made
 
 
-def is_removed() -> bool:
+def is_root_removed() -> bool:
     """Return whether something has removed the root folder."""
     return not root().is_dir()
 
 
-def _temporary() -> Path:
+def _find_temporary_folder() -> Path:
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
@@ -60,20 +60,20 @@ def _temporary() -> Path:
         raise StorageError("$TMPDIR", str(error.strerror), advice) from error
 
 
-def may_be_loaded_from() -> bool:
+def allows_loading_libraries() -> bool:
     """Return whether libraries can be loaded from the root folder (no ``noexec``)."""
     return not os.statvfs(root()).f_flag & os.ST_NOEXEC
 
 
-def _remove(made: Path, owner: int) -> None:
+def _remove_root(made: Path, owner: int) -> None:
     if os.getpid() == owner:  # not in a forked child
         shutil.rmtree(made, ignore_errors=True)
 
 
-def abandoned() -> Iterator[Path]:
+def remove_abandoned_roots() -> Iterator[Path]:
     """Yield each root folder of a killed process, and remove it afterwards."""
-    for lock in sorted(_temporary().glob(f"{_PREFIX}*/{_LOCK}")):
+    for lock in sorted(_find_temporary_folder().glob(f"{_PREFIX}*/{_LOCK}")):
         with contextlib.suppress(OSError), lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield lock.parent
-            unpacked.remove(lock.parent)
+            unpacked.remove_with_packages(lock.parent)

@@ -31,16 +31,16 @@ _COMMANDS_BYTES = 1 << 16
 """Number of bytes at the end of a wrapper that contain both compile commands."""
 
 
-def remove(folder: Path) -> None:
+def remove_with_packages(folder: Path) -> None:
     """Remove a folder, and the unpacked files of packages that were compiled in it.
 
     All processes that use the folder must have ended.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    clear(f"{folder}{os.sep}")
+    remove_packages(f"{folder}{os.sep}")
 
 
-def clear(beginning: str) -> None:
+def remove_packages(beginning: str) -> None:
     """Remove the unpacked files of packages that were compiled below a path.
 
     All processes that compiled or loaded these packages must have ended.
@@ -51,13 +51,13 @@ def clear(beginning: str) -> None:
     head, tail = os.path.split(beginning)
     spellings = [beginning, os.path.join(os.path.realpath(head), tail)]
     needles = {os.fsencode(spelling) for spelling in spellings}
-    for folder in _unpacked():
-        commands = b"".join(map(_end_of, folder.glob(_WRAPPER)))
+    for folder in _list_unpacked_folders():
+        commands = b"".join(map(_read_end, folder.glob(_WRAPPER)))
         if any(needle in commands for needle in needles):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _unpacked() -> Iterator[Path]:
+def _list_unpacked_folders() -> Iterator[Path]:
     """Yield the folders that may be unpacked packages: private ones of this user."""
     with contextlib.suppress(OSError), os.scandir(PLACE) as entries:
         for entry in entries:
@@ -73,7 +73,7 @@ def _is_private(entry: os.DirEntry[str]) -> bool:
     return False
 
 
-def _end_of(path: Path) -> bytes:
+def _read_end(path: Path) -> bytes:
     with contextlib.suppress(OSError), path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _COMMANDS_BYTES))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 
-from shrinkfx.processes import descendants, sample
+from shrinkfx.processes import list_descendants, sample_processes
 
 
-class Process:
+class ProcessState:
     """State of this process that decides which CPU time counts for a run.
 
     Attributes:
@@ -19,7 +19,7 @@ class Process:
     unclaimed = False
 
 
-def tree_cpu_s() -> float:
+def measure_tree_cpu_s() -> float:
     """Return the CPU-seconds of this process, of ended children and of descendants.
 
     An ended child counts only if its parent has waited for it. The values of living
@@ -27,12 +27,12 @@ def tree_cpu_s() -> float:
     """
     ended = (getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
     seconds = sum(usage.ru_utime + usage.ru_stime for usage in ended)
-    return seconds + sample(descendants(os.getpid())).cpu_seconds
+    return seconds + sample_processes(list_descendants(os.getpid())).cpu_seconds
 
 
-def used_before() -> float:
+def measure_earlier_cpu_s() -> float:
     """Return the CPU-seconds so far that do not count for a run that begins now."""
-    if Process.unclaimed:
-        Process.unclaimed = False
+    if ProcessState.unclaimed:
+        ProcessState.unclaimed = False
         return 0.0
-    return tree_cpu_s()
+    return measure_tree_cpu_s()

@@ -15,18 +15,18 @@ from shrinkfx.check.preflight import (
 )
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Kind
-from shrinkfx.flags import require_values
+from shrinkfx.flags import require_valid_values
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.source import is_source_archive
 from shrinkfx.search.strategy import choose
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 _DESCRIPTORS = 64
 """Minimum limit of open files of a process; the linker was observed with 28."""
 
 
-def require_surroundings() -> None:
+def require_environment() -> None:
     """Check the current folder and the limit of open files.
 
     Raises:
@@ -47,14 +47,14 @@ def require_surroundings() -> None:
         )
 
 
-def require_sense(options: Options) -> None:
+def require_valid_options(options: Options) -> None:
     """Check the options of a run, each by itself and together.
 
     Raises:
         UsageError: an option is invalid, or two options exclude each other.
         StrategyError: a strategy is unknown or invalid.
     """
-    require_values(options)
+    require_valid_values(options)
     if options.check is not None:
         _check_command(Command.parse(options.check), options)
     if options.probe is not None and options.all_probes:
@@ -67,11 +67,11 @@ def require_sense(options: Options) -> None:
         asked = Flag("--until", "hang"), " needs ", Flag("--timeout")
         raise UsageError(*asked, ", which defines how long a hang is")
     if options.gpus:
-        _require_gpus_of_use(options)
+        _require_valid_gpus(options)
     choose(options.strategies)
 
 
-def _require_gpus_of_use(options: Options) -> None:
+def _require_valid_gpus(options: Options) -> None:
     if options.device == "cpu" or options.backend == Backend.INTERPRETER:
         raise UsageError(Flag("--gpus"), " only applies to CUDA devices: omit it")
     if options.device not in (None, "cuda", "cuda:0"):
@@ -87,7 +87,7 @@ def _require_gpus_of_use(options: Options) -> None:
         raise UsageError(Flag("--gpus"), *command)
 
 
-def require_sense_of_sweep(options: Options) -> None:
+def require_valid_sweep(options: Options) -> None:
     """Check the options of a sweep.
 
     Raises:
@@ -96,7 +96,7 @@ def require_sense_of_sweep(options: Options) -> None:
     if options.check is not None:
         runs = Flag("--dynamic-sweep"), " runs AOTInductor: omit "
         raise UsageError(*runs, Flag("--check"))
-    require_values(options.sweeping or Sweeping())
+    require_valid_values(options.sweeping or Sweeping())
 
 
 def require_files(options: Options) -> None:
@@ -113,10 +113,10 @@ def require_files(options: Options) -> None:
             Flag("--check"),
             " needs a .pt2, but torch.export.save rejects this program",
         )
-    require_files_beside(options)
+    require_other_files(options)
 
 
-def require_files_beside(options: Options) -> None:
+def require_other_files(options: Options) -> None:
     """Check the inputs, the preloads, the C++ compiler and the command of ``check``.
 
     Raises:
@@ -136,19 +136,19 @@ def _check_command(command: Command, options: Options) -> None:
         others = Flag("--until"), " and ", Flag("--match")
         raise UsageError(asked, " replaces ", *others, ": use only one of them")
     if options.strict_kind:
-        raise UsageError(Flag("--strict-kind"), *_not_for(asked))
-    if options.closeness:
-        named = [Flag(f"--{name}") for name in options.closeness]
+        raise UsageError(Flag("--strict-kind"), *_refuse_for_command(asked))
+    if options.comparison_settings:
+        named = [Flag(f"--{name}") for name in options.comparison_settings]
         _, *flags = (part for flag in named for part in (", ", flag))
         raise UsageError(asked, " does its own comparison: omit ", *flags)
     if options.guard_pages == "on":
-        raise UsageError(Flag("--guard-pages", "on"), *_not_for(asked))
+        raise UsageError(Flag("--guard-pages", "on"), *_refuse_for_command(asked))
     if options.sanitizer:
-        raise UsageError(Flag("--sanitizer"), *_not_for(asked))
+        raise UsageError(Flag("--sanitizer"), *_refuse_for_command(asked))
     if command.takes_inputs and not options.inputs:
         file = Flag("--inputs", stands="FILE")
         raise UsageError(asked, " with {inputs} needs ", file)
 
 
-def _not_for(asked: Flag) -> Words:
-    return Words(" does not apply to a command (", asked, ")")
+def _refuse_for_command(asked: Flag) -> MessageText:
+    return MessageText(" does not apply to a command (", asked, ")")

@@ -36,28 +36,28 @@ class Flag:
         return vars(self)
 
 
-class Words(tuple[str | Flag, ...]):
+class MessageText(tuple[str | Flag, ...]):
     """A message in parts: text, and a ``Flag`` for each option that it names."""
 
     __slots__ = ()
 
-    def __new__(cls, *parts: Said) -> Self:
+    def __new__(cls, *parts: MessagePart) -> Self:
         flat: list[str | Flag] = []
         for part in parts:
-            flat.extend(part if isinstance(part, Words) else [part])
+            flat.extend(part if isinstance(part, MessageText) else [part])
         return super().__new__(cls, filter(None, flat))
 
     @classmethod
-    def lines(cls, said: Iterable[Said]) -> Self:
+    def lines(cls, said: Iterable[MessagePart]) -> Self:
         """Join messages with newlines, without the empty ones."""
         parts = [part for each in said if each for part in ("\n", each)]
         return cls(*parts[1:])
 
     def __str__(self) -> str:
         """Return the message with options as on the command line."""
-        return self.worded(str)
+        return self.format_flags(str)
 
-    def worded(self, word: Callable[[Flag], str]) -> str:
+    def format_flags(self, word: Callable[[Flag], str]) -> str:
         """Return the message with each option written by a function."""
         return "".join(word(p) if isinstance(p, Flag) else p for p in self)
 
@@ -67,9 +67,9 @@ class Words(tuple[str | Flag, ...]):
         return cls(*(p if isinstance(p, str) else _flag(**p) for p in data))
 
 
-NOTHING = Words()
+EMPTY_MESSAGE = MessageText()
 
-Said = str | Flag | Words
+MessagePart = str | Flag | MessageText
 """A message of an error, or a part of one."""
 
 

@@ -13,8 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.listing import Run
-from shrinkfx.program.listing.sizes import bisected_sizes, resized_to, sizes_of
+from shrinkfx.program.listing.printed_program import Run
+from shrinkfx.program.listing.sizes import (
+    bisected_sizes,
+    list_size_groups,
+    lower_to_goals,
+)
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
@@ -29,10 +33,10 @@ class BisectSizes:
     def propose(self, view: View) -> Iterator[Rewrite]:
         if view.listing.nbytes <= _LARGE:
             return
-        sizes = sizes_of(view.listing, view.types)
+        sizes = list_size_groups(view.listing, view.types)
         free = [group for group in sizes if group.run is not Run.FAILING]
         for goals in [dict.fromkeys(free, 1), *bisected_sizes(free)]:
-            yield from resized_to(view.listing, view.types, goals)
+            yield from lower_to_goals(view.listing, view.types, goals)
 
 
 _LARGE = 1 << 20

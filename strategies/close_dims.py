@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Declare
 from shrinkfx.program.listing.ranges import (
-    as_it_fails,
-    closed,
-    in_use,
-    just_outside,
+    make_dims_static,
+    move_just_outside,
     names_in,
+    narrow_to_used_sizes,
+    use_failing_values,
 )
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
@@ -40,14 +40,14 @@ class CloseDims:
         opened = [given for given in listing.inputs if given.open_dims]
         if not opened:
             return
-        fills = [f for given in listing.inputs for f in as_it_fails(given)]
-        yield Rewrite((*closed(opened, ""), *fills))
+        fills = [f for given in listing.inputs for f in use_failing_values(given)]
+        yield Rewrite((*make_dims_static(opened, ""), *fills))
         for name in names_in(opened):
-            yield Rewrite((*closed(opened, name),))
+            yield Rewrite((*make_dims_static(opened, name),))
         plain = [Declare(dim.name, 0, None) for dim in listing.dims]
         if any(dim.low or dim.high is not None for dim in listing.dims):
             yield Rewrite((*plain,))
         for dim, change in zip(listing.dims, plain, strict=True):
             yield Rewrite((change,))
-            yield from just_outside(listing, dim)
-            yield from in_use(listing, dim)
+            yield from move_just_outside(listing, dim)
+            yield from narrow_to_used_sizes(listing, dim)

@@ -12,9 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.insides import handed_on, merged, one_branch, unread
-from shrinkfx.program.listing.loops import fewer_rounds, is_endless, results_tested
-from shrinkfx.program.listing.redirects import cuts, likes
+from shrinkfx.program.listing.loops import is_endless, reduce_iterations, results_tested
+from shrinkfx.program.listing.redirects import propose_redirects, types_in_block
+from shrinkfx.program.listing.subgraph_rewrites import (
+    drop_unread,
+    merge_arguments,
+    one_branch,
+    return_arguments,
+)
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
@@ -32,16 +37,18 @@ class CutInsides:
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         listing = view.listing
-        yield from unread(listing)
+        yield from drop_unread(listing)
         yield from one_branch(listing)
         inside = listing.blocks[:-1][::-1]
-        known = {b.name: likes(listing, view.types, b) for b in inside}
+        known = {b.name: types_in_block(listing, view.types, b) for b in inside}
         tests = results_tested(listing)
         for block in inside:
-            yield from handed_on(block, known[block.name], tests.get(block.name, ()))
+            yield from return_arguments(
+                block, known[block.name], tests.get(block.name, ())
+            )
         for block in inside:
-            for rewrite in cuts(block, known[block.name]):
+            for rewrite in propose_redirects(block, known[block.name]):
                 if not is_endless(rewrite, block, tests.get(block.name, ())):
                     yield rewrite
-        yield from merged(listing, known)
-        yield from fewer_rounds(listing)
+        yield from merge_arguments(listing, known)
+        yield from reduce_iterations(listing)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Squeeze
-from shrinkfx.program.listing.parts import in_parts
+from shrinkfx.program.listing.parts import yield_parts
 from shrinkfx.program.listing.ranks import needless
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
@@ -35,5 +35,5 @@ class DropDims:
         if dims:
             yield Rewrite(tuple(dims), partly=True)
         first = [d for d in dims if Squeeze(d.name, d.dim - 1) not in dims]
-        for part in in_parts(first):
+        for part in yield_parts(first):
             yield Rewrite(tuple(part))

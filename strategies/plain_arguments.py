@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.calls import all_calls
 from shrinkfx.program.listing.changes import Write
-from shrinkfx.program.listing.listing import Block
-from shrinkfx.program.listing.loops import controlling
+from shrinkfx.program.listing.loops import loop_control_statements
+from shrinkfx.program.listing.printed_program import Block
 from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
@@ -37,7 +37,7 @@ class PlainArguments:
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         calls = {(c.caller, c.statement.name) for c in all_calls(view.listing)}
-        held = controlling(view.listing) | calls
+        held = loop_control_statements(view.listing) | calls
         for block in reversed(view.listing.blocks):
             for line in reversed(block.statements):
                 if line.is_operator and (block.name, line.name) not in held:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Cast, Write
-from shrinkfx.program.listing.listing import Given, Listing
-from shrinkfx.program.listing.recipes import Constant, Counted, Seeded
+from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram
+from shrinkfx.program.listing.tensor_specs import Constant, Counted, Seeded
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
@@ -48,7 +48,7 @@ def _plain(dtype: str) -> str:
     return "int64" if "int" in dtype else dtype
 
 
-def _is_formula(given: Given) -> bool:
+def _is_formula(given: InputOrWeight) -> bool:
     """Tell whether the dtype sets the elements: not if they are written out."""
     return all(
         isinstance(recipe.fill, (Counted, Seeded))
@@ -60,7 +60,7 @@ def _is_formula(given: Given) -> bool:
     )
 
 
-def _words(listing: Listing, dtype: str) -> Iterator[Write]:
+def _words(listing: PrintedProgram, dtype: str) -> Iterator[Write]:
     """Yield changes that write the usual dtype wherever a statement names this one."""
     for block in listing.blocks:
         for line in block.statements:

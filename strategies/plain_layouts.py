@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Straighten
-from shrinkfx.program.listing.recipes import Saved
+from shrinkfx.program.listing.tensor_specs import Saved
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 

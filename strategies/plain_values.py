@@ -14,10 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
-from shrinkfx.program.listing.fills import plainer_elements, plainer_fills
-from shrinkfx.program.listing.listing import Given
-from shrinkfx.program.listing.parts import in_parts
-from shrinkfx.program.listing.recipes import Fill, Recipe
+from shrinkfx.program.listing.parts import yield_parts
+from shrinkfx.program.listing.printed_program import InputOrWeight
+from shrinkfx.program.listing.simpler_initializers import (
+    list_simpler_formulas,
+    yield_simpler_elements,
+)
+from shrinkfx.program.listing.tensor_specs import Initializer, TensorSpec
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
@@ -36,12 +39,12 @@ class PlainValues:
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         fills = {
-            given.name: plainer_fills(_least_plain(given))
+            given.name: list_simpler_formulas(_least_plain(given))
             for given in view.listing.inputs
         }
         fills = {name: plainer for name, plainer in fills.items() if plainer}
         names = [*fills]
-        for part in in_parts(names):
+        for part in yield_parts(names):
             yield _filled(part, fills, 0)
         for nth in range(1, max(map(len, fills.values()), default=0)):
             yield _filled(names, fills, nth)
@@ -50,16 +53,19 @@ class PlainValues:
                 yield _filled([name], fills, nth)
         for given in view.listing.inputs:
             for run, recipe in given.recipes:
-                for fill in [*plainer_fills(recipe)[:1], *plainer_elements(recipe)]:
+                for fill in [
+                    *list_simpler_formulas(recipe)[:1],
+                    *yield_simpler_elements(recipe),
+                ]:
                     yield Rewrite((Refill(given.name, fill, run),))
 
 
-def _least_plain(given: Given) -> Recipe:
-    return max((recipe for _, recipe in given.recipes), key=lambda r: r.plainness)
+def _least_plain(given: InputOrWeight) -> TensorSpec:
+    return max((recipe for _, recipe in given.recipes), key=lambda r: r.complexity)
 
 
 def _filled(
-    names: Sequence[str], fills: Mapping[str, Sequence[Fill]], nth: int
+    names: Sequence[str], fills: Mapping[str, Sequence[Initializer]], nth: int
 ) -> Rewrite:
     """Give each input its nth initializer, or its last one if it has fewer."""
     chosen = ((name, fills[name][: nth + 1][-1]) for name in names)

@@ -15,10 +15,13 @@ from itertools import pairwise
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, Convert, Refill, Write
-from shrinkfx.program.listing.fills import plainer_elements, plainer_fills
-from shrinkfx.program.listing.listing import Given, Listing
-from shrinkfx.program.listing.parts import in_parts
-from shrinkfx.program.listing.recipes import Opaque, Recipe
+from shrinkfx.program.listing.parts import yield_parts
+from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram
+from shrinkfx.program.listing.simpler_initializers import (
+    list_simpler_formulas,
+    yield_simpler_elements,
+)
+from shrinkfx.program.listing.tensor_specs import Opaque, TensorSpec
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
@@ -35,23 +38,25 @@ class PlainWeights:
     def propose(self, view: View) -> Iterator[Rewrite]:
         listing = view.listing
         tensors = {w.name: w.recipe() for w in listing.weights if _is_tensor(w)}
-        fills = {name: plainer_fills(recipe) for name, recipe in tensors.items()}
+        fills = {
+            name: list_simpler_formulas(recipe) for name, recipe in tensors.items()
+        }
         first = {n: [Refill(n, fill) for fill in fills[n][:1]] for n in tensors}
         turned = {name: [Convert(name, "input")] for name in tensors}
         rest = [name for name in tensors if fills[name]]
         for some, by in (([*tensors], (turned, first)), (rest, (first,))):
             if some:
                 yield _joined(some, *by)
-        for part in in_parts([*tensors]):
+        for part in yield_parts([*tensors]):
             yield _joined(part, turned, first)
-        for part in in_parts(rest):
+        for part in yield_parts(rest):
             yield _joined(part, first)
         for other, name in pairwise(tensors):
             if _are_alike(tensors[other], tensors[name]):
                 yield Rewrite((*_shared(listing, name, other),))
         for name in rest:
             yield _joined([name], turned)
-            for fill in [*fills[name][1:], *plainer_elements(tensors[name])]:
+            for fill in [*fills[name][1:], *yield_simpler_elements(tensors[name])]:
                 yield Rewrite((Refill(name, fill),))
 
 
@@ -60,16 +65,16 @@ def _joined(names: Iterable[str], *changes: Mapping[str, Sequence[Change]]) -> R
     return Rewrite(tuple(c for name in names for by in changes for c in by[name]))
 
 
-def _is_tensor(weight: Given) -> bool:
+def _is_tensor(weight: InputOrWeight) -> bool:
     return not isinstance(weight.recipe().fill, Opaque)
 
 
-def _are_alike(one: Recipe, other: Recipe) -> bool:
+def _are_alike(one: TensorSpec, other: TensorSpec) -> bool:
     """Tell whether an operator that accepts one weight would accept the other."""
     return replace(one, fill=other.fill) == other
 
 
-def _shared(listing: Listing, name: str, other: str) -> Iterator[Write]:
+def _shared(listing: PrintedProgram, name: str, other: str) -> Iterator[Write]:
     """Yield changes that make each reader of a weight read another one."""
     for line in listing.main.statements:
         for leaf in line.leaves:

@@ -14,11 +14,11 @@ from itertools import permutations
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.operands import (
     composed_views,
-    given_twice,
-    returned_earlier,
-    without_operands,
+    merge_equal_inputs,
+    remove_operands,
+    return_operands,
 )
-from shrinkfx.program.listing.redirects import cuts, likes
+from shrinkfx.program.listing.redirects import propose_redirects, types_in_block
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
@@ -38,15 +38,15 @@ class RedirectOperands:
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         main = view.listing.main
-        known = likes(view.listing, view.types, main)
-        yield from cuts(main, known, _bypassed(view))
+        known = types_in_block(view.listing, view.types, main)
+        yield from propose_redirects(main, known, _bypassed(view))
         given = [each.spelling for each in view.listing.given]
         likes_given = {name: known[name] for name in known if name in given}
-        yield from given_twice(main, likes_given, _merged_before(view))
+        yield from merge_equal_inputs(main, likes_given, _merged_before(view))
         yield from composed_views(main, known)
-        yield from without_operands(main)
+        yield from remove_operands(main)
         before = {name: view.operands(name) for name in view.operators}
-        yield from returned_earlier(main, known, before)
+        yield from return_operands(main, known, before)
 
 
 def _bypassed(view: View) -> frozenset[tuple[str, str]]:

@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.listing import Run
-from shrinkfx.program.listing.parts import in_parts
+from shrinkfx.program.listing.parts import yield_parts
+from shrinkfx.program.listing.printed_program import Run
 from shrinkfx.program.listing.sizes import (
-    Sizes,
-    pairs,
-    resized_to,
-    sizes_of,
-    smaller,
+    SizeGroup,
+    list_size_groups,
+    lower_to_goals,
+    smaller_size_pairs,
+    smaller_sizes,
 )
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
@@ -44,24 +44,24 @@ class ShrinkSizes:
     """The fitter tested each proposal with everything else unchanged."""
 
     def propose(self, view: View) -> Iterator[Rewrite]:
-        sizes = sizes_of(view.listing, view.types)
+        sizes = list_size_groups(view.listing, view.types)
         free = [group for group in sizes if group.run is not Run.FAILING]
-        for whole in resized_to(view.listing, view.types, dict.fromkeys(free, 1)):
+        for whole in lower_to_goals(view.listing, view.types, dict.fromkeys(free, 1)):
             yield replace(whole, partly=True)
-        for part in in_parts(free):
-            yield from resized_to(view.listing, view.types, dict.fromkeys(part, 1))
-        yield from resized_to(view.listing, view.types, dict.fromkeys(free, 2))
+        for part in yield_parts(free):
+            yield from lower_to_goals(view.listing, view.types, dict.fromkeys(part, 1))
+        yield from lower_to_goals(view.listing, view.types, dict.fromkeys(free, 2))
         for group in sizes:
             yield from _alone(group, group.least)
         for group in sizes:
-            for size in smaller(group.size, group.least):
-                yield from resized_to(view.listing, view.types, {group: size})
+            for size in smaller_sizes(group.size, group.least):
+                yield from lower_to_goals(view.listing, view.types, {group: size})
         for group in sizes:
             yield from _alone(group, group.size - 1)
-        for pair in pairs([group for group in sizes if group.places]):
-            yield from resized_to(view.listing, view.types, pair)
+        for pair in smaller_size_pairs([group for group in sizes if group.places]):
+            yield from lower_to_goals(view.listing, view.types, pair)
 
 
-def _alone(group: Sizes, size: int) -> Iterator[Rewrite]:
+def _alone(group: SizeGroup, size: int) -> Iterator[Rewrite]:
     """Propose a size for each undeclared dim of a group, with the others unchanged."""
-    yield from (Rewrite((change,)) for change in group.alone(size))
+    yield from (Rewrite((change,)) for change in group.resize_undeclared(size))

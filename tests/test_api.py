@@ -16,7 +16,7 @@ from shrinkfx.api import reducing
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener
 from shrinkfx.options.options import Options
-from shrinkfx.run.folder import at_work
+from shrinkfx.run.folder import open_run_folder
 
 CHECKED = {"AOTI_RUNTIME_CHECK_INPUTS": "1"}
 
@@ -97,7 +97,7 @@ def test_interrupt_goes_up_with_the_way_on_and_not_with_what_it_met(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def inside(options: Options, folder: Path, listener: Listener) -> None:
-        with at_work(options, folder, listener):
+        with open_run_folder(options, folder, listener):
             try:
                 raise OSError("handled")
             except OSError:

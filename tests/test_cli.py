@@ -21,7 +21,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.progress.terminal import Quiet
 from shrinkfx.report.output import output_folder
-from shrinkfx.run.asked_for import content_of
+from shrinkfx.run.recorded_options import digest_inputs
 from shrinkfx.run.sweep.conclude import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
 from shrinkfx.testing import PLANTED, chain, whole
@@ -164,7 +164,7 @@ def test_folder_of_a_program_with_a_long_name_has_a_shorter_one(
 def test_module_with_a_long_name_is_no_file() -> None:
     options = Options(Path("model.pt2"), preload=(LONG,))
     assert options.to_json()["preload"] == [LONG]
-    assert len(content_of(options)) == 64
+    assert len(digest_inputs(options)) == 64
 
 
 ARCHIVES = {
@@ -458,7 +458,7 @@ def test_sweep_is_summed_up_before_the_reduction_and_below_its_bar(
 
     options = Options(model, sweeping=Sweeping())
     monkeypatch.setattr("shrinkfx.cli.task.Quiet", Bar)
-    monkeypatch.setattr(reducing, "resumed", lambda *_: options)
+    monkeypatch.setattr(reducing, "load_options_to_resume", lambda *_: options)
     monkeypatch.setattr(reducing, "run_sweep", sweep)
     monkeypatch.setattr(reducing, "run", run)
     begun = [str(model), "--dynamic-sweep", "--out", str(tmp_path / "out")]

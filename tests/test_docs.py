@@ -14,14 +14,14 @@ import pytest
 from support.printable import is_part_of_a_printable, is_printable
 from test_layers import ALLOWED, IN_THE_WORKER
 
-from shrinkfx.cli.json_lines import NAMES
+from shrinkfx.cli.json_lines import EVENT_NAMES
 from shrinkfx.cli.parser import EXIT_CODES, make_parser
 from shrinkfx.events import Event
 from shrinkfx.failure.signature import MEANING, UNTIL
-from shrinkfx.intake.capture.choosing import table as programs
+from shrinkfx.intake.capture.choosing import render_program_table as programs
 from shrinkfx.intake.capture.records import CALL, COMPILE, LOAD, Capture, ScriptEnd
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.report.sweep import table
+from shrinkfx.report.sweep import format_sweep_table
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -62,9 +62,9 @@ def test_reference_has_the_kinds_of_the_tool() -> None:
     assert set(UNTIL) <= first.keys()
 
 
-@pytest.mark.parametrize("event", NAMES, ids=lambda event: event.__name__)
+@pytest.mark.parametrize("event", EVENT_NAMES, ids=lambda event: event.__name__)
 def test_reference_has_the_fields_of_each_event(event: type[Event]) -> None:
-    table = [row for row in rows(REFERENCE) if row[0] == f"`{NAMES[event]}`"]
+    table = [row for row in rows(REFERENCE) if row[0] == f"`{EVENT_NAMES[event]}`"]
     told = [set(re.findall(r"`([a-z_]+)`", fields_of)) for *_, fields_of in table]
     names = {field.name for field in fields(event)}
     assert any(names <= each for each in told), (names, told)
@@ -167,7 +167,7 @@ def is_row(line: str) -> bool:
     cells = re.split(r" {2,}", line)
     if len(cells) != 4:
         return False
-    if cells == re.split(r" {2,}", table([])):
+    if cells == re.split(r" {2,}", format_sweep_table([])):
         return True
     sizes, kind, failure, near = cells
     are_sizes = all(re.fullmatch(r"\w+=\d+(, \w+=\d+)*", s) for s in (sizes, near))

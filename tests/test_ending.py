@@ -10,7 +10,7 @@ import pytest
 
 from shrinkfx.api import Reduction
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options.reduction import lines
+from shrinkfx.options.reduction_result import render_result_lines
 from shrinkfx.testing import PLANTED, chain, whole
 
 SEEN = Signature(Kind.NAN, Stage.COMPARE, text="output 0: 2 of 4 elements differ")
@@ -34,7 +34,7 @@ DONE = Reduction(
 
 
 def said(reduction: Reduction, *, everything: bool = False) -> list[str]:
-    return [*lines(reduction, everything=everything)]
+    return [*render_result_lines(reduction, everything=everything)]
 
 
 def test_five_lines_say_what_came_of_it_and_the_cause_stands_between() -> None:
@@ -67,7 +67,7 @@ def test_kind_that_is_not_what_was_asked_for_is_explained_in_a_sentence() -> Non
     crash = Signature(Kind.CRASH, Stage.RUN, "memory fault", "SIGSEGV")
     died = replace(DONE, signature=crash, seen=crash)
     assert "note:" not in "".join(said(died))
-    told = [*lines(died, everything=False, until="ima")]
+    told = [*render_result_lines(died, everything=False, until="ima")]
     assert told[1] == "failure:  crash in run: SIGSEGV"
     note = "note:     on a CPU, an illegal memory access shows as a segmentation fault "
     assert told[2].startswith(note)

@@ -12,42 +12,45 @@ from typing import Any, get_args
 import pytest
 
 from shrinkfx import api
-from shrinkfx.cli.json_lines import NAMES, Json
+from shrinkfx.cli.json_lines import EVENT_NAMES, Json
 from shrinkfx.cli.main import main
 from shrinkfx.events import (
-    Asking,
-    Begun,
-    Caught,
-    Checked,
-    Doing,
-    Ended,
-    Entered,
+    ActivityStarted,
+    BaselineFound,
     Event,
-    Failed,
-    Noted,
-    Seen,
-    Spanned,
-    Started,
-    Stepped,
-    Tried,
+    NoteAdded,
+    OtherFailureFound,
+    PhaseEntered,
+    QueryAnswered,
+    QueryStarted,
+    RunEnded,
+    RunStarted,
+    SearchStarted,
+    SizesFound,
+    SizesTried,
+    StepTaken,
+    SweepFailureFound,
 )
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.report.record import ByCatch
+from shrinkfx.report.record import OtherFailure
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle, calls, chain, whole
 
 EVENTS: list[tuple[Event, str]] = [
-    (Begun("reduce", "model.pt2", "out"), "start"),
-    (Seen("assert", "run", "out of bounds", 1.0, 67, 65), "baseline"),
-    (Spanned(({"name": "s59"},), {"seed": 0}), "baseline"),
-    (Checked(1, Outcome.DIFFERENT, 65, 2.0, None, "drop_nodes", 40, "nan"), "check"),
-    (Tried("s59=1", "fails", "nan"), "check"),
-    (Stepped(65, 49, "drop_nodes", 2, 4.0), "step"),
-    (Failed("s59=1", "nan", "compare", "output 0"), "step"),
-    (Caught("nan", "compare", "output 0", 3, "1a2b", 2), "by-catch"),
-    (Ended("reduced", 0, "", {"operators": [65, 2]}), "end"),
+    (RunStarted("reduce", "model.pt2", "out"), "start"),
+    (BaselineFound("assert", "run", "out of bounds", 1.0, 67, 65), "baseline"),
+    (SizesFound(({"name": "s59"},), {"seed": 0}), "baseline"),
+    (
+        QueryAnswered(1, Outcome.DIFFERENT, 65, 2.0, None, "drop_nodes", 40, "nan"),
+        "check",
+    ),
+    (SizesTried("s59=1", "fails", "nan"), "check"),
+    (StepTaken(65, 49, "drop_nodes", 2, 4.0), "step"),
+    (SweepFailureFound("s59=1", "nan", "compare", "output 0"), "step"),
+    (OtherFailureFound("nan", "compare", "output 0", 3, "1a2b", 2), "by-catch"),
+    (RunEnded("reduced", 0, "", {"operators": [65, 2]}), "end"),
 ]
 
 
@@ -79,16 +82,16 @@ def test_each_event_is_a_line_of_its_own_flushed_at_once() -> None:
 
 def test_what_is_for_people_is_no_line() -> None:
     stream = Stream()
-    for event in (Noted("baseline: it fails"), Started(65, None)):
+    for event in (NoteAdded("baseline: it fails"), SearchStarted(65, None)):
         Json(stream)(event)
     assert stream.getvalue() == ""
-    for_people = {Noted, Doing, Entered, Asking, Started}
-    assert for_people == set(get_args(Event)) - NAMES.keys()
+    for_people = {NoteAdded, ActivityStarted, PhaseEntered, QueryStarted, SearchStarted}
+    assert for_people == set(get_args(Event)) - EVENT_NAMES.keys()
 
 
 def test_by_catch_is_told_as_the_summary_has_it() -> None:
-    told = {field.name for field in fields(Caught)}
-    assert told == {field.name for field in fields(ByCatch)}
+    told = {field.name for field in fields(OtherFailureFound)}
+    assert told == {field.name for field in fields(OtherFailure)}
 
 
 def test_search_is_told_check_by_check() -> None:

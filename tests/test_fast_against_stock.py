@@ -20,7 +20,7 @@ from support.cases import ROOT, expected_here
 from repros.expected import read_expected
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.failure.signature import Kind, asked_for
+from shrinkfx.failure.signature import Kind, is_until_target
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
@@ -59,9 +59,9 @@ pytestmark = pytest.mark.aoti
 @pytest.mark.parametrize("name", ON_CPU)
 def test_case_fails_alike_in_both_builds(name: str, tmp_path: Path) -> None:
     with ready_to_compile(name, tmp_path) as compiler:
-        stock, fast = in_both_builds(compiler, lambda c: c.original()[0])
+        stock, fast = in_both_builds(compiler, lambda c: c.run_input_program()[0])
     assert stock.signature is not None
-    assert asked_for(CASES[name]["kind"], stock.signature)
+    assert is_until_target(CASES[name]["kind"], stock.signature)
     assert_alike(name, stock, fast)
     assert compiler.builds.to_json()["fallbacks"] == {}
 
@@ -74,7 +74,9 @@ def test_candidates_of_a_case_fail_alike_in_both_builds(
         described = compiler.ask(Describe()).answer
         assert isinstance(described, Description)
         skeleton = Skeleton.from_json(json.loads(Path(described.skeleton).read_text()))
-        candidates = list(parts_of(Candidate.whole(skeleton), random.Random(name)))
+        candidates = list(
+            parts_of(Candidate.from_skeleton(skeleton), random.Random(name))
+        )
         for candidate in candidates:
             ask = methodcaller("candidate", candidate)
             assert_alike(name, *in_both_builds(compiler, ask))

@@ -10,11 +10,11 @@ import pytest
 
 import shrinkfx
 from shrinkfx import api
-from shrinkfx.api.in_python import as_keyword, in_python
-from shrinkfx.cli.parser import options as all_options
+from shrinkfx.api.keyword_errors import format_keyword, reword_errors
+from shrinkfx.cli.parser import list_options as all_options
 from shrinkfx.errors import LoadError, NotReproducible, StorageError, UsageError
 from shrinkfx.protocol.answers import Ready
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 ROOT = Path(shrinkfx.__file__).parent
 
@@ -50,12 +50,14 @@ ROOT = Path(shrinkfx.__file__).parent
 )
 def test_option_is_a_keyword_in_python(flag: Flag, typed: str, written: str) -> None:
     assert str(flag) == typed
-    assert as_keyword(flag) == written
+    assert format_keyword(flag) == written
 
 
 def test_error_of_a_call_names_keywords_and_keeps_what_was_seen() -> None:
-    advice = Words("custom lowerings or passes: ", Flag("--preload", stands="FILE"))
-    with pytest.raises(NotReproducible) as told, in_python():
+    advice = MessageText(
+        "custom lowerings or passes: ", Flag("--preload", stands="FILE")
+    )
+    with pytest.raises(NotReproducible) as told, reword_errors():
         raise NotReproducible("any", 3, ["passes --fast"], advice)
     assert str(told.value).endswith(
         "passes --fast\ncustom lowerings or passes: preload=FILE"
@@ -69,7 +71,7 @@ def test_error_of_a_call_names_keywords_and_keeps_what_was_seen() -> None:
 def test_each_error_with_advice_keeps_its_options(
     kind: type[LoadError | StorageError],
 ) -> None:
-    error = kind("model.pt2", "is odd", Words("omit ", Flag("--device")))
+    error = kind("model.pt2", "is odd", MessageText("omit ", Flag("--device")))
     assert str(error) == "model.pt2: is odd\nomit --device"
     assert Flag("--device") in error.words
 
@@ -81,8 +83,10 @@ def test_minify_refuses_in_its_own_words() -> None:
 
 
 def test_words_come_whole_through_the_wall() -> None:
-    advice = Words("say ", Flag("--env", ("A", "1")), " or ", Flag("--run-code", True))
-    ready = Ready("is odd", Words("model.pt2"), advice)
+    advice = MessageText(
+        "say ", Flag("--env", ("A", "1")), " or ", Flag("--run-code", True)
+    )
+    ready = Ready("is odd", MessageText("model.pt2"), advice)
     assert Ready.from_line(ready.to_line()) == ready
 
 

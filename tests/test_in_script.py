@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import pytest
 
-from shrinkfx.errors import FailsOtherwise, NotReproducible
+from shrinkfx.errors import FailsDifferently, NotReproducible
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options.in_script import Failed, ScriptFailure
+from shrinkfx.options.in_script import FailedStep, ScriptFailure
 from shrinkfx.protocol.record import read_value
 
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "values", "output 0 differs")
@@ -20,35 +20,37 @@ CRASHED = Signature(Kind.CRASH, Stage.RUN, "memory fault", "SIGSEGV")
 @pytest.mark.parametrize(
     ("failed", "seen"),
     [
-        (Failed.COMPILE, NOT_COMPILED),
-        (Failed.COMPILE, NOT_LOADED),
-        (Failed.COMPILE, CRASHED),  # of a kernel that was run to be timed, say
-        (Failed.LOAD, NOT_LOADED),
-        (Failed.LOAD, CRASHED),
-        (Failed.CALL, CRASHED),
-        (Failed.CALL, NOT_LOADED),
-        (Failed.NOTHING, WRONG),
-        (Failed.NOTHING, CRASHED),  # what is read outside was silent there
+        (FailedStep.COMPILE, NOT_COMPILED),
+        (FailedStep.COMPILE, NOT_LOADED),
+        (FailedStep.COMPILE, CRASHED),  # of a kernel that was run to be timed, say
+        (FailedStep.LOAD, NOT_LOADED),
+        (FailedStep.LOAD, CRASHED),
+        (FailedStep.CALL, CRASHED),
+        (FailedStep.CALL, NOT_LOADED),
+        (FailedStep.NOTHING, WRONG),
+        (FailedStep.NOTHING, CRASHED),  # what is read outside was silent there
     ],
 )
-def test_what_may_be_the_same_is_taken(failed: Failed, seen: Signature) -> None:
+def test_what_may_be_the_same_is_taken(failed: FailedStep, seen: Signature) -> None:
     ScriptFailure(failed, "it failed").require(seen)
 
 
 @pytest.mark.parametrize(
     ("failed", "seen"),
     [
-        (Failed.COMPILE, WRONG),
-        (Failed.LOAD, WRONG),
-        (Failed.LOAD, NOT_COMPILED),
-        (Failed.CALL, WRONG),
-        (Failed.CALL, NOT_COMPILED),
-        (Failed.NOTHING, NOT_COMPILED),
-        (Failed.NOTHING, NOT_LOADED),
+        (FailedStep.COMPILE, WRONG),
+        (FailedStep.LOAD, WRONG),
+        (FailedStep.LOAD, NOT_COMPILED),
+        (FailedStep.CALL, WRONG),
+        (FailedStep.CALL, NOT_COMPILED),
+        (FailedStep.NOTHING, NOT_COMPILED),
+        (FailedStep.NOTHING, NOT_LOADED),
     ],
 )
-def test_what_is_another_failure_is_refused(failed: Failed, seen: Signature) -> None:
-    with pytest.raises(FailsOtherwise) as caught:
+def test_what_is_another_failure_is_refused(
+    failed: FailedStep, seen: Signature
+) -> None:
+    with pytest.raises(FailsDifferently) as caught:
         ScriptFailure(failed, "it failed").require(seen)
     assert isinstance(caught.value, NotReproducible)  # it ends with the same code
     assert str(caught.value) == (
@@ -60,8 +62,8 @@ def test_what_is_another_failure_is_refused(failed: Failed, seen: Signature) -> 
 
 
 def test_reason_comes_first_and_of_a_death_what_shows_it() -> None:
-    failure = ScriptFailure(Failed.CALL, "it died", died=True)
-    with pytest.raises(FailsOtherwise) as caught:
+    failure = ScriptFailure(FailedStep.CALL, "it died", died=True)
+    with pytest.raises(FailsDifferently) as caught:
         failure.require(WRONG, ("its operators were set by the script",))
     first, second, third = str(caught.value).splitlines()[-3:]
     assert first == "its operators were set by the script"
@@ -70,5 +72,5 @@ def test_reason_comes_first_and_of_a_death_what_shows_it() -> None:
 
 
 def test_it_is_read_back_from_what_is_noted() -> None:
-    failure = ScriptFailure(Failed.CALL, "it died", died=True)
+    failure = ScriptFailure(FailedStep.CALL, "it died", died=True)
     assert read_value(ScriptFailure | None, asdict(failure)) == failure

@@ -14,12 +14,17 @@ import pytest
 import shrinkfx
 from shrinkfx import api
 from shrinkfx.api import minifying
-from shrinkfx.cli.from_arguments import options_of
+from shrinkfx.cli.from_arguments import read_options
+from shrinkfx.cli.parser import list_options as all_options
 from shrinkfx.cli.parser import make_parser
-from shrinkfx.cli.parser import options as all_options
-from shrinkfx.cli.reference import with_tables
+from shrinkfx.cli.reference import regenerate_tables
 from shrinkfx.errors import UsageError
-from shrinkfx.flags import Option, options_in, require_values, without_markup
+from shrinkfx.flags import (
+    Option,
+    list_record_options,
+    remove_markup,
+    require_valid_values,
+)
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.options.running import BudgetOptions
 from shrinkfx.program.listing.types import Kind
@@ -29,8 +34,8 @@ from shrinkfx.protocol.requests import CheckOptions
 ROOT = Path(__file__).resolve().parents[1]
 README, REFERENCE = ROOT / "README.md", ROOT / "docs" / "reference.md"
 MODEL = Path("model.pt2")
-OF_RUNS = [*options_in(Options)]
-OF_SWEEPS = [*options_in(Sweeping)]
+OF_RUNS = [*list_record_options(Options)]
+OF_SWEEPS = [*list_record_options(Sweeping)]
 
 NO_OPTIONS = {"model", "name", "command", "cwd", "lacking", "in_script", "sweeping"}
 """Fields of ``Options`` that have no flag of their own."""
@@ -75,7 +80,7 @@ def test_keywords_have_the_names_of_the_flags_but_for_three() -> None:
 def test_resume_takes_what_may_be_said_anew() -> None:
     keywords = inspect.signature(api.resume).parameters.keys()
     anew = {option.name for option in OF_RUNS if option.beside_resume}
-    assert anew == {option.name for option in options_in(BudgetOptions)}
+    assert anew == {option.name for option in list_record_options(BudgetOptions)}
     assert anew <= keywords
 
 
@@ -128,7 +133,7 @@ def typed(option: Option) -> list[str]:
 
 
 def said(*words: str) -> Options:
-    return options_of(make_parser().parse_args(["model.pt2", *words]), "")
+    return read_options(make_parser().parse_args(["model.pt2", *words]), "")
 
 
 @EACH
@@ -204,22 +209,22 @@ def test_option_that_there_is_not_is_no_option() -> None:
 
 
 def test_check_sees_what_is_said_of_comparisons() -> None:
-    for option in options_in(ComparisonOptions):
+    for option in list_record_options(ComparisonOptions):
         value: Any = option.takes(3)
         asked = replace(Options(MODEL), **{option.name: value})
-        assert asked.closeness == {option.name: value}
+        assert asked.comparison_settings == {option.name: value}
         told = CheckOptions.from_line(asked.compared(CheckOptions()).to_line())
         assert getattr(told, option.name) == value
-    assert Options(MODEL).closeness == {}
+    assert Options(MODEL).comparison_settings == {}
 
 
 def test_reference_has_the_tables_that_the_options_make() -> None:
     page = REFERENCE.read_text()
-    assert with_tables(page) == page, "run: make reference"
+    assert regenerate_tables(page) == page, "run: make reference"
     rows = page.splitlines(keepends=True)
     stale = [row for row in rows if not row.startswith("| `--until")]
     assert len(stale) == len(rows) - 1
-    assert with_tables("".join(stale)) == page
+    assert regenerate_tables("".join(stale)) == page
 
 
 def test_readme_names_options_that_there_are() -> None:
@@ -231,12 +236,12 @@ def test_readme_names_options_that_there_are() -> None:
 
 def test_markup_is_for_the_reference() -> None:
     text = "a `torch.save`d tuple ([below](#inputs)) of `inputs(**sizes)`"
-    assert without_markup(text) == "a torch.saved tuple (below) of inputs(**sizes)"
+    assert remove_markup(text) == "a torch.saved tuple (below) of inputs(**sizes)"
 
 
 def test_defaults_pass_their_own_checks() -> None:
-    require_values(Options(MODEL))
-    require_values(Sweeping())
+    require_valid_values(Options(MODEL))
+    require_valid_values(Sweeping())
     for option in all_options():
         assert not option.choices or option.default in (None, *option.choices)
         assert {type(choice) for choice in option.choices} <= {str}  # argparse shows it
@@ -246,4 +251,4 @@ def test_kinds_to_keep_are_known_and_all_is_each_of_them() -> None:
     assert said("--keep", "sizes,values").keep == ("sizes", "values")
     assert said("--keep", "all").keep == tuple(map(str, Kind))
     with pytest.raises(UsageError, match=r"--keep size: .*did you mean sizes"):
-        require_values(said("--keep", "size"))
+        require_valid_values(said("--keep", "size"))

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.processes import Sample, runnable_here, sample, usable_cores
+from shrinkfx.processes import (
+    Sample,
+    count_runnable_threads,
+    count_usable_cores,
+    sample_processes,
+)
 
 WaitFor = Callable[[Callable[[], object]], None]
 Python = Callable[[str], int]
@@ -49,18 +54,18 @@ def _python() -> Iterator[Python]:
 
 def test_what_spins_runs_and_uses_time(python: Python, wait_for: WaitFor) -> None:
     pid = python(SPIN)
-    wait_for(lambda: sample([pid]).cpu_seconds > 0.2)
-    seen = sample([pid])
-    assert (seen.runnable, seen.sleeps) == (1, False)
+    wait_for(lambda: sample_processes([pid]).cpu_seconds > 0.2)
+    seen = sample_processes([pid])
+    assert (seen.runnable, seen.is_asleep) == (1, False)
 
 
 def test_what_sleeps_uses_none(python: Python, wait_for: WaitFor) -> None:
     pid = python(SLEEP)
 
     def does_nothing() -> bool:
-        before = sample([pid])
+        before = sample_processes([pid])
         time.sleep(0.2)
-        return before.sleeps and sample([pid]) == before
+        return before.is_asleep and sample_processes([pid]) == before
 
     wait_for(does_nothing)
 
@@ -69,27 +74,32 @@ def test_thread_behind_one_that_sleeps_is_seen(
     python: Python, wait_for: WaitFor
 ) -> None:
     pid = python(HIDDEN_SPIN)
-    wait_for(lambda: sample([pid]).cpu_seconds > 0.2)
+    wait_for(lambda: sample_processes([pid]).cpu_seconds > 0.2)
     state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     assert state == "S"
-    assert not sample([pid]).sleeps
+    assert not sample_processes([pid]).is_asleep
 
 
 def test_children_that_were_waited_for_have_used_time_too(
     python: Python, wait_for: WaitFor
 ) -> None:
     pid = python(CHILD_THAT_ENDED)
-    wait_for(lambda: sample([pid]).sleeps and sample([pid]).cpu_seconds >= 0.15)
+    wait_for(
+        lambda: (
+            sample_processes([pid]).is_asleep
+            and sample_processes([pid]).cpu_seconds >= 0.15
+        )
+    )
 
 
 def test_what_has_ended_counts_for_nothing() -> None:
-    assert sample([2**22 + 1]) == Sample()
+    assert sample_processes([2**22 + 1]) == Sample()
 
 
 def test_machine_says_what_is_runnable(python: Python, wait_for: WaitFor) -> None:
     for _ in range(2):
         python(SPIN)
-    wait_for(lambda: runnable_here() >= 2)
+    wait_for(lambda: count_runnable_threads() >= 2)
 
 
 @pytest.mark.parametrize(
@@ -123,4 +133,4 @@ def test_cores_are_those_that_a_container_may_use(
         file = tmp_path / "sys/fs/cgroup" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{text}\n")
-    assert usable_cores(tmp_path) == (cores or len(os.sched_getaffinity(0)))
+    assert count_usable_cores(tmp_path) == (cores or len(os.sched_getaffinity(0)))

@@ -13,23 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.random_listings import listings
 
-from shrinkfx.program.beside import Beside, Loading
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill, Resize, Write
-from shrinkfx.program.listing.listing import Listing, Run
-from shrinkfx.program.listing.recipes import (
+from shrinkfx.program.listing.printed_program import PrintedProgram, Run
+from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
-    Fill,
+    Initializer,
     Opaque,
     Saved,
     Seeded,
     Sparse,
 )
 from shrinkfx.program.sizes import Place, Space, Symbol
+from shrinkfx.program.uninstalled_files import Loading, UninstalledFiles
 from shrinkfx.protocol import files  # noqa: F401 - its records are messages, too
 from shrinkfx.protocol.answers import (
-    INSTEAD,
+    COMMON_ANSWERS,
     Answer,
     Built,
     Checked,
@@ -42,7 +42,7 @@ from shrinkfx.protocol.descriptions import OpenSizes
 from shrinkfx.protocol.record import Message, Named, Reported
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import CheckCandidate, Describe, Task
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ from shrinkfx.wording import Flag, Words
         Ending("exit", answer=OpenSizes(Space((Symbol("s0", 2, None, 4),)))),
         Ready(
             "cannot read",
-            Words("m.pt2"),
-            Words("look, or ", Flag("--env", ("A", "1"))),
+            MessageText("m.pt2"),
+            MessageText("look, or ", Flag("--env", ("A", "1"))),
             {"torch": "2.13"},
             {"ops": ""},
             {},
@@ -121,7 +121,7 @@ def test_task_is_answered_with_its_own_record_or_with_why_there_is_none(
     assert task.answer in ANSWERS
     for kind in ANSWERS:
         answer = object.__new__(kind)
-        if kind is task.answer or kind in INSTEAD:
+        if kind is task.answer or kind in COMMON_ANSWERS:
             assert asked.require(answer) is answer
         else:
             with pytest.raises(
@@ -135,7 +135,7 @@ ANSWERS: list[type[Answer]] = Answer.__subclasses__()
 
 def test_every_answer_answers_something() -> None:
     asked_for = {task.answer for task in Task.__subclasses__()}
-    assert {*asked_for, *INSTEAD} == {*ANSWERS}
+    assert {*asked_for, *COMMON_ANSWERS} == {*ANSWERS}
 
 
 OF_OTHER_ROOMS: dict[object, st.SearchStrategy[object]] = {
@@ -146,8 +146,8 @@ OF_OTHER_ROOMS: dict[object, st.SearchStrategy[object]] = {
         st.lists(st.text()).map(tuple),
         st.lists(st.text()).map(tuple),
     ),
-    Beside: st.builds(
-        Beside,
+    UninstalledFiles: st.builds(
+        UninstalledFiles,
         st.dictionaries(st.text(), st.text()),
         st.lists(st.text()).map(tuple),
         st.lists(st.text()).map(tuple),
@@ -156,12 +156,12 @@ OF_OTHER_ROOMS: dict[object, st.SearchStrategy[object]] = {
     ),
 }
 OF_A_FLAG = st.text() | st.integers() | st.booleans() | st.tuples(st.text(), st.text())
-OF_OTHER_ROOMS[Words] = st.lists(
+OF_OTHER_ROOMS[MessageText] = st.lists(
     st.text() | st.builds(Flag, st.text(), OF_A_FLAG, st.text())
-).map(lambda parts: Words(*parts))
+).map(lambda parts: MessageText(*parts))
 NUMBERS = st.integers() | st.floats(allow_nan=False)
 OF_OTHER_ROOMS |= {
-    Fill: st.one_of(
+    Initializer: st.one_of(
         st.builds(Constant, NUMBERS),
         st.builds(Counted),
         st.builds(Seeded, st.text(), st.integers(), st.integers()),
@@ -173,13 +173,16 @@ OF_OTHER_ROOMS |= {
         st.builds(Saved, st.text()),
         st.builds(Opaque, st.text()),
     ),
-    Listing: listings(),
+    PrintedProgram: listings(),
 }
 OF_OTHER_ROOMS[Rewrite] = st.builds(
     Rewrite,
     st.lists(
         st.builds(
-            Refill, st.text(), OF_OTHER_ROOMS[Fill], st.none() | st.just(Run.FAILING)
+            Refill,
+            st.text(),
+            OF_OTHER_ROOMS[Initializer],
+            st.none() | st.just(Run.FAILING),
         )
         | st.builds(Resize, st.text(), st.integers(0), st.integers(0))
         | st.builds(Write, st.text(), st.text(), st.integers(0), st.text()),

@@ -17,10 +17,10 @@ from support.cases import CASES, ROOT, expected_here
 from support.causes import Cause
 
 from repros.expected import arguments, fails_with, preloading, read_expected
-from shrinkfx.cli.from_arguments import options_of
+from shrinkfx.cli.from_arguments import read_options
 from shrinkfx.cli.parser import make_parser
-from shrinkfx.events import ignore
-from shrinkfx.failure.signature import UNTIL, Signature, asked_for
+from shrinkfx.events import ignore_event
+from shrinkfx.failure.signature import UNTIL, Signature, is_until_target
 from shrinkfx.run.pipeline import blame
 from shrinkfx.run.result import INDEPENDENT_RUNS
 
@@ -110,8 +110,8 @@ def test_case_is_blamed_on_the_right_operators(case: Path, tmp_path: Path) -> No
     expected = expected_here(case)
     if not expected["suspects"]:
         pytest.skip("its inputs are to blame")
-    options = options_of(make_parser().parse_args(made(case, tmp_path)), "")
-    found = blame(options, tmp_path / "out", ignore)
+    options = read_options(make_parser().parse_args(made(case, tmp_path)), "")
+    found = blame(options, tmp_path / "out", ignore_event)
     surest, operators = found[0].weight, [s.operator for s in found]
     assert set(expected["suspects"]) <= set(operators)
     # More operators of a kernel may be as sure.
@@ -132,9 +132,9 @@ def test_case_is_reduced_to_its_minimum(case: Path, tmp_path: Path) -> None:
     summary = json.loads((out / "summary.json").read_text())
     assert summary["status"] == "reduced"
     signature = Signature(**summary["signature"])
-    assert asked_for(expected["kind"], signature)
+    assert is_until_target(expected["kind"], signature)
     assert signature.stage == expected["stage"]
-    assert signature.says(expected["message"])
+    assert signature.matches_text(expected["message"])
     assert summary["operators"]["before"] == expected["operators"]
     assert summary["operators"]["after"] <= expected["max_operators"]
     assert summary["checks"]["total"] <= expected["max_checks"]
@@ -203,7 +203,7 @@ def found_by_a_sweep(case: Path, tmp_path: Path) -> tuple[Path, Path, dict[str, 
     (found,) = swept["findings"]
     signature = Signature(**found["signature"])
     assert (signature.kind, signature.stage) == (expected["kind"], expected["stage"])
-    assert signature.says(expected["message"])
+    assert signature.matches_text(expected["message"])
     assert list(found["sizes"].values()) == expected["sweep"]["sizes"]
     assert list(found["nearest_pass"].values()) == expected["sweep"]["nearest"]
     assert found["first_seen_after"] <= 200

@@ -38,7 +38,7 @@ def test_package_of_a_child_goes_and_those_of_others_stay(leave: Leave) -> None:
     of_a_fork = leave("AbC124", "/scratch/server-1/fork-2/child-7")
     of_a_server = leave("AbC125", "/scratch/server-11/child-7")
     of_a_user = leave("AbC126", "/home/me")
-    unpacked.clear("/scratch/server-1/child-")
+    unpacked.remove_packages("/scratch/server-1/child-")
     assert not own.exists()
     assert all(other.exists() for other in (of_a_fork, of_a_server, of_a_user))
 
@@ -50,7 +50,7 @@ def test_removed_folder_takes_along_what_was_compiled_there(
     (server / "child-1").mkdir(parents=True)
     left = leave("AbC123", f"{server}/fork-2/child-7")
     beside = leave("AbC124", f"{server}1/child-7")
-    unpacked.remove(server)
+    unpacked.remove_with_packages(server)
     assert not server.exists()
     assert not left.exists()
     assert beside.exists()
@@ -62,14 +62,14 @@ def test_folder_is_known_under_the_name_that_a_link_stands_for(
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     left = leave("AbC123", f"{tmp_path}/disk/child-7")
-    unpacked.clear(f"{tmp_path}/link/child-")
+    unpacked.remove_packages(f"{tmp_path}/link/child-")
     assert not left.exists()
 
 
 def test_what_others_may_have_written_to_stays(leave: Leave) -> None:
     open_to_all = leave("AbC123", "/scratch/child-7", mode=0o777)
     of_another_name = leave("notebook", "/scratch/child-7")
-    unpacked.clear("/scratch/child-")
+    unpacked.remove_packages("/scratch/child-")
     assert open_to_all.exists()
     assert of_another_name.exists()
 
@@ -77,7 +77,7 @@ def test_what_others_may_have_written_to_stays(leave: Leave) -> None:
 def test_link_is_not_followed(leave: Leave, tmp_path: Path) -> None:
     real = leave("AbC123", "/scratch/child-7").rename(tmp_path / "kept")
     (unpacked.PLACE / "AbC123").symlink_to(real)
-    unpacked.clear("/scratch/child-")
+    unpacked.remove_packages("/scratch/child-")
     assert (real / "model").exists()
 
 
@@ -85,11 +85,11 @@ def test_commands_are_looked_for_at_the_end_of_a_long_text(leave: Leave) -> None
     mentions = "// /scratch/child-7/ is named far from the end\n" + "// \n" * 50_000
     other = leave("AbC123", "/home/me", text=mentions)
     own = leave("AbC124", "/scratch/child-7", text="// \n" * 50_000)
-    unpacked.clear("/scratch/child-")
+    unpacked.remove_packages("/scratch/child-")
     assert other.exists()
     assert not own.exists()
 
 
 def test_place_that_is_not_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacked, "PLACE", Path(os.devnull))
-    unpacked.clear("/scratch/child-")
+    unpacked.remove_packages("/scratch/child-")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.used import Process, tree_cpu_s, used_before
+from shrinkfx.used import ProcessState, measure_earlier_cpu_s, measure_tree_cpu_s
 
 BURN = """
 import os, subprocess, sys, time
@@ -26,24 +26,24 @@ sys.stdin.read()
 def test_tree_is_what_lives_and_what_was_waited_for(tmp_path: Path) -> None:
     script = tmp_path / "burn.py"
     script.write_text(BURN)
-    before = tree_cpu_s()
+    before = measure_tree_cpu_s()
     with subprocess.Popen(
         [sys.executable, script, "above"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as living:
         assert living.stdin
         assert living.stdout
         assert [living.stdout.readline() for _ in range(2)] == [b"\n"] * 2
-        while_it_lives = tree_cpu_s() - before
+        while_it_lives = measure_tree_cpu_s() - before
         assert 0.6 <= round(while_it_lives, 1) < 1.2
         living.stdin.close()
-    assert abs(tree_cpu_s() - before - while_it_lives) < 0.1
+    assert abs(measure_tree_cpu_s() - before - while_it_lives) < 0.1
 
 
 def test_process_that_does_nothing_else_counts_from_its_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As the command does: its imports are the first run's."""
-    monkeypatch.setattr(Process, "unclaimed", True)
-    before = tree_cpu_s()
-    assert used_before() == 0.0
-    assert used_before() >= before
+    monkeypatch.setattr(ProcessState, "unclaimed", True)
+    before = measure_tree_cpu_s()
+    assert measure_earlier_cpu_s() == 0.0
+    assert measure_earlier_cpu_s() >= before

@@ -8,7 +8,7 @@ results of earlier runs.
 """
 
 from shrinkfx.api.captures import capture, is_capture, recaptured
-from shrinkfx.api.looking_back import (
+from shrinkfx.api.earlier_runs import (
     explain,
     is_run,
     past,
@@ -22,7 +22,7 @@ from shrinkfx.api.reducing import reduce, reduce_found, resume, sweep, taken_in
 from shrinkfx.environments.choice import refuse
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.run.explaining import Explained
-from shrinkfx.run.past import Past
+from shrinkfx.run.finished_run import Past
 from shrinkfx.run.retrieve import Retrieved
 from shrinkfx.run.runs import Run, State
 from shrinkfx.run.sweep.conclude import Swept

@@ -8,26 +8,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from shrinkfx.api.in_python import in_python, public
-from shrinkfx.events import Begun, Doing, Listener, Noted, ignore
-from shrinkfx.intake.capture import door
+from shrinkfx.api.keyword_errors import api_function, reword_errors
+from shrinkfx.events import (
+    ActivityStarted,
+    Listener,
+    NoteAdded,
+    RunStarted,
+    ignore_event,
+)
+from shrinkfx.intake.capture import script_capture
 from shrinkfx.options.options import Options
-from shrinkfx.run.folder import begun
-from shrinkfx.run.storage import storage_told
+from shrinkfx.run.folder import create_run_folder
+from shrinkfx.run.storage import raise_storage_errors
 from shrinkfx.validation import (
-    require_files_beside,
-    require_sense,
-    require_sense_of_sweep,
-    require_surroundings,
+    require_environment,
+    require_other_files,
+    require_valid_options,
+    require_valid_sweep,
 )
 
 
-@public
+@api_function
 @contextmanager
 def capture(
     options: Options,
     command: Sequence[str],
-    listener: Listener = ignore,
+    listener: Listener = ignore_event,
     *,
     program: int | None = None,
     stdout: IO[str] | None = None,
@@ -61,28 +67,30 @@ def capture(
         LoadError: the inputs or a preload cannot be read, or there is no C++ compiler.
         StorageError: a file cannot be written, for example because the disk is full.
     """
-    with in_python():
-        require_surroundings()
+    with reword_errors():
+        require_environment()
         words = tuple(command)
-        options = replace(options, model=door.name_of(words))
+        options = replace(options, model=script_capture.name_run(words))
         # The script may run for a long time, so options are checked before it starts.
         # The capture supplies the inputs, so options that need inputs are accepted.
-        require_sense(replace(options, inputs=options.inputs or options.model))
+        require_valid_options(replace(options, inputs=options.inputs or options.model))
         if options.sweeping:
-            require_sense_of_sweep(options)
-        require_files_beside(options)
-        with begun(options) as folder:
-            listener(Begun("capture", str(options.model), str(folder)))
+            require_valid_sweep(options)
+        require_other_files(options)
+        with create_run_folder(options) as folder:
+            listener(RunStarted("capture", str(options.model), str(folder)))
             options = replace(options, out=folder)
-            told = teller(listener)
-            with storage_told(folder):
-                asked = door.capture(options, words, program, folder, told, stdout)
+            told = make_teller(listener)
+            with raise_storage_errors(folder):
+                asked = script_capture.capture(
+                    options, words, program, folder, told, stdout
+                )
             yield asked
 
 
-@public
+@api_function
 def recaptured(
-    options: Options, listener: Listener = ignore, *, program: int | None = None
+    options: Options, listener: Listener = ignore_event, *, program: int | None = None
 ) -> Options:
     """Find a program that an earlier ``capture`` saved, without running the script.
 
@@ -100,17 +108,19 @@ def recaptured(
         UsageError: the folder contains no captured program, or none with this number.
         NothingToReduce: the script did not fail, and ``program`` is None.
     """
-    return door.recaptured(options, options.model, program, teller(listener))
+    return script_capture.resolve_earlier_capture(
+        options, options.model, program, make_teller(listener)
+    )
 
 
 def is_capture(path: str | Path) -> bool:
     """Return whether a folder contains a capture, which ``recaptured`` can use."""
-    return door.place_of(Path(path)) is not None
+    return script_capture.find_capture_folder(Path(path)) is not None
 
 
-def teller(listener: Listener) -> door.Teller:
-    """Make a ``Teller`` that passes its messages to a listener as events."""
-    return door.Teller(
-        say=lambda text: listener(Noted(text)),
-        doing=lambda text: listener(Doing(text)),
+def make_teller(listener: Listener) -> script_capture.Reporter:
+    """Make a ``Reporter`` that passes its messages to a listener as events."""
+    return script_capture.Reporter(
+        say=lambda text: listener(NoteAdded(text)),
+        doing=lambda text: listener(ActivityStarted(text)),
     )

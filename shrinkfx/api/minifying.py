@@ -7,18 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.api.in_python import public
+from shrinkfx.api.keyword_errors import api_function
 from shrinkfx.api.reducing import reduce
-from shrinkfx.events import Listener, Noted
-from shrinkfx.intake.in_memory import Given, written_down
+from shrinkfx.events import Listener, NoteAdded
+from shrinkfx.intake.in_memory import ObjectInput, save_object
 from shrinkfx.options.options import Options, Reduction
-from shrinkfx.options.values import kinds_to_keep
-from shrinkfx.progress.shown import shown, sum_up
+from shrinkfx.options.values import parse_kept_kinds
+from shrinkfx.progress.shown import print_outcome, show_progress
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
-from shrinkfx.validation import require_sense, require_surroundings
+from shrinkfx.validation import require_environment, require_valid_options
 
 
-@public
+@api_function
 def minify(
     path: str | Path | object,
     *,
@@ -161,7 +161,7 @@ def minify(
         WorkerError: the worker, the process that imports torch, died;
             ``shrinkfx.api.resume`` continues the run.
     """
-    given = Given(path, args, kwargs, dynamic_shapes)
+    given = ObjectInput(path, args, kwargs, dynamic_shapes)
     names = [preload] if isinstance(preload, (str, Path)) else preload
     chosen = [strategies] if isinstance(strategies, str) else strategies
     options = Options(
@@ -196,7 +196,7 @@ def minify(
         gpus=tuple(gpus),
         out=Path(out) if out else None,
         strategies=None if chosen is None else tuple(chosen),
-        keep=kinds_to_keep(keep),
+        keep=parse_kept_kinds(keep),
         explain=explain,
         no_explain=no_explain,
         title=title,
@@ -204,22 +204,24 @@ def minify(
         command=command,
     )
     try:
-        with shown(listener, quiet=quiet) as told:
-            work = reduce if given.is_path else partial(_reduce, given)
+        with show_progress(listener, quiet=quiet) as told:
+            work = reduce if given.is_path else partial(_reduce_object, given)
             reduction = work(options, told)
     except KeyboardInterrupt as error:
         # The traceback is internal; without it, the note on how to resume is visible.
         raise error.with_traceback(None) from None
     if listener is None and not quiet:
-        sum_up(str(reduction))
+        print_outcome(str(reduction))
     return reduction
 
 
-def _reduce(given: Given, options: Options, listener: Listener) -> Reduction:
+def _reduce_object(
+    given: ObjectInput, options: Options, listener: Listener
+) -> Reduction:
     """Save an object from memory in the folder of its run, and reduce that file."""
-    require_surroundings()
-    require_sense(options)
-    with written_down(given, options) as (asked, found):
+    require_environment()
+    require_valid_options(options)
+    with save_object(given, options) as (asked, found):
         for text in found.said:
-            listener(Noted(text))
+            listener(NoteAdded(text))
         return reduce(asked, listener)

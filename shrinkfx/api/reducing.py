@@ -10,34 +10,34 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shrinkfx.api.captures import teller
-from shrinkfx.api.in_python import in_python, public
-from shrinkfx.api.settings import with_what_shows_it
+from shrinkfx.api.captures import make_teller
+from shrinkfx.api.keyword_errors import api_function, reword_errors
+from shrinkfx.api.settings import add_required_variables
 from shrinkfx.errors import NotReproducible, UsageError
-from shrinkfx.events import Begun, Listener, Noted, ignore
+from shrinkfx.events import Listener, NoteAdded, RunStarted, ignore_event
 from shrinkfx.failure.signature import Kind
-from shrinkfx.flags import options_in, require_values
-from shrinkfx.intake.capture import door
-from shrinkfx.intake.door import take_in, with_torch_compile
+from shrinkfx.flags import list_record_options, require_valid_values
+from shrinkfx.intake.capture import script_capture
+from shrinkfx.intake.resolve_input import resolve_program, with_torch_compile
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.options.running import BudgetOptions
-from shrinkfx.options.values import SHOWN_BY
-from shrinkfx.run.folder import JOURNAL, begun, resumed
+from shrinkfx.options.values import REQUIRED_VARIABLES
+from shrinkfx.run.folder import JOURNAL, create_run_folder, load_options_to_resume
 from shrinkfx.run.pipeline import run
 from shrinkfx.run.sweep.conclude import Swept
 from shrinkfx.run.sweep.pipeline import run_sweep
 from shrinkfx.validation import (
+    require_environment,
     require_files,
-    require_files_beside,
-    require_sense,
-    require_sense_of_sweep,
-    require_surroundings,
+    require_other_files,
+    require_valid_options,
+    require_valid_sweep,
 )
 from shrinkfx.wording import Flag
 
 
-@public
-def reduce(options: Options, listener: Listener = ignore) -> Reduction:
+@api_function
+def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
     """Reduce a program as ``minify`` does, with the options in one record.
 
     Args:
@@ -47,19 +47,19 @@ def reduce(options: Options, listener: Listener = ignore) -> Reduction:
     Raises:
         ShrinkfxError: see ``minify``.
     """
-    require_surroundings()
-    require_sense(options)
+    require_environment()
+    require_valid_options(options)
     if options.inputs and options.inputs.suffix == ".py":
         asked = Flag("--inputs", stands="FILE.py"), " is for ", Flag("--dynamic-sweep")
         raise UsageError(*asked, ": name a .pt")
-    with _taken_in(options, listener) as options:
+    with _load_dump(options, listener) as options:
         require_files(options)
-        options = with_what_shows_it(options)
-        return _in_its_folder("reduce", _run, options, listener)
+        options = add_required_variables(options)
+        return _run_in_folder("reduce", _run_reduction, options, listener)
 
 
-@public
-def sweep(options: Options, listener: Listener = ignore) -> Swept:
+@api_function
+def sweep(options: Options, listener: Listener = ignore_event) -> Swept:
     """Find the sizes at which a program with dynamic shapes fails.
 
     Args:
@@ -78,18 +78,18 @@ def sweep(options: Options, listener: Listener = ignore) -> Swept:
         WorkerError: the worker, the process that imports torch, died; ``resume``
             continues the sweep.
     """
-    require_surroundings()
-    require_sense(options)
-    require_sense_of_sweep(options)
-    with _taken_in(options, listener) as options:
+    require_environment()
+    require_valid_options(options)
+    require_valid_sweep(options)
+    with _load_dump(options, listener) as options:
         require_files(options)
-        options = with_what_shows_it(options)
-        return _in_its_folder("sweep", run_sweep, options, listener)
+        options = add_required_variables(options)
+        return _run_in_folder("sweep", run_sweep, options, listener)
 
 
-@public
+@api_function
 @contextmanager
-def taken_in(options: Options, listener: Listener = ignore) -> Iterator[Options]:
+def taken_in(options: Options, listener: Listener = ignore_event) -> Iterator[Options]:
     """Load the program of a dump, and yield options with that program as ``model``.
 
     For a ``.pt2``, the options are unchanged. ``reduce`` and ``sweep`` load dumps
@@ -106,22 +106,24 @@ def taken_in(options: Options, listener: Listener = ignore) -> Iterator[Options]
             not set.
         LoadError: the dump cannot be read, run or exported.
     """
-    with in_python():
-        require_surroundings()
-        require_sense(options)
+    with reword_errors():
+        require_environment()
+        require_valid_options(options)
         if options.sweeping:
-            require_sense_of_sweep(options)
-        with _taken_in(options, listener) as asked:
+            require_valid_sweep(options)
+        with _load_dump(options, listener) as asked:
             yield asked
 
 
-def _taken_in(options: Options, listener: Listener) -> AbstractContextManager[Options]:
+def _load_dump(options: Options, listener: Listener) -> AbstractContextManager[Options]:
     """Load the program of a dump, after checking the other files of the run."""
-    beside = partial(require_files_beside, options)
-    return take_in(options, lambda sentence: listener(Noted(sentence)), beside)
+    beside = partial(require_other_files, options)
+    return resolve_program(
+        options, lambda sentence: listener(NoteAdded(sentence)), beside
+    )
 
 
-def _run(options: Options, folder: Path, listener: Listener) -> Reduction:
+def _run_reduction(options: Options, folder: Path, listener: Listener) -> Reduction:
     """Run a reduction.
 
     Raises:
@@ -137,23 +139,23 @@ def _run(options: Options, folder: Path, listener: Listener) -> Reduction:
         raise said from error
 
 
-Came = TypeVar("Came", Reduction, Swept)
+RunResult = TypeVar("RunResult", Reduction, Swept)
 
 
-def _in_its_folder(
+def _run_in_folder(
     task: str,
-    work: Callable[[Options, Path, Listener], Came],
+    work: Callable[[Options, Path, Listener], RunResult],
     options: Options,
     listener: Listener,
-) -> Came:
-    with begun(options) as folder:
-        listener(Begun(task, str(options.model), str(folder)))
+) -> RunResult:
+    with create_run_folder(options) as folder:
+        listener(RunStarted(task, str(options.model), str(folder)))
         return work(options, folder, listener)
 
 
-@public
+@api_function
 def reduce_found(
-    options: Options, swept: Swept, listener: Listener = ignore
+    options: Options, swept: Swept, listener: Listener = ignore_event
 ) -> Reduction:
     """Reduce the failure that a sweep found, at the smallest failing sizes.
 
@@ -177,12 +179,12 @@ def reduce_found(
         raise UsageError("the sweep found no failure to reduce")
     options = replace(options, inputs=swept.target.failing, sweeping=None)
     if swept.target.found.missing_guard:  # found with input checks on
-        environment = {**options.environment, **SHOWN_BY[Kind.CHECK_INPUTS]}
+        environment = {**options.environment, **REQUIRED_VARIABLES[Kind.CHECK_INPUTS]}
         options = replace(options, environment=environment)
-    return run(with_what_shows_it(options), swept.folder, listener)
+    return run(add_required_variables(options), swept.folder, listener)
 
 
-@public
+@api_function
 def resume(
     folder: str | Path,
     *,
@@ -192,7 +194,7 @@ def resume(
     max_disk: float | None = None,
     jobs: int | None = None,
     swept: Callable[[Swept], None] | None = None,
-    listener: Listener = ignore,
+    listener: Listener = ignore_event,
 ) -> Reduction | Swept:
     """Continue a run that was killed, stopped or interrupted at any moment.
 
@@ -223,7 +225,7 @@ def resume(
         LoadError: the program, its inputs or a preload no longer exists.
         StorageError: the disk is full, or the journal is damaged.
     """
-    require_surroundings()
+    require_environment()
     where = Path(model) if model else Path()
     given = Options(
         where,
@@ -232,13 +234,13 @@ def resume(
         max_disk=max_disk,
         jobs=jobs,
     )
-    require_values(given)
-    options = _captured(Path(folder), given, listener)
-    options = options or resumed(Path(folder), given)
+    require_valid_values(given)
+    options = _read_capture(Path(folder), given, listener)
+    options = options or load_options_to_resume(Path(folder), given)
     task = "sweep" if options.sweeping else "reduce"
-    listener(Begun(task, str(options.model), str(folder)))
+    listener(RunStarted(task, str(options.model), str(folder)))
     if not options.sweeping:
-        return _run(options, Path(folder), listener)
+        return _run_reduction(options, Path(folder), listener)
     over = run_sweep(options, Path(folder), listener)
     if not over.goes_on:
         return over
@@ -247,16 +249,20 @@ def resume(
     return reduce_found(options, over, listener)
 
 
-def _captured(folder: Path, given: Options, listener: Listener) -> Options | None:
+def _read_capture(folder: Path, given: Options, listener: Listener) -> Options | None:
     """Return options to reduce the capture in a folder, if no reduction was started.
 
     Returns:
         None if a reduction was started there, or if there is no capture.
     """
     has_begun = os.path.isfile(folder / JOURNAL)
-    asked = None if has_begun else door.resumable(folder, teller(listener))
+    asked = (
+        None
+        if has_begun
+        else script_capture.read_pending_options(folder, make_teller(listener))
+    )
     if asked is None:
         return None
-    budget = {option.name for option in options_in(BudgetOptions)}
+    budget = {option.name for option in list_record_options(BudgetOptions)}
     anew = {n: v for n, v in vars(given).items() if n in budget and v is not None}
-    return with_what_shows_it(replace(asked, **anew))
+    return add_required_variables(replace(asked, **anew))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shrinkfx.options.options import Options
-from shrinkfx.options.values import SHOWN_BY
+from shrinkfx.options.values import REQUIRED_VARIABLES
 
 
-def with_what_shows_it(options: Options) -> Options:
+def add_required_variables(options: Options) -> Options:
     """Set the variables that ``until`` needs, unless the user has set them."""
-    variables = SHOWN_BY.get(options.until, {})
+    variables = REQUIRED_VARIABLES.get(options.until, {})
     return replace(options, environment={**variables, **options.environment})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shrinkfx.processes import usable_cores
+from shrinkfx.processes import count_usable_cores
 from shrinkfx.protocol.answers import Ending
 
 _LEAST_S = 5.0
 """The shortest wait worth a report; it must also be half of the check's time."""
 
 
-class Busyness:
+class BusyNotice:
     """Watches how long checks waited for a core, and reports it once.
 
     Args:
@@ -20,10 +20,10 @@ class Busyness:
     """
 
     def __init__(self, note: Callable[[str], None], cores: int | None = None) -> None:
-        self._note, self._cores = note, cores or usable_cores()
+        self._note, self._cores = note, cores or count_usable_cores()
         self._was_said = False
 
-    def hear(self, ending: Ending) -> None:
+    def record_ending(self, ending: Ending) -> None:
         """Record how long a check has waited."""
         waited = ending.waited_s >= max(_LEAST_S, ending.seconds / 2)
         if self._was_said or not waited or ending.runnable <= self._cores:

@@ -12,11 +12,11 @@ from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, NotReproducible, UsageError
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Verdict, judge
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.words import cut
+from shrinkfx.program.display_text import cut_text
 from shrinkfx.protocol.tasks import RunCommand, SaveCandidate
 from shrinkfx.wording import Flag
 
@@ -82,9 +82,9 @@ class Command:
                 word = word.replace(name, path)
             words.append(word)
         ending = client.ask(RunCommand(tuple(words), self.cwd or os.getcwd()))
-        seen = observe(ending)
+        seen = classify_ending(ending)
         if error := ending.raised:
-            invalid = f"--check: {cut(error.message)}"
+            invalid = f"--check: {cut_text(error.message)}"
             return replace(seen, signature=None, invalid=invalid)
         if ending.how != "exit" or seen.unresolved:
             return replace(seen, signature=None)
@@ -112,10 +112,10 @@ class CommandOracle:
 
     def answer(self, candidate: Candidate) -> Verdict:
         """Return the verdict without learning from it."""
-        client = self.client.patient_with(candidate)
-        with scratch.folder("candidate") as folder:
+        client = self.client.with_limit_for(candidate)
+        with scratch.make_scratch_folder("candidate") as folder:
             program, inputs = Path(folder) / "model.pt2", Path(folder) / "inputs.pt"
-            saved = observe(
+            saved = classify_ending(
                 client.ask(
                     SaveCandidate(candidate.to_json(), str(program), str(inputs))
                 )
@@ -171,7 +171,7 @@ def _add_runs(
 RUNS = 3
 
 
-def see_it_fail(
+def require_command_failure(
     command: Command,
     client: CheckClient,
     program: Path,
@@ -202,5 +202,5 @@ def _describe(command: Command, seen: Observation) -> str:
     if command.target.admits(seen.signature):
         return "exits with status 0: fails as expected"
     why = seen.invalid or seen.unresolved or "exits with another status: does not fail"
-    last = cut(seen.log.strip().rpartition("\n")[2])
+    last = cut_text(seen.log.strip().rpartition("\n")[2])
     return f"{why}; last line of its output: {last}" if last else why

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.processes import usable_cores
+from shrinkfx.processes import count_usable_cores
 
 MOST = 4
 """The maximum, because answers to further speculative queries are rarely used."""
@@ -19,7 +19,7 @@ def usual_jobs(cores: int | None = None) -> int:
     >>> [usual_jobs(cores) for cores in (1, 2, 4, 16)]
     [1, 1, 2, 4]
     """
-    half = (usable_cores() if cores is None else cores) // 2
+    half = (count_usable_cores() if cores is None else cores) // 2
     return max(1, min(MOST, half))
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import ShrinkfxError, Unforeseen
+from shrinkfx.errors import ShrinkfxError, SpeculationError
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.display_text import first_line
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.types import UNTYPED, ListedType, Types
-from shrinkfx.program.words import first_line
 from shrinkfx.protocol.answers import Ending, Invalid
 from shrinkfx.protocol.listed import Fitted, Listed, Typed
 from shrinkfx.protocol.tasks import FitRewrites, ListCandidate
@@ -53,9 +53,9 @@ class FakeTensors:
     def ahead(self) -> FakeTensors:
         """Create a fitter for speculation that shares its answers with this one.
 
-        It raises ``Unforeseen`` where it gets no answer, and keeps none. Its queries
-        run in the thread that waits for a check; on the demo's printed program each
-        takes 3 % of a check's time.
+        It raises ``SpeculationError`` where it gets no answer, and keeps none. Its
+        queries run in the thread that waits for a check; on the demo's printed program
+        each takes 3 % of a check's time.
         """
         twin = copy.copy(self)
         twin._is_ahead = True
@@ -106,12 +106,12 @@ class FakeTensors:
             ending = self._client.ask(task)
         except (ShrinkfxError, OSError) as error:
             if self._is_ahead:
-                raise Unforeseen(str(error)) from error
+                raise SpeculationError(str(error)) from error
             raise
         if isinstance(ending.answer, Fitted):
             return ending.answer, ""
         if self._is_ahead:
-            raise Unforeseen(_why(ending))
+            raise SpeculationError(_why(ending))
         return None, _why(ending)
 
 

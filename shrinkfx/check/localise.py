@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.oracle import RUNS_PER_CHILD, CheckClient
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.blame import Evidence, suspects
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.blame import Evidence, rank_suspects
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Checked, Ending
@@ -24,7 +24,7 @@ _COPIES = 8
 """Copies of each returned value: compiled, eager twice, and in float64."""
 
 
-def interrogate(
+def collect_evidence(
     client: CheckClient,
     whole: Candidate,
     target: Signature,
@@ -49,21 +49,21 @@ def interrogate(
     Returns:
         The evidence with what was found.
     """
-    again = _Again(whole, note, seconds, budget)
+    again = _Rerun(whole, note, seconds, budget)
     if target.stage is Stage.COMPARE:
         return _with_values(again, client, target, known)
-    has_names = bool(suspects(known, whole.skeleton, target))
+    has_names = bool(rank_suspects(known, whole.skeleton, target))
     if has_names or target.stage is not Stage.RUN or client.options.probe:
         return known
     printing = {**client.options.inductor, **_PRINTER}
     said = "running it once more, with each kernel launch printed"
     ending = again.run(said, client.with_options(inductor=printing))
-    shows = ending is not None and target.admits(observe(ending).signature)
+    shows = ending is not None and target.admits(classify_ending(ending).signature)
     return replace(known, printed=ending.log) if ending and shows else known
 
 
 @dataclass(frozen=True)
-class _Again:
+class _Rerun:
     """Compiles and runs the failing program again while there is time."""
 
     whole: Candidate
@@ -81,12 +81,12 @@ class _Again:
         often = client.with_options(runs=RUNS_PER_CHILD)
         whole = CheckCandidate(self.whole.to_json())
         with contextlib.suppress(BudgetExhausted):
-            return often.within(share).ask(whole)
+            return often.with_clock_limit(share).ask(whole)
         return None
 
 
 def _with_values(
-    again: _Again, client: CheckClient, target: Signature, known: Evidence
+    again: _Rerun, client: CheckClient, target: Signature, known: Evidence
 ) -> Evidence:
     """Return all intermediate values, and compare them with eager's.
 
@@ -105,7 +105,7 @@ def _with_values(
             break
         answer = ending.answer
         differing = answer.differing if isinstance(answer, Checked) else ()
-        if differing and target.admits(observe(ending).signature):
+        if differing and target.admits(classify_ending(ending).signature):
             seen = dict.fromkeys([*taps, *skeleton.outputs])
             agreeing = tuple(v for v in seen if v not in differing)
             return replace(known, differing=differing, agreeing=agreeing)

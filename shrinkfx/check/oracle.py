@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from shrinkfx import scratch
-from shrinkfx.check import second_look
+from shrinkfx.check import retry
 from shrinkfx.check.fast_builds import Builds
 from shrinkfx.check.time_limit import AdaptiveTimeLimit
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judge
 from shrinkfx.program.candidate import Candidate
@@ -25,7 +25,7 @@ from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Task
 
 
-class Asks(Protocol):
+class RequestHandler(Protocol):
     """Answers requests; ``Server`` does."""
 
     def ask(self, request: Request) -> Ending: ...
@@ -79,7 +79,7 @@ class CheckClient:
             it is in the file.
     """
 
-    server: Asks
+    server: RequestHandler
     limits: Limits
     options: CheckOptions = field(default_factory=CheckOptions)
     meter: Meter = field(default_factory=Meter)
@@ -100,7 +100,7 @@ class CheckClient:
     def with_limits(self, limits: Limits, meter: Meter) -> CheckClient:
         return dataclasses.replace(self, limits=limits, meter=meter)
 
-    def within(self, seconds: float) -> CheckClient:
+    def with_clock_limit(self, seconds: float) -> CheckClient:
         """Return a client with a wall-time limit; a check cut short has no answer."""
         clock_s = seconds if math.isfinite(seconds) else None
         limits = dataclasses.replace(self.limits, clock_s=clock_s)
@@ -118,16 +118,16 @@ class CheckClient:
             clock_s=self.limits.clock_s,
             fresh=fresh,
         )
-        ending = second_look.ask(self.server.ask, request)
+        ending = retry.ask_with_retry(self.server.ask, request)
         return self.builds.add(self.meter.add(ending))
 
-    def original(self, *, fresh: bool = False) -> tuple[Observation, Ending]:
+    def run_input_program(self, *, fresh: bool = False) -> tuple[Observation, Ending]:
         """Run the input program: as it is in the file, or ``whole``."""
         whole = self.whole and CheckCandidate(self.whole.to_json())
         ending = self.ask(whole or CheckOriginal(), fresh=fresh)
-        return observe(ending), ending
+        return classify_ending(ending), ending
 
-    def built_stock(self) -> CheckClient:
+    def with_stock_build(self) -> CheckClient:
         """Return a client that builds as AOTInductor does, with the baseline's limits.
 
         The baseline's time limit applies, not the adaptive one.
@@ -137,7 +137,7 @@ class CheckClient:
             build=Build.STOCK, only=None, weights=Weights.INSIDE
         )
 
-    def patient_with(self, candidate: Candidate) -> CheckClient:
+    def with_limit_for(self, candidate: Candidate) -> CheckClient:
         """Return a client with the baseline's time limit if the candidate needs it.
 
         It does if it is larger than the last program that failed.
@@ -148,7 +148,7 @@ class CheckClient:
 
     def time_for(self, candidate: Candidate) -> float:
         """Return the time limit of a candidate, in seconds."""
-        client = self.patient_with(candidate)
+        client = self.with_limit_for(candidate)
         return (client.patience or client.limits).timeout_s
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:
@@ -156,9 +156,9 @@ class CheckClient:
         if self.patience is not None:
             self.patience.learn(candidate, verdict)
 
-    def candidate(self, candidate: Candidate) -> Observation:
-        client = self.patient_with(candidate)
-        return observe(client.ask(CheckCandidate(candidate.to_json())))
+    def check_candidate(self, candidate: Candidate) -> Observation:
+        client = self.with_limit_for(candidate)
+        return classify_ending(client.ask(CheckCandidate(candidate.to_json())))
 
 
 @dataclass(frozen=True)
@@ -175,10 +175,10 @@ class InductorOracle:
 
     def answer(self, candidate: Candidate) -> Verdict:
         """Return the verdict without learning from it."""
-        seen = self.client.candidate(candidate)
-        if second_look.may_die_instead(seen, self.target, self.client.options):
+        seen = self.client.check_candidate(candidate)
+        if retry.may_crash_instead(seen, self.target, self.client.options):
             hung_s = seen.cpu_seconds
-            seen = self.client.candidate(candidate)
+            seen = self.client.check_candidate(candidate)
             seen = dataclasses.replace(seen, cpu_seconds=hung_s + seen.cpu_seconds)
         return Verdict(judge(seen, self.target), seen)
 
@@ -216,7 +216,7 @@ class RepeatedOracle:
         return ENOUGH / sum(self._runs_per_failure)
 
     def check(self, candidate: Candidate) -> Verdict:
-        with scratch.folder("package") as folder:
+        with scratch.make_scratch_folder("package") as folder:
             verdict = self._check(candidate, f"{folder}/model.pt2")
         self.learn(candidate, verdict)
         return verdict
@@ -232,7 +232,7 @@ class RepeatedOracle:
         If it stops failing, the rate is one failure, or those seen, in all its runs.
         """
         failed = runs = 0
-        with scratch.folder("package") as folder:
+        with scratch.make_scratch_folder("package") as folder:
             for _ in range(ENOUGH):
                 verdict = self._check(candidate, f"{folder}/model.pt2")
                 failed += verdict.reproduced
@@ -266,12 +266,12 @@ class RepeatedOracle:
             client = self._client.with_options(runs=runs, package=kept)
             verdict = InductorOracle(client, self._target).check(candidate)
             yield verdict
-            if _decides(verdict, self._target):
+            if _is_final(verdict, self._target):
                 return
             left -= verdict.observation.runs
 
 
-def _decides(verdict: Verdict, target: Signature) -> bool:
+def _is_final(verdict: Verdict, target: Signature) -> bool:
     """Tell whether a verdict is final: further runs could not show the target.
 
     It is final if the target was seen, if the candidate is invalid, if each run would

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from shrinkfx.check.zip_listing import require_one_meaning
 from shrinkfx.errors import SEE_DOCTOR, LoadError, UsageError
-from shrinkfx.program.beside import is_path
+from shrinkfx.program.uninstalled_files import is_path
 from shrinkfx.protocol.source import SOURCE
-from shrinkfx.wording import Flag, Said, Words
+from shrinkfx.wording import Flag, MessagePart, MessageText
 
 _SAVE = "save the program with torch.export.save(program, 'model.pt2')"
 _SAVE_INPUTS = (
@@ -179,7 +179,7 @@ def require_command(text: str, settings: Mapping[str, str]) -> None:
         raise LoadError(asked, f"command not found: {name}", advice)
 
 
-def _names(path: Path, where: Said, how: str) -> list[str] | None:
+def _names(path: Path, where: MessagePart, how: str) -> list[str] | None:
     """List the members of an archive; None if the file is not an archive."""
     _require_file(path, where)
     subject = str(path)
@@ -224,12 +224,12 @@ _DAMAGED = (
 """The exceptions of zipfile for a damaged central directory."""
 
 
-_WHICH_INPUTS = Words("check the path given to ", Flag("--inputs"))
-_WHICH_PRELOAD = Words("check the path given to ", Flag("--preload"))
-_WHICH_SCRIPT = Words(Flag("--verify"), " expects a repro.py that shrinkfx wrote")
+_WHICH_INPUTS = MessageText("check the path given to ", Flag("--inputs"))
+_WHICH_PRELOAD = MessageText("check the path given to ", Flag("--preload"))
+_WHICH_SCRIPT = MessageText(Flag("--verify"), " expects a repro.py that shrinkfx wrote")
 
 
-def _require_file(path: Path, where: Said) -> None:
+def _require_file(path: Path, where: MessagePart) -> None:
     try:
         if path.is_file():
             return
@@ -244,7 +244,7 @@ def _require_file(path: Path, where: Said) -> None:
         beside = (p.name for p in path.parent.iterdir() if p.suffix == path.suffix)
         near = difflib.get_close_matches(path.name, sorted(beside), n=3)
         meant = f"; did you mean {', '.join(near)}?" if near else ""
-    raise LoadError(str(path), "no such file", Words(where, meant))
+    raise LoadError(str(path), "no such file", MessageText(where, meant))
 
 
 def _unreadable(error: OSError) -> str:

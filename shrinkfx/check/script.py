@@ -11,16 +11,16 @@ from functools import partial
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.check import second_look
+from shrinkfx.check import retry
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.oracle import Asks, Limits, Meter
+from shrinkfx.check.oracle import Limits, Meter, RequestHandler
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.classify import SERVER_DIED, observe
-from shrinkfx.failure.readers.script import as_check
-from shrinkfx.failure.readers.threads import is_of_any_thread, is_without_words
+from shrinkfx.failure.classify import SERVER_DIED, classify_ending
+from shrinkfx.failure.readers.script import convert_script_ending
+from shrinkfx.failure.readers.threads import lost_exception_text, may_vary_by_thread
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.beside import ONLY_ON
+from shrinkfx.program.uninstalled_files import ONLY_ON
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, Guard, Probe
 from shrinkfx.protocol.requests import CheckOptions, Request
@@ -54,7 +54,7 @@ class ScriptRunner:
         measures_rate: whether the independent runs go on after one that does not fail.
     """
 
-    server: Asks
+    server: RequestHandler
     limits: Limits
     meter: Meter
     probe: Probe = Probe.REAL
@@ -94,12 +94,12 @@ class ScriptRunner:
         fresh: bool,
         build: Build,
     ) -> tuple[Ending, Observation]:
-        with scratch.folder("repro") as folder:
+        with scratch.make_scratch_folder("repro") as folder:
             for file in files:
                 shutil.copy(file, folder)
             script = Path(folder) / files[0].name
             read = partial(_read, script.read_text(encoding="utf-8"), script.name)
-            ending = second_look.ask(
+            ending = retry.ask_with_retry(
                 self.server.ask,
                 self._request(script, fresh=fresh, build=build),
                 partial(_is_in_doubt, read, target),
@@ -131,7 +131,7 @@ class ScriptRunner:
                 return seems_to_fail
         first = self.afresh_first and not self.times
         fresh = first or self.independent > 0 or _sets_variables(files[0])
-        failed = _failed(self._answered(files, target, fresh=fresh), target)
+        failed = _failed(self._run_until_answered(files, target, fresh=fresh), target)
         if failed and fresh:
             self.failed_afresh.append(files[0].read_text())
         return failed
@@ -147,7 +147,7 @@ class ScriptRunner:
         _, seen = self._run(files, target, fresh=afresh, build=build)
         return _failed(seen, target)
 
-    def again(
+    def run_again(
         self, files: Sequence[Path], target: Signature, budget: Allowance = UNLIMITED
     ) -> list[bool | None]:
         """Run the repro twice more, and tell for each run whether it failed.
@@ -160,7 +160,7 @@ class ScriptRunner:
         Returns:
             One entry for each run, None without an answer; fewer if time is short.
         """
-        if is_tied(files[0]):
+        if needs_local_files(files[0]):
             self.note(_TIED)
             return [False, False]
         failed: list[bool | None] = []
@@ -169,7 +169,7 @@ class ScriptRunner:
                 self.note("not enough time left: skipping further runs of the repro")
                 break
             with contextlib.suppress(BudgetExhausted):
-                seen = self._answered(files, target, budget, fresh=fresh)
+                seen = self._run_until_answered(files, target, budget, fresh=fresh)
                 failed.append(_failed(seen, target))
                 if failed[-1] is False:
                     self.note(
@@ -187,7 +187,7 @@ class ScriptRunner:
         sets = _sets_variables(script)
         return [afresh or sets, sets]
 
-    def _answered(
+    def _run_until_answered(
         self,
         files: Sequence[Path],
         target: Signature,
@@ -206,7 +206,7 @@ class ScriptRunner:
                 self.longer_s[:] = [_SCRIPT_S]
                 self.note(_LONGER.format(self.limits.timeout_s, _SCRIPT_S))
                 continue
-            if seen.tells:
+            if seen.is_conclusive:
                 break
             self.note(f"a run of the repro was inconclusive: {seen.unresolved}")
             # RestartingServer has already retried a request that killed its server.
@@ -236,11 +236,11 @@ def _is_cut_short(seen: Observation, target: Signature) -> bool:
 
 
 def _failed(seen: Observation, target: Signature) -> bool | None:
-    return target.admits(seen.signature) if seen.tells else None
+    return target.admits(seen.signature) if seen.is_conclusive else None
 
 
 def _read(text: str, name: str, ending: Ending) -> Observation:
-    return observe(as_check(ending, text, name))
+    return classify_ending(convert_script_ending(ending, text, name))
 
 
 def _is_in_doubt(
@@ -248,8 +248,8 @@ def _is_in_doubt(
 ) -> bool:
     """Tell whether messages of several threads were lost, or hide the target."""
     if target is None:
-        return is_without_words(ending)
-    return is_of_any_thread(ending) and not target.admits(read(ending).signature)
+        return lost_exception_text(ending)
+    return may_vary_by_thread(ending) and not target.admits(read(ending).signature)
 
 
 _TIED = (
@@ -258,7 +258,7 @@ _TIED = (
 )
 
 
-def is_tied(script: Path) -> bool:
+def needs_local_files(script: Path) -> bool:
     """Tell whether the header says that the script needs files of this machine.
 
     Only the header counts, because preloads below may have comments of their own.

@@ -26,7 +26,7 @@ def require_one_meaning(path: Path, archive: ZipFile) -> None:
         BadZipFile: with the reason.
     """
     entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
-    count, start = _list(path)
+    count, start = _read_directory(path)
     if not entries and not count:
         return
     if count != len(entries) or start != archive.start_dir:
@@ -49,7 +49,7 @@ def _begins(path: Path) -> bool:
         return file.read(len(_LOCAL)) == _LOCAL
 
 
-def _list(path: Path) -> tuple[int, int]:
+def _read_directory(path: Path) -> tuple[int, int]:
     """Read the number of entries in the central directory, and its offset."""
     length = path.stat().st_size
     tail = min(length, _END.size + _LOCATOR.size + _LONG_END.size)
@@ -67,7 +67,7 @@ def _list(path: Path) -> tuple[int, int]:
     before = data[: -_END.size]
     if before[-_LOCATOR.size :][:4] == b"PK\x06\x07":
         end -= _LOCATOR.size + _LONG_END.size
-        long = _long(before, end)
+        long = _read_zip64_record(before, end)
         for short, whole, most in zip(
             (count, size, start), long, (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF), strict=True
         ):
@@ -79,7 +79,7 @@ def _list(path: Path) -> tuple[int, int]:
     return count, start
 
 
-def _long(data: bytes, place: int) -> tuple[int, int, int]:
+def _read_zip64_record(data: bytes, place: int) -> tuple[int, int, int]:
     """Read the zip64 record, which torch always writes."""
     if len(data) < _LOCATOR.size + _LONG_END.size:
         raise BadZipFile("its end is cut off")

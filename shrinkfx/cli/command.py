@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 CAPTURE = "--capture"
 
 
-def apart(
+def split_command_line(
     given: Sequence[str], with_values: Collection[str]
 ) -> tuple[list[str], list[str]]:
     """Split the command line into shrinkfx's words and the command to capture.
@@ -35,7 +35,7 @@ def apart(
     return words[:at], words[at:]
 
 
-def as_shown(command: Sequence[str]) -> list[str]:
+def abbreviate_command(command: Sequence[str]) -> list[str]:
     """Abbreviate the arguments of a command, because users share the repro."""
     shown = [word for word in command[:2] if "=" not in word]
     words = ["--", *shown] if command else []

@@ -13,7 +13,7 @@ _FILES = {"FILE", "MODULE|FILE", "MODEL.pt2", "PYTHON"}
 """Metavars of the options whose values are paths."""
 
 
-def script(shell: str) -> str:
+def make_completion_script(shell: str) -> str:
     """Return the script that makes a shell complete options and their values.
 
     Raises:
@@ -33,12 +33,12 @@ def script(shell: str) -> str:
         elif action.metavar in _FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         else:
-            _choose(action)
+            _set_choices(action)
     written: str = shtab.complete(parser, shell=shell)
     return written
 
 
-def _choose(action: argparse.Action) -> None:
+def _set_choices(action: argparse.Action) -> None:
     """Set the choices of an option whose values the parser does not check itself."""
     if action.dest == "until":
         action.choices = UNTIL

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from shrinkfx.cli.interrupts import ended_as_by_ctrl_c
-from shrinkfx.doctor.examination import ESSENTIAL, examine, works
+from shrinkfx.cli.interrupts import treat_sigterm_as_ctrl_c
+from shrinkfx.doctor.examination import ESSENTIAL, can_reduce, examine
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.protocol.descriptions import Row, Status
 
@@ -36,10 +36,10 @@ def main(words: Sequence[str]) -> int:
     arguments = _parser().parse_args(words)
     rows: list[Row] = []
     try:
-        with ended_as_by_ctrl_c():
+        with treat_sigterm_as_ctrl_c():
             if not arguments.json:
                 print(f"{'part':{_PART}}{'status':{_STATUS}}detail")
-            for row in map(_without_home, examine()):
+            for row in map(_shorten_row, examine()):
                 rows.append(row)
                 if not arguments.json:
                     _print(row)
@@ -50,11 +50,15 @@ def main(words: Sequence[str]) -> int:
         print(f"shrinkfx doctor: {error}", file=sys.stderr)
         return 2
     if arguments.json:
-        table = {"schema": SCHEMA, "works": works(rows), "rows": [*map(asdict, rows)]}
+        table = {
+            "schema": SCHEMA,
+            "works": can_reduce(rows),
+            "rows": [*map(asdict, rows)],
+        }
         print(json.dumps(table, indent=2))
     else:
-        print(_conclusion(rows))
-    return 0 if works(rows) else 2
+        print(_summarize_rows(rows))
+    return 0 if can_reduce(rows) else 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,17 +71,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _without_home(row: Row) -> Row:
+def _shorten_row(row: Row) -> Row:
     """Abbreviate the home folder in a row, because users share the table."""
     return replace(
         row,
-        detail=_short(row.detail),
-        cost=_short(row.cost),
-        remedy=_short(row.remedy),
+        detail=_shorten_text(row.detail),
+        cost=_shorten_text(row.cost),
+        remedy=_shorten_text(row.remedy),
     )
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     home = str(Path.home())
     return " ".join((text.replace(home, "~") if len(home) > 1 else text).split())
 
@@ -89,7 +93,7 @@ def _print(row: Row) -> None:
     lines = [
         line
         for text in (row.detail, row.cost, row.remedy)
-        for line in _fill(text, column)
+        for line in _wrap_text(text, column)
     ]
     first, *others = lines or [""]
     print(f"{row.part:{_PART}}{row.status:{_STATUS}}{first}".rstrip(), flush=True)
@@ -97,12 +101,12 @@ def _print(row: Row) -> None:
         print(f"{'':{_PART + _STATUS}}{line}", flush=True)
 
 
-def _fill(text: str, width: int) -> list[str]:
+def _wrap_text(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
-def _conclusion(rows: Sequence[Row]) -> str:
-    if works(rows):
+def _summarize_rows(rows: Sequence[Row]) -> str:
+    if can_reduce(rows):
         return "CPU programs can be reduced and verified here."
     failing = [
         row.part

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from shrinkfx.cli.own_options import PrintOptions
-from shrinkfx.cli.parser import make_parser, options
+from shrinkfx.cli.parser import list_options, make_parser
 from shrinkfx.errors import UsageError
-from shrinkfx.flags import Option, options_in
+from shrinkfx.flags import Option, list_record_options
 from shrinkfx.options.options import Options, Sweeping
 
 
-def refuse_empty(arguments: argparse.Namespace) -> None:
+def refuse_empty_values(arguments: argparse.Namespace) -> None:
     """Refuse options with an empty value, such as ``--resume "$UNSET"``.
 
     An empty value would otherwise count as an omitted option and start another task.
@@ -26,7 +26,7 @@ def refuse_empty(arguments: argparse.Namespace) -> None:
         raise UsageError(
             "the path of the program is empty: check for an unset variable"
         )
-    for option in options():
+    for option in list_options():
         value = getattr(arguments, option.name)
         is_empty = value == "" or (isinstance(value, list) and "" in value)
         if option.never_empty and is_empty:
@@ -35,7 +35,7 @@ def refuse_empty(arguments: argparse.Namespace) -> None:
             )
 
 
-def refuse_beside_resume(arguments: argparse.Namespace, folder: str) -> None:
+def refuse_with_resume(arguments: argparse.Namespace, folder: str) -> None:
     """Refuse options that cannot change when a run is resumed.
 
     Args:
@@ -44,7 +44,7 @@ def refuse_beside_resume(arguments: argparse.Namespace, folder: str) -> None:
     Raises:
         UsageError: such an option is given.
     """
-    for option in _said(arguments):
+    for option in _list_given_options(arguments):
         if option.beside_resume:
             continue
         if arguments.resume:
@@ -61,16 +61,16 @@ def refuse_beside_resume(arguments: argparse.Namespace, folder: str) -> None:
         )
 
 
-def refuse_beside_explain(arguments: argparse.Namespace) -> None:
+def refuse_with_explain(arguments: argparse.Namespace) -> None:
     """Refuse options that ``--explain DIR`` takes from the finished run.
 
     Raises:
         UsageError: such an option is given.
     """
-    _refuse_beside("explain", arguments, "uses the options of that run", "title")
+    _refuse_with_task("explain", arguments, "uses the options of that run", "title")
 
 
-def refuse_beside_report(arguments: argparse.Namespace) -> None:
+def refuse_with_report(arguments: argparse.Namespace) -> None:
     """Refuse a program, and options that ``--report DIR`` does not use.
 
     Raises:
@@ -78,19 +78,19 @@ def refuse_beside_report(arguments: argparse.Namespace) -> None:
     """
     if arguments.model is not None:
         raise UsageError("--report DIR reads the folder of a run: omit MODEL.pt2")
-    _refuse_beside("report", arguments, "reads only the folder of a run")
+    _refuse_with_task("report", arguments, "reads only the folder of a run")
 
 
-def refuse_beside_candidate(arguments: argparse.Namespace) -> None:
+def refuse_with_candidate(arguments: argparse.Namespace) -> None:
     """Refuse options that ``--candidate`` takes from the run.
 
     Raises:
         UsageError: such an option is given.
     """
-    _refuse_beside("candidate", arguments, "uses the options of that run", "out")
+    _refuse_with_task("candidate", arguments, "uses the options of that run", "out")
 
 
-def refuse_beside_list(arguments: argparse.Namespace) -> None:
+def refuse_with_list(arguments: argparse.Namespace) -> None:
     """Refuse a program, a command, and options that ``--list`` does not use.
 
     Raises:
@@ -101,43 +101,47 @@ def refuse_beside_list(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--list {does}: omit {arguments.model}")
     if arguments.command:
         raise UsageError(f"--list {does}: omit the command")
-    _refuse_beside("list_runs", arguments, does)
+    _refuse_with_task("list_runs", arguments, does)
 
 
-def _refuse_beside(
+def _refuse_with_task(
     task: str, arguments: argparse.Namespace, does: str, *others: str
 ) -> None:
-    usable = {task, *others, *(option.name for option in options_in(PrintOptions))}
-    (flag,) = (option.flag for option in options() if option.name == task)
-    for option in _said(arguments):
+    usable = {
+        task,
+        *others,
+        *(option.name for option in list_record_options(PrintOptions)),
+    }
+    (flag,) = (option.flag for option in list_options() if option.name == task)
+    for option in _list_given_options(arguments):
         if option.name not in usable:
             raise UsageError(f"{flag} {does}: omit {option.flag}")
 
 
-def _said(arguments: argparse.Namespace) -> list[Option]:
+def _list_given_options(arguments: argparse.Namespace) -> list[Option]:
     """List the options whose values differ from their defaults."""
     usual = make_parser().parse_args([])
     return [
         option
-        for option in options()
+        for option in list_options()
         if getattr(arguments, option.name) != getattr(usual, option.name)
     ]
 
 
-def options_of(arguments: argparse.Namespace, command: str) -> Options:
-    return read(
+def read_options(arguments: argparse.Namespace, command: str) -> Options:
+    return read_record(
         Options,
         arguments,
         model=Path(arguments.model or ""),
         command=command,
-        sweeping=_sweeping(arguments),
+        sweeping=_read_sweep_options(arguments),
     )
 
 
 Record = TypeVar("Record")
 
 
-def read(
+def read_record(
     record: type[Record], arguments: argparse.Namespace, **beside: object
 ) -> Record:
     """Make a record from the arguments of its options.
@@ -145,20 +149,20 @@ def read(
     Args:
         beside: values of the fields that are not options.
     """
-    options = options_in(record)
-    typed = {o.name: o.value_of(getattr(arguments, o.name)) for o in options}
+    options = list_record_options(record)
+    typed = {o.name: o.convert_value(getattr(arguments, o.name)) for o in options}
     return record(**typed, **beside)
 
 
-def _sweeping(arguments: argparse.Namespace) -> Sweeping | None:
+def _read_sweep_options(arguments: argparse.Namespace) -> Sweeping | None:
     """Return the options of the sweep, or None without ``--dynamic-sweep``.
 
     Raises:
         UsageError: an option of a sweep is given without ``--dynamic-sweep``.
     """
     if arguments.dynamic_sweep:
-        return read(Sweeping, arguments)
-    for option in options_in(Sweeping):
+        return read_record(Sweeping, arguments)
+    for option in list_record_options(Sweeping):
         if getattr(arguments, option.name) != option.default:
             raise UsageError(
                 f"{option.flag} only applies to a sweep: add --dynamic-sweep"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def ended_as_by_ctrl_c() -> Iterator[None]:
+def treat_sigterm_as_ctrl_c() -> Iterator[None]:
     """Treat SIGTERM as Ctrl-C in the block.
 
     ``timeout`` and job runners send SIGTERM to stop a command. If the process ignores

@@ -8,34 +8,34 @@ import time
 from dataclasses import asdict
 from typing import TextIO
 
-from shrinkfx.cli.streams import silence
+from shrinkfx.cli.streams import redirect_to_devnull
 from shrinkfx.errors import UsageError
 from shrinkfx.events import (
-    Begun,
-    Caught,
-    Checked,
-    Ended,
+    BaselineFound,
     Event,
-    Failed,
-    Seen,
-    Spanned,
-    Stepped,
-    Tried,
+    OtherFailureFound,
+    QueryAnswered,
+    RunEnded,
+    RunStarted,
+    SizesFound,
+    SizesTried,
+    StepTaken,
+    SweepFailureFound,
 )
 
 SCHEMA = 1
 """Version of the lines; a new field does not change it."""
 
-NAMES: dict[type[Event], str] = {
-    Begun: "start",
-    Seen: "baseline",
-    Spanned: "baseline",
-    Checked: "check",
-    Tried: "check",
-    Stepped: "step",
-    Failed: "step",
-    Caught: "by-catch",
-    Ended: "end",
+EVENT_NAMES: dict[type[Event], str] = {
+    RunStarted: "start",
+    BaselineFound: "baseline",
+    SizesFound: "baseline",
+    QueryAnswered: "check",
+    SizesTried: "check",
+    StepTaken: "step",
+    SweepFailureFound: "step",
+    OtherFailureFound: "by-catch",
+    RunEnded: "end",
 }
 """Names of events in ``--json``; it leaves out all other events."""
 
@@ -53,7 +53,7 @@ class Json:
         self._began = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        name = NAMES.get(type(event))
+        name = EVENT_NAMES.get(type(event))
         if name is None:
             return
         elapsed = round(time.monotonic() - self._began, 3)
@@ -61,10 +61,10 @@ class Json:
         try:
             print(json.dumps(data), file=self._stream, flush=True)
         except BrokenPipeError:
-            silence(self._stream)
+            redirect_to_devnull(self._stream)
         except OSError as error:
-            silence(self._stream)
+            redirect_to_devnull(self._stream)
             lost = f"--json: cannot write to stdout: {error.strerror}"
-            if isinstance(event, Begun):
+            if isinstance(event, RunStarted):
                 raise UsageError(f"{lost}. The run was not started") from error
             print(f"{lost}; the run continues without events", file=sys.stderr)

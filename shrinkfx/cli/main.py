@@ -8,20 +8,20 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from shrinkfx.cli.command import apart, as_shown
-from shrinkfx.cli.parser import make_parser, with_values
-from shrinkfx.cli.streams import lenient, open_closed
+from shrinkfx.cli.command import abbreviate_command, split_command_line
+from shrinkfx.cli.parser import list_flags_with_values, make_parser
+from shrinkfx.cli.streams import open_closed_streams, use_lenient_streams
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.used import Process
+from shrinkfx.used import ProcessState
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit code."""
-    Process.unclaimed = arguments is None
+    ProcessState.unclaimed = arguments is None
     given = list(sys.argv[1:] if arguments is None else arguments)
-    open_closed()
+    open_closed_streams()
     stdout = sys.stdout
-    with lenient() as printed:
+    with use_lenient_streams() as printed:
         code = _main(given, stdout)
     if code is None:  # the task was only to print something
         broken = printed.error and not isinstance(printed.error, BrokenPipeError)
@@ -43,7 +43,7 @@ def _main(given: list[str], stdout: TextIO) -> int | None:
         case _:
             arguments = given
     parser = make_parser()
-    ours, theirs = apart(arguments, with_values())
+    ours, theirs = split_command_line(arguments, list_flags_with_values())
     options = parser.parse_args(ours)
     options.command = theirs
     options.typed = shlex.join(["shrinkfx", *given])
@@ -62,9 +62,9 @@ def _main(given: list[str], stdout: TextIO) -> int | None:
     # This import takes half a second, which --help does not need.
     from shrinkfx.cli import task
 
-    shown = _without_folders([*ours, *as_shown(theirs)])
+    shown = _shorten_paths([*ours, *abbreviate_command(theirs)])
     command = "shrinkfx " + shlex.join(shown)
-    return task.do(options, command, stdout)
+    return task.do_task(options, command, stdout)
 
 
 def _doctor(words: list[str]) -> int:
@@ -92,16 +92,16 @@ def _list_strategies() -> int | None:
 
 
 def _print_completion(shell: str) -> int | None:
-    from shrinkfx.cli.completion import script
+    from shrinkfx.cli.completion import make_completion_script
 
     try:
-        print(script(shell))
+        print(make_completion_script(shell))
     except ShrinkfxError as error:
         print(f"shrinkfx: {error}", file=sys.stderr)
         return error.exit_code
     return None
 
 
-def _without_folders(arguments: Sequence[str]) -> list[str]:
+def _shorten_paths(arguments: Sequence[str]) -> list[str]:
     """Shorten paths to file names, because a repro must not show local paths."""
     return [re.sub(r"[^\s=]*/", "", argument) for argument in arguments]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shrinkfx.flags import above_zero, option
+from shrinkfx.flags import option, require_above_zero
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class CaptureOptions:
         help="reduce the captured program with this number, whether it failed or "
         "not (default: the program that failed); also with the folder of an "
         "earlier `--capture` in place of `MODEL.pt2`",
-        check=above_zero,
+        check=require_above_zero,
     )
 
 
@@ -161,7 +161,7 @@ class PrintOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TellOptions:
+class InformationOptions:
     """Options that print information instead of starting a run."""
 
     list_runs: str | None = option(

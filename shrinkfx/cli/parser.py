@@ -15,14 +15,14 @@ from typing import NoReturn
 from shrinkfx.cli.command import CAPTURE
 from shrinkfx.cli.own_options import (
     CaptureOptions,
+    InformationOptions,
     ListOptions,
     PrintOptions,
     SweepOptions,
     TaskOptions,
-    TellOptions,
 )
 from shrinkfx.failure.signature import ANY, MEANING, UNTIL
-from shrinkfx.flags import Option, options_in, without_markup
+from shrinkfx.flags import Option, list_record_options, remove_markup
 from shrinkfx.options.failing import FailureOptions, ProgramOptions, TimeoutOptions
 from shrinkfx.options.running import (
     BudgetOptions,
@@ -39,7 +39,10 @@ GROUPS: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("the failing program", (CaptureOptions, ProgramOptions)),
     ("the search", (BudgetOptions, SearchOptions, ListOptions)),
     ("dynamic shapes", (SweepOptions, Sweeping)),
-    ("output", (OutputOptions, ExplainOptions, TaskOptions, PrintOptions, TellOptions)),
+    (
+        "output",
+        (OutputOptions, ExplainOptions, TaskOptions, PrintOptions, InformationOptions),
+    ),
 )
 """Titles in the help and the reference, and the records whose options they group."""
 
@@ -85,7 +88,9 @@ examples:
   shrinkfx verify report/repro.py --torch bisect
 """
 
-_REST = "all options, examples, kinds of failure, exit codes: shrinkfx --help-all\n"
+_SEE_HELP_ALL = (
+    "all options, examples, kinds of failure, exit codes: shrinkfx --help-all\n"
+)
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -153,7 +158,7 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
         "       shrinkfx doctor  (tests this environment)",
         description="Reduce an exported program that fails under AOTInductor to a "
         "small one\nthat fails in the same way, as a single repro.py.",
-        epilog=_EXAMPLES + "\n" + _tables() if everything else _common_epilog(),
+        epilog=_EXAMPLES + "\n" + _make_tables() if everything else _common_epilog(),
         formatter_class=_Formatter,
     )
     for title, records in GROUPS:
@@ -178,16 +183,18 @@ _MODEL = "file from torch.export.save, or a debug dump from PyTorch"
 _VERSION = "show the version"
 
 
-def options() -> Iterator[Option]:
+def list_options() -> Iterator[Option]:
     """Yield all options, except those of help and ``--version``."""
     for _, records in GROUPS:
         for record in records:
-            yield from options_in(record)
+            yield from list_record_options(record)
 
 
-def with_values() -> frozenset[str]:
+def list_flags_with_values() -> frozenset[str]:
     """Return the flags that must be followed by a value, as typed."""
-    found = (each for each in options() if each.takes is not bool and not each.const)
+    found = (
+        each for each in list_options() if each.takes is not bool and not each.const
+    )
     return frozenset(flag for each in found for flag in each.flags)
 
 
@@ -196,23 +203,25 @@ def _add_options(
 ) -> None:
     apart: dict[str, argparse._ArgumentGroup] = {"": group}
     for record in records:
-        for option in options_in(record):
+        for option in list_record_options(record):
             if option.apart not in apart:
                 apart[option.apart] = group.add_mutually_exclusive_group()
-            _add(apart[option.apart], option, _help_of(option, everything=everything))
+            _add(
+                apart[option.apart], option, _choose_help(option, everything=everything)
+            )
 
 
-def _help_of(option: Option, *, everything: bool) -> str:
+def _choose_help(option: Option, *, everything: bool) -> str:
     """Return the help of an option as plain text.
 
     Without ``everything``, common options get their brief help, and all other options
     are suppressed.
     """
     if everything:
-        return without_markup(option.help)
+        return remove_markup(option.help)
     if not option.common:
         return argparse.SUPPRESS
-    return without_markup(option.brief or option.help)
+    return remove_markup(option.brief or option.help)
 
 
 def _add(group: argparse._ArgumentGroup, option: Option, said: str) -> None:
@@ -240,10 +249,10 @@ def _add(group: argparse._ArgumentGroup, option: Option, said: str) -> None:
 def _common_epilog() -> str:
     kinds = f"kinds of failure: {', '.join(UNTIL)}"
     filled = textwrap.fill(kinds, 78, subsequent_indent="  ", break_on_hyphens=False)
-    return "\n".join((_COMMON_EXAMPLES, filled, "", _REST))
+    return "\n".join((_COMMON_EXAMPLES, filled, "", _SEE_HELP_ALL))
 
 
-def _tables() -> str:
+def _make_tables() -> str:
     kinds = {
         **{kind.value: text for kind, text in MEANING.items()},
         ANY: "the first failure that shows",

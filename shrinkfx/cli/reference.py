@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shrinkfx.cli.parser import GROUPS
-from shrinkfx.flags import Option, options_in
+from shrinkfx.flags import Option, list_record_options
 
 _HEAD = "| option | |\n|---|---|\n"
 _TABLE = re.compile(
@@ -16,7 +16,7 @@ _TABLE = re.compile(
 )
 """A table of options, and the heading above it."""
 
-_ARGPARSE = {
+_PARSER_ROWS = {
     "output": (
         ("`--version`", "show the version"),
         ("`-h`, `--help`", "show the common options"),
@@ -26,27 +26,29 @@ _ARGPARSE = {
 """Rows for the options that are not fields of a record, by group title."""
 
 
-def with_tables(page: str) -> str:
+def regenerate_tables(page: str) -> str:
     """Return the text of a page with each table of options regenerated."""
-    tables = {title: "".join(map(_row, _rows(title))) for title, _ in GROUPS}
+    tables = {
+        title: "".join(map(_format_row, _list_rows(title))) for title, _ in GROUPS
+    }
     return _TABLE.sub(
         lambda found: f"{found[1]}{found[2]}{_HEAD}{tables[found[1].lower()]}", page
     )
 
 
-def _rows(title: str) -> Iterator[tuple[str, str]]:
+def _list_rows(title: str) -> Iterator[tuple[str, str]]:
     for record in dict(GROUPS)[title]:
-        for option in options_in(record):
+        for option in list_record_options(record):
             text = f"{option.help}. {option.more}" if option.more else option.help
-            yield _usage(option), text
-    yield from _ARGPARSE.get(title, ())
+            yield _format_usage(option), text
+    yield from _PARSER_ROWS.get(title, ())
 
 
-def _row(cells: tuple[str, str]) -> str:
+def _format_row(cells: tuple[str, str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
-def _usage(option: Option) -> str:
+def _format_usage(option: Option) -> str:
     value = "|".join(option.choices) or option.metavar
     if option.const is not None and value:
         value = f"[{value}]"
@@ -56,4 +58,6 @@ def _usage(option: Option) -> str:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
+    path.write_text(
+        regenerate_tables(path.read_text(encoding="utf-8")), encoding="utf-8"
+    )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TextIO, cast
 
 
-def open_closed() -> None:
+def open_closed_streams() -> None:
     """Open ``/dev/null`` for each standard stream that was closed (``2>&-``).
 
     Otherwise, the next file that is opened gets the number of the closed stream. If
@@ -26,7 +26,7 @@ def open_closed() -> None:
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
 
-def silence(stream: TextIO) -> None:
+def redirect_to_devnull(stream: TextIO) -> None:
     """Redirect a stream to ``/dev/null``, including its buffered text."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -34,7 +34,7 @@ def silence(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-class Lenient:
+class LenientStream:
     """A stream that discards text if it cannot be written.
 
     Attributes:
@@ -46,34 +46,34 @@ class Lenient:
         self.error: OSError | None = None
 
     def write(self, text: str) -> int:
-        with self._going_on():
+        with self._catch_error():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with self._going_on():
+        with self._catch_error():
             self._stream.flush()
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
 
     @contextlib.contextmanager
-    def _going_on(self) -> Iterator[None]:
+    def _catch_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             self.error = self.error or error
-            silence(self._stream)
+            redirect_to_devnull(self._stream)
 
 
 @contextlib.contextmanager
-def lenient() -> Iterator[Lenient]:
+def use_lenient_streams() -> Iterator[LenientStream]:
     """Replace stdout and stderr by lenient streams in the block.
 
     At the end, report on stderr if writing to stdout failed. A closed pipe is not
     reported, because the reader of the pipe chose to stop reading.
     """
-    stdout, stderr = Lenient(sys.stdout), Lenient(sys.stderr)
+    stdout, stderr = LenientStream(sys.stdout), LenientStream(sys.stderr)
     with (
         contextlib.redirect_stdout(cast(TextIO, stdout)),
         contextlib.redirect_stderr(cast(TextIO, stderr)),

@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import TextIO
 
 from shrinkfx import api
-from shrinkfx.cli import printed
-from shrinkfx.cli.captured import (
-    captured,
-    is_capture,
-    is_run,
-    names_run,
-    refuse_beside_capture,
+from shrinkfx.cli import task_output
+from shrinkfx.cli.captured_program import (
+    find_captured_program,
+    is_run_to_explain,
+    is_run_to_resume,
+    refuse_with_capture,
+    uses_capture,
 )
 from shrinkfx.cli.from_arguments import (
-    options_of,
-    read,
-    refuse_beside_candidate,
-    refuse_beside_explain,
-    refuse_beside_list,
-    refuse_beside_report,
-    refuse_beside_resume,
-    refuse_empty,
+    read_options,
+    read_record,
+    refuse_empty_values,
+    refuse_with_candidate,
+    refuse_with_explain,
+    refuse_with_list,
+    refuse_with_report,
+    refuse_with_resume,
 )
-from shrinkfx.cli.interrupts import ended_as_by_ctrl_c
+from shrinkfx.cli.interrupts import treat_sigterm_as_ctrl_c
 from shrinkfx.cli.json_lines import Json
 from shrinkfx.errors import (
     REPORT_BUG,
@@ -40,12 +40,12 @@ from shrinkfx.errors import (
     UsageError,
     WorkerError,
 )
-from shrinkfx.events import Ended, Event, Listener, Noted
+from shrinkfx.events import Event, Listener, NoteAdded, RunEnded
 from shrinkfx.options.running import BudgetOptions
-from shrinkfx.progress.terminal import Plain, Quiet, Verbose, on_stream
+from shrinkfx.progress.terminal import Plain, Quiet, Verbose, make_display
 
 
-def do(options: argparse.Namespace, command: str, stdout: TextIO) -> int:
+def do_task(options: argparse.Namespace, command: str, stdout: TextIO) -> int:
     """Do the task that the arguments select, and return the exit code.
 
     Args:
@@ -53,41 +53,41 @@ def do(options: argparse.Namespace, command: str, stdout: TextIO) -> int:
         stdout: receives the lines of ``--json``.
     """
     if not options.json:
-        return _run(options, command, Quiet()).exit_code
+        return _run_task(options, command, Quiet()).exit_code
     told = Json(stdout)
     with contextlib.redirect_stdout(sys.stderr):
-        ended = _run(options, command, told)
+        ended = _run_task(options, command, told)
     told(ended)
     return ended.exit_code
 
 
-def _run(arguments: argparse.Namespace, command: str, told: Listener) -> Ended:
+def _run_task(arguments: argparse.Namespace, command: str, told: Listener) -> RunEnded:
     """Do the task, and print its result or its error."""
-    shown = _listener(arguments)
+    shown = _choose_listener(arguments)
 
     def listener(event: Event) -> None:
         shown(event)
         told(event)
 
     try:
-        with contextlib.closing(shown), ended_as_by_ctrl_c():
-            finish = _do(arguments, command, listener, shown)
+        with contextlib.closing(shown), treat_sigterm_as_ctrl_c():
+            finish = _start_task(arguments, command, listener, shown)
         return finish()
     except Finished as error:
         print(f"shrinkfx: {error.words}", file=sys.stderr)
-        return printed.finished(error)
+        return task_output.print_finished_run(error)
     except ShrinkfxError as error:
         if arguments.verbose:
             traceback.print_exc()
         said = str(error.words)
         _print_error(said, error)
-        return Ended("error", error.exit_code, said)
+        return RunEnded("error", error.exit_code, said)
     except KeyboardInterrupt as error:
         said = "interrupted before a repro was verified"
         _print_error(said, error)
-        return Ended("interrupted", 4, said)
+        return RunEnded("interrupted", 4, said)
     except BaseException as error:
-        told(Ended("error", 1, repr(error)))
+        told(RunEnded("error", 1, repr(error)))
         if isinstance(error, Exception):
             error.add_note(f"internal error in shrinkfx: {REPORT_BUG}")
         raise
@@ -101,62 +101,64 @@ def _print_error(said: str, error: BaseException) -> None:
         print(f"if this error happens again: {REPORT_BUG}", file=sys.stderr)
 
 
-def _do(
+def _start_task(
     arguments: argparse.Namespace,
     command: str,
     listener: Listener,
     shown: Quiet,
-) -> Callable[[], Ended]:
+) -> Callable[[], RunEnded]:
     """Do the task, and return a function that prints its result.
 
     The caller prints the result after it has removed the live line.
     """
-    refuse_empty(arguments)
-    sum_up = partial(_sum_up, shown)
+    refuse_empty_values(arguments)
+    sum_up = partial(_print_sweep_first, shown)
     if arguments.list_runs:
-        refuse_beside_list(arguments)
-        return partial(printed.runs, Path(arguments.list_runs))
-    refuse_beside_capture(arguments)
+        refuse_with_list(arguments)
+        return partial(task_output.print_runs, Path(arguments.list_runs))
+    refuse_with_capture(arguments)
     if arguments.resume:
         return _resume(arguments, listener, sum_up)
     if arguments.candidate:
         return _retrieve(arguments, command, listener)
     if arguments.report:
-        refuse_beside_report(arguments)
-        return partial(printed.report, api.report(arguments.report, listener))
-    if arguments.explain and is_run(arguments):
-        refuse_beside_explain(arguments)
+        refuse_with_report(arguments)
+        return partial(task_output.print_report, api.report(arguments.report, listener))
+    if arguments.explain and is_run_to_explain(arguments):
+        refuse_with_explain(arguments)
         explained = api.explain(arguments.model, listener, title=arguments.title)
-        return partial(printed.explained, explained)
-    options = options_of(arguments, command)
+        return partial(task_output.print_explanation, explained)
+    options = read_options(arguments, command)
     if arguments.verify:
         return _verify(arguments, options, listener, shown)
     for option in ("across", "torch", "yes"):
         if getattr(arguments, option):
             advice = "use shrinkfx verify repro.py"
             raise UsageError(f"--{option} works only with a repro: {advice}")
-    if names_run(arguments):
+    if is_run_to_resume(arguments):
         return _resume(arguments, listener, sum_up)
-    if is_capture(arguments):
-        with captured(arguments, options, listener) as options:
-            return _run_anew(arguments, options, listener, sum_up)
-    return _run_anew(arguments, options, listener, sum_up)
+    if uses_capture(arguments):
+        with find_captured_program(arguments, options, listener) as options:
+            return _start_run(arguments, options, listener, sum_up)
+    return _start_run(arguments, options, listener, sum_up)
 
 
-def _run_anew(
+def _start_run(
     arguments: argparse.Namespace,
     options: api.Options,
     listener: Listener,
     sum_up: Callable[[api.Swept], None],
-) -> Callable[[], Ended]:
+) -> Callable[[], RunEnded]:
     everything = arguments.verbose or arguments.explain
-    show = partial(printed.result, everything=everything, until=arguments.until)
+    show = partial(
+        task_output.print_reduction, everything=everything, until=arguments.until
+    )
     if not options.sweeping:
         return partial(show, api.reduce(options, listener))
     with api.taken_in(options, listener) as options:
         swept = api.sweep(options, listener)
         if not swept.goes_on:
-            return partial(printed.swept, swept)
+            return partial(task_output.print_sweep, swept)
         sum_up(swept)
         return partial(show, api.reduce_found(options, swept, listener))
 
@@ -166,14 +168,14 @@ def _verify(
     options: api.Options,
     listener: Listener,
     shown: Quiet,
-) -> Callable[[], Ended]:
+) -> Callable[[], RunEnded]:
     if arguments.yes and not arguments.torch:
         raise UsageError("--yes needs --torch: add --torch, or omit --yes")
 
     def agree(words: str) -> bool:
         shown.close()
         if arguments.yes:
-            listener(Noted(words))
+            listener(NoteAdded(words))
             return True
         if not sys.stdin.isatty():
             return api.refuse(words)
@@ -182,14 +184,14 @@ def _verify(
 
     across, torch = arguments.across, arguments.torch or ""
     confirmed = api.verify(options, listener, across=across, torch=torch, agree=agree)
-    return partial(printed.confirmed, confirmed)
+    return partial(task_output.print_verification, confirmed)
 
 
 def _retrieve(
     arguments: argparse.Namespace, command: str, listener: Listener
-) -> Callable[[], Ended]:
+) -> Callable[[], RunEnded]:
     """Write a candidate of a run, whose folder is ``--out`` or the only argument."""
-    refuse_beside_candidate(arguments)
+    refuse_with_candidate(arguments)
     digest, folder, model = arguments.candidate, arguments.out, arguments.model
     if folder is None and model is not None and not os.path.isfile(model):
         folder, model = model, None
@@ -199,7 +201,7 @@ def _retrieve(
             f"candidate: shrinkfx --candidate {digest} --out DIR"
         )
     return partial(
-        printed.candidate,
+        task_output.print_candidate,
         api.retrieve(folder, digest, listener, model=model, command=command),
     )
 
@@ -208,30 +210,30 @@ def _resume(
     arguments: argparse.Namespace,
     listener: Listener,
     sum_up: Callable[[api.Swept], None],
-) -> Callable[[], Ended]:
+) -> Callable[[], RunEnded]:
     folder = arguments.resume or arguments.model
-    refuse_beside_resume(arguments, folder)
+    refuse_with_resume(arguments, folder)
     came = api.resume(
         folder,
         model=arguments.model if arguments.resume else None,
-        **vars(read(BudgetOptions, arguments)),
+        **vars(read_record(BudgetOptions, arguments)),
         swept=sum_up,
         listener=listener,
     )
     if isinstance(came, api.Swept):
-        return partial(printed.swept, came)
-    return partial(printed.result, came, everything=arguments.verbose)
+        return partial(task_output.print_sweep, came)
+    return partial(task_output.print_reduction, came, everything=arguments.verbose)
 
 
-def _sum_up(shown: Quiet, swept: api.Swept) -> None:
+def _print_sweep_first(shown: Quiet, swept: api.Swept) -> None:
     """Print the result of a sweep before a reduction follows it."""
     shown.close()
-    printed.swept(swept)
+    task_output.print_sweep(swept)
 
 
-def _listener(options: argparse.Namespace) -> Quiet:
+def _choose_listener(options: argparse.Namespace) -> Quiet:
     if options.quiet:
         return Quiet()
     if options.verbose:
         return Verbose(sys.stderr)
-    return Plain(sys.stderr) if options.no_progress else on_stream(sys.stderr)
+    return Plain(sys.stderr) if options.no_progress else make_display(sys.stderr)

@@ -62,14 +62,14 @@ class Trial:
         try:
             return self.probe()
         except Exception as error:  # noqa: BLE001 - any exception makes a row
-            return [_broken(self.part, error)]
+            return [_make_broken_row(self.part, error)]
 
 
 def examine() -> Iterator[Row]:
     """Test each part, and yield its row as soon as all earlier rows are known."""
-    yield from probes.versions()
+    yield from probes.list_versions()
     working: set[str] = set()
-    with scratch.folder("doctor") as folder:
+    with scratch.make_scratch_folder("doctor") as folder:
         for trials in _stages(Path(folder) / "program.pt2"):
             for row in _run_together(trials, frozenset(working)):
                 if row.works:
@@ -77,7 +77,7 @@ def examine() -> Iterator[Row]:
                 yield row
 
 
-def works(rows: Sequence[Row]) -> bool:
+def can_reduce(rows: Sequence[Row]) -> bool:
     """Tell whether CPU programs can be reduced, and their repros verified."""
     working = {row.part for row in rows if row.works}
     return working >= {*ESSENTIAL}
@@ -94,30 +94,30 @@ def _stages(program: Path) -> Iterator[Sequence[Trial]]:
         return partial(probe, program)
 
     yield (
-        Trial(parts.TORCH, probes.torch),
-        Trial(parts.COMPILER, probes.compiler),
-        Trial(parts.PAGE, probes.page),
-        Trial(parts.TLPARSE, probes.tlparse),
+        Trial(parts.TORCH, probes.probe_torch),
+        Trial(parts.COMPILER, probes.probe_compiler),
+        Trial(parts.PAGE, probes.probe_report_page),
+        Trial(parts.TLPARSE, probes.probe_tlparse),
     )
     first = parts.TORCH.name, parts.COMPILER.name
     others = parts.GUARD_PAGES, *parts.INSPECTED
-    yield (Trial(parts.WORKER, of(probes.worker), first, others),)
+    yield (Trial(parts.WORKER, of(probes.probe_worker), first, others),)
     needs = (*first, parts.WORKER.name)
     for_cuda = (*needs, "Triton", "ptxas")
     yield (
-        Trial(parts.AOTI, of(probes.aotinductor), needs, [parts.FAST_BUILD]),
-        Trial(parts.VERIFICATION, of(probes.verification), needs),
-        Trial(parts.INTERPRETER, of(probes.interpreter), for_cuda),
-        Trial(parts.ON_GPU, of(probes.on_gpu), (*for_cuda, "GPU")),
+        Trial(parts.AOTI, of(probes.probe_aotinductor), needs, [parts.FAST_BUILD]),
+        Trial(parts.VERIFICATION, of(probes.probe_verification), needs),
+        Trial(parts.INTERPRETER, of(probes.probe_interpreter), for_cuda),
+        Trial(parts.ON_GPU, of(probes.probe_gpu), (*for_cuda, "GPU")),
     )
 
 
-_AT_ONCE = 2
+_MAX_PARALLEL = 2
 
 
 def _run_together(trials: Sequence[Trial], working: Collection[str]) -> Iterator[Row]:
     """Run the trials of a group in parallel, and yield their rows in order."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
         futures = [pool.submit(trial.rows, working) for trial in trials]
         try:
             for future in futures:
@@ -131,7 +131,7 @@ def _run_together(trials: Sequence[Trial], working: Collection[str]) -> Iterator
 _PAUSE_S = 0.2
 
 
-def _broken(part: Part, error: Exception) -> Row:
+def _make_broken_row(part: Part, error: Exception) -> Row:
     """Make the row of a part whose probe raised, with the advice of the error."""
     match error:
         case LoadError() | StorageError():
@@ -143,6 +143,6 @@ def _broken(part: Part, error: Exception) -> Row:
         case WorkerError() if error.log.strip():
             *_, last = error.log.strip().splitlines()
             return part.broken(f"{error.reason}; its last line: {last}")
-        case ShrinkfxError() | probes.Failed():
+        case ShrinkfxError() | probes.ProbeFailed():
             return part.broken(str(error))
     return part.broken(f"{type(error).__name__}: {error}")

@@ -24,8 +24,8 @@ from shrinkfx.check.script import ScriptRunner
 from shrinkfx.doctor import parts
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.host_memory import available_bytes
-from shrinkfx.program.words import cut
+from shrinkfx.host_memory import estimate_available_bytes
+from shrinkfx.program.display_text import cut_text
 from shrinkfx.protocol.answers import Done, Ending
 from shrinkfx.protocol.choices import Backend, Build, Probe
 from shrinkfx.protocol.descriptions import Inspected, Row, Status
@@ -43,15 +43,15 @@ _CHECK_S, _CLOCK_S = 60.0, 180.0
 TOOL_S = 60.0
 """Time limit of a tool, in seconds of wall-clock time."""
 
-_REASON = 300
+_MAX_MESSAGE_CHARACTERS = 300
 """Maximum number of characters of a message of a check or a tool."""
 
 
-class Failed(Exception):
+class ProbeFailed(Exception):
     """A part does not work; the message describes the failure."""
 
 
-def versions() -> list[Row]:
+def list_versions() -> list[Row]:
     """List the versions of shrinkfx and Python, and the platform."""
     python = f"{platform.python_version()}, {sys.executable}"
     machine = f"{platform.system()} {platform.machine()}, {platform.release()}"
@@ -64,7 +64,7 @@ def versions() -> list[Row]:
     ]
 
 
-def torch() -> list[Row]:
+def probe_torch() -> list[Row]:
     """Start a worker that imports torch and does nothing else."""
     if find_spec("torch") is None:
         return [
@@ -77,7 +77,7 @@ def torch() -> list[Row]:
     return [parts.TORCH.works(f"{version}, {how_tested(version)}")]
 
 
-def compiler() -> list[Row]:
+def probe_compiler() -> list[Row]:
     """Find the C++ compiler and its version."""
     command, path = find_compiler({})
     if path is None:
@@ -90,7 +90,7 @@ def compiler() -> list[Row]:
     return [parts.COMPILER.works(f"{version}, {path}")]
 
 
-def worker(program: Path) -> list[Row]:
+def probe_worker(program: Path) -> list[Row]:
     """Start a worker without a program; it exports one and inspects the environment.
 
     The worker has guard pages if it starts with them.
@@ -124,12 +124,14 @@ def _rows_without_program(server: Server, program: Path) -> list[Row]:
     return [*rows, *(answer.rows if isinstance(answer, Inspected) else ())]
 
 
-def aotinductor(program: Path) -> list[Row]:
+def probe_aotinductor(program: Path) -> list[Row]:
     """Compile, load and run the program as a check does, with the fast build."""
     with Server(model=program, start_timeout_s=_START_S) as server:
         client = CheckClient(server, _limits(), CheckOptions(build=Build.FAST))
-        seen, _ = client.original()
-        stock = seen if seen.passed else client.built_stock().original()[0]
+        seen, _ = client.run_input_program()
+        stock = (
+            seen if seen.passed else client.with_stock_build().run_input_program()[0]
+        )
     if not stock.passed:
         fast = parts.FAST_BUILD.not_tried(parts.AOTI.name)
         return [parts.AOTI.broken(_message(stock)), fast]
@@ -137,7 +139,7 @@ def aotinductor(program: Path) -> list[Row]:
         "compiles, loads and runs the program; eager has the same result"
     )
     if reasons := client.builds.fallbacks:
-        fell_back = f"not used: {cut(', '.join(reasons), _REASON)}"
+        fell_back = f"not used: {cut_text(', '.join(reasons), _MAX_MESSAGE_CHARACTERS)}"
         return [works, parts.FAST_BUILD.broken(fell_back)]
     if seen is not stock:
         return [
@@ -147,7 +149,7 @@ def aotinductor(program: Path) -> list[Row]:
     return [works, parts.FAST_BUILD.works("the AOTInductor check used it")]
 
 
-def verification(program: Path) -> list[Row]:
+def probe_verification(program: Path) -> list[Row]:
     """Run a script that compiles the program, as a run verifies a repro."""
     script = program.with_name("repro.py")
     script.write_text(_SCRIPT.format(program=program.name))
@@ -171,21 +173,21 @@ torch.testing.assert_close(compiled(*args), program.module()(*args))
 """
 
 
-def interpreter(program: Path) -> list[Row]:
+def probe_interpreter(program: Path) -> list[Row]:
     """Compile the program for CUDA, and run it on Triton's interpreter."""
     with _server_for_cuda(program, Backend.INTERPRETER) as server:
         client = CheckClient(server, _limits())
         for probe in (Probe.REAL, Probe.COMPILE):
-            seen, _ = client.with_options(probe=probe).original()
+            seen, _ = client.with_options(probe=probe).run_input_program()
             _require_pass(f"probe {probe}", seen)
     detail = "the program's kernels compile, and run on Triton's interpreter"
     return [parts.INTERPRETER.works(detail)]
 
 
-def on_gpu(program: Path) -> list[Row]:
+def probe_gpu(program: Path) -> list[Row]:
     """Compile the program for the first GPU, and run it there."""
     with _server_for_cuda(program, Backend.AOTI) as server:
-        seen, _ = CheckClient(server, _limits()).original()
+        seen, _ = CheckClient(server, _limits()).run_input_program()
         _require_pass("AOTInductor", seen)
         return [
             parts.ON_GPU.works(f"compiles and runs the program on {server.ready.gpu}")
@@ -197,7 +199,7 @@ def _server_for_cuda(program: Path, backend: Backend) -> Server:
     return Server(model=program, device="cuda", backend=backend, start_timeout_s=limit)
 
 
-def page() -> list[Row]:
+def probe_report_page() -> list[Row]:
     """Import the modules that write a report."""
     needed = "igraph", "jinja2"
     if missing := [name for name in needed if find_spec(name) is None]:
@@ -206,7 +208,7 @@ def page() -> list[Row]:
     return [parts.PAGE.works(f"{' and '.join(needed)} can be imported")]
 
 
-def tlparse() -> list[Row]:
+def probe_tlparse() -> list[Row]:
     """Find tlparse and its version."""
     path = find_tlparse()
     if path is None:
@@ -217,7 +219,7 @@ def tlparse() -> list[Row]:
 
 
 def _limits() -> Limits:
-    return Limits(_CHECK_S, available_bytes() * 3 // 4, _CLOCK_S)
+    return Limits(_CHECK_S, estimate_available_bytes() * 3 // 4, _CLOCK_S)
 
 
 def _require_pass(what: str, seen: Observation) -> None:
@@ -227,17 +229,19 @@ def _require_pass(what: str, seen: Observation) -> None:
         Failed: the check has not passed.
     """
     if not seen.passed:
-        raise Failed(f"{what}: {_message(seen)}")
+        raise ProbeFailed(f"{what}: {_message(seen)}")
 
 
 def _message(seen: Observation) -> str:
-    return cut(seen.in_words, _REASON)
+    return cut_text(seen.in_words, _MAX_MESSAGE_CHARACTERS)
 
 
 def _describe_ending(ending: Ending) -> str:
     """Describe the end of a child that returned no answer."""
     if ending.raised:
-        return cut(f"{ending.raised.type}: {ending.raised.message}", _REASON)
+        return cut_text(
+            f"{ending.raised.type}: {ending.raised.message}", _MAX_MESSAGE_CHARACTERS
+        )
     return f"it ended with {ending.how} {ending.code} in stage {ending.stage}"
 
 
@@ -250,9 +254,9 @@ def _output_of(command: Sequence[str]) -> str:
     try:
         done = run_command(command, TOOL_S)
     except subprocess.TimeoutExpired:
-        raise Failed(f"it did not end within {TOOL_S:g} s") from None
+        raise ProbeFailed(f"it did not end within {TOOL_S:g} s") from None
     output = f"{done.stdout}{done.stderr}".strip()
     if done.returncode:
-        last = cut(output.rpartition("\n")[2], _REASON)
-        raise Failed(f"it ended with exit status {done.returncode}: {last}")
+        last = cut_text(output.rpartition("\n")[2], _MAX_MESSAGE_CHARACTERS)
+        raise ProbeFailed(f"it ended with exit status {done.returncode}: {last}")
     return output

@@ -13,7 +13,7 @@ from shrinkfx.environments import folders
 from shrinkfx.environments.installers import OLDEST, Installer, find_installer
 from shrinkfx.environments.versions import Fails, bisect, most_runs, order, public
 from shrinkfx.errors import InstallError, UsageError
-from shrinkfx.events import Doing, Listener, Noted
+from shrinkfx.events import ActivityStarted, Listener, NoteAdded
 from shrinkfx.wording import Flag
 
 BISECT = "bisect"
@@ -81,10 +81,10 @@ class Choice:
         if (python := folders.find(version)) is not None:
             return python
         installer = self.installer or find_installer()
-        self.listener(Noted(f"installing torch {version} with {installer.name}"))
-        self.listener(Doing(f"installing torch {version}"))
+        self.listener(NoteAdded(f"installing torch {version} with {installer.name}"))
+        self.listener(ActivityStarted(f"installing torch {version}"))
         text = f"waiting for another shrinkfx process, which installs torch {version}"
-        return folders.make(version, installer, lambda: self.listener(Noted(text)))
+        return folders.make(version, installer, lambda: self.listener(NoteAdded(text)))
 
 
 def choose(
@@ -104,7 +104,7 @@ def choose(
     """
     named = _parse(requested)
     missing = _missing(named, here)
-    listener(Doing("reading the package index"))
+    listener(ActivityStarted("reading the package index"))
     installer, released = _read_index(required=bool(missing or not named))
     if installer is not None and released is not None:
         _require_released(missing, released, installer)

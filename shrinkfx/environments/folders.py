@@ -18,7 +18,7 @@ from shrinkfx import user_cache
 from shrinkfx.check.client.orphans import clear_orphans
 from shrinkfx.environments.installers import Installer
 from shrinkfx.errors import InstallError, UsageError
-from shrinkfx.folder_lock import is_taken, taken
+from shrinkfx.folder_lock import is_folder_locked, lock_folder
 
 _MARKER, _VENV = "complete", "venv"
 
@@ -41,7 +41,7 @@ def home() -> Path:
     It is not in the folder of compiled files, because unused files are removed from
     that folder one by one.
     """
-    return user_cache.folder("shrinkfx-environments").absolute()
+    return user_cache.cache_folder("shrinkfx-environments").absolute()
 
 
 def free_bytes() -> int:
@@ -73,10 +73,10 @@ def make(version: str, installer: Installer, wait: Callable[[], None]) -> str:
         InstallError: the environment cannot be made; no part of it remains.
     """
     place = _place(version)
-    if is_taken(place):
+    if is_folder_locked(place):
         wait()
     try:
-        with taken(place, _OTHER, waits=True):
+        with lock_folder(place, _OTHER, waits=True):
             python = find(version) or _make(version, installer, place)
     except OSError as error:
         raise InstallError(str(place), str(error.strerror), ADVICE) from error
@@ -106,7 +106,7 @@ def remove_unusable() -> None:
     """
     clear_orphans()
     for place in home().glob("*/"):
-        with contextlib.suppress(UsageError, OSError), taken(place, _OTHER):
+        with contextlib.suppress(UsageError, OSError), lock_folder(place, _OTHER):
             if not _is_usable(place):
                 _empty(place)
         _remove_if_empty(place)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shrinkfx.explain.anatomy import Known
-from shrinkfx.explain.death import assertion_in, death_chain
-from shrinkfx.explain.layouts import declared_too_large
-from shrinkfx.explain.lines import marked, with_views, written_for
+from shrinkfx.explain.compiled_view import CompiledView
+from shrinkfx.explain.death import death_chain, find_assertion
+from shrinkfx.explain.layouts import describe_oversized
+from shrinkfx.explain.lines import find_line_operators, quote_lines, with_views
 from shrinkfx.explain.timed import wrong_sizes
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
-from shrinkfx.protocol.anatomy import KernelText, StrayAccess
+from shrinkfx.protocol.compiled_program_view import KernelText, StrayAccess
 from shrinkfx.report.explanation.chain import Access, Chain, Layout
 from shrinkfx.report.explanation.operators import Operator
 
 _TIMED = "When AOTInductor benchmarks kernels with generated arguments, "
 
 
-def access_chain(known: Known, memory: MemoryReport | None, eager_fails: bool) -> Chain:
+def access_chain(
+    known: CompiledView, memory: MemoryReport | None, eager_fails: bool
+) -> Chain:
     """Follow an out-of-bounds access, or the crash of a kernel, to its cause.
 
     Args:
@@ -29,28 +31,30 @@ def access_chain(known: Known, memory: MemoryReport | None, eager_fails: bool) -
     else:
         chain = death_chain(known, memory)
     chain = replace(chain, eager_fails=eager_fails, dies=chain.guilty)
-    return _with_liar(known, chain)
+    return _blame_mismatch(known, chain)
 
 
-def assertion_chain(known: Known, said: str, eager_fails: bool) -> Chain:
+def assertion_chain(known: CompiledView, said: str, eager_fails: bool) -> Chain:
     """Find the kernel whose assertion fails, other than an index check.
 
     Args:
         said: the text of the assertion.
     """
-    chain = replace(assertion_in(known, said), eager_fails=eager_fails)
-    chain = _with_liar(known, chain)
+    chain = replace(find_assertion(known, said), eager_fails=eager_fails)
+    chain = _blame_mismatch(known, chain)
     if chain.guilty:
         return chain
     return replace(chain, unknown=("which kernel: no kernel contains the assertion",))
 
 
-def _of_finding(known: Known, stray: StrayAccess) -> Chain:
+def _of_finding(known: CompiledView, stray: StrayAccess) -> Chain:
     """Build a chain from an access that the interpreter has detected."""
     code = Code(stray.text)
     place, launch = known.launch_of(stray.kernel) or (-1, None)
     written = known.anatomy.kernel(stray.kernel)
-    passed = known.passed(launch, Code(written.text)) if launch and written else {}
+    passed = (
+        known.map_arguments(launch, Code(written.text)) if launch and written else {}
+    )
     name = passed.get(stray.argument, "")
     argument = known.layout(known.read(name) if stray.fault != "store" else name)
     if argument is not None and stray.shape:
@@ -58,7 +62,7 @@ def _of_finding(known: Known, stray: StrayAccess) -> Chain:
             argument,
             real_shape=stray.shape,
             real_stride=stray.stride,
-            made_by=known.made(stray.role) or argument.made_by,
+            made_by=known.find_producers(stray.role) or argument.made_by,
         )
     access = Access(
         does=stray.fault if stray.fault in ("load", "store", "atomic") else "",
@@ -76,17 +80,17 @@ def _of_finding(known: Known, stray: StrayAccess) -> Chain:
         launches=len(known.anatomy.launches),
         grid=stray.grid,
         fused=known.operators(launch.nodes if launch else ()),
-        code=marked(code, stray.line) if stray.line >= 0 else (),
+        code=quote_lines(code, stray.line) if stray.line >= 0 else (),
         access=access,
         inputs=(argument,) if argument and argument.role != "buffer" else (),
     )
-    by = _by(known, stray, written, code)
+    by = _find_operators(known, stray, written, code)
     argument = _made_before(argument, by) if argument and stray.user else argument
-    made = known.made(stray.role) if stray.fault == "misaligned" else ()
+    made = known.find_producers(stray.role) if stray.fault == "misaligned" else ()
     by_address = not stray.user and stray.fault != "assert"
     guilty = made or (with_views(known, chain.fused, by) if by_address else by)
     guilty = guilty or chain.fused
-    said = _said_of(stray, guilty, argument)
+    said = _describe_access(stray, guilty, argument)
     sizes = wrong_sizes(known, stray) if stray.made_up else ""
     if stray.made_up:
         said = f"{_TIMED}{said[0].lower()}{said[1:]}"
@@ -102,8 +106,8 @@ def _made_before(argument: Layout, by: tuple[Operator, ...]) -> Layout:
     return replace(argument, made_by=others or argument.made_by)
 
 
-def _by(
-    known: Known, stray: StrayAccess, written: KernelText | None, code: Code
+def _find_operators(
+    known: CompiledView, stray: StrayAccess, written: KernelText | None, code: Code
 ) -> tuple[Operator, ...]:
     """Return the operator of the failing line, or of the user's kernel."""
     if stray.user:
@@ -112,14 +116,14 @@ def _by(
         return tuple([o for o in own if launch and o.name in launch.nodes] or own)
     if written is None or stray.line < 0:
         return ()
-    return written_for(known, written, code, stray.line)
+    return find_line_operators(known, written, code, stray.line)
 
 
 def _is_pytorchs(operator: Operator) -> bool:
     return operator.operator.startswith("aten.")
 
 
-def _said_of(
+def _describe_access(
     stray: StrayAccess, by: tuple[Operator, ...], argument: Layout | None
 ) -> str:
     names = ", ".join(map(str, by[:3])) or "an operator"
@@ -148,25 +152,25 @@ def _beyond(stray: StrayAccess) -> str:
     return f"{'before' if stray.offset < 0 else 'beyond'} its {elements}"
 
 
-def _with_liar(known: Known, chain: Chain) -> Chain:
+def _blame_mismatch(known: CompiledView, chain: Chain) -> Chain:
     """Blame an operator with a fake-kernel mismatch, if there is one."""
     if known.anatomy.stray and known.anatomy.stray.made_up:
         return chain  # no operator made a generated argument
     argument = chain.access.argument if chain.access else None
     given = _makers(known, chain, argument) if chain.kernel else None
-    if liar := known.liar(given):
+    if liar := known.find_mismatch(given):
         cause = (liar[1], *chain.cause)[:3]
         return replace(chain, guilty=(liar[0],), cause=cause)
     if argument is None or not argument.made_by or _bears_another_shape(known, chain):
         return chain
-    if said := declared_too_large(known.anatomy, argument):
+    if said := describe_oversized(known.anatomy, argument):
         by = ", ".join(map(str, argument.made_by))
         cause = (f"{said} {by} declares this result.", *chain.cause)[:3]
         return replace(chain, guilty=argument.made_by, cause=cause)
     return chain
 
 
-def _makers(known: Known, chain: Chain, argument: Layout | None) -> set[str]:
+def _makers(known: CompiledView, chain: Chain, argument: Layout | None) -> set[str]:
     """Return the producers of the failing argument, or of all arguments."""
     if argument is not None:
         return {operator.name for operator in argument.made_by}
@@ -175,7 +179,7 @@ def _makers(known: Known, chain: Chain, argument: Layout | None) -> set[str]:
     return {operator.name for name in names for operator in known.computed(name)}
 
 
-def _bears_another_shape(known: Known, chain: Chain) -> bool:
+def _bears_another_shape(known: CompiledView, chain: Chain) -> bool:
     """Return whether the access is through a buffer that the kernel writes in place.
 
     Its shape is that of the kernel's result, not of the memory.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.check.client.commands import find_tlparse, run_command
-from shrinkfx.protocol.files import KernelRun, Left
+from shrinkfx.protocol.files import ArtifactFile, KernelRun
 from shrinkfx.report.atomic_files import draft_of
 from shrinkfx.report.explanation.guide import Guide, KernelAlone, LeftFile, Value
 
@@ -22,16 +22,16 @@ _MARK = ".shrinkfx"
 
 _TLPARSE, _TLPARSE_S, _LEAST_S = "tlparse", 120.0, 1.0
 _WHAT = {
-    Left.SOURCES: "generated code of the reduced program",
-    Left.LOG: "compilation log under TORCH_LOGS=+inductor,output_code",
-    Left.TRACE: "TORCH_TRACE of the compilation",
-    Left.INPUTS: "inputs of a kernel, saved before its launch",
-    Left.ORIGINAL: "the kernel with the same failure in the input program",
-    Left.KERNEL: "the failing kernel alone, as launched or compiled",
-    Left.KERNEL_DATA: "the data of that kernel",
+    ArtifactFile.SOURCES: "generated code of the reduced program",
+    ArtifactFile.LOG: "compilation log under TORCH_LOGS=+inductor,output_code",
+    ArtifactFile.TRACE: "TORCH_TRACE of the compilation",
+    ArtifactFile.INPUTS: "inputs of a kernel, saved before its launch",
+    ArtifactFile.ORIGINAL: "the kernel with the same failure in the input program",
+    ArtifactFile.KERNEL: "the failing kernel alone, as launched or compiled",
+    ArtifactFile.KERNEL_DATA: "the data of that kernel",
     _TLPARSE: "tlparse's report of the trace: open index.html",
 }
-_BY_HAND = f"tlparse explain/{Left.TRACE}/*.log"
+_BY_HAND = f"tlparse explain/{ArtifactFile.TRACE}/*.log"
 _NO_TLPARSE = (
     "tlparse's report: tlparse is not installed (pip install 'shrinkfx[trace]'), then "
     f"{_BY_HAND}"
@@ -67,16 +67,16 @@ def publish(guide: Guide, home: Path, folder: Path, *, within_s: float) -> Guide
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
         return replace(guide, left_out=(f"{folder.name}/: {error}",))
-    alone = _alone(left / Left.KERNEL_RUN)
+    alone = _alone(left / ArtifactFile.KERNEL_RUN)
     if alone is not None and not alone.kernel:
-        left_out.append(f"{Left.KERNEL}: {alone.said}")
+        left_out.append(f"{ArtifactFile.KERNEL}: {alone.said}")
         alone = None
     return replace(
         guide, files=tuple(files), left_out=tuple(left_out), kernel_alone=alone
     )
 
 
-def sources(guide: Guide, folder: Path) -> dict[str, str]:
+def read_sources(guide: Guide, folder: Path) -> dict[str, str]:
     """Read the generated code of the reduced program from ``folder``.
 
     Returns:
@@ -86,7 +86,7 @@ def sources(guide: Guide, folder: Path) -> dict[str, str]:
     return {
         f"{folder.name}/{name}": (folder / name).read_text(errors="replace")
         for name in names
-        if Path(name).parts[0] == Left.SOURCES
+        if Path(name).parts[0] == ArtifactFile.SOURCES
     }
 
 
@@ -97,13 +97,13 @@ def _inputs(values: Iterable[Value], saved: Path, left: Path) -> Iterator[str]:
     for value in values:
         named = f"before_launch_{value.kernel}_{value.argument}_"
         for path in [path for path in found if named in path.name]:
-            (left / Left.INPUTS).mkdir(exist_ok=True)
+            (left / ArtifactFile.INPUTS).mkdir(exist_ok=True)
             shutil.move(
-                path, left / Left.INPUTS / f"{value.kernel}-{value.argument}.pt"
+                path, left / ArtifactFile.INPUTS / f"{value.kernel}-{value.argument}.pt"
             )
             found.remove(path)
             moved += 1
-    if not moved and not (left / Left.KERNEL).exists():
+    if not moved and not (left / ArtifactFile.KERNEL).exists():
         yield "the failing kernel's inputs: no run saved them"
 
 
@@ -112,7 +112,7 @@ def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
 
     Yields what is missing, and why.
     """
-    traces = sorted((left / Left.TRACE).glob("*.log"))
+    traces = sorted((left / ArtifactFile.TRACE).glob("*.log"))
     if not traces:
         yield "TORCH_TRACE: nothing was traced"
         return

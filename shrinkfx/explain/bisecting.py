@@ -17,8 +17,8 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut
-from shrinkfx.report.explanation.by_number import PARTS, LeftOut
-from shrinkfx.report.explanation.decisions import NotNeeded
+from shrinkfx.report.explanation.decisions import UnneededSubsystem
+from shrinkfx.report.explanation.skipped_parts import PARTS, SkippedPart
 
 PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
 
@@ -30,7 +30,7 @@ _MANY = 32
 
 
 @dataclass(frozen=True)
-class Bisected:
+class BisectionResult:
     """The result of skipping passes and lowerings.
 
     Attributes:
@@ -39,35 +39,37 @@ class Bisected:
         unknown: questions without an answer.
     """
 
-    left_out: tuple[LeftOut, ...]
-    not_needed: tuple[NotNeeded, ...]
+    left_out: tuple[SkippedPart, ...]
+    not_needed: tuple[UnneededSubsystem, ...]
     unknown: tuple[str, ...]
 
 
 def needed_applications(
     *ways: Variants, parts: Collection[Subsystem] = tuple(Subsystem)
-) -> Bisected:
+) -> BisectionResult:
     """Find the passes and lowerings without which the program passes.
 
     Args:
         ways: variants of the compilation; the first one that fails is used.
         parts: the parts of the compiler to test.
     """
-    found: list[LeftOut] = []
-    not_needed: list[NotNeeded] = []
+    found: list[SkippedPart] = []
+    not_needed: list[UnneededSubsystem] = []
     unknown: list[str] = []
-    with scratch.folder("applications") as folder:
+    with scratch.make_scratch_folder("applications") as folder:
         path = Path(folder) / "applications.jsonl"
         try:
-            numbers = [_Numbers(w, path, unknown, not_needed) for w in ways]
+            numbers = [_ApplicationTests(w, path, unknown, not_needed) for w in ways]
             for one in _all(numbers, parts):
                 found.append(one)  # stays valid if time runs out later
         except BudgetExhausted as short:
             unknown.append(str(short))
-    return Bisected(tuple(found), tuple(not_needed), tuple(unknown))
+    return BisectionResult(tuple(found), tuple(not_needed), tuple(unknown))
 
 
-def _all(ways: Sequence[_Numbers], parts: Collection[Subsystem]) -> Iterator[LeftOut]:
+def _all(
+    ways: Sequence[_ApplicationTests], parts: Collection[Subsystem]
+) -> Iterator[SkippedPart]:
     fails = (way for way in ways if way.ask(()) is Outcome.REPRODUCED)
     numbers = next(fails, None)
     if numbers is None:
@@ -76,11 +78,11 @@ def _all(ways: Sequence[_Numbers], parts: Collection[Subsystem]) -> Iterator[Lef
     applications = numbers.applications()
     for subsystem in numbers.that_may_matter(applications):
         if subsystem in parts:
-            yield from _in(numbers, subsystem, applications[subsystem])
+            yield from _bisect_subsystem(numbers, subsystem, applications[subsystem])
 
 
 @dataclass
-class _Numbers:
+class _ApplicationTests:
     """Tests the reduced program without some applications, once or twice.
 
     Attributes:
@@ -92,7 +94,7 @@ class _Numbers:
     variants: Variants
     path: Path
     unknown: list[str]
-    not_needed: list[NotNeeded]
+    not_needed: list[UnneededSubsystem]
     _known: dict[LeaveOut, list[Outcome]] = field(default_factory=dict)
     _required: set[LeaveOut] = field(default_factory=set)
 
@@ -108,7 +110,7 @@ class _Numbers:
         asked = LeaveOut(str(self.path), subsystems, first, last)
         answers = self._known.setdefault(asked, [])
         while len(answers) < times:
-            variants = self.variants.built_stock() if answers else self.variants
+            variants = self.variants.with_stock_build() if answers else self.variants
             answers.append(variants.ask(leave_out=asked))
             if variants.stopped[-1] and answers[-1] is Outcome.DIFFERENT:
                 self._required.add(asked)
@@ -145,19 +147,23 @@ class _Numbers:
         passes = tuple(part for part in there if part in PASSES)
         if len(passes) > 1 and self.ask(passes) is Outcome.REPRODUCED:
             counts = ((part, len(applications[part])) for part in passes)
-            self.not_needed += [NotNeeded(part, count) for part, count in counts]
+            self.not_needed += [
+                UnneededSubsystem(part, count) for part, count in counts
+            ]
             return [part for part in there if part not in passes]
         return there
 
 
-def _in(
-    numbers: _Numbers, subsystem: Subsystem, applications: Sequence[Application]
-) -> Iterator[LeftOut]:
+def _bisect_subsystem(
+    numbers: _ApplicationTests,
+    subsystem: Subsystem,
+    applications: Sequence[Application],
+) -> Iterator[SkippedPart]:
     """Yield the applications in one subsystem that the failure needs."""
     outcome = numbers.ask((subsystem,))
     match outcome:
         case Outcome.REPRODUCED:
-            numbers.not_needed.append(NotNeeded(subsystem, len(applications)))
+            numbers.not_needed.append(UnneededSubsystem(subsystem, len(applications)))
             return
         case Outcome.PASSED:
             last = _last_needed(numbers, subsystem, len(applications))
@@ -165,7 +171,7 @@ def _in(
             to_try = range(last, max(-1, last - _FEW), -1)
         case _:
             to_try = range(min(len(applications), _MANY))
-    told = [_told(numbers, applications, number) for number in to_try]
+    told = [_test_application(numbers, applications, number) for number in to_try]
     yield from filter(None, told)
     none_is_needed = len(to_try) == len(applications) and all(
         numbers.is_not_needed((subsystem,), number) for number in to_try
@@ -182,7 +188,7 @@ def _in(
         )
 
 
-def _last_needed(numbers: _Numbers, subsystem: Subsystem, count: int) -> int:
+def _last_needed(numbers: _ApplicationTests, subsystem: Subsystem, count: int) -> int:
     """Return the last application that the failure needs, by bisection."""
     passes, fails = -1, count - 1
     while fails - passes > 1:
@@ -194,27 +200,30 @@ def _last_needed(numbers: _Numbers, subsystem: Subsystem, count: int) -> int:
     return fails
 
 
-def _told(
-    numbers: _Numbers, applications: Sequence[Application], number: int
-) -> LeftOut | None:
+def _test_application(
+    numbers: _ApplicationTests, applications: Sequence[Application], number: int
+) -> SkippedPart | None:
     """Return the facts about an application that hold in two tests, or None."""
     one = applications[number]
     subsystem = (one.subsystem,)
     alone = numbers.ask(subsystem, number, number) is Outcome.PASSED
     alone = alone and numbers.ask(subsystem, number, number, times=2) is Outcome.PASSED
-    onwards = _differ(numbers, subsystem, number, len(applications))
+    onwards = _is_boundary(numbers, subsystem, number, len(applications))
     if not alone and not onwards:
         return None
     about = one.name, one.node, one.origin
-    return LeftOut(
+    return SkippedPart(
         *(one.subsystem, number, len(applications), *about),
         alone=alone,
         onwards=onwards,
     )
 
 
-def _differ(
-    numbers: _Numbers, subsystem: tuple[Subsystem, ...], number: int, count: int
+def _is_boundary(
+    numbers: _ApplicationTests,
+    subsystem: tuple[Subsystem, ...],
+    number: int,
+    count: int,
 ) -> bool:
     """Return whether it fails with the applications up to this one, not before it."""
     is_last = number == count - 1  # no later applications to skip

@@ -9,28 +9,31 @@ from pathlib import Path
 from typing import TypeVar
 
 from shrinkfx.errors import BudgetExhausted, WorkerError
-from shrinkfx.explain.artifacts import sources
+from shrinkfx.explain.artifacts import read_sources
 from shrinkfx.explain.bisecting import PASSES
 from shrinkfx.explain.chain import chain
-from shrinkfx.explain.compiling import compiling
-from shrinkfx.explain.decisions import decisions
-from shrinkfx.explain.given import given
-from shrinkfx.explain.guide import guide
+from shrinkfx.explain.compiling import explain_stop
+from shrinkfx.explain.decisions import find_decisions
+from shrinkfx.explain.fake_mismatches import find_reduced_mismatches
+from shrinkfx.explain.given import find_wrong_input
+from shrinkfx.explain.guide import run_guide
 from shrinkfx.explain.inputs import describe_rejected_input
-from shrinkfx.explain.lines import in_files
-from shrinkfx.explain.lying import lying
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import computed_from, operators_left
-from shrinkfx.explain.original import NOT_ASKED, WHAT, original
+from shrinkfx.explain.lines import renumber_quotes
+from shrinkfx.explain.operators import find_dependencies, list_operators
+from shrinkfx.explain.original import NOT_REQUESTED, WHAT, find_original_kernels
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.report.explanation.chain import Chain
-from shrinkfx.report.explanation.compiling import Halted
-from shrinkfx.report.explanation.decisions import avoiding, beside
-from shrinkfx.report.explanation.lies import NOT_AS_DECLARED, Lie
-from shrinkfx.report.explanation.operators import Operator, fails_alone
+from shrinkfx.report.explanation.compiling import StopPoint
+from shrinkfx.report.explanation.decisions import format_avoiding, mark_only_shows
+from shrinkfx.report.explanation.operator_mismatch import (
+    NOT_AS_DECLARED,
+    OperatorMismatch,
+)
+from shrinkfx.report.explanation.operators import Operator, format_fails_alone
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 
@@ -38,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 Part = TypeVar("Part")
 
-Finding = Chain | WrongValue | Halted
+Finding = Chain | WrongValue | StopPoint
 """A result that points at operators; a failure has at most one."""
 
 SENTENCES = 3
@@ -46,7 +49,7 @@ SENTENCES = 3
 
 
 @dataclass(frozen=True)
-class Shown:
+class KnownFacts:
     """Facts about the reduced program from before the analysis.
 
     Attributes:
@@ -83,7 +86,9 @@ class _Asking:
         return None
 
 
-def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Explanation:
+def explain(
+    minimum: ReducedProgram, shown: KnownFacts, folder: Path | None = None
+) -> Explanation:
     """Find the cause of the reduced program's failure.
 
     Args:
@@ -91,7 +96,7 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
             the debugging guide are tested too.
     """
     asking = _Asking()
-    found = Explanation(operators=operators_left(minimum.candidate))
+    found = Explanation(operators=list_operators(minimum.candidate))
     rejected = asking(
         "whether the inputs fit", lambda: describe_rejected_input(minimum)
     )
@@ -117,36 +122,43 @@ def explain(minimum: Minimum, shown: Shown, folder: Path | None = None) -> Expla
 
 
 def _with_findings(
-    minimum: Minimum, shown: Shown, found: Explanation, asking: _Asking
+    minimum: ReducedProgram, shown: KnownFacts, found: Explanation, asking: _Asking
 ) -> Explanation:
     """Look for the culprit operator: by kernel, values, or where the program stops."""
     found = replace(
         found,
-        lies=asking("which fake kernels are wrong", lambda: lying(minimum, shown.lies))
+        lies=asking(
+            "which fake kernels are wrong",
+            lambda: find_reduced_mismatches(minimum, shown.lies),
+        )
         or (),
         chain=asking("which kernel fails", lambda: chain(minimum, shown.memory)),
         values=asking("which kernel is wrong", lambda: values(minimum)),
     )
     if found.chain is None or not found.chain.cause:
-        halted = asking("where the program stops", lambda: compiling(minimum))
+        halted = asking("where the program stops", lambda: explain_stop(minimum))
         found = replace(found, halted=halted)
     parts = [p for p in (found.chain, found.values, found.halted) if p is not None]
     part = next((part for part in parts if part.cause), None)
-    found = _of_a_liar(_told(found, part, shown), minimum)
+    found = _blame_mismatch(_adopt_cause(found, part, shown), minimum)
     if not _is_settled(found):
-        dying = _dying(found)
-        wrong = asking("who computed the failing input", lambda: given(minimum, dying))
-        found = _of_a_liar(_of_what_was_given(found, wrong), minimum)
-    if not (found.guilty or _dying(found)) and found.lies:
-        found = _with_the_lie(found, found.lies[0])  # nothing else is known
+        dying = _list_failing(found)
+        wrong = asking(
+            "who computed the failing input", lambda: find_wrong_input(minimum, dying)
+        )
+        found = _blame_mismatch(_blame_input_producer(found, wrong), minimum)
+    if not (found.guilty or _list_failing(found)) and found.lies:
+        found = _add_mismatch(found, found.lies[0])  # nothing else is known
     return found
 
 
-def _told(found: Explanation, part: Finding | None, shown: Shown) -> Explanation:
+def _adopt_cause(
+    found: Explanation, part: Finding | None, shown: KnownFacts
+) -> Explanation:
     """Take the cause from a finding, or else from the search."""
     if part is not None:
         return replace(found, cause=tuple(part.cause), guilty=tuple(part.guilty))
-    cause, guilty = _without_knowing(found.operators, shown)
+    cause, guilty = _blame_only_operator(found.operators, shown)
     return replace(found, cause=cause, guilty=guilty)
 
 
@@ -156,14 +168,14 @@ def _is_settled(found: Explanation) -> bool:
     That holds if a fake-kernel mismatch is known, or if the index is computed only from
     positions and sizes.
     """
-    if found.liar is not None:
+    if found.culprit_mismatch is not None:
         return True
     chain = found.chain
     loads = [step for step in chain.steps if step.reads] if chain else []
     return chain is not None and bool(chain.index and chain.cause) and not loads
 
 
-def _dying(found: Explanation) -> set[str]:
+def _list_failing(found: Explanation) -> set[str]:
     """Return the names of the failing operators, culprits or not; empty if unknown."""
     if found.chain is not None and found.chain.dies:
         return {one.name for one in found.chain.dies}
@@ -171,7 +183,7 @@ def _dying(found: Explanation) -> set[str]:
     return {one.name for one in halted.guilty} if halted else set()
 
 
-def _of_what_was_given(found: Explanation, wrong: WrongValue | None) -> Explanation:
+def _blame_input_producer(found: Explanation, wrong: WrongValue | None) -> Explanation:
     """Blame the operator that computed a wrong input of the failing operator."""
     if wrong is None:
         return found
@@ -185,7 +197,7 @@ def _of_what_was_given(found: Explanation, wrong: WrongValue | None) -> Explanat
 _EAGER_FAILS = "Eager fails on the input program too."
 
 
-def _of_a_liar(found: Explanation, minimum: Minimum) -> Explanation:
+def _blame_mismatch(found: Explanation, minimum: ReducedProgram) -> Explanation:
     """Blame a fake-kernel mismatch if the failing operators use its result.
 
     Compiled code reads a result as the fake kernel declares it. A consumer may
@@ -193,21 +205,21 @@ def _of_a_liar(found: Explanation, minimum: Minimum) -> Explanation:
     """
     dying = found.chain.dies if found.chain is not None else ()
     hit = {one.name for one in (*found.guilty, *dying)}
-    read = hit | computed_from(minimum.candidate, hit)
+    read = hit | find_dependencies(minimum.candidate, hit)
     lie = next((one for one in found.lies if one.operator.name in read), None)
     if lie is None or lie.sentence in found.cause:
         return found
-    return _with_the_lie(found, lie)
+    return _add_mismatch(found, lie)
 
 
-def _with_the_lie(found: Explanation, lie: Lie) -> Explanation:
+def _add_mismatch(found: Explanation, lie: OperatorMismatch) -> Explanation:
     again = f"{lie.operator} {NOT_AS_DECLARED}: "
-    others = [s for s in _beside_the_lie(found, lie) if not s.startswith(again)]
+    others = [s for s in _describe_effect(found, lie) if not s.startswith(again)]
     cause = (lie.sentence, *others[: SENTENCES - 1])
     return replace(found, cause=cause, guilty=(lie.operator,))
 
 
-def _beside_the_lie(found: Explanation, lie: Lie) -> tuple[str, ...]:
+def _describe_effect(found: Explanation, lie: OperatorMismatch) -> tuple[str, ...]:
     """Return sentences about where the mismatch shows, if that is known."""
     if lie.is_of_values:
         return found.cause if found.guilty else ()
@@ -221,22 +233,22 @@ def _beside_the_lie(found: Explanation, lie: Lie) -> tuple[str, ...]:
     return (f"{_reads(lie)}; the first wrong values are in the result of {named}.",)
 
 
-def _reads(lie: Lie) -> str:
+def _reads(lie: OperatorMismatch) -> str:
     name = lie.operator.operator
     return f"Compiled code uses the result of {name} as its fake kernel declares it"
 
 
-def _without_knowing(
-    left: tuple[Operator, ...], shown: Shown
+def _blame_only_operator(
+    left: tuple[Operator, ...], shown: KnownFacts
 ) -> tuple[tuple[str, ...], tuple[Operator, ...]]:
     """Blame the operator of the reduced program, if it has only one."""
     if not shown.fails or len(left) != 1:
         return (), ()
-    return (fails_alone(left[0]),), left
+    return (format_fails_alone(left[0]),), left
 
 
 def _with_more(
-    minimum: Minimum, found: Explanation, asking: _Asking, folder: Path
+    minimum: ReducedProgram, found: Explanation, asking: _Asking, folder: Path
 ) -> Explanation:
     """Test the compiler's decisions and the debugging guide's flags.
 
@@ -250,19 +262,24 @@ def _with_more(
         if not found.inputs:  # else no decision of the compiler is at fault
             found = _with_decisions_about(minimum, found, asking, tuple(Subsystem))
         guilty = found.guilty
-        whole = asking(WHAT, lambda: original(minimum, guilty)) or NOT_ASKED
+        whole = (
+            asking(WHAT, lambda: find_original_kernels(minimum, guilty))
+            or NOT_REQUESTED
+        )
         guided = asking(
             "the debugging guide's flags",
-            lambda: guide(minimum, kernels, folder, whole),
+            lambda: run_guide(minimum, kernels, folder, whole),
         )
         found = replace(found, guide=guided)
-        found = in_files(found, sources(guided, folder) if guided else {})
+        found = renumber_quotes(found, read_sources(guided, folder) if guided else {})
     except KeyboardInterrupt:
         asking.unknown.append("the last analysis step: interrupted")
     return _with_decisions(minimum, found)
 
 
-def _with_passes(minimum: Minimum, found: Explanation, asking: _Asking) -> Explanation:
+def _with_passes(
+    minimum: ReducedProgram, found: Explanation, asking: _Asking
+) -> Explanation:
     """Find the pass that changed what the graph computes."""
     try:
         found = _with_decisions_about(minimum, found, asking, PASSES)
@@ -272,7 +289,7 @@ def _with_passes(minimum: Minimum, found: Explanation, asking: _Asking) -> Expla
 
 
 def _with_decisions_about(
-    minimum: Minimum,
+    minimum: ReducedProgram,
     found: Explanation,
     asking: _Asking,
     parts: Collection[Subsystem],
@@ -280,17 +297,19 @@ def _with_decisions_about(
     """Find the decisions that the failure needs, in some parts of the compiler."""
     rate = minimum.rate
     needed = asking(
-        "compiler decisions", lambda: decisions(minimum, rate=rate, parts=parts)
+        "compiler decisions", lambda: find_decisions(minimum, rate=rate, parts=parts)
     )
     if needed is not None:
         missized = bool(found.values and found.values.missized)
-        needed = beside(needed, found.guilty, found.operators, is_nobodys=missized)
+        needed = mark_only_shows(
+            needed, found.guilty, found.operators, is_nobodys=missized
+        )
     return replace(found, decisions=needed)
 
 
-def _with_decisions(minimum: Minimum, found: Explanation) -> Explanation:
+def _with_decisions(minimum: ReducedProgram, found: Explanation) -> Explanation:
     """Add a decision without which the program passes to the cause."""
-    told = avoiding(found.decisions, minimum.target) if found.decisions else []
+    told = format_avoiding(found.decisions, minimum.target) if found.decisions else []
     if not told or not minimum.client.options.reference:
         return found
     first, *others = found.cause or told

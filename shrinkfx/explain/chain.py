@@ -7,23 +7,23 @@ from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.explain.access import access_chain, assertion_chain
-from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.compiled_view import CompiledView
 from shrinkfx.explain.index import index_chain
-from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.kernel_log import KernelLog
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.refusal import refusal_chain
-from shrinkfx.explain.told import Told
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.asan import MemoryReport
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.protocol.anatomy import UNTOLD, Anatomy
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.compiled_program_view import REASON_FILE, Anatomy
 from shrinkfx.report.explanation.chain import Chain
 
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
 
 
-def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
+def chain(minimum: ReducedProgram, memory: MemoryReport | None = None) -> Chain | None:
     """Follow the failure of a kernel to its cause; return None for other failures.
 
     Args:
@@ -31,11 +31,14 @@ def chain(minimum: Minimum, memory: MemoryReport | None = None) -> Chain | None:
     """
     if not _is_of_a_kernel(minimum.target):
         return None
-    with scratch.folder("anatomy") as folder:
-        ending = _asked(minimum, Path(folder))
+    with scratch.make_scratch_folder("anatomy") as folder:
+        ending = _run_instrumented(minimum, Path(folder))
         if ending is None or not minimum.fails(ending):
             return _unknown(minimum.why_not(ending))
-        untold, known = Path(folder) / UNTOLD, known_of(minimum, Path(folder))
+        untold, known = (
+            Path(folder) / REASON_FILE,
+            read_compiled_view(minimum, Path(folder)),
+        )
         if known is None:
             nothing = "the instrumented run recorded nothing"
             return _unknown(untold.read_text() if untold.exists() else nothing)
@@ -46,15 +49,15 @@ def _unknown(why: str) -> Chain:
     return Chain(unknown=(f"the structure of the compiled program: {why}",))
 
 
-def _asked(minimum: Minimum, folder: Path) -> Ending | None:
+def _run_instrumented(minimum: ReducedProgram, folder: Path) -> Ending | None:
     """Run with the fast build, or with the stock build if that does not fail."""
     anatomy = str(folder)
-    ending = minimum.tell(folder, anatomy=anatomy, build=Build.FAST)
-    if ending is None or minimum.fails(ending) or observe(ending).unresolved:
+    ending = minimum.run_recorded(folder, anatomy=anatomy, build=Build.FAST)
+    if ending is None or minimum.fails(ending) or classify_ending(ending).unresolved:
         return ending
     if not minimum.client.builds.pay:  # the run used the stock build
         return ending
-    return minimum.tell(folder, anatomy=anatomy, build=Build.STOCK) or ending
+    return minimum.run_recorded(folder, anatomy=anatomy, build=Build.STOCK) or ending
 
 
 def _is_of_a_kernel(target: Signature) -> bool:
@@ -63,14 +66,14 @@ def _is_of_a_kernel(target: Signature) -> bool:
     return target.stage is Stage.RUN and target.kind in _KINDS
 
 
-def known_of(minimum: Minimum, folder: Path) -> Known | None:
+def read_compiled_view(minimum: ReducedProgram, folder: Path) -> CompiledView | None:
     """Read the compiled-program view that a worker has written."""
     left, telling = folder / "anatomy.json", folder / "telling"
     if not left.exists():
         return None
     anatomy = Anatomy.from_line(left.read_text())
     said = telling.read_text(errors="replace") if telling.exists() else ""
-    known = Known(anatomy, minimum.candidate, Told.read(said))
+    known = CompiledView(anatomy, minimum.candidate, KernelLog.read(said))
     calls = minimum.client.options.calls
     if calls > 1:  # a value outside eager's range may come from a wrong state
         anatomy = replace(anatomy, eager=())
@@ -80,7 +83,10 @@ def known_of(minimum: Minimum, folder: Path) -> Known | None:
 
 
 def _followed(
-    minimum: Minimum, known: Known, ending: Ending, memory: MemoryReport | None
+    minimum: ReducedProgram,
+    known: CompiledView,
+    ending: Ending,
+    memory: MemoryReport | None,
 ) -> Chain:
     target, text = minimum.target, ending.log
     if ending.raised is not None:
@@ -94,6 +100,10 @@ def _followed(
             return found
     if target.kind is Kind.ASSERT and known.anatomy.stray is None:
         return assertion_chain(known, target.text, eager_fails)
-    if target.kind is Kind.ASSERT or target.detail == MEMORY or known.anatomy.stray:
+    if (
+        target.kind is Kind.ASSERT
+        or target.detail == MEMORY_FAULT
+        or known.anatomy.stray
+    ):
         return access_chain(known, memory, eager_fails)
     return Chain(eager_fails=eager_fails, unknown=("which kernel: no trace",))

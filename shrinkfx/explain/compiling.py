@@ -12,18 +12,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import last_among, operators_among
-from shrinkfx.failure.blame import Evidence, suspects, ties
-from shrinkfx.failure.launches import is_call, is_inside, reached
-from shrinkfx.failure.readers.compilers import Complaint, gcc, triton
+from shrinkfx.explain.operators import find_last_operators, select_operators
+from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.failure.blame import Evidence, group_ties, rank_suspects
+from shrinkfx.failure.launches import ended_inside_launch, find_reached_launch, is_call
+from shrinkfx.failure.readers.compilers import (
+    Complaint,
+    parse_gcc_error,
+    parse_triton_error,
+)
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.words import first_line
+from shrinkfx.program.display_text import first_line
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.files import Excerpt, Launch, Traces
 from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.compiling import StopPoint
 from shrinkfx.report.explanation.operators import Operator
 
 _PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
@@ -75,7 +79,7 @@ PHASES = (
 """From the outermost to the innermost; the last one that matches a frame counts."""
 
 
-def compiling(minimum: Minimum) -> Halted | None:
+def explain_stop(minimum: ReducedProgram) -> StopPoint | None:
     """Find what was compiled or run when the reduced program failed.
 
     This compiles the program once. For a failure at run time, each launch is printed.
@@ -90,7 +94,7 @@ def compiling(minimum: Minimum) -> Halted | None:
     ending, traces = _ask(minimum)
     if ending is None or not minimum.fails(ending):
         why = f"where the program stops: {minimum.why_not(ending)}"
-        return Halted((), "", unknown=(why,))
+        return StopPoint((), "", unknown=(why,))
     if target.stage is Stage.COMPILE:
         told = _of_compiler(minimum, ending, traces)
     else:
@@ -98,43 +102,54 @@ def compiling(minimum: Minimum) -> Halted | None:
     return replace(told, eager_fails=not minimum.client.options.reference)
 
 
-def _ask(minimum: Minimum) -> tuple[Ending | None, Traces]:
+def _ask(minimum: ReducedProgram) -> tuple[Ending | None, Traces]:
     options = minimum.client.options
     printing = minimum.target.stage is Stage.RUN and options.probe is None
     inductor = {**options.inductor, **_PRINTER} if printing else options.inductor
-    with scratch.folder("evidence") as folder:
+    with scratch.make_scratch_folder("evidence") as folder:
         path = Path(folder) / "evidence.json"
-        ending = minimum.tell(path.parent, evidence=str(path), inductor=inductor)
+        ending = minimum.run_recorded(
+            path.parent, evidence=str(path), inductor=inductor
+        )
         left = Traces.from_line(path.read_text()) if path.exists() else Traces()
         return ending, left
 
 
-def _of_compiler(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
+def _of_compiler(minimum: ReducedProgram, ending: Ending, traces: Traces) -> StopPoint:
     raised = ending.raised
     if raised is None:
-        guilty, said = _blamed(minimum, ending, traces), _ended(minimum, ending)
-        return Halted(guilty, "compilation", said=said, kernel=traces.kernel)
+        guilty, said = (
+            _select_suspects(minimum, ending, traces),
+            _ended(minimum, ending),
+        )
+        return StopPoint(guilty, "compilation", said=said, kernel=traces.kernel)
     text = raised.message
-    complaint = (triton(text) or gcc(text)) if _is_of_compiler(text) else None
+    complaint = (
+        (parse_triton_error(text) or parse_gcc_error(text))
+        if _is_of_compiler(text)
+        else None
+    )
     kernel = _kernel(complaint, traces)
     guilty = _of_kernel(minimum.candidate, kernel, traces) if kernel else ()
-    guilty = guilty or _blamed(minimum, ending, traces)
+    guilty = guilty or _select_suspects(minimum, ending, traces)
     is_own = traces.is_own and not kernel
-    doing = phase(raised.frames)
+    doing = classify_phase(raised.frames)
     if complaint is not None:
         doing = (
-            "Triton's compilation" if triton(text) else _compiler_or_linker(complaint)
+            "Triton's compilation"
+            if parse_triton_error(text)
+            else _compiler_or_linker(complaint)
         )
-    return Halted(
+    return StopPoint(
         guilty=() if is_own else guilty,
         calls=traces.at_work if not kernel else "",
         comes_of=_at_work(minimum.candidate, traces) if not kernel else (),
         is_own=is_own,
         doing=doing or "compilation",
-        place="" if complaint else innermost(raised.frames),
-        said=complaint.text if complaint else _said(raised.type, text),
+        place="" if complaint else find_innermost_function(raised.frames),
+        said=complaint.text if complaint else _extract_first_line(raised.type, text),
         kernel=kernel,
-        code=code_of(complaint, traces.excerpt) if complaint else (),
+        code=quote_error_lines(complaint, traces.excerpt) if complaint else (),
         file=Path(complaint.file).name if complaint else "",
     )
 
@@ -143,7 +158,7 @@ def _at_work(candidate: Candidate, traces: Traces) -> tuple[Operator, ...]:
     """Return the operators of the node that PyTorch says was being processed."""
     if traces.is_own or not traces.raised_at:
         return ()
-    return operators_among(candidate, traces.raised_at[0])
+    return select_operators(candidate, traces.raised_at[0])
 
 
 _COMPILERS_OWN = re.compile(r"CppCompileError|C\+\+ compile error|\bat \d+:\d+:\n")
@@ -161,7 +176,7 @@ def _compiler_or_linker(complaint: Complaint) -> str:
     )
 
 
-def _said(kind: str, text: str) -> str:
+def _extract_first_line(kind: str, text: str) -> str:
     """Return the first line of an error, or the type if there is no message."""
     said = first_line(text).removeprefix("LoweringException: ").rstrip(": ")
     if _KIND.fullmatch(said or kind):
@@ -172,7 +187,7 @@ def _said(kind: str, text: str) -> str:
 _KIND = re.compile(r"[\w.]*(?:Error|Exception)")
 
 
-def phase(frames: Sequence[str]) -> str:
+def classify_phase(frames: Sequence[str]) -> str:
     """Return what was being done, from an exception's frames, outermost first."""
     for frame in reversed(frames):
         for known in reversed(PHASES):
@@ -187,7 +202,7 @@ _HELPERS = re.compile(
 )
 
 
-def innermost(frames: Sequence[str]) -> str:
+def find_innermost_function(frames: Sequence[str]) -> str:
     """Return the innermost function that is not a helper: Inductor's or the user's."""
     for frame in reversed(frames):
         if frame.startswith("shrinkfx/"):  # emulates Inductor where there is no GPU
@@ -217,30 +232,34 @@ def _of_kernel(
     nodes = [
         n for launch in traces.launches if launch.kernel == kernel for n in launch.nodes
     ]
-    return operators_among(candidate, nodes)
+    return select_operators(candidate, nodes)
 
 
 _SURE = 0.8
 """Minimum weight of a suspect for a statement; weaker ones are hints."""
 
 
-def _blamed(minimum: Minimum, ending: Ending, traces: Traces) -> tuple[Operator, ...]:
+def _select_suspects(
+    minimum: ReducedProgram, ending: Ending, traces: Traces
+) -> tuple[Operator, ...]:
     """Return the surest suspects in the reduced program, or its only operator."""
     candidate = minimum.candidate
     if len(candidate.keep) == 1:
-        return operators_among(candidate, candidate.keep)
-    known = Evidence.of(traces)
+        return select_operators(candidate, candidate.keep)
+    known = Evidence.from_traces(traces)
     known = replace(known, text=known.text or ending.log)
-    found = suspects(known, candidate.skeleton, minimum.target)
+    found = rank_suspects(known, candidate.skeleton, minimum.target)
     left = [suspect for suspect in found if suspect.node in candidate.keep]
     if not left or left[0].weight < _SURE:
         return ()
-    return operators_among(
-        candidate, [suspect.node for suspect in ties(left)[0].members]
+    return select_operators(
+        candidate, [suspect.node for suspect in group_ties(left)[0].members]
     )
 
 
-def code_of(complaint: Complaint, excerpt: Excerpt | None) -> tuple[CodeLine, ...]:
+def quote_error_lines(
+    complaint: Complaint, excerpt: Excerpt | None
+) -> tuple[CodeLine, ...]:
     """Quote the lines around the error, with the compiler's mark."""
     if excerpt is not None:
         numbered = enumerate(excerpt.lines, excerpt.first)
@@ -270,14 +289,16 @@ _DOING = {
 }
 
 
-def _of_run(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
+def _of_run(minimum: ReducedProgram, ending: Ending, traces: Traces) -> StopPoint:
     """Find what was running, from the last launch that was printed."""
-    place = reached([launch.kernel for launch in traces.launches], ending.log)
+    place = find_reached_launch(
+        [launch.kernel for launch in traces.launches], ending.log
+    )
     launch = traces.launches[place] if place is not None else None
-    inside = launch is not None and is_inside(ending.log)
+    inside = launch is not None and ended_inside_launch(ending.log)
     guilty = _computed_by(minimum.candidate, launch) if launch and inside else ()
-    return Halted(
-        guilty=guilty or _blamed(minimum, ending, traces),
+    return StopPoint(
+        guilty=guilty or _select_suspects(minimum, ending, traces),
         doing=_DOING.get(minimum.target.kind, "the run"),
         said=_ended(minimum, ending),
         kernel=launch.kernel if launch else "",
@@ -289,13 +310,13 @@ def _of_run(minimum: Minimum, ending: Ending, traces: Traces) -> Halted:
 
 def _computed_by(candidate: Candidate, launch: Launch) -> tuple[Operator, ...]:
     """Return the operators of a launch; for a call, without its operands' producers."""
-    among = last_among if is_call(launch.kernel) else operators_among
+    among = find_last_operators if is_call(launch.kernel) else select_operators
     return among(candidate, launch.nodes)
 
 
-def _ended(minimum: Minimum, ending: Ending) -> str:
+def _ended(minimum: ReducedProgram, ending: Ending) -> str:
     if minimum.target.kind is Kind.HANG:
         return f"it did not finish within {minimum.client.limits.timeout_s:.0f} s"
     raised = ending.raised
-    said = _said(raised.type, raised.message) if raised else ""
+    said = _extract_first_line(raised.type, raised.message) if raised else ""
     return minimum.target.text or said or f"{ending.how} {ending.code}"

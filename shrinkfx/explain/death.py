@@ -6,11 +6,11 @@ import math
 import re
 from dataclasses import replace
 
-from shrinkfx.explain.anatomy import Known
-from shrinkfx.explain.lines import marked, with_views, written_for
+from shrinkfx.explain.compiled_view import CompiledView
+from shrinkfx.explain.lines import find_line_operators, quote_lines, with_views
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code, pointers_in
-from shrinkfx.protocol.anatomy import KernelText
+from shrinkfx.protocol.compiled_program_view import KernelText
 from shrinkfx.report.explanation.chain import Access, Chain, Layout
 
 _NEAR_BYTES = 1 << 24
@@ -21,7 +21,7 @@ _PAGE_BYTES = 1 << 12
 _BYTES = {"bool": 1, "int16": 2, "int32": 4, "int64": 8, "bfloat16": 2}
 
 
-def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
+def death_chain(known: CompiledView, memory: MemoryReport | None) -> Chain:
     """Describe the kernel that was running when the process died, and its arguments."""
     if known.told.cut:
         return Chain(
@@ -36,7 +36,7 @@ def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
     if kernel is None or launch is None:
         return Chain(kernel=name, unknown=("the kernel's source: it was not kept",))
     code = Code(kernel.text)
-    passed = known.passed(launch, code)
+    passed = known.map_arguments(launch, code)
     at = known.told.at
     is_told = at is not None and at[0] == name and at[1] < len(code.lines)
     among = pointers_in(code.lines[at[1]]) if at and is_told else ()
@@ -54,14 +54,14 @@ def death_chain(known: Known, memory: MemoryReport | None) -> Chain:
         why = "which line: AddressSanitizer can report it"
         chain = replace(chain, guilty=chain.fused, unknown=(why,))
     else:
-        by = written_for(known, kernel, code, line)
+        by = find_line_operators(known, kernel, code, line)
         guilty = with_views(known, chain.fused, by) or chain.fused
-        chain = replace(chain, code=marked(code, line), guilty=guilty)
+        chain = replace(chain, code=quote_lines(code, line), guilty=guilty)
         is_exact = bool(by)
-    return replace(chain, cause=(_said(chain, known.told.fault, is_exact),))
+    return replace(chain, cause=(_describe_crash(chain, known.told.fault, is_exact),))
 
 
-def assertion_in(known: Known, said: str) -> Chain:
+def find_assertion(known: CompiledView, said: str) -> Chain:
     """Find the kernel that was running when an assertion failed, if there was one.
 
     Args:
@@ -76,7 +76,7 @@ def assertion_in(known: Known, said: str) -> Chain:
     code = Code(kernel.text)
     lines = [n for n, text in enumerate(code.lines) if said and said in text]
     # A loop and its tail may both contain it.
-    written = {written_for(known, kernel, code, n) for n in lines}
+    written = {find_line_operators(known, kernel, code, n) for n in lines}
     by = next(iter(written)) if len(written) == 1 else ()
     fused = known.fused(kernel, launch)
     chain = Chain(
@@ -84,14 +84,14 @@ def assertion_in(known: Known, said: str) -> Chain:
         launch=place + 1,
         launches=len(known.anatomy.launches),
         fused=fused,
-        code=marked(code, lines[0]) if len(lines) == 1 else (),
+        code=quote_lines(code, lines[0]) if len(lines) == 1 else (),
         guilty=by or fused,
     )
     where = _where(chain, is_exact=bool(by))
     return replace(chain, cause=(f"{where} fails an assertion: {said}.",))
 
 
-def _outside(known: Known, memory: MemoryReport | None) -> Chain:
+def _outside(known: CompiledView, memory: MemoryReport | None) -> Chain:
     """Describe how far a run came that died outside the generated kernels."""
     done = len(known.told.given)
     last = known.told.given[-1][0] if done else ""
@@ -102,7 +102,7 @@ def _outside(known: Known, memory: MemoryReport | None) -> Chain:
 
 
 def _nearest(
-    known: Known,
+    known: CompiledView,
     given: dict[str, str],
     passed: dict[str, str],
     among: tuple[str, ...],
@@ -181,7 +181,7 @@ def _where(chain: Chain, *, is_exact: bool) -> str:
     return f"Kernel {chain.kernel}, which computes {names},"
 
 
-def _said(chain: Chain, address: str, is_exact: bool) -> str:
+def _describe_crash(chain: Chain, address: str, is_exact: bool) -> str:
     where, access = _where(chain, is_exact=is_exact), chain.access
     if access is None or not address:
         return f"{where} crashes the process."

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.explain.bisecting import needed_applications
-from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.switching import needed_switches
 from shrinkfx.explain.variants import Variants
 from shrinkfx.protocol.choices import CandidateForm, Subsystem
@@ -16,8 +16,8 @@ from shrinkfx.report.explanation.decisions import Decisions
 _SHORT = "the compiler decisions that the failure needs: {}"
 
 
-def decisions(
-    minimum: Minimum,
+def find_decisions(
+    minimum: ReducedProgram,
     *,
     rate: float = 1.0,
     parts: Collection[Subsystem] = tuple(Subsystem),
@@ -30,7 +30,7 @@ def decisions(
             given.
     """
     try:
-        variants = Variants(minimum, rate).built_fast()
+        variants = Variants(minimum, rate).with_fast_build()
     except BudgetExhausted as short:
         return Decisions(unknown=(_SHORT.format(short),))
     found = _by_number(variants, Decisions(), parts)

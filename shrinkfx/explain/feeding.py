@@ -12,7 +12,9 @@ _BUFFER = re.compile(r"\b(buf\d+)(?:_handle)?\b")
 _RUN, _EXTERN = ".run", "extern_kernels."
 
 
-def feeding(wrapper: str, kernels: Collection[str], guilty: str) -> tuple[str, ...]:
+def find_feeding_kernels(
+    wrapper: str, kernels: Collection[str], guilty: str
+) -> tuple[str, ...]:
     """Return the kernels that produced a buffer of ``guilty``: the first users of each.
 
     Inductor writes a buffer only once, because reused memory gets another name.
@@ -30,7 +32,9 @@ def feeding(wrapper: str, kernels: Collection[str], guilty: str) -> tuple[str, .
     return tuple(kernel for kernel in dict.fromkeys(found) if kernel != guilty)
 
 
-def taken(wrapper: str, kernels: Collection[str], kernel: str) -> frozenset[str]:
+def find_reused_buffers(
+    wrapper: str, kernels: Collection[str], kernel: str
+) -> frozenset[str]:
     """Return the buffers of a kernel that an earlier one used: they are no results."""
     *before, (_, own) = _until(wrapper, kernels, kernel) or [("", frozenset())]
     return own & frozenset().union(*(buffers for _, buffers in before))

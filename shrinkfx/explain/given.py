@@ -13,8 +13,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import computed_from, last_among
+from shrinkfx.explain.operators import find_dependencies, find_last_operators
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.values import values
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
@@ -27,7 +27,9 @@ _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.EXCEPTION}
 _WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
 
 
-def given(minimum: Minimum, dying: Collection[str]) -> WrongValue | None:
+def find_wrong_input(
+    minimum: ReducedProgram, dying: Collection[str]
+) -> WrongValue | None:
     """Look for a wrong value among the inputs of operators that fail.
 
     This compiles the program before them, and once more if a value is wrong.
@@ -44,7 +46,7 @@ def given(minimum: Minimum, dying: Collection[str]) -> WrongValue | None:
         return None
     if not options.reference or options.probe not in (None, Probe.REAL):
         return None
-    last = last_among(minimum.candidate, dying or minimum.candidate.operators)
+    last = find_last_operators(minimum.candidate, dying or minimum.candidate.operators)
     before = _before(minimum.candidate, [one.name for one in last])
     if before is None:
         return None
@@ -61,8 +63,8 @@ def _before(candidate: Candidate, dying: Collection[str]) -> Candidate | None:
     """Return the program before some operators; None if it has no operators."""
     try:
         if candidate.listing is not None:
-            return candidate.listed(cut_before(candidate.listing, dying))
-        needed = computed_from(candidate, dying).difference(dying)
+            return candidate.with_listing(cut_before(candidate.listing, dying))
+        needed = find_dependencies(candidate, dying).difference(dying)
         cut = replace(candidate, keep=frozenset(needed))
         return cut.returning(Outputs.SINKS)
     except InvalidEdit:

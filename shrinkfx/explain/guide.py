@@ -14,15 +14,15 @@ from typing import TypeVar
 from shrinkfx import scratch
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.explain.artifacts import publish
-from shrinkfx.explain.feeding import feeding, taken
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.original import NOT_ASKED, Original
-from shrinkfx.explain.printed_values import given, launched
-from shrinkfx.failure.classify import observe
+from shrinkfx.explain.feeding import find_feeding_kernels, find_reused_buffers
+from shrinkfx.explain.original import NOT_REQUESTED, OriginalKernels
+from shrinkfx.explain.printed_values import list_kernel_inputs, parse_launches
+from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend, InductorOptions
-from shrinkfx.protocol.files import Left, Traces
+from shrinkfx.protocol.files import ArtifactFile, Traces
 from shrinkfx.report.explanation.guide import Guide, Outcome, Row, Value
 
 T = TypeVar("T")
@@ -53,15 +53,17 @@ _RAISED = re.compile(r"^Exception raised from .*? at \S*?([^/\s]+:\d+)")
 _ASSERTED = re.compile(r"^\s*(assert not .*)$")
 _INPUTS = re.compile(r"\w*put_handles\[\d+\]: .*|At least one (?:NaN|INF) in.*")
 _SHOWN = 4
-_NO_KERNEL = f"{Left.KERNEL}: available on the interpreter only: --backend interpreter"
+_NO_KERNEL = (
+    f"{ArtifactFile.KERNEL}: available on the interpreter only: --backend interpreter"
+)
 _BEFORE_IT_RUNS = (Stage.START, Stage.REBUILD, Stage.EAGER, Stage.COMPILE)
 
 
-def guide(
-    minimum: Minimum,
+def run_guide(
+    minimum: ReducedProgram,
     guilty_kernels: tuple[str, ...],
     folder: Path | None = None,
-    original: Original = NOT_ASKED,
+    original: OriginalKernels = NOT_REQUESTED,
 ) -> Guide:
     """Try each flag of the guide, and report its output.
 
@@ -71,17 +73,19 @@ def guide(
         folder: a folder for files, which are published atomically.
         original: kernels of the input program, which are published too.
     """
-    with scratch.folder("guide") as home:
+    with scratch.make_scratch_folder("guide") as home:
         asking = _Asking(minimum, Path(home), guilty_kernels)
         found = asking.guide()
         if folder is not None:
             left_s = minimum.budget.share()
-            found = _beside(original, found, Path(home) / "left" / Left.ORIGINAL)
+            found = _add_original(
+                original, found, Path(home) / "left" / ArtifactFile.ORIGINAL
+            )
             found = publish(found, Path(home), folder, within_s=left_s)
     return found
 
 
-def _beside(original: Original, found: Guide, home: Path) -> Guide:
+def _add_original(original: OriginalKernels, found: Guide, home: Path) -> Guide:
     """Write the files of the input program's kernel, or note why there are none."""
     if original.why_not:
         return replace(found, left_out=(*found.left_out, original.why_not))
@@ -100,7 +104,7 @@ class _Asking:
         rows: the results so far.
     """
 
-    minimum: Minimum
+    minimum: ReducedProgram
     home: Path
     guilty: tuple[str, ...]
     rows: list[Row] = field(default_factory=list)
@@ -150,16 +154,20 @@ class _Asking:
 
     def _values(self, guilty: str, launches: Set[str], why: str) -> tuple[Value, ...]:
         """Read the inputs of the culprit kernel and of the kernels that feed it."""
-        feeding_it = self._first(lambda code: feeding(code, launches, guilty)) or ()
+        feeding_it = (
+            self._first(lambda code: find_feeding_kernels(code, launches, guilty)) or ()
+        )
         printed = self._filtered((*feeding_it, guilty) if guilty else (), why)
         if printed is None:
             return ()
 
         def known(kernel: str) -> Set[str]:
-            found = self._first(lambda code: taken(code, launches, kernel))
+            found = self._first(
+                lambda code: find_reused_buffers(code, launches, kernel)
+            )
             return found or frozenset()
 
-        return tuple(given(printed.log, known))
+        return tuple(list_kernel_inputs(printed.log, known))
 
     def _at_run_time(self, flag: str, why: str) -> None:
         # Every check of a CUDA program sets both flags; here only one is set.
@@ -203,7 +211,7 @@ class _Asking:
 
     def _first(self, read: Callable[[str], T]) -> T | None:
         """Apply ``read`` to the wrapper sources; return the first nonempty result."""
-        sources = sorted((self.home / "left" / Left.SOURCES).glob("*wrapper.*"))
+        sources = sorted((self.home / "left" / ArtifactFile.SOURCES).glob("*wrapper.*"))
         codes = (path.read_text(errors="replace") for path in sources)
         return next(filter(None, map(read, codes)), None)
 
@@ -223,7 +231,7 @@ class _Asking:
     def _row(self, row: Row, ending: Ending | None) -> Row:
         if ending is None:
             return replace(row, why="not enough time left")
-        seen = observe(ending)
+        seen = classify_ending(ending)
         if why := seen.unresolved or seen.invalid:
             return replace(row, outcome=Outcome.OPEN, why=why)
         if seen.signature is None and self.minimum.rate < 1.0:
@@ -240,7 +248,7 @@ class _Asking:
 
 def _launches(text: str) -> list[str]:
     """Return the launched kernels, in order."""
-    return [kernel for when, kernel in launched(text) if when == "before"]
+    return [kernel for when, kernel in parse_launches(text) if when == "before"]
 
 
 def _telling(flag: str, ending: Ending) -> Iterator[str]:

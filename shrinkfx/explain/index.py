@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shrinkfx.explain.anatomy import Known
-from shrinkfx.explain.guilt import guilty
+from shrinkfx.explain.compiled_view import CompiledView
+from shrinkfx.explain.index_culprits import find_culprits
 from shrinkfx.explain.layouts import read_beyond
-from shrinkfx.explain.lines import marked, written_for
+from shrinkfx.explain.lines import find_line_operators, quote_lines
 from shrinkfx.failure.readers.generated import COPY, Assignment, Code, IndexCheck
-from shrinkfx.protocol.anatomy import KernelText
+from shrinkfx.protocol.compiled_program_view import KernelText
 from shrinkfx.report.explanation.chain import (
     Chain,
     Layout,
@@ -25,7 +25,7 @@ _SAID = re.compile(r"index out of bounds: ([^\n\"\[]+)")
 
 
 @dataclass(frozen=True)
-class _Refused:
+class _RejectedIndex:
     """An index check that failed, and the values in the kernel."""
 
     kernel: KernelText
@@ -34,25 +34,25 @@ class _Refused:
     values: dict[str, int]
 
 
-def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
+def index_chain(known: CompiledView, text: str, eager_fails: bool) -> Chain:
     """Follow a rejected index to its cause.
 
     Args:
         text: the output of the run.
     """
-    refused = _refused(known, text)
+    refused = _find_rejected_index(known, text)
     if refused is None:
         why = ("which line rejected the index: the run did not report it",)
         return Chain(eager_fails=eager_fails, unknown=why)
     place, launch = known.launch_of(refused.kernel.name) or (-1, None)
-    passed = known.passed(launch, refused.code) if launch else {}
+    passed = known.map_arguments(launch, refused.code) if launch else {}
     check, code = refused.check, refused.code
     history = code.history(check.index, check.line)
     steps = tuple(_step(known, refused, step, passed) for step in history)
     bound = check.upper or check.lower
     limit_value = refused.values.get(bound.replace(" ", ""))
     limit = known.limit(bound, passed, limit_value)
-    checked_by = written_for(known, refused.kernel, code, check.line)
+    checked_by = find_line_operators(known, refused.kernel, code, check.line)
     chain = Chain(
         eager_fails=eager_fails,
         kernel=refused.kernel.name,
@@ -60,7 +60,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
         launches=len(known.anatomy.launches),
         grid=known.anatomy.stray.grid if known.anatomy.stray else (),
         fused=known.fused(refused.kernel, launch),
-        code=marked(code, check.line),
+        code=quote_lines(code, check.line),
         index=check.index,
         value=refused.values.get(check.index),
         limit=limit,
@@ -69,10 +69,12 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
         inputs=_inputs(known, steps, limit),
     )
     indexed = _indexed(known, refused, history, passed)
-    by, evidence = guilty(known, chain, checked_by)
-    said = _said(known, chain, checked_by, indexed)
+    by, evidence = find_culprits(known, chain, checked_by)
+    said = _describe_index(known, chain, checked_by, indexed)
     of = [layout for layout in (indexed, *(step.reads for step in steps)) if layout]
-    if liar := known.liar({maker.name for layout in of for maker in layout.made_by}):
+    if liar := known.find_mismatch(
+        {maker.name for layout in of for maker in layout.made_by}
+    ):
         by, evidence, said = (liar[0],), "", (liar[1], *said)
     unknown = (
         ()
@@ -88,7 +90,7 @@ def index_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     )
 
 
-def _refused(known: Known, text: str) -> _Refused | None:
+def _find_rejected_index(known: CompiledView, text: str) -> _RejectedIndex | None:
     """Return the check that failed: as reported, or the only one with its message."""
     stray = known.anatomy.stray
     if stray is not None and stray.text and stray.line >= 0:
@@ -97,14 +99,14 @@ def _refused(known: Known, text: str) -> _Refused | None:
         kernel = replace(origin, text=stray.text)
         pairs = (pair.split("=", 1) for pair in stray.values)
         values = {name: int(value) for name, value in pairs}
-        return _at(kernel, stray.line, values)
+        return _find_check(kernel, stray.line, values)
     if known.told.refused is not None:
         name, line, values = known.told.refused
         found = known.anatomy.kernel(name)
-        return _at(found, line, values) if found else None
+        return _find_check(found, line, values) if found else None
     said = _SAID.search(text)
     alike = [
-        _Refused(kernel, code, check, {})
+        _RejectedIndex(kernel, code, check, {})
         for kernel in known.anatomy.kernels
         for code in [Code(kernel.text)]
         for check in code.checks()
@@ -113,28 +115,33 @@ def _refused(known: Known, text: str) -> _Refused | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def _at(kernel: KernelText, line: int, values: dict[str, int]) -> _Refused | None:
+def _find_check(
+    kernel: KernelText, line: int, values: dict[str, int]
+) -> _RejectedIndex | None:
     code = Code(kernel.text)
     check = next((c for c in code.checks() if c.line == line), None)
-    return _Refused(kernel, code, check, values) if check else None
+    return _RejectedIndex(kernel, code, check, values) if check else None
 
 
 def _step(
-    known: Known, refused: _Refused, step: Assignment, passed: dict[str, str]
+    known: CompiledView,
+    refused: _RejectedIndex,
+    step: Assignment,
+    passed: dict[str, str],
 ) -> Step:
     parameter = next((p for p in step.pointers if p in passed), "")
     return Step(
         code=f"{step.name} = {step.expression}",
         value=refused.values.get(step.name),
-        operators=written_for(known, refused.kernel, refused.code, step.line),
+        operators=find_line_operators(known, refused.kernel, refused.code, step.line),
         parameter=parameter,
         reads=known.layout(known.read(passed[parameter])) if parameter else None,
     )
 
 
 def _indexed(
-    known: Known,
-    refused: _Refused,
+    known: CompiledView,
+    refused: _RejectedIndex,
     history: Sequence[Assignment],
     passed: dict[str, str],
 ) -> Layout | None:
@@ -157,7 +164,7 @@ def _indexed(
 
 
 def _sizes(
-    known: Known, steps: Sequence[Step], passed: dict[str, str], limit: Limit
+    known: CompiledView, steps: Sequence[Step], passed: dict[str, str], limit: Limit
 ) -> tuple[SizeSymbol, ...]:
     """Return the sizes that the index itself is computed from."""
     words = [word for step in steps for word in re.findall(r"\bks\d+\b", step.code)]
@@ -166,7 +173,9 @@ def _sizes(
     return tuple(size for size in found if size not in limit.symbols)
 
 
-def _inputs(known: Known, steps: Sequence[Step], limit: Limit) -> tuple[Layout, ...]:
+def _inputs(
+    known: CompiledView, steps: Sequence[Step], limit: Limit
+) -> tuple[Layout, ...]:
     """Return the inputs that the index and the bound come from."""
     read = [step.reads for step in steps if step.reads and not step.reads.made_in]
     carriers = {symbol.input for symbol in limit.symbols}
@@ -177,7 +186,7 @@ def _inputs(known: Known, steps: Sequence[Step], limit: Limit) -> tuple[Layout, 
     return tuple(named.values())
 
 
-def _held(known: Known, read: Layout, value: int | None) -> str:
+def _describe_content(known: CompiledView, read: Layout, value: int | None) -> str:
     """Describe the value in a tensor, or that code reads beyond the tensor's end."""
     if beyond := read_beyond(known.anatomy, read.name):
         found = "" if value is None else f", where {value} was found"
@@ -185,8 +194,11 @@ def _held(known: Known, read: Layout, value: int | None) -> str:
     return "" if value is None else f", which holds {value}"
 
 
-def _said(
-    known: Known, chain: Chain, checked_by: tuple[Operator, ...], indexed: Layout | None
+def _describe_index(
+    known: CompiledView,
+    chain: Chain,
+    checked_by: tuple[Operator, ...],
+    indexed: Layout | None,
 ) -> tuple[str, ...]:
     """Return sentences about the rejected index, its bound and their sources."""
     value = chain.index if chain.value is None else str(chain.value)
@@ -199,7 +211,7 @@ def _said(
     bounds = f"Index {value} is out of bounds for size {size}"
     first = f"{bounds}{where}{of}, in kernel {chain.kernel}."
     made = [
-        f"{step.reads}{_held(known, step.reads, step.value)}"
+        f"{step.reads}{_describe_content(known, step.reads, step.value)}"
         for step in chain.steps
         if step.reads is not None
     ]

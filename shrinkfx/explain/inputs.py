@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.failure.classify import observe
+from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.program.listing.listing import Given, Listing, Run
-from shrinkfx.program.listing.recipes import Recipe
+from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram, Run
 from shrinkfx.program.listing.strides import row_major
+from shrinkfx.program.listing.tensor_specs import TensorSpec
 
 _REJECTED = re.compile(r"input_handles\[(\d+)\]")
 
 
-def describe_rejected_input(minimum: Minimum) -> str:
+def describe_rejected_input(minimum: ReducedProgram) -> str:
     """Describe an input that the program was not compiled for, if it is the cause.
 
     This runs the program once with input checks. If an input is rejected, a second run
@@ -38,13 +38,13 @@ def describe_rejected_input(minimum: Minimum) -> str:
     if not any(_difference(each) for each in listing.inputs):
         return ""
     checked = minimum.ask(sanity=True)
-    seen = observe(checked).signature if checked is not None else None
+    seen = classify_ending(checked).signature if checked is not None else None
     rejected = _rejected(listing, seen.text) if seen is not None else None
     if seen is None or seen.kind is not Kind.CHECK_INPUTS or rejected is None:
         return ""
     fitting = listing.with_given(_as_exported(rejected))
-    ending = replace(minimum, candidate=minimum.candidate.listed(fitting)).ask()
-    if ending is None or not observe(ending).passed:
+    ending = replace(minimum, candidate=minimum.candidate.with_listing(fitting)).ask()
+    if ending is None or not classify_ending(ending).passed:
         return ""
     what = _difference(rejected)
     return (
@@ -54,7 +54,7 @@ def describe_rejected_input(minimum: Minimum) -> str:
     )
 
 
-def _rejected(listing: Listing, text: str) -> Given | None:
+def _rejected(listing: PrintedProgram, text: str) -> InputOrWeight | None:
     """Return the input whose number the error names, if it differs from the example."""
     found = _REJECTED.search(text)
     number = int(found[1]) if found else len(listing.inputs)
@@ -62,7 +62,7 @@ def _rejected(listing: Listing, text: str) -> Given | None:
     return next((each for each in named if _difference(each)), None)
 
 
-def _as_exported(given: Given) -> Given:
+def _as_exported(given: InputOrWeight) -> InputOrWeight:
     """Return an input with the exported strides, or all of the exported input."""
     example, failing = given.recipe(), given.recipe(Run.FAILING)
     if failing.shape == example.shape:
@@ -70,7 +70,7 @@ def _as_exported(given: Given) -> Given:
     return given.with_recipe(Run.FAILING, example)
 
 
-def _difference(given: Given) -> str:
+def _difference(given: InputOrWeight) -> str:
     """Describe how an input differs from the input of the export."""
     example, failing = given.recipe(), given.recipe(Run.FAILING)
     if failing.shape != example.shape:
@@ -82,11 +82,11 @@ def _difference(given: Given) -> str:
     return f"{told[0]} {[*told[1]]}, but was exported with {[*told[2]]}"
 
 
-def _exported(given: Given) -> str:
+def _exported(given: InputOrWeight) -> str:
     """Return which part of the exported input the passing run used."""
     is_resized = given.recipe(Run.FAILING).shape != given.recipe().shape
     return "the exported input" if is_resized else "the exported strides"
 
 
-def _strides(recipe: Recipe) -> tuple[int, ...]:
+def _strides(recipe: TensorSpec) -> tuple[int, ...]:
     return recipe.stride or tuple(row_major(recipe.shape))

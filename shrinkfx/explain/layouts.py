@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from shrinkfx.program.sizes import evaluate, names_in
-from shrinkfx.protocol.anatomy import Anatomy, EagerLayout, MadeBuffer
+from shrinkfx.protocol.compiled_program_view import Anatomy, EagerLayout, MadeBuffer
 from shrinkfx.report.explanation.chain import Layout
 
 
@@ -29,7 +29,7 @@ def read_beyond(anatomy: Anatomy, name: str) -> str:
     return f"which has {real.nbytes:,} bytes but is read as {real.declared:,}"
 
 
-def declared_too_large(anatomy: Anatomy, argument: Layout) -> str:
+def describe_oversized(anatomy: Anatomy, argument: Layout) -> str:
     """Describe a declared layout that is larger than the real one; '' if it is not."""
     if not argument.real_shape:
         return ""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shrinkfx.explain.anatomy import Known
-from shrinkfx.explain.operators import computed_from
+from shrinkfx.explain.compiled_view import CompiledView
+from shrinkfx.explain.operators import find_dependencies
 from shrinkfx.failure.readers.generated import Code
-from shrinkfx.protocol.anatomy import KernelText
-from shrinkfx.report.explanation.code import CodeLine, in_a_file
+from shrinkfx.protocol.compiled_program_view import KernelText
+from shrinkfx.report.explanation.code import CodeLine, find_quoted_lines
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 
 
-def marked(code: Code, line: int) -> tuple[CodeLine, ...]:
+def quote_lines(code: Code, line: int) -> tuple[CodeLine, ...]:
     """Quote the lines around one, numbered from the kernel's first line."""
     head = code.head()
     return tuple(
@@ -23,24 +23,28 @@ def marked(code: Code, line: int) -> tuple[CodeLine, ...]:
     )
 
 
-def in_files(found: Explanation, files: Mapping[str, str]) -> Explanation:
+def renumber_quotes(found: Explanation, files: Mapping[str, str]) -> Explanation:
     """Renumber quoted lines as in the published files, and add the files' names.
 
     Args:
         files: the text of generated code, by path in the run's folder.
     """
     chain, halted, cause = found.chain, found.halted, found.cause
-    if chain is not None and (placed := in_a_file(chain.code, chain.kernel, files)):
+    if chain is not None and (
+        placed := find_quoted_lines(chain.code, chain.kernel, files)
+    ):
         chain = replace(chain, file=placed[0], code=placed[1])
-    if halted is not None and (placed := in_a_file(halted.code, halted.kernel, files)):
+    if halted is not None and (
+        placed := find_quoted_lines(halted.code, halted.kernel, files)
+    ):
         again = replace(halted, file=placed[0], code=placed[1])
         new = dict(zip(halted.cause, again.cause, strict=True))
         halted, cause = again, tuple(new.get(text, text) for text in cause)
     return replace(found, chain=chain, halted=halted, cause=cause)
 
 
-def written_for(
-    known: Known, kernel: KernelText, code: Code, line: int
+def find_line_operators(
+    known: CompiledView, kernel: KernelText, code: Code, line: int
 ) -> tuple[Operator, ...]:
     """Return the operators that a line was generated for; empty if it is not tracked.
 
@@ -57,14 +61,16 @@ def written_for(
         found = [o for o in kernel.origins if (o.variable, o.expression) == written]
     else:
         found = []
-    return known.written_for(kernel, found[0].nodes) if found else ()
+    return known.find_operators_for(kernel, found[0].nodes) if found else ()
 
 
 def with_views(
-    known: Known, fused: tuple[Operator, ...], by: tuple[Operator, ...]
+    known: CompiledView, fused: tuple[Operator, ...], by: tuple[Operator, ...]
 ) -> tuple[Operator, ...]:
     """Add the views that an operator reads through: they determine its addresses."""
-    read = [name for one in by for name in computed_from(known.candidate, [one.name])]
+    read = [
+        name for one in by for name in find_dependencies(known.candidate, [one.name])
+    ]
     views = [
         view
         for view in fused

@@ -10,7 +10,7 @@ from shrinkfx.program.walks import reached
 from shrinkfx.report.explanation.operators import Operator
 
 
-def operators_left(candidate: Candidate) -> tuple[Operator, ...]:
+def list_operators(candidate: Candidate) -> tuple[Operator, ...]:
     """Return the operators of a candidate, in program order.
 
     A replacement operator has no line of the model.
@@ -24,14 +24,16 @@ def operators_left(candidate: Candidate) -> tuple[Operator, ...]:
     return tuple(found)
 
 
-def last_among(candidate: Candidate, names: Collection[str]) -> tuple[Operator, ...]:
+def find_last_operators(
+    candidate: Candidate, names: Collection[str]
+) -> tuple[Operator, ...]:
     """Return those of some operators that no other one of them depends on."""
-    among = operators_among(candidate, names)
-    feeding = computed_from(candidate, [one.name for one in among])
+    among = select_operators(candidate, names)
+    feeding = find_dependencies(candidate, [one.name for one in among])
     return tuple(one for one in among if one.name not in feeding)
 
 
-def computed_from(candidate: Candidate, names: Collection[str]) -> frozenset[str]:
+def find_dependencies(candidate: Candidate, names: Collection[str]) -> frozenset[str]:
     """Return the operators that some depend on, not across values that were cut."""
     if candidate.listing is not None:
         main = candidate.listing.main
@@ -43,10 +45,10 @@ def computed_from(candidate: Candidate, names: Collection[str]) -> frozenset[str
     return frozenset(reached(makers, candidate.producers))
 
 
-def operators_among(
+def select_operators(
     candidate: Candidate, names: Collection[str]
 ) -> tuple[Operator, ...]:
     """Return the operators of a candidate that nodes belong to, in program order."""
     skeleton = candidate.skeleton
     among = {skeleton.producer(name) for name in names if name in skeleton}
-    return tuple(one for one in operators_left(candidate) if one.name in among)
+    return tuple(one for one in list_operators(candidate) if one.name in among)

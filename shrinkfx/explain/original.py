@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.explain.anatomy import Known
-from shrinkfx.explain.chain import known_of
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import operators_left
+from shrinkfx.explain.chain import read_compiled_view
+from shrinkfx.explain.compiled_view import CompiledView
+from shrinkfx.explain.operators import list_operators
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.anatomy import UNTOLD
 from shrinkfx.protocol.choices import Build, CandidateForm
+from shrinkfx.protocol.compiled_program_view import REASON_FILE
 from shrinkfx.report.explanation.operators import Operator
 
 WHAT = "the input program's kernel"
@@ -27,7 +27,7 @@ _TRITON = "@triton.jit"
 
 
 @dataclass(frozen=True)
-class Original:
+class OriginalKernels:
     """The kernels of the input program that are related to its failure.
 
     Attributes:
@@ -39,10 +39,12 @@ class Original:
     why_not: str = ""
 
 
-NOT_ASKED = Original(why_not=f"{WHAT}: not requested")
+NOT_REQUESTED = OriginalKernels(why_not=f"{WHAT}: not requested")
 
 
-def original(minimum: Minimum, guilty: Collection[Operator]) -> Original:
+def find_original_kernels(
+    minimum: ReducedProgram, guilty: Collection[Operator]
+) -> OriginalKernels:
     """Find the failing kernel in the input program, or the kernels of the culprits.
 
     If the culprit operators have no kernel, the kernels of all operators of the reduced
@@ -51,31 +53,36 @@ def original(minimum: Minimum, guilty: Collection[Operator]) -> Original:
     Args:
         guilty: the culprit operators, as far as they are known.
     """
-    whole = Candidate.whole(minimum.candidate.skeleton)
+    whole = Candidate.from_skeleton(minimum.candidate.skeleton)
     if minimum.candidate == whole:
-        return Original(why_not=f"{WHAT}: the reduced program is the input program")
+        return OriginalKernels(
+            why_not=f"{WHAT}: the reduced program is the input program"
+        )
     minimum.note("explain: finding the kernel in the input program")
     asked = replace(minimum, candidate=whole)
     form = CandidateForm.PROGRAM
-    with scratch.folder("original") as folder:
+    with scratch.make_scratch_folder("original") as folder:
         ending = asked.ask(anatomy=folder, form=form, build=Build.FAST)
         if why := asked.why_not(ending):
-            return Original(why_not=f"{WHAT}: {why}")
-        known, untold = known_of(asked, Path(folder)), Path(folder) / UNTOLD
+            return OriginalKernels(why_not=f"{WHAT}: {why}")
+        known, untold = (
+            read_compiled_view(asked, Path(folder)),
+            Path(folder) / REASON_FILE,
+        )
         if known is None:
             why = untold.read_text() if untold.exists() else _NOTHING
-            return Original(why_not=f"{WHAT}: {why}")
-    left = operators_left(minimum.candidate)
+            return OriginalKernels(why_not=f"{WHAT}: {why}")
+    left = list_operators(minimum.candidate)
     files = _failing(asked, known)
     files = files or _computing(known, guilty) or _computing(known, left)
     if not files:
-        return Original(
+        return OriginalKernels(
             why_not=f"{WHAT}: no kernel was generated for the remaining operators"
         )
-    return Original(files)
+    return OriginalKernels(files)
 
 
-def _failing(asked: Minimum, known: Known) -> dict[str, str]:
+def _failing(asked: ReducedProgram, known: CompiledView) -> dict[str, str]:
     """Return the kernel that was running when the input program failed, if known."""
     told, stray = known.told, known.anatomy.stray
     name = stray.kernel if stray else ""
@@ -88,7 +95,7 @@ def _failing(asked: Minimum, known: Known) -> dict[str, str]:
     return dict(_file(known, name, f"{WHAT} that fails{which}"))
 
 
-def _computing(known: Known, some: Collection[Operator]) -> dict[str, str]:
+def _computing(known: CompiledView, some: Collection[Operator]) -> dict[str, str]:
     """Return the kernels that compute some operators."""
     files: dict[str, str] = {}
     launches = known.anatomy.launches
@@ -101,7 +108,7 @@ def _computing(known: Known, some: Collection[Operator]) -> dict[str, str]:
     return files
 
 
-def _file(known: Known, name: str, what: str) -> Iterator[tuple[str, str]]:
+def _file(known: CompiledView, name: str, what: str) -> Iterator[tuple[str, str]]:
     """Yield the file name and the text of a generated kernel."""
     kernel = known.anatomy.kernel(name)
     if kernel is not None:

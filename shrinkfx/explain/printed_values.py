@@ -36,7 +36,7 @@ _DTYPES = {
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedValue:
     """A value at one moment.
 
     Attributes:
@@ -47,12 +47,12 @@ class Printed:
     value: Value
 
 
-def printed(text: str) -> list[Printed]:
+def parse_values(text: str) -> list[PrintedValue]:
     """Parse values in the order in which they were printed."""
     headers = list(_HEADER.finditer(text))
     starts = [header.start() for header in headers]
     return [
-        Printed(header["when"] or "", _value(header, text[header.end() : end]))
+        PrintedValue(header["when"] or "", _value(header, text[header.end() : end]))
         for header, end in zip(headers, [*starts, len(text)][1:], strict=True)
     ]
 
@@ -76,7 +76,7 @@ def _value(header: re.Match[str], text: str) -> Value:
     )
 
 
-def given(
+def list_kernel_inputs(
     text: str, taken: Callable[[str], Set[str]] = lambda _: frozenset()
 ) -> Iterator[Value]:
     """Yield the inputs of kernels at their last launches.
@@ -90,7 +90,7 @@ def given(
     last: dict[str, dict[str, Value]] = {}
     written: set[str] = set()
     launch, first = "", ""
-    for one in printed(text):
+    for one in parse_values(text):
         value, before = one.value, launch
         launch = value.kernel if one.when == "before" else ""
         if one.when == "after":
@@ -114,6 +114,6 @@ def _is_given(value: Value, written: Set[str]) -> bool:
     return is_known and not is_literal
 
 
-def launched(text: str) -> list[tuple[str, str]]:
+def parse_launches(text: str) -> list[tuple[str, str]]:
     """Return the order of launches: ``("before", "cpp_fused_add_0")``."""
     return [(found[1], found[2]) for found in _LAUNCH.finditer(text)]

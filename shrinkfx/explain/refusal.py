@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.compiled_view import CompiledView
 from shrinkfx.program.sizes import holds, names_in
-from shrinkfx.report.explanation.chain import Chain, Layout, Refusal
+from shrinkfx.report.explanation.chain import Chain, InputRejection, Layout
 
 _REFUSED = re.compile(
     r"input_handles\[(?P<input>\d+)\]: (?P<what>[a-z ]+?)(?: at (?P<dim>\d+))?,\s*"
@@ -15,7 +15,7 @@ _REFUSED = re.compile(
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 
 
-def refusal_chain(known: Known, text: str, eager_fails: bool) -> Chain:
+def refusal_chain(known: CompiledView, text: str, eager_fails: bool) -> Chain:
     """Describe which input is rejected, why, and what declares its size.
 
     Args:
@@ -32,7 +32,7 @@ def refusal_chain(known: Known, text: str, eager_fails: bool) -> Chain:
     layout = known.layout_of(given[place]) if place < len(given) else None
     dim = int(found["dim"]) if found["dim"] else None
     size = layout.shape[dim] if layout and dim is not None and _is_size(found) else ""
-    refusal = Refusal(
+    refusal = InputRejection(
         what=found["what"],
         input=layout,
         dim=dim,
@@ -40,12 +40,12 @@ def refusal_chain(known: Known, text: str, eager_fails: bool) -> Chain:
         given=found["given"].strip(),
         symbols=tuple(known.symbols(_WORDS.findall(size))),
     )
-    asked, unknown = _asked_for(refusal, known.anatomy.guards_unknown)
+    asked, unknown = _describe_guards(refusal, known.anatomy.guards_unknown)
     return Chain(
         eager_fails=eager_fails,
         refusal=refusal,
         inputs=(layout,) if layout else (),
-        cause=(*_said(refusal, layout), *asked),
+        cause=(*_describe_rejection(refusal, layout), *asked),
         unknown=unknown if _is_size(found) else (),
     )
 
@@ -60,8 +60,8 @@ _NO_GUARD = "The program has no guard of the model on this size."
 _SHOWN = 2
 
 
-def _asked_for(
-    refusal: Refusal, guards_unknown: str
+def _describe_guards(
+    refusal: InputRejection, guards_unknown: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return sentences about guards on the size, and what is unknown about them.
 
@@ -89,7 +89,9 @@ def _is_size(found: re.Match[str]) -> bool:
     return "dim value" in found["what"]
 
 
-def _said(refusal: Refusal, layout: Layout | None) -> tuple[str, ...]:
+def _describe_rejection(
+    refusal: InputRejection, layout: Layout | None
+) -> tuple[str, ...]:
     name = layout.name if layout else "an input"
     role = layout.role if layout else ""
     what = f"{role} {name}".strip()

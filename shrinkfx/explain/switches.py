@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class On(Enum):
+class SwitchDevice(Enum):
     """The device whose code a decision affects."""
 
     CPU = "CPU"
@@ -32,7 +32,7 @@ class Switch:
     option: str
     careful: bool | int | str
     what: str
-    on: On = On.BOTH
+    on: SwitchDevice = SwitchDevice.BOTH
 
     def __str__(self) -> str:
         return f"{self.option}={self.careful}"
@@ -40,19 +40,33 @@ class Switch:
 
 SWITCHES = (
     # Code for the CPU.
-    Switch("cpp.simdlen", 1, "vectorised code", On.CPU),
-    Switch("cpp.enable_loop_tail_vec", False, "vectorised loop tails", On.CPU),
-    Switch("cpp.threads", 1, "parallel loops", On.CPU),
-    Switch("cpp.enable_unsafe_math_opt_flag", False, "unsafe math of g++", On.CPU),
-    Switch("cpp.enable_floating_point_contract_flag", "off", "fused a*b+c", On.CPU),
-    Switch("cpp.use_decompose_tanh", False, "a decomposed tanh", On.CPU),
-    Switch("cpp.fallback_scatter_reduce_sum", True, "Inductor's own scatter", On.CPU),
-    Switch("cpp.weight_prepack", False, "prepacked weights", On.CPU),
+    Switch("cpp.simdlen", 1, "vectorised code", SwitchDevice.CPU),
+    Switch(
+        "cpp.enable_loop_tail_vec", False, "vectorised loop tails", SwitchDevice.CPU
+    ),
+    Switch("cpp.threads", 1, "parallel loops", SwitchDevice.CPU),
+    Switch(
+        "cpp.enable_unsafe_math_opt_flag", False, "unsafe math of g++", SwitchDevice.CPU
+    ),
+    Switch(
+        "cpp.enable_floating_point_contract_flag",
+        "off",
+        "fused a*b+c",
+        SwitchDevice.CPU,
+    ),
+    Switch("cpp.use_decompose_tanh", False, "a decomposed tanh", SwitchDevice.CPU),
+    Switch(
+        "cpp.fallback_scatter_reduce_sum",
+        True,
+        "Inductor's own scatter",
+        SwitchDevice.CPU,
+    ),
+    Switch("cpp.weight_prepack", False, "prepacked weights", SwitchDevice.CPU),
     # Fusion.
     Switch("max_fusion_size", 1, "fusion of kernels"),
     Switch("epilogue_fusion", False, "fused epilogues"),
     Switch("prologue_fusion", False, "fused prologues"),
-    Switch("cpp.max_horizontal_fusion_size", 1, "horizontal fusion", On.CPU),
+    Switch("cpp.max_horizontal_fusion_size", 1, "horizontal fusion", SwitchDevice.CPU),
     Switch("aggressive_fusion", False, "aggressive fusion"),
     Switch("combo_kernels", False, "combined kernels"),
     Switch("loop_ordering_after_fusion", False, "reordered loops of fused kernels"),
@@ -66,13 +80,16 @@ SWITCHES = (
     Switch("allow_buffer_reuse", False, "reuse of buffers"),
     Switch("memory_planning", False, "planned memory"),
     Switch(
-        "aot_inductor.allow_stack_allocation", False, "buffers on the stack", On.CPU
+        "aot_inductor.allow_stack_allocation",
+        False,
+        "buffers on the stack",
+        SwitchDevice.CPU,
     ),
     Switch(
         "aot_inductor.use_minimal_arrayref_interface",
         False,
         "the minimal arrayref interface",
-        On.CPU,
+        SwitchDevice.CPU,
     ),
     # Graph passes. Two options are missing because correct programs do not compile
     # with them: constant_and_index_propagation=False (2.11: "NotImplementedError:
@@ -107,7 +124,7 @@ SWITCHES = (
         "triton.divisible_by_16",
         False,
         "arguments known to be divisible by 16",
-        On.CUDA,
+        SwitchDevice.CUDA,
     ),
     Switch("assume_aligned_inputs", False, "inputs taken for aligned"),
     Switch("assume_unaligned_fallback_output", True, "results taken for aligned"),
@@ -119,32 +136,51 @@ SWITCHES = (
         "triton.persistent_reductions",
         False,
         "persistent reductions",
-        On.CUDA,
+        SwitchDevice.CUDA,
     ),
-    Switch("triton.cooperative_reductions", False, "cooperative reductions", On.CUDA),
+    Switch(
+        "triton.cooperative_reductions",
+        False,
+        "cooperative reductions",
+        SwitchDevice.CUDA,
+    ),
     Switch(
         "triton.force_cooperative_reductions",
         False,
         "cooperative reductions",
-        On.CUDA,
+        SwitchDevice.CUDA,
     ),
     Switch(
         "triton.mix_order_reduction",
         False,
         "mixed-order reductions",
-        On.CUDA,
+        SwitchDevice.CUDA,
     ),
-    Switch("triton.nested_reduction", False, "nested reductions", On.CUDA),
-    Switch("triton.tile_reductions", False, "tiled reductions", On.CUDA),
-    Switch("triton.scalar_accumulators", False, "accumulators by row", On.CUDA),
+    Switch("triton.nested_reduction", False, "nested reductions", SwitchDevice.CUDA),
+    Switch("triton.tile_reductions", False, "tiled reductions", SwitchDevice.CUDA),
+    Switch(
+        "triton.scalar_accumulators", False, "accumulators by row", SwitchDevice.CUDA
+    ),
     # Triton.
-    Switch("triton.emit_pointer_range_32", False, "32-bit pointers", On.CUDA),
-    Switch("triton.coalesce_tiling_analysis", False, "tiling that coalesces", On.CUDA),
-    Switch("triton.prefer_nd_tiling", False, "tiling in several dimensions", On.CUDA),
-    Switch("triton.max_tiles", 1, "tiling", On.CUDA),
-    Switch("triton.use_block_ptr", False, "block pointers", On.CUDA),
-    Switch("triton.use_tensor_descriptor", False, "tensor descriptors", On.CUDA),
-    Switch("triton.multi_kernel", 0, "a run-time choice of kernels", On.CUDA),
+    Switch("triton.emit_pointer_range_32", False, "32-bit pointers", SwitchDevice.CUDA),
+    Switch(
+        "triton.coalesce_tiling_analysis",
+        False,
+        "tiling that coalesces",
+        SwitchDevice.CUDA,
+    ),
+    Switch(
+        "triton.prefer_nd_tiling",
+        False,
+        "tiling in several dimensions",
+        SwitchDevice.CUDA,
+    ),
+    Switch("triton.max_tiles", 1, "tiling", SwitchDevice.CUDA),
+    Switch("triton.use_block_ptr", False, "block pointers", SwitchDevice.CUDA),
+    Switch(
+        "triton.use_tensor_descriptor", False, "tensor descriptors", SwitchDevice.CUDA
+    ),
+    Switch("triton.multi_kernel", 0, "a run-time choice of kernels", SwitchDevice.CUDA),
     # Autotuning.
     Switch("max_autotune", False, "autotuning"),
     Switch("max_autotune_gemm", False, "autotuned matrix products"),
@@ -152,15 +188,28 @@ SWITCHES = (
     Switch("coordinate_descent_tuning", False, "tuning by coordinate descent"),
     # Numerics.
     Switch("emulate_precision_casts", True, "roundings left out between operators"),
-    Switch("eager_numerics.division_rounding", True, "approximate division", On.CUDA),
-    Switch("use_fast_math", False, "fast math", On.CUDA),
+    Switch(
+        "eager_numerics.division_rounding",
+        True,
+        "approximate division",
+        SwitchDevice.CUDA,
+    ),
+    Switch("use_fast_math", False, "fast math", SwitchDevice.CUDA),
     Switch("fallback_random", True, "Inductor's own random numbers"),
     # The library.
     Switch(
-        "aot_inductor.compile_wrapper_opt_level", "O0", "an optimised wrapper", On.CPU
+        "aot_inductor.compile_wrapper_opt_level",
+        "O0",
+        "an optimised wrapper",
+        SwitchDevice.CPU,
     ),
-    Switch("aot_inductor.enable_lto", False, "link-time optimisation", On.CPU),
     Switch(
-        "aot_inductor.weight_use_caching_allocator", False, "cached weights", On.CUDA
+        "aot_inductor.enable_lto", False, "link-time optimisation", SwitchDevice.CPU
+    ),
+    Switch(
+        "aot_inductor.weight_use_caching_allocator",
+        False,
+        "cached weights",
+        SwitchDevice.CUDA,
     ),
 )

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from shrinkfx.explain.switches import SWITCHES, On, Switch
+from shrinkfx.explain.switches import SWITCHES, Switch, SwitchDevice
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.descriptions import Settings
-from shrinkfx.report.explanation.decisions import Setting, Switching
+from shrinkfx.report.explanation.decisions import OptionSearch, Setting
 from shrinkfx.search.bundles import Subset
-from shrinkfx.search.odds import Beliefs, Key
+from shrinkfx.search.odds import Key, Probabilities
 
 MOST = 30
 """Maximum number of compilations in the search."""
@@ -21,7 +21,7 @@ _PARTS = 10
 """Maximum number of subsets to try if all options cause another failure."""
 
 
-class SwitchOdds(Beliefs[Switch]):
+class SwitchProbabilities(Probabilities[Switch]):
     """Probability that a switch is needed; few are, and there is no prior evidence."""
 
     def __init__(self, count: int) -> None:
@@ -32,7 +32,7 @@ class SwitchOdds(Beliefs[Switch]):
         return [(Switch, item.option)]
 
 
-def needed_switches(variants: Variants) -> Switching:
+def needed_switches(variants: Variants) -> OptionSearch:
     """Find a 1-minimal set of switches with which the program passes.
 
     Raises:
@@ -40,10 +40,12 @@ def needed_switches(variants: Variants) -> Switching:
     """
     known = variants.settings({s.option: s.careful for s in SWITCHES})
     if known is None:
-        return Switching(unknown="the worker did not report the settings of Inductor")
-    device = On.CUDA if known.for_cuda else On.CPU
-    table = [s for s in SWITCHES if s.on in (device, On.BOTH)]
-    return _search(variants, _that_decide(table, known), _without(table, known))
+        return OptionSearch(
+            unknown="the worker did not report the settings of Inductor"
+        )
+    device = SwitchDevice.CUDA if known.for_cuda else SwitchDevice.CPU
+    table = [s for s in SWITCHES if s.on in (device, SwitchDevice.BOTH)]
+    return _search(variants, _that_decide(table, known), _list_missing(table, known))
 
 
 def _that_decide(table: Sequence[Switch], known: Settings) -> list[Switch]:
@@ -57,29 +59,34 @@ def _that_decide(table: Sequence[Switch], known: Settings) -> list[Switch]:
     ]
 
 
-def _without(table: Sequence[Switch], known: Settings) -> Switching:
+def _list_missing(table: Sequence[Switch], known: Settings) -> OptionSearch:
     """Return which switches this PyTorch lacks, and which are fixed."""
     options = [switch.option for switch in table]
-    return Switching(
+    return OptionSearch(
         missing=tuple(name for name in options if name not in known.values),
         fixed=tuple(name for name in options if name in known.fixed),
     )
 
 
-def _search(variants: Variants, switches: list[Switch], found: Switching) -> Switching:
+def _search(
+    variants: Variants, switches: list[Switch], found: OptionSearch
+) -> OptionSearch:
     """Test all switches together, and then smaller and smaller subsets."""
     found = replace(found, tried=len(switches), settings=_settings(switches))
     before = len(variants.answers)
     start, why = _part_that_passes(variants, switches)
     if start:
         holds = _Passes(variants, before + MOST - 1)
-        subset = Subset(start, SwitchOdds(len(start)), holds)
+        subset = Subset(start, SwitchProbabilities(len(start)), holds)
         try:
             kept, minimal = subset.run(), True
-        except _Enough:
+        except _LimitReached:
             kept, minimal = subset.kept, False
         # Confirm it with the stock build, which also rules out a coincidence.
-        if variants.built_stock().with_settings(_careful(kept)) is Outcome.PASSED:
+        if (
+            variants.with_stock_build().with_settings(_conservative_options(kept))
+            is Outcome.PASSED
+        ):
             found = replace(found, passes_with=_settings(kept), minimal=minimal)
         else:
             why = "the program does not pass with the found options in every run"
@@ -90,7 +97,7 @@ def _settings(switches: Iterable[Switch]) -> tuple[Setting, ...]:
     return tuple(Setting(s.option, s.careful, s.what) for s in switches)
 
 
-class _Enough(Exception):
+class _LimitReached(Exception):
     """The maximum number of compilations is reached."""
 
 
@@ -103,11 +110,13 @@ class _Passes:
 
     def __call__(self, part: Sequence[Switch]) -> bool:
         if len(self.variants.answers) >= self.most:
-            raise _Enough
-        return self.variants.with_settings(_careful(part)) is Outcome.PASSED
+            raise _LimitReached
+        return (
+            self.variants.with_settings(_conservative_options(part)) is Outcome.PASSED
+        )
 
 
-def _careful(part: Iterable[Switch]) -> dict[str, bool | int | str]:
+def _conservative_options(part: Iterable[Switch]) -> dict[str, bool | int | str]:
     return {switch.option: switch.careful for switch in part}
 
 
@@ -126,7 +135,7 @@ def _part_that_passes(
     parts, asked = deque([switches]), 0
     while parts and asked < _PARTS:
         part, asked = parts.popleft(), asked + 1
-        outcome = variants.with_settings(_careful(part))
+        outcome = variants.with_settings(_conservative_options(part))
         if outcome is Outcome.PASSED:
             return part, ""
         if outcome is Outcome.REPRODUCED:

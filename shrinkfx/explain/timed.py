@@ -6,15 +6,15 @@ import ast
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.compiled_view import CompiledView
 from shrinkfx.failure.readers.generated import Code
-from shrinkfx.protocol.anatomy import StrayAccess, TimedSize
+from shrinkfx.protocol.compiled_program_view import StrayAccess, TimedSize
 
 _NAMED = 2
 """Maximum number of sizes in the sentence."""
 
 
-def wrong_sizes(known: Known, stray: StrayAccess) -> str:
+def wrong_sizes(known: CompiledView, stray: StrayAccess) -> str:
     """Describe the wrong sizes from which an address or its mask is computed.
 
     Returns '' if the kernel is benchmarked with the sizes of its own graph, or if the
@@ -24,7 +24,7 @@ def wrong_sizes(known: Known, stray: StrayAccess) -> str:
     _, launch = known.launch_of(stray.kernel) or (-1, None)
     if written is None or launch is None:
         return ""
-    passed = known.passed(launch, Code(written.text))
+    passed = known.map_arguments(launch, Code(written.text))
     used = _read_by(stray.text, stray.line)
     timed = {t.name: t for t in known.anatomy.timed if t.kernel == stray.kernel}
     wrong = [
@@ -32,16 +32,16 @@ def wrong_sizes(known: Known, stray: StrayAccess) -> str:
         for parameter, name in passed.items()
         if parameter in used and name in timed
     ]
-    return _said(stray.kernel, wrong) if wrong else ""
+    return _describe_sizes(stray.kernel, wrong) if wrong else ""
 
 
-def _said(kernel: str, wrong: Sequence[tuple[str, TimedSize]]) -> str:
+def _describe_sizes(kernel: str, wrong: Sequence[tuple[str, TimedSize]]) -> str:
     """Describe the sizes, the correct ones, and where the wrong ones were looked up."""
     named = wrong[:_NAMED]
     sizes = [f"{name} = {t.value} instead of {_meant(t)}" for name, t in named]
     sizes += [f"and {len(wrong) - _NAMED} more are wrong"] * (len(wrong) > _NAMED)
     first = named[0][1]
-    looked_up = ", ".join(dict.fromkeys(_found(timed) for _, timed in named))
+    looked_up = ", ".join(dict.fromkeys(_describe_lookup(timed) for _, timed in named))
     return (
         f"AOTInductor benchmarks kernel {kernel} with {', '.join(sizes)}: "
         "generate_example_arg_value looks up the precomputed sizes of "
@@ -56,7 +56,7 @@ def _meant(timed: TimedSize) -> str:
     return f"{name}{timed.stands_for} = {timed.meant}"
 
 
-def _found(timed: TimedSize) -> str:
+def _describe_lookup(timed: TimedSize) -> str:
     if timed.there:
         return f"{timed.name} is {timed.there}"
     if timed.is_fallback:

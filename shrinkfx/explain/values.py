@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx import scratch
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import computed_from, operators_among
-from shrinkfx.failure.classify import observe
+from shrinkfx.explain.operators import find_dependencies, select_operators
+from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten, Wrong
-from shrinkfx.report.explanation.values import WrongValue, place_of
+from shrinkfx.report.explanation.values import WrongValue, describe_first_error
 
 
-def values(minimum: Minimum) -> WrongValue | None:
+def values(minimum: ReducedProgram) -> WrongValue | None:
     """Find the kernel and the operators that a wrong value comes from.
 
     This compiles the reduced program once. If one kernel computes several operators, it
@@ -33,23 +33,25 @@ def values(minimum: Minimum) -> WrongValue | None:
         return None
     minimum.note("explain: comparing the result of each kernel with eager")
     told, _ = _ask(minimum)
-    found = explained(minimum.candidate, told)
+    found = find_first_wrong(minimum.candidate, told)
     names = [operator.name for operator in found.guilty]
     if not names and _is_right_throughout(told):
         names = list(minimum.candidate.operators)
     if len(names) < 2 or found.rewritten:
-        return _beside(minimum.target, found)
+        return _record_naming(minimum.target, found)
     minimum.note(f"explain: comparing the values of {len(names)} operators")
     again, ending = _ask(minimum, taps=_values(minimum, names))
     if found.kernel and _passes(minimum, found, ending):
-        return _beside(minimum.target, replace(found, fused=_RETURNED))
-    found = told_apart(found, minimum.candidate, again, names)
-    return _beside(minimum.target, _tested_without_fusion(minimum, found, names))
+        return _record_naming(minimum.target, replace(found, fused=_RETURNED))
+    found = clear_operators(found, minimum.candidate, again, names)
+    return _record_naming(minimum.target, _tested_without_fusion(minimum, found, names))
 
 
-def _beside(failure: Signature, found: WrongValue) -> WrongValue:
+def _record_naming(failure: Signature, found: WrongValue) -> WrongValue:
     """Record whether the failure's own message names the first wrong value."""
-    is_named = found.wrong is not None and place_of(found.wrong) in failure.text
+    is_named = (
+        found.wrong is not None and describe_first_error(found.wrong) in failure.text
+    )
     return replace(found, is_named=is_named)
 
 
@@ -60,7 +62,7 @@ def _is_right_throughout(told: KernelValues) -> bool:
 
 
 def _ask(
-    minimum: Minimum,
+    minimum: ReducedProgram,
     **changes: Any,  # noqa: ANN401 - fields of the options
 ) -> tuple[KernelValues, Ending | None]:
     """Return the values of all kernels from a run that fails in the same way.
@@ -68,10 +70,10 @@ def _ask(
     Returns:
         The values, and how the run ended.
     """
-    with scratch.folder("values") as folder:
+    with scratch.make_scratch_folder("values") as folder:
         path = Path(folder) / "values.json"
         asked = {"build": Build.FAST, **changes}
-        ending = minimum.tell(path.parent, values=str(path), **asked)
+        ending = minimum.run_recorded(path.parent, values=str(path), **asked)
         if why := minimum.why_not(ending):
             return KernelValues(unknown=why), ending
         if not path.exists():
@@ -79,7 +81,7 @@ def _ask(
         return KernelValues.from_line(path.read_text()), ending
 
 
-def _passes(minimum: Minimum, found: WrongValue, ending: Ending | None) -> bool:
+def _passes(minimum: ReducedProgram, found: WrongValue, ending: Ending | None) -> bool:
     """Return whether a passing run shows that the operators fail only together.
 
     It does not for a flaky program, which may pass by chance, or for an error below the
@@ -87,15 +89,15 @@ def _passes(minimum: Minimum, found: WrongValue, ending: Ending | None) -> bool:
     """
     if ending is None or minimum.rate < 1.0 or found.tiny:
         return False
-    return observe(ending).passed
+    return classify_ending(ending).passed
 
 
-def _values(minimum: Minimum, operators: Collection[str]) -> tuple[str, ...]:
+def _values(minimum: ReducedProgram, operators: Collection[str]) -> tuple[str, ...]:
     skeleton = minimum.candidate.skeleton
     return tuple(value for name in operators for value in skeleton.values(name))
 
 
-def explained(candidate: Candidate, told: KernelValues) -> WrongValue:
+def find_first_wrong(candidate: Candidate, told: KernelValues) -> WrongValue:
     """Find the first value that is wrong for its inputs."""
     if told.unknown:
         return _unknown(told.unknown)
@@ -108,7 +110,7 @@ def explained(candidate: Candidate, told: KernelValues) -> WrongValue:
         return _without_a_kernel(candidate, told)
     first = wrong[0]
     assert first.wrong is not None
-    guilty = operators_among(candidate, first.operators)
+    guilty = select_operators(candidate, first.operators)
     return WrongValue(
         guilty=() if first.missized else guilty,
         missized=first.missized,
@@ -137,7 +139,7 @@ def _of_overwritten(
     candidate: Candidate, told: KernelValues, over: Overwritten
 ) -> WrongValue:
     return WrongValue(
-        guilty=operators_among(candidate, over.operators),
+        guilty=select_operators(candidate, over.operators),
         wrong=Wrong(wrong=over.changed, of=over.of),
         kernel=over.kernel,
         launch=over.launch,
@@ -145,7 +147,7 @@ def _of_overwritten(
         value=over.value,
         overwrites=True,
         shown_by=over.read_by,
-        shown_in=operators_among(candidate, over.readers),
+        shown_in=select_operators(candidate, over.readers),
         call=told.call,
     )
 
@@ -179,7 +181,7 @@ def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
         names = [name for name in (told.lost or told.rewritten,) if name]
         unknown = () if names else ("which operator was rewritten",)
         return WrongValue(
-            guilty=operators_among(candidate, names),
+            guilty=select_operators(candidate, names),
             wrong=told.rewritten_wrong,
             rewritten=True,
             lost=bool(told.lost),
@@ -199,7 +201,7 @@ def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
 _ALL_RIGHT = "each value in memory agrees with eager for the same inputs"
 
 
-def told_apart(
+def clear_operators(
     found: WrongValue,
     candidate: Candidate,
     told: KernelValues,
@@ -214,11 +216,11 @@ def told_apart(
     if told.tiny and found.guilty and any(value.unknown for value in told.computed):
         return found
     for value in told.computed:
-        among = operators_among(candidate, value.operators)
+        among = select_operators(candidate, value.operators)
         if value.wrong is None or not {o.name for o in among} <= set(suspected):
             continue
         if not found.guilty:  # this form of the program has other kernels
-            return replace(explained(candidate, told), told_apart=True)
+            return replace(find_first_wrong(candidate, told), told_apart=True)
         if among and len(among) < len(suspected):
             wrong, tiny = value.wrong, told.tiny
             return replace(found, guilty=among, wrong=wrong, tiny=tiny, told_apart=True)
@@ -230,7 +232,7 @@ _UNFUSED = {"max_fusion_size": 1, "epilogue_fusion": False, "prologue_fusion": F
 
 
 def _tested_without_fusion(
-    minimum: Minimum, found: WrongValue, suspected: Collection[str]
+    minimum: ReducedProgram, found: WrongValue, suspected: Collection[str]
 ) -> WrongValue:
     """Name an operator with those fused into it, unless it fails without fusion too.
 
@@ -240,16 +242,18 @@ def _tested_without_fusion(
     if not (found.told_apart and found.guilty) or found.tiny or minimum.rate < 1.0:
         return found
     names = {operator.name for operator in found.guilty}
-    producers = computed_from(minimum.candidate, names).intersection(suspected) - names
+    producers = (
+        find_dependencies(minimum.candidate, names).intersection(suspected) - names
+    )
     if not producers:
         return found
     minimum.note("explain: comparing the values without fusion")
     own, taps = minimum.client.options.inductor, _values(minimum, suspected)
     told, ending = _ask(minimum, taps=taps, inductor={**own, **_UNFUSED})
-    seen = observe(ending).signature if ending is not None else None
+    seen = classify_ending(ending).signature if ending is not None else None
     if seen is not None and seen.stage is Stage.COMPARE:
         return found
-    together = operators_among(minimum.candidate, names | producers)
+    together = select_operators(minimum.candidate, names | producers)
     found = replace(found, guilty=together)
     if _passes(minimum, found, ending):
         return replace(found, fused=f"{_RETURNED} and nothing is fused")

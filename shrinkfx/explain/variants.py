@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from shrinkfx.check.oracle import make_oracle
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.choices import Build, InductorOptions
@@ -30,7 +30,7 @@ class Variants:
         stopped: for each outcome, whether the failure was in compilation.
     """
 
-    minimum: Minimum
+    minimum: ReducedProgram
     rate: float = 1.0
     answers: list[Outcome] = field(default_factory=list)
     stopped: list[bool] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Variants:
         minimum, share = self.minimum, self.minimum.budget.share()
         if minimum.seconds > share:
             raise BudgetExhausted("not enough time left")
-        client = minimum.client.with_options(**changes).within(share)
+        client = minimum.client.with_options(**changes).with_clock_limit(share)
         oracle = make_oracle(client, minimum.target, self.rate)
         verdict = oracle.check(minimum.candidate)
         seen = verdict.observation.signature
@@ -74,7 +74,7 @@ class Variants:
         client = self.minimum.client.with_options(**changes)
         return replace(self, minimum=self.minimum.with_client(client))
 
-    def built_fast(self) -> Self:
+    def with_fast_build(self) -> Self:
         """Return variants that use the fast build, if the failure stays the same."""
         client = self.minimum.client
         if self.interpreted or client.options.sanitize or not client.builds.pay:
@@ -82,6 +82,6 @@ class Variants:
         fast = self.with_options(build=Build.FAST)
         return fast if fast.ask() is Outcome.REPRODUCED else self
 
-    def built_stock(self) -> Self:
+    def with_stock_build(self) -> Self:
         """Return variants with AOTInductor's own build, to confirm results."""
         return self.with_options(build=Build.STOCK)

@@ -7,18 +7,18 @@ from typing import TypedDict
 
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.program.subgraphs import graph_of
-from shrinkfx.protocol.anatomy import Carrier
+from shrinkfx.protocol.compiled_program_view import Carrier
 from shrinkfx.report.explanation.operators import Operator
 
 
-class Carried(TypedDict, total=False):
+class CarryingInput(TypedDict, total=False):
     """The input of the input program that carries a size: fields of ``SizeSymbol``."""
 
     whole_input: str
     whole_dim: int
 
 
-def carried_in_whole(skeleton: Skeleton, carrier: Carrier | None) -> Carried:
+def trace_to_input(skeleton: Skeleton, carrier: Carrier | None) -> CarryingInput:
     """Trace the size of a cut value to an input; empty if it is an input's own size."""
     if carrier is None or carrier.input not in skeleton:
         return {}

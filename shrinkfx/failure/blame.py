@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from shrinkfx.failure.divergence import Accusation, divergence
-from shrinkfx.failure.launches import reached, strayed
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.divergence import Accusation, accuse_first_divergence
+from shrinkfx.failure.launches import find_faulting_launch, find_reached_launch
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.protocol.files import Code, Launch, Traces
 
@@ -71,7 +71,7 @@ class Evidence:
     agreeing: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, traces: Traces) -> Self:
+    def from_traces(cls, traces: Traces) -> Self:
         """Create the evidence from the traces of a worker."""
         said = traces.message, traces.raised_at, traces.kernel, traces.launch
         return cls(traces.launches, *said, code=traces.code, is_own=traces.is_own)
@@ -104,7 +104,7 @@ class Tie:
         return f"suspects: {len(self.members)} operators{why}: {', '.join(shown)}"
 
 
-def ties(found: Sequence[Suspect]) -> list[Tie]:
+def group_ties(found: Sequence[Suspect]) -> list[Tie]:
     """Group suspects of equal weight, the largest weight first."""
     told: list[Tie] = []
     for _, members in itertools.groupby(found, key=lambda suspect: suspect.weight):
@@ -119,7 +119,7 @@ _SHOWN = 3
 _IN_KERNEL = "in kernel "
 
 
-def suspects(
+def rank_suspects(
     evidence: Evidence, skeleton: Skeleton, failure: Signature
 ) -> tuple[Suspect, ...]:
     """List the operators that the failure may come from, the most likely first."""
@@ -150,24 +150,26 @@ def _accusations(
         sure = 0.3 if failure.stage is Stage.COMPILE else 1.0
         yield evidence.stopped, sure, "fails in eager too"
     if evidence.differing:
-        yield from divergence(skeleton, evidence.differing, evidence.agreeing)
+        yield from accuse_first_divergence(
+            skeleton, evidence.differing, evidence.agreeing
+        )
     for weight, names in zip((1.0, 0.5), evidence.raised_at, strict=False):
         for name in names:
             yield name, weight, _REWRITTEN if evidence.is_own else _AT_WORK
-    yield from _of_words(evidence, skeleton)
-    if number := _named(evidence):
+    yield from _accuse_named_operators(evidence, skeleton)
+    if number := _find_named_launches(evidence):
         sure = 1.0 if _USERS in evidence.text else 0.9
-        yield from _of_kernel(evidence, number, skeleton, failure, sure)
-    elif failure.stage is Stage.RUN and (number := _strayed(evidence)):
-        yield from _of_kernel(evidence, number, skeleton, failure, _FAULTED)
-    elif failure.stage is Stage.RUN and (number := _reached(evidence)):
+        yield from _accuse_kernel_nodes(evidence, number, skeleton, failure, sure)
+    elif failure.stage is Stage.RUN and (number := _find_faulting_launches(evidence)):
+        yield from _accuse_kernel_nodes(evidence, number, skeleton, failure, _FAULTED)
+    elif failure.stage is Stage.RUN and (number := _find_reached_launches(evidence)):
         # A corrupt heap becomes visible later than where it was corrupted.
         sure = 0.4 if failure.kind is Kind.IMA else _FAULTED
-        yield from _of_kernel(evidence, number, skeleton, failure, sure)
+        yield from _accuse_kernel_nodes(evidence, number, skeleton, failure, sure)
 
 
 def _weight_of_mismatch(failure: Signature) -> float:
-    if failure.kind is Kind.IMA or failure.detail == MEMORY:
+    if failure.kind is Kind.IMA or failure.detail == MEMORY_FAULT:
         return 1.0
     return 0.3 if failure.stage is Stage.COMPILE else 0.8
 
@@ -184,7 +186,9 @@ _ATEN_FRAME = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
 _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 
 
-def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[Accusation]:
+def _accuse_named_operators(
+    evidence: Evidence, skeleton: Skeleton
+) -> Iterator[Accusation]:
     """Accuse all operators whose target or ATen name occurs in a message."""
     text = evidence.text
     called = dict.fromkeys(_ATEN_FRAME.findall(text), "raises")
@@ -203,7 +207,7 @@ def _of_words(evidence: Evidence, skeleton: Skeleton) -> Iterator[Accusation]:
                 yield name, 0.7 if namespace == "aten" else 0.95, called[word]
 
 
-def _named(evidence: Evidence) -> list[int]:
+def _find_named_launches(evidence: Evidence) -> list[int]:
     """Find the launches of the kernel that the failure names first.
 
     Several operators may launch the same kernel. The result is the failing launch if it
@@ -230,18 +234,18 @@ _USERS = "(user kernel "
 """The text after the name of a user's kernel in a finding of the interpreter."""
 
 
-def _reached(evidence: Evidence) -> list[int]:
-    place = reached([x.kernel for x in evidence.launches], evidence.printed)
+def _find_reached_launches(evidence: Evidence) -> list[int]:
+    place = find_reached_launch([x.kernel for x in evidence.launches], evidence.printed)
     return [] if place is None else [place]
 
 
-def _strayed(evidence: Evidence) -> list[int]:
+def _find_faulting_launches(evidence: Evidence) -> list[int]:
     kernels = [launch.kernel for launch in evidence.launches]
-    place = strayed(kernels, evidence.code, evidence.text)
+    place = find_faulting_launch(kernels, evidence.code, evidence.text)
     return [] if place is None else [place]
 
 
-def _of_kernel(
+def _accuse_kernel_nodes(
     evidence: Evidence,
     accused: Sequence[int],
     skeleton: Skeleton,
@@ -262,7 +266,9 @@ def _of_kernel(
         well = [launch.nodes for launch in launches if launch.kernel != kernel]
     else:
         well = [launch.nodes for launch in launches[: accused[0]]]
-    branching = _branching(names, skeleton)  # some of several kernels are well
+    branching = _find_subgraph_operators(
+        names, skeleton
+    )  # some of several kernels are well
     cleared = {name for nodes in well for name in nodes} - own - branching
     kinds = {skeleton.node(name).target for name in cleared if name in skeleton}
     kept_out = set(names) - (own or branching or {*names})
@@ -300,7 +306,7 @@ def _owners(
     return {n for n in names if not skeleton.node(n).target.startswith("aten.")}
 
 
-def _branching(names: Sequence[str], skeleton: Skeleton) -> set[str]:
+def _find_subgraph_operators(names: Sequence[str], skeleton: Skeleton) -> set[str]:
     """List the operators that run subgraphs, because they own the kernels of these.
 
     The nodes of a branch have names that nodes outside the branch have as well.

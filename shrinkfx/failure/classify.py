@@ -9,20 +9,20 @@ import re
 import signal
 from dataclasses import replace
 
-from shrinkfx.failure.compiling import compile_error, innermost
+from shrinkfx.failure.compiling import classify_compile_error, innermost_torch_frame
 from shrinkfx.failure.normalise import normalise, normalise_cpp
 from shrinkfx.failure.readers import compute_sanitizer, device
-from shrinkfx.failure.readers.interpreter import finding
-from shrinkfx.failure.readers.memory import memory_text
+from shrinkfx.failure.readers.interpreter import classify_finding
+from shrinkfx.failure.readers.memory import classify_memory_error
 from shrinkfx.failure.readers.threads import (
-    in_order,
-    is_without_words,
-    of_the_first,
-    thrown,
+    find_uncaught_message,
+    keep_first_thread_exception,
+    lost_exception_text,
+    sort_thread_exceptions,
 )
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.words import cut, first_line, line_of, short_lines
+from shrinkfx.program.display_text import cut_text, first_line, line_of, short_lines
 from shrinkfx.protocol.answers import (
     Checked,
     Difference,
@@ -61,19 +61,23 @@ _GPU_FAILED = "the GPU has failed, with any program: {}"
 SERVER_DIED = "the worker died in each attempt at this check"
 _EAGER_STAGES = frozenset({Stage.START, Stage.REBUILD, Stage.EAGER})
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS})
-UNSAID = "SIGABRT: several threads threw at once, and none printed its exception"
+NO_EXCEPTION_TEXT = (
+    "SIGABRT: several threads threw at once, and none printed its exception"
+)
 """Detail of a death about which nothing else is known; it matches no other abort."""
 
 
-def observe(ending: Ending) -> Observation:
+def classify_ending(ending: Ending) -> Observation:
     """Convert a child's ending into an observation, without judging it."""
-    ending, stage = _in_short_lines(ending), Stage(ending.stage)
-    signature = _signature(ending, Stage.RUN if stage is Stage.PASSING else stage)
+    ending, stage = _shorten_lines(ending), Stage(ending.stage)
+    signature = _classify_failure(
+        ending, Stage.RUN if stage is Stage.PASSING else stage
+    )
     if signature and stage is Stage.PASSING:
         signature = replace(signature, stage=stage)
     answer, built = ending.answer, ending.built
-    invalid = cut(answer.why) if isinstance(answer, Invalid) else ""
-    unresolved = cut(answer.why) if isinstance(answer, Unresolved) else ""
+    invalid = cut_text(answer.why) if isinstance(answer, Invalid) else ""
+    unresolved = cut_text(answer.why) if isinstance(answer, Unresolved) else ""
     if ending.how in ("timeout", "memory", "cancelled"):
         unresolved = f"{ending.how} in {stage}"
     elif ending.how == "late":
@@ -82,11 +86,13 @@ def observe(ending: Ending) -> Observation:
         unresolved = SERVER_DIED
     elif ending.how == "lost":
         unresolved = "its exit status is gone: does a preload wait for all processes?"
-    elif not unresolved and (refusal := compute_sanitizer.refusal(ending.log)):
+    elif not unresolved and (
+        refusal := compute_sanitizer.find_sanitizer_refusal(ending.log)
+    ):
         unresolved, signature = refusal, None
     elif ending.how == "signal" and ending.code == signal.SIGKILL:
         unresolved, signature = f"killed from outside in {stage}", None
-    elif signature and (why := device.broken(_said(ending))):
+    elif signature and (why := device.find_gpu_failure(_all_output(ending))):
         unresolved, signature = _GPU_FAILED.format(why), None
     if not invalid and stage in _EAGER_STAGES and not unresolved:
         invalid = f"{stage}: {_last_words(ending)}"
@@ -101,12 +107,12 @@ def observe(ending: Ending) -> Observation:
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,
         peak_rss_bytes=ending.peak_rss_bytes,
-        log=_kept(in_order(ending.log)),
+        log=_cut_log(sort_thread_exceptions(ending.log)),
         waited_s=ending.waited_s,
     )
 
 
-def _kept(log: str) -> str:
+def _cut_log(log: str) -> str:
     """Leave out the middle of a long log.
 
     Threads that fault at once dump their frames one after the other, so the text before
@@ -119,7 +125,7 @@ def _kept(log: str) -> str:
     )
 
 
-def _in_short_lines(ending: Ending) -> Ending:
+def _shorten_lines(ending: Ending) -> Ending:
     """Shorten long lines, because some patterns take time quadratic in their length."""
     answer = ending.answer
     if isinstance(answer, Raised):
@@ -127,22 +133,26 @@ def _in_short_lines(ending: Ending) -> Ending:
     return replace(ending, log=short_lines(ending.log), answer=answer)
 
 
-def _signature(ending: Ending, stage: Stage) -> Signature | None:
+def _classify_failure(ending: Ending, stage: Stage) -> Signature | None:
     if ending.how == "timeout":
         return Signature(Kind.HANG, stage, "", "did not end within the time limit")
     if ending.how == "memory":
         return Signature(Kind.OOM, stage, "", "grew beyond the memory limit")
-    if report := compute_sanitizer.parse(ending.log):
+    if report := compute_sanitizer.parse_sanitizer_report(ending.log):
         detail = compute_sanitizer.detail(report)
-        return Signature(Kind.IMA, _of_the_run(stage), detail, str(report))
+        return Signature(Kind.IMA, _map_to_run_stage(stage), detail, str(report))
     if ending.how == "signal":
-        known = _death(ending.code, of_the_first(ending.log), stage)
-        if known.kind is Kind.CRASH and is_without_words(ending):
-            return Signature(Kind.CRASH, known.stage, UNSAID, UNSAID)
+        known = _classify_death(
+            ending.code, keep_first_thread_exception(ending.log), stage
+        )
+        if known.kind is Kind.CRASH and lost_exception_text(ending):
+            return Signature(
+                Kind.CRASH, known.stage, NO_EXCEPTION_TEXT, NO_EXCEPTION_TEXT
+            )
         return known
     match ending.answer:
         case Raised() as error:
-            return _raised(error, ending.log, stage)
+            return _classify_exception(error, ending.log, stage)
         case Checked(difference=Difference() as difference):
             return _difference(difference)
     if ending.code:
@@ -151,33 +161,37 @@ def _signature(ending: Ending, stage: Stage) -> Signature | None:
     return None
 
 
-def _death(number: int, log: str, stage: Stage) -> Signature:
+def _classify_death(number: int, log: str, stage: Stage) -> Signature:
     """Classify a death by a signal; messages that the process wrote take precedence."""
     name = signal.Signals(number).name
-    stage = _of_the_run(stage)
-    known = _known_text(log, stage) if stage is Stage.RUN else memory_text(log, stage)
+    stage = _map_to_run_stage(stage)
+    known = (
+        _classify_known_message(log, stage)
+        if stage is Stage.RUN
+        else classify_memory_error(log, stage)
+    )
     if known:
         return known
     if number in _FAULTS:
-        return Signature(Kind.CRASH, stage, MEMORY, name)
-    if what := thrown(log):
+        return Signature(Kind.CRASH, stage, MEMORY_FAULT, name)
+    if what := find_uncaught_message(log):
         # Thrown where nothing could catch it: in a thread of a larger program.
         return _exception("RuntimeError", what, stage)
     return Signature(Kind.CRASH, stage, name, name)
 
 
-def _of_the_run(stage: Stage) -> Stage:
+def _map_to_run_stage(stage: Stage) -> Stage:
     """Map stages after the run to RUN, because a corrupt heap may show only there."""
     return Stage.RUN if stage in (Stage.COMPARE, Stage.DONE) else stage
 
 
-def _known_text(text: str, stage: Stage) -> Signature | None:
+def _classify_known_message(text: str, stage: Stage) -> Signature | None:
     """Recognize run-time failures by their messages."""
-    if found_by_interpreter := finding(text, stage):
+    if found_by_interpreter := classify_finding(text, stage):
         return found_by_interpreter
-    if memory := memory_text(text, stage):
+    if memory := classify_memory_error(text, stage):
         return memory
-    if printed := device.asserted(text, stage):
+    if printed := device.classify_device_assertion(text, stage):
         return printed
     if found := _BOUNDS.search(text):
         line = line_of(text, found)
@@ -196,8 +210,8 @@ def _known_text(text: str, stage: Stage) -> Signature | None:
     return None
 
 
-def _raised(error: Raised, log: str, stage: Stage) -> Signature:
-    stage, text = _of_the_run(stage), error.message
+def _classify_exception(error: Raised, log: str, stage: Stage) -> Signature:
+    stage, text = _map_to_run_stage(stage), error.message
     if error.type == MemoryError.__name__:
         return Signature(Kind.OOM, stage, "", f"{error.type}: {text}".strip(": "))
     # An exception may only state that a device assertion or a call of the C++ runner
@@ -205,17 +219,19 @@ def _raised(error: Raised, log: str, stage: Stage) -> Signature:
     triggered = device.TRIGGERED in text
     both = f"{text}\n{log}" if triggered else text
     if stage is Stage.COMPILE and not triggered:  # else a kernel's benchmark failed
-        return finding(text, stage) or compile_error(error)
+        return classify_finding(text, stage) or classify_compile_error(error)
     if stage is Stage.LOAD:
-        return memory_text(text, stage) or _load_error(error)
-    if known := _known_text(both, stage) or _known_text(log, stage):
+        return classify_memory_error(text, stage) or _load_error(error)
+    if known := _classify_known_message(both, stage) or _classify_known_message(
+        log, stage
+    ):
         return known
     line = first_line(text)
     if "API call failed" in line and (said := _SAID.findall(log)):
         line = said[-1].strip()
     if line.endswith((":", "<EMPTY MESSAGE>")) and (found := _RAISED_AT.search(text)):
         line = f"{line} at {found[1]}"
-    return _exception(error.type, line, stage, innermost(error))
+    return _exception(error.type, line, stage, innermost_torch_frame(error))
 
 
 def _exception(name: str, line: str, stage: Stage, where: str = "") -> Signature:
@@ -225,7 +241,7 @@ def _exception(name: str, line: str, stage: Stage, where: str = "") -> Signature
 
 def _load_error(error: Raised) -> Signature:
     line = first_line(error.message)
-    detail = f"{error.type}: {normalise_cpp(line) or innermost(error)}"
+    detail = f"{error.type}: {normalise_cpp(line) or innermost_torch_frame(error)}"
     return Signature(Kind.LOAD_ERROR, Stage.LOAD, detail, f"{error.type}: {line}")
 
 
@@ -245,7 +261,7 @@ def _difference(difference: Difference) -> Signature:
     )
 
 
-def _said(ending: Ending) -> str:
+def _all_output(ending: Ending) -> str:
     """Return the message of the child's exception and its log."""
     error = ending.raised
     return f"{error.message}\n{ending.log}" if error else ending.log

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from shrinkfx.failure.normalise import normalise, normalise_cpp
-from shrinkfx.failure.readers.memory import memory_text
+from shrinkfx.failure.readers.memory import classify_memory_error
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.words import first_line, line_of
+from shrinkfx.program.display_text import first_line, line_of
 from shrinkfx.protocol.answers import Raised
 
 _COMPILER_OUT_OF_MEMORY = re.compile(
@@ -20,7 +20,7 @@ _TRITON = re.compile(r"\bat \d+:\d+:\n.*?\n *\^\n(.+)", re.DOTALL)
 _TARGET = re.compile(r"^\s*target: (\S+)", re.MULTILINE)
 
 
-def compile_error(error: Raised) -> Signature:
+def classify_compile_error(error: Raised) -> Signature:
     """Classify a compile error by g++'s first ``error:``, else by Inductor's text."""
     message, stage = error.message, Stage.COMPILE
     if "CppCompileError" in message or error.type == "CppCompileError":
@@ -37,14 +37,14 @@ def compile_error(error: Raised) -> Signature:
         text = f"Triton: {line}"
         return Signature(Kind.COMPILE_ERROR, stage, f"Triton: {normalise(line)}", text)
     line = first_line(message)
-    if memory := memory_text(line, stage):
+    if memory := classify_memory_error(line, stage):
         return memory
     # "AssertionError:" with nothing after it, or the dump of a graph, says nothing; the
     # place where it was raised does.
     says_nothing = not line or line.endswith((":", "(", "[", "{"))
     cause = normalise(line)
     if says_nothing:
-        cause = f"{line.partition(':')[0]}: {innermost(error)}"
+        cause = f"{line.partition(':')[0]}: {innermost_torch_frame(error)}"
     target = _TARGET.search(message)
     parts = [error.type, cause.strip(), *([target[1]] if target else [])]
     text = f"{error.type}: {line}" + (f" ({target[1]})" if target else "")
@@ -58,7 +58,7 @@ def _innermost_of_triton(text: str) -> str:
     return first_line(text)
 
 
-def innermost(error: Raised) -> str:
+def innermost_torch_frame(error: Raised) -> str:
     """Return the innermost frame inside torch, as the identity of an empty message.
 
     Files of the user are ignored, because they have other names in a repro.

@@ -15,7 +15,7 @@ _WRITES = "writes into the first wrong value"
 _BETWEEN = "is between correct values and a wrong one"
 
 
-def divergence(
+def accuse_first_divergence(
     skeleton: Skeleton, differing: Collection[str], agreeing: Collection[str]
 ) -> Iterator[Accusation]:
     """Accuse the operators of the first differing values, whose operands all agree."""
@@ -34,7 +34,7 @@ def divergence(
         if not writers:
             yield name, 1.0, _FIRST
     if not first:
-        for name in _in_between(skeleton, differing, agreeing):
+        for name in _find_operators_between(skeleton, differing, agreeing):
             yield name, 0.6, _BETWEEN
 
 
@@ -56,7 +56,7 @@ def _writers_into(skeleton: Skeleton, value: str) -> list[str]:
     return [n.name for n in nodes if n.impure and n.storage == storage]
 
 
-def _in_between(
+def _find_operators_between(
     skeleton: Skeleton, differing: Collection[str], agreeing: Collection[str]
 ) -> list[str]:
     """List the ancestors of the first differing value that no agreeing value has."""

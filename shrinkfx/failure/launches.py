@@ -13,7 +13,7 @@ _CALL = re.compile(r"at::_ops::(\w+)::call|aoti_torch_(?:cpu_|cuda_)?(\w+)")
 """Names of PyTorch's own operators, in the printed form and in the other form."""
 
 
-def reached(kernels: Sequence[str], printed: str) -> int | None:
+def find_reached_launch(kernels: Sequence[str], printed: str) -> int | None:
     """Return the index of the launch at which a run ended; None if it is unknown.
 
     The output omits some launches, because some kernels print nothing and only one
@@ -34,7 +34,9 @@ def reached(kernels: Sequence[str], printed: str) -> int | None:
 _CODE = re.compile(r"guard pages: by the code at (\d+)\b")
 
 
-def strayed(kernels: Sequence[str], code: Sequence[Code], said: str) -> int | None:
+def find_faulting_launch(
+    kernels: Sequence[str], code: Sequence[Code], said: str
+) -> int | None:
     """Return the index of the launch of the kernel whose code faulted.
 
     Args:
@@ -50,7 +52,7 @@ def strayed(kernels: Sequence[str], code: Sequence[Code], said: str) -> int | No
     return kernels.index(kernel) if kernels.count(kernel) == 1 else None
 
 
-def is_inside(printed: str) -> bool:
+def ended_inside_launch(printed: str) -> bool:
     """Return whether the last printed launch did not end."""
     said = _PRINTED.findall(printed)
     return bool(said) and said[-1][0] == "before"

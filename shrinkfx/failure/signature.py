@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
-from shrinkfx.program.words import LINE, cut, cut_apart
+from shrinkfx.program.display_text import LINE, cut_distinctly, cut_text
 
 
 class Kind(StrEnum):
@@ -72,7 +72,7 @@ class Stage(StrEnum):
 
 _TEXT = 2 * LINE
 
-MEMORY = "memory fault"
+MEMORY_FAULT = "memory fault"
 """Detail of every death by a memory fault.
 
 Depending on the heap layout, the same overrun shows as SIGSEGV, SIGBUS, ``double free``
@@ -113,43 +113,43 @@ class Signature:
 
     def __post_init__(self) -> None:
         """Limit the length of foreign text, because it is displayed."""
-        object.__setattr__(self, "text", cut(self.text, _TEXT))
-        object.__setattr__(self, "detail", cut_apart(self.detail))
+        object.__setattr__(self, "text", cut_text(self.text, _TEXT))
+        object.__setattr__(self, "detail", cut_distinctly(self.detail))
 
     @property
     def is_vague(self) -> bool:
         """Whether unrelated bugs may share this signature: it contains no message."""
         if self.kind is Kind.CHECK:
             return False
-        return self.kind is Kind.CRASH or self.detail in ("", MEMORY)
+        return self.kind is Kind.CRASH or self.detail in ("", MEMORY_FAULT)
 
     def with_match(self, pattern: str) -> Signature:
         """Require that the text of the same failure matches a regular expression."""
         return replace(self, match=pattern)
 
-    def differing_as(self, seen: Signature | None) -> Signature:
+    def require_same_difference(self, seen: Signature | None) -> Signature:
         """Require that the same property differs as in ``seen``."""
         return replace(self, only=seen.differs if seen else "")
 
     @property
-    def alone(self) -> Signature:
+    def without_passing_run(self) -> Signature:
         """The same failure as if the run that must pass were the only run."""
         if self.stage is not Stage.PASSING:
             return self
         compared = self.kind in (Kind.MISMATCH, Kind.NAN)
         return replace(self, stage=Stage.COMPARE if compared else Stage.RUN)
 
-    def says(self, pattern: str) -> bool:
+    def matches_text(self, pattern: str) -> bool:
         """Return whether the text matches a regular expression."""
         return bool(re.search(pattern, self.text))
 
     def admits(self, seen: Signature | None) -> bool:
         """Return whether ``seen`` is the failure that this signature identifies."""
-        if seen is None or not seen.says(self.match):
+        if seen is None or not seen.matches_text(self.match):
             return False
         if self.only and seen.differs != self.only:
             return False
-        faults = [s.detail == MEMORY for s in (self, seen)]
+        faults = [s.detail == MEMORY_FAULT for s in (self, seen)]
         # The interpreter describes in more detail what a device reports as a memory
         # fault.
         if all(faults) or (any(faults) and self.kind is seen.kind is Kind.IMA):
@@ -162,7 +162,7 @@ class Signature:
             return takes and self.stage is seen.stage
         return self == seen
 
-    def shows_in(self, seen: Signature | None) -> bool:
+    def occurs_in(self, seen: Signature | None) -> bool:
         """Return whether ``seen`` is this failure, also in the run that must pass.
 
         Any other failure counts as different, such as a wrong shape instead of wrong
@@ -171,7 +171,9 @@ class Signature:
         if seen is None:
             return False
         at_passing = seen.stage is Stage.PASSING
-        return self.admits(seen.alone) and (at_passing or seen.differs == self.differs)
+        return self.admits(seen.without_passing_run) and (
+            at_passing or seen.differs == self.differs
+        )
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -189,18 +191,18 @@ class Signature:
         return f"{self.kind} {self.stage.place}: {self.text or self.detail}"
 
 
-def asked_for(until: str, seen: Signature) -> bool:
+def is_until_target(until: str, seen: Signature) -> bool:
     """Return whether ``--until`` accepts this baseline failure as the target."""
     if seen.stage is Stage.PASSING:
         return False  # this run was declared to pass
     if until == ANY or until == seen.kind:
         return True
     if until in (Kind.IMA, Kind.CRASH):
-        return seen.detail == MEMORY
+        return seen.detail == MEMORY_FAULT
     return until == Kind.MISMATCH and seen.kind is Kind.NAN
 
 
-def change_of_form(before: Signature, after: Signature) -> str:
+def describe_changed_difference(before: Signature, after: Signature) -> str:
     """Describe how a wrong result differs in another property; '' if it does not."""
     if not (before.differs and after.differs) or before.differs == after.differs:
         return ""
@@ -224,7 +226,7 @@ def looks_alike(asked: str, seen: str) -> bool:
     return asked in _WITH_A_MESSAGE and seen in _WITH_A_MESSAGE
 
 
-def why_another_word(asked: str, seen: Kind) -> str:
+def explain_other_kind(asked: str, seen: Kind) -> str:
     """Explain in a sentence why the failure has another kind than requested; or ''.
 
     Args:

@@ -51,7 +51,7 @@ class Observation(Message):
     waited_s: float = 0.0
 
     @property
-    def tells(self) -> bool:
+    def is_conclusive(self) -> bool:
         """Whether this says anything about the program: nothing external ended it."""
         return self.signature is not None or not self.unresolved
 
@@ -83,7 +83,7 @@ class Verdict:
         """Whether the outcome is REPRODUCED; no other outcome makes a step."""
         return self.outcome is Outcome.REPRODUCED
 
-    def held_to(self, shown: Signature | None) -> Verdict:
+    def require_difference_of(self, shown: Signature | None) -> Verdict:
         """Return DIFFERENT if another property of the result differs than before."""
         seen = self.observation.signature
         differs = shown.differs if shown else ""
@@ -105,7 +105,7 @@ def judge(seen: Observation, target: Signature) -> Outcome:
     return Outcome.DIFFERENT
 
 
-class Undecided(Exception):
+class ConcurrentQueryError(Exception):
     """A concurrent query may have ended this one; repeat it alone."""
 
 

@@ -63,7 +63,7 @@ def is_variable(name: str, value: str) -> bool:
     return tunes and "/" not in value and not others
 
 
-def is_variable_of_mine(name: str, value: str) -> bool:
+def is_user_variable(name: str, value: str) -> bool:
     """Return whether a variable of the user's script tunes PyTorch or the compiler."""
     return name.startswith(COMPILERS) or is_variable(name, value)
 

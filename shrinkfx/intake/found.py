@@ -22,7 +22,7 @@ DOES_NOT_FAIL = "does-not-fail.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ResolvedProgram:
     """A failing program and the settings of its failing run.
 
     Attributes:
@@ -48,7 +48,7 @@ class Found:
     lacking: tuple[str, ...] = ()
     in_script: ScriptFailure | None = None
 
-    def asked_with(self, options: Options) -> Options:
+    def to_options(self, options: Options) -> Options:
         """Return the options for a run; the user's options take precedence."""
         new = [name for name in self.preload if name not in options.preload]
         return replace(

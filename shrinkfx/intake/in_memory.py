@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shrinkfx.errors import UsageError
-from shrinkfx.folder_lock import taken
+from shrinkfx.folder_lock import lock_folder
 from shrinkfx.intake.carried import is_setting
-from shrinkfx.intake.found import PROGRAM, SOURCE_ARCHIVE, Found
-from shrinkfx.intake.in_session import FromSession, Source, from_session
-from shrinkfx.intake.modules import Preload, preloads_for
+from shrinkfx.intake.found import PROGRAM, SOURCE_ARCHIVE, ResolvedProgram
+from shrinkfx.intake.in_session import SessionCopy, Source, copy_session
+from shrinkfx.intake.modules import Preload, choose_preloads
 from shrinkfx.intake.recognise import holds_run
-from shrinkfx.intake.set_again import SetAgain
-from shrinkfx.intake.taken_out import TakenOut, taken_out
+from shrinkfx.intake.removed_registrations import RemovedRegistrations, taken_out
+from shrinkfx.intake.restored_settings import RestoredValue
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
 from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Given:
+class ObjectInput:
     """An object to reduce, and its arguments.
 
     Attributes:
@@ -75,7 +75,9 @@ class Given:
 
 
 @contextlib.contextmanager
-def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Found]]:
+def save_object(
+    given: ObjectInput, options: Options
+) -> Iterator[tuple[Options, ResolvedProgram]]:
     """Yield the options of a run of the object, saved in the folder of the run.
 
     The files are removed at the end of the block if no run began.
@@ -85,23 +87,23 @@ def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Foun
             operators, or the folder contains another run.
         LoadError: the object cannot be exported or saved.
     """
-    from shrinkfx.worker.intake.objects import exported, name_of
+    from shrinkfx.worker.intake.objects import export_program, name_program
 
-    name = name_of(given.program)
+    name = name_program(given.program)
     args, kwargs = given.args, given.kwargs
-    program = exported(given.program, args, kwargs, given.dynamic_shapes)
+    program = export_program(given.program, args, kwargs, given.dynamic_shapes)
     preloads = _preloads(program, options)
-    settings, session = _of_the_session(options)
-    more = preloads_for(session.modules, options.cwd or Path.cwd())
+    settings, session = _read_session(options)
+    more = choose_preloads(session.modules, options.cwd or Path.cwd())
     preloads += [each for each in more if each not in preloads]
     preloads += [session.setting] if session.setting else []
     out = output_folder(options.out, Path(f"{name}.pt2"))
     try:
-        with taken(out):
+        with lock_folder(out):
             try:
-                found = _found(given, program, preloads, out)
+                found = _write_input(given, program, preloads, out)
                 gone = _taken_out(found.preload, session, options)
-                last = [gone.preload.put(out / INTAKE)] if gone.preload else []
+                last = [gone.preload.write_to(out / INTAKE)] if gone.preload else []
                 found = replace(
                     found,
                     preload=(*found.preload, *last),
@@ -111,35 +113,35 @@ def written_down(given: Given, options: Options) -> Iterator[tuple[Options, Foun
                 )
                 command = options.command or _command(given)
                 options = replace(options, name=name, command=command)
-                asked = replace(found.asked_with(options), out=out)
+                asked = replace(found.to_options(options), out=out)
                 yield asked, found
             finally:
-                _remove_what_came_to_nothing(out)
+                _remove_unused_files(out)
     finally:
         remove_if_empty(out)
 
 
-def _found(
-    given: Given,
+def _write_input(
+    given: ObjectInput,
     program: Any,  # noqa: ANN401 - a program
     preloads: Sequence[Preload],
     out: Path,
-) -> Found:
+) -> ResolvedProgram:
     """Write all files that a run needs."""
     from shrinkfx.worker.intake.objects import remarks
 
     folder = out / INTAKE
     _save(given, program, folder, has_run=holds_run(out))
     inputs, archive = folder / _INPUTS, folder / SOURCE_ARCHIVE
-    return Found(
+    return ResolvedProgram(
         program=archive if archive.exists() else folder / PROGRAM,
         inputs=inputs if inputs.exists() else None,
-        preload=tuple(preload.put(folder) for preload in preloads),
+        preload=tuple(preload.write_to(folder) for preload in preloads),
         said=tuple(remarks(given.program, program)),
     )
 
 
-def _remove_what_came_to_nothing(out: Path) -> None:
+def _remove_unused_files(out: Path) -> None:
     if holds_run(out):
         return
     written = [path.name for path in (out / INTAKE).glob("preload_*.py")]
@@ -152,7 +154,7 @@ _INPUTS = "inputs.pt"
 _FILES = (PROGRAM, SOURCE_ARCHIVE, _INPUTS)
 
 
-def _command(given: Given) -> str:
+def _command(given: ObjectInput) -> str:
     """Return the call that started the run, for the header of its repro."""
     called = ", args=..." if given.args is not None else ""
     called += ", kwargs=..." if given.kwargs is not None else ""
@@ -160,7 +162,7 @@ def _command(given: Given) -> str:
     return f"shrinkfx.minify({'module' if called else 'program'}{called})"
 
 
-def _save(given: Given, program: Any, folder: Path, *, has_run: bool) -> None:  # noqa: ANN401 - a program
+def _save(given: ObjectInput, program: Any, folder: Path, *, has_run: bool) -> None:  # noqa: ANN401 - a program
     """Write the program and its inputs atomically; raise if another run's would change.
 
     Equal programs have equal bytes, so that the run in the folder can resume.
@@ -203,11 +205,11 @@ def _preloads(program: Any, options: Options) -> list[Preload]:  # noqa: ANN401 
     Raises:
         UsageError: an operator was registered where no other process can import it.
     """
-    from shrinkfx.worker.intake.operators import libraries, registrations
+    from shrinkfx.worker.intake.operators import find_registrations, libraries
 
     if options.preload:  # a user who names preloads names all of them
         return []
-    known = registrations(program)
+    known = find_registrations(program)
     if typed := [each for each in known if each.module == "__main__"]:
         raise UsageError(_typed(typed))
     native = [each for each in known if not _of_python(each)]
@@ -219,34 +221,34 @@ def _preloads(program: Any, options: Options) -> list[Preload]:  # noqa: ANN401 
         )
     found = dict.fromkeys(filter(None, map(_of_python, known)))
     modules = [(name, _file_of(name)) for name in found if not name.endswith(".py")]
-    imported = iter(preloads_for(modules, options.cwd or Path.cwd()))
+    imported = iter(choose_preloads(modules, options.cwd or Path.cwd()))
     return [
         *(Preload(n) if n.endswith(".py") else next(imported) for n in found),
         *map(Preload, loaded),
     ]
 
 
-def _of_the_session(options: Options) -> tuple[dict[str, Any], FromSession]:
+def _read_session(options: Options) -> tuple[dict[str, Any], SessionCopy]:
     """Return Inductor's settings in this process, and its other state in Inductor."""
-    from shrinkfx.worker.intake.live import live
+    from shrinkfx.worker.intake.live import read_inductor_state
 
-    known = live()
+    known = read_inductor_state()
     sources = [Source(o.module, o.file, o.why) for o in known.origins if _is_own(o)]
-    made = {name: SetAgain(**asdict(each)) for name, each in known.others.items()}
+    made = {name: RestoredValue(**asdict(each)) for name, each in known.others.items()}
     others = {name: each for name, each in made.items() if is_setting(name)}
     settings = {k: v for k, v in known.settings.items() if is_setting(k)}
-    return settings, from_session(sources, others, options.preload)
+    return settings, copy_session(sources, others, options.preload)
 
 
 def _taken_out(
-    preloads: Sequence[str], session: FromSession, options: Options
-) -> TakenOut:
+    preloads: Sequence[str], session: SessionCopy, options: Options
+) -> RemovedRegistrations:
     """Find entries that the user's modules register and this process does not have."""
-    from shrinkfx.worker.intake.tables import not_here
+    from shrinkfx.worker.intake.tables import list_missing_entries
 
     if not session.modules:
-        return TakenOut()
-    return taken_out(preloads, options, not_here)
+        return RemovedRegistrations()
+    return taken_out(preloads, options, list_missing_entries)
 
 
 def _is_own(origin: Any) -> bool:  # noqa: ANN401 - an origin, of the worker

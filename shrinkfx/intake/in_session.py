@@ -11,9 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shrinkfx.intake.modules import Preload, sets
-from shrinkfx.intake.set_again import FILE, SetAgain, module_that_sets
-from shrinkfx.program.beside import is_path
+from shrinkfx.intake.modules import Preload, file_sets_attribute
+from shrinkfx.intake.restored_settings import (
+    FILE,
+    RestoredValue,
+    render_settings_module,
+)
+from shrinkfx.program.uninstalled_files import is_path
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class FromSession:
+class SessionCopy:
     """Preloads that reproduce the session, and sentences about them.
 
     Attributes:
@@ -41,11 +45,11 @@ class FromSession:
     lacking: tuple[str, ...] = ()
 
 
-def from_session(
+def copy_session(
     sources: Sequence[Source],
-    settings: Mapping[str, SetAgain],
+    settings: Mapping[str, RestoredValue],
     preload: Sequence[str],
-) -> FromSession:
+) -> SessionCopy:
     """Choose the preloads, and describe the state of Inductor that cannot be copied.
 
     Args:
@@ -56,7 +60,11 @@ def from_session(
     typed = [each for each in sources if each.module == "__main__"]
     named = [_file_of(name) for name in preload]
     files = named or [each.file for each in own]
-    unset = [name for name in settings if not any(sets(f, name) for f in files)]
+    unset = [
+        name
+        for name in settings
+        if not any(file_sets_attribute(f, name) for f in files)
+    ]
     ours = {k: settings[k] for k in unset if settings[k].is_imported and not preload}
     lost = [name for name in unset if name not in ours]
     typed += [each for each in own if preload and not _is_among(each.file, named)]
@@ -65,7 +73,8 @@ def from_session(
     taken = [] if preload else own
     said = [f"preloading {each.module}: {each.why}" for each in taken]
     said += [
-        f"a generated preload sets Inductor's {k}: {v.said}" for k, v in ours.items()
+        f"a generated preload sets Inductor's {k}: {v.short_text}"
+        for k, v in ours.items()
     ]
     names = ", ".join(dict.fromkeys(lost))
     lacking = (
@@ -76,10 +85,10 @@ def from_session(
         if lost
         else []
     )
-    return FromSession(
+    return SessionCopy(
         modules=tuple((s.module, s.file) for s in taken),
         said=(*said, *lacking),
-        setting=Preload(FILE, module_that_sets(ours)) if ours else None,
+        setting=Preload(FILE, render_settings_module(ours)) if ours else None,
         lacking=tuple(lacking),
     )
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from shrinkfx.intake.capture.left import Left, left_in
+from shrinkfx.intake.capture.left import UnreducedCapture, find_unreduced_capture
 from shrinkfx.intake.found import DOES_NOT_FAIL
 from shrinkfx.report.output import INTAKE
 
 
-def without_run(folder: Path) -> Left | None:
+def find_unreduced(folder: Path) -> UnreducedCapture | None:
     """Return a capture, or a program that does not fail; None if there is neither."""
-    return left_in(folder) or _no_failure(folder)
+    return find_unreduced_capture(folder) or _no_failure(folder)
 
 
-def _no_failure(folder: Path) -> Left | None:
+def _no_failure(folder: Path) -> UnreducedCapture | None:
     note = folder / INTAKE / DOES_NOT_FAIL
     try:
         program, at = json.loads(note.read_text())["program"], note.stat().st_mtime
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return Left(folder, str(program), 1, at, has_ended=True, does_not_fail=True)
+    return UnreducedCapture(
+        folder, str(program), 1, at, has_ended=True, does_not_fail=True
+    )

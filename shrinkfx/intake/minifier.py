@@ -8,13 +8,13 @@ from pathlib import Path
 
 from shrinkfx.check.preflight import require_program
 from shrinkfx.errors import LoadError
-from shrinkfx.intake.found import PROGRAM, Found
+from shrinkfx.intake.found import PROGRAM, ResolvedProgram
 from shrinkfx.intake.script import Script
-from shrinkfx.intake.worker import bare_worker, settings_that_differ
+from shrinkfx.intake.worker import bare_worker, find_changed_settings
 from shrinkfx.options.options import Options
 
 
-def take_program(script: Script, options: Options, folder: Path) -> Found:
+def take_program(script: Script, options: Options, folder: Path) -> ResolvedProgram:
     """Copy the dump's program into the folder of a run, without executing the script.
 
     The program is copied because the minifier overwrites the file with each program
@@ -35,8 +35,8 @@ def take_program(script: Script, options: Options, folder: Path) -> Found:
     program = folder / PROGRAM
     shutil.copyfile(there, program)
     with bare_worker(options, script.environment) as ask:
-        inductor, of_settings = settings_that_differ(ask, script)
-    return Found(
+        inductor, of_settings = find_changed_settings(ask, script)
+    return ResolvedProgram(
         program=program,
         inductor=inductor,
         environment=script.environment,

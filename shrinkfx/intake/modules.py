@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.beside import is_path
-from shrinkfx.report.whose_code import as_ours
+from shrinkfx.program.uninstalled_files import is_path
+from shrinkfx.report.custom_code_sources import mark_as_generated
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,16 @@ class Preload:
     name: str
     text: str = ""
 
-    def put(self, folder: Path) -> str:
+    def write_to(self, folder: Path) -> str:
         """Write the file if there is a text; return the value for ``--preload``."""
-        return written_beside(folder, self.name, self.text) if self.text else self.name
+        return (
+            write_preload_module(folder, self.name, self.text)
+            if self.text
+            else self.name
+        )
 
 
-def preloads_for(modules: Sequence[tuple[str, str]], cwd: Path) -> list[Preload]:
+def choose_preloads(modules: Sequence[tuple[str, str]], cwd: Path) -> list[Preload]:
     """Choose how a process that starts in ``cwd`` imports each module.
 
     Args:
@@ -47,7 +51,9 @@ def preloads_for(modules: Sequence[tuple[str, str]], cwd: Path) -> list[Preload]
     Raises:
         LoadError: a module has no file, and is not found by its name.
     """
-    there = _found_anew([name for name, _ in modules], cwd) if modules else {}
+    there = (
+        _find_in_new_interpreter([name for name, _ in modules], cwd) if modules else {}
+    )
     return [_preload(name, file, there.get(name)) for name, file in modules]
 
 
@@ -62,14 +68,14 @@ def _preload(module: str, file: str, found: str | None) -> Preload:
         return Preload(str(path))
     root = str(path.parents[module.count(".") + (path.stem == "__init__")])
     text = f"import sys\n\nsys.path.insert(0, {root!r})\nimport {module}\n"
-    text = as_ours(text, f"imports {module} from its own folder")
+    text = mark_as_generated(text, f"imports {module} from its own folder")
     return Preload(f"preload_{module.replace('.', '_')}", text)
 
 
-def files_of(names: Sequence[str], cwd: Path) -> list[str]:
+def find_preload_files(names: Sequence[str], cwd: Path) -> list[str]:
     """Return the files of preloads, as a process in ``cwd`` finds them."""
     modules = [name for name in names if not is_path(name)]
-    there = _found_anew(modules, cwd) if modules else {}
+    there = _find_in_new_interpreter(modules, cwd) if modules else {}
     return [there.get(name, name) or "" for name in names]
 
 
@@ -87,7 +93,9 @@ print(json.dumps(found))
 """
 
 
-def _found_anew(modules: Sequence[str], cwd: Path) -> dict[str, str | None]:
+def _find_in_new_interpreter(
+    modules: Sequence[str], cwd: Path
+) -> dict[str, str | None]:
     """Return the file of each module as a new interpreter finds it.
 
     A new interpreter is used because this process may have changed its ``sys.path``.
@@ -107,7 +115,7 @@ _FIND_S = 60.0
 """Time limit in seconds; the interpreter imports the parent packages of a module."""
 
 
-def sets(path: str, setting: str) -> bool:
+def file_sets_attribute(path: str, setting: str) -> bool:
     """Return whether a Python file sets an attribute with such a name at import time.
 
     Assignments inside functions do not count, because nobody may call these.
@@ -116,12 +124,12 @@ def sets(path: str, setting: str) -> bool:
         setting: only its last part counts: ``config.x.y = 1`` sets ``x.y``.
     """
     try:
-        return text_sets(Path(path).read_bytes(), setting)
+        return text_sets_attribute(Path(path).read_bytes(), setting)
     except (OSError, SyntaxError, ValueError):
         return False
 
 
-def text_sets(text: str | bytes, setting: str) -> bool:
+def text_sets_attribute(text: str | bytes, setting: str) -> bool:
     """Return whether Python code sets such an attribute at import time.
 
     Raises:
@@ -144,7 +152,7 @@ def _same_file(one: str | None, other: str) -> bool:
     return bool(one and other) and os.path.realpath(str(one)) == os.path.realpath(other)
 
 
-def written_beside(folder: Path, name: str, text: str) -> str:
+def write_preload_module(folder: Path, name: str, text: str) -> str:
     """Write a module under the next free name, and return its path.
 
     Files of other runs stay; a file with the same text is reused.

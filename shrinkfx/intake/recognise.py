@@ -14,7 +14,7 @@ _MOST_BYTES = 16 << 20
 _SHOWN = 8
 
 
-def recognise(path: Path) -> Script | None:
+def read_dump(path: Path) -> Script | None:
     """Read the dump at a path; return None if the path may be a ``.pt2``.
 
     A folder is one with a dump, or the folder that ``TORCH_TRACE`` names. A script is

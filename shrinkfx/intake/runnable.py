@@ -11,21 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shrinkfx.errors import LoadError, UsageError, WorkerError
-from shrinkfx.intake.found import PROGRAM, Found
+from shrinkfx.intake.found import PROGRAM, ResolvedProgram
 from shrinkfx.intake.minifier import locate
 from shrinkfx.intake.script import Script
-from shrinkfx.intake.worker import bare_worker, settings_that_differ
+from shrinkfx.intake.worker import bare_worker, find_changed_settings
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Unresolved
 from shrinkfx.protocol.descriptions import Exported
 from shrinkfx.protocol.tasks import ExportRunnable, RunRunnable
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 CODE = "fx_graph_runnable.py"
 _WORDS = 300
 
 
-def require_word(script: Script, options: Options) -> None:
+def require_consent(script: Script, options: Options) -> None:
     """Raise unless the user has allowed the code to run.
 
     Raises:
@@ -43,7 +43,7 @@ def require_word(script: Script, options: Options) -> None:
     )
 
 
-def export(script: Script, options: Options, folder: Path) -> Found:
+def export(script: Script, options: Options, folder: Path) -> ResolvedProgram:
     """Run the code in a worker, and export its graph into the folder of the run.
 
     Raises:
@@ -59,27 +59,35 @@ def export(script: Script, options: Options, folder: Path) -> Found:
     task = ExportRunnable(str(code.resolve()), save_dir, str(program.resolve()))
     with bare_worker(options, script.environment, options.preload) as ask:
         ending = ask(task)
-        inductor, of_settings = settings_that_differ(ask, script)
+        inductor, of_settings = find_changed_settings(ask, script)
     if not isinstance(ending.answer, Exported):
         raise LoadError(
-            str(script.path), f"could not be exported: {_how(ending)}", _ADVICE
+            str(script.path),
+            f"could not be exported: {_describe_child_end(ending)}",
+            _ADVICE,
         )
-    return Found(
+    return ResolvedProgram(
         program=program,
         inductor=inductor,
         environment=script.environment,
-        said=(*script.said, *of_settings, *_said(ending.answer, script, there)),
+        said=(
+            *script.said,
+            *of_settings,
+            *_describe_export(ending.answer, script, there),
+        ),
     )
 
 
-_ADVICE = Words(
+_ADVICE = MessageText(
     "check that the script runs by itself. If it uses custom operators: ",
     Flag("--preload", stands="MODULE"),
     ". AOTInductor cannot compile a program that torch.export rejects",
 )
 
 
-def _said(made: Exported, script: Script, there: Path | None) -> Iterator[str]:
+def _describe_export(
+    made: Exported, script: Script, there: Path | None
+) -> Iterator[str]:
     if made.made_up:
         why = "the script names no folder with the inputs of the failing run"
         if script.save_dir:
@@ -93,7 +101,7 @@ def _said(made: Exported, script: Script, there: Path | None) -> Iterator[str]:
         yield f"omitted {made.left_out} of its results, because they are not tensors"
 
 
-def as_torch_compile_does(code: Path, save_dir: str, options: Options) -> str:
+def run_as_torch_compile(code: Path, save_dir: str, options: Options) -> str:
     """Run a graph as the dump's own ``__main__`` would, and describe the outcome."""
     try:
         with bare_worker(options, {}, options.preload) as ask:
@@ -104,13 +112,13 @@ def as_torch_compile_does(code: Path, save_dir: str, options: Options) -> str:
         return f"the outcome is unknown: {ending.answer.why}"
     if (ending.how, ending.code, ending.raised) == _PASSES:
         return "it does not fail either"
-    return f"it fails: {_how(ending)}"
+    return f"it fails: {_describe_child_end(ending)}"
 
 
 _PASSES = ("exit", 0, None)
 
 
-def _how(ending: Ending) -> str:
+def _describe_child_end(ending: Ending) -> str:
     """Describe in one line how a child process ended."""
     if raised := ending.raised:
         text = " ".join(raised.message.split())

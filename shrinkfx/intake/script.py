@@ -91,7 +91,7 @@ def read_script(path: Path, text: str) -> Script:
         others=settings.others,
         environment=settings.environment,
         save_dir=str(call.get("save_dir") or ""),
-        said=(*_versions(text), *settings.said(), *_asked(call)),
+        said=(*_versions(text), *settings.describe_settings(), *_describe_call(call)),
     )
 
 
@@ -202,7 +202,7 @@ class _Settings:
         else:
             self.unread.append(name)
 
-    def said(self) -> Iterator[str]:
+    def describe_settings(self) -> Iterator[str]:
         variables = [f"{name}={value}" for name, value in self.environment.items()]
         if variables:
             yield f"with the variables: {', '.join(variables)}"
@@ -237,7 +237,7 @@ def _versions(text: str) -> Iterator[str]:
         yield f"written by torch {found[1]}"
 
 
-def _asked(call: Mapping[str, object]) -> Iterator[str]:
+def _describe_call(call: Mapping[str, object]) -> Iterator[str]:
     """Yield sentences about what the script's own ``__main__`` looks for."""
     if call.get("accuracy"):
         yield (

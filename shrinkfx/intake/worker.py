@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.host_memory import available_bytes
+from shrinkfx.host_memory import estimate_available_bytes
 from shrinkfx.intake.script import Script
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending
@@ -17,13 +17,13 @@ from shrinkfx.protocol.tasks import ReadSettings, Task
 
 _TIMEOUT_S = 600.0
 
-Asks = Callable[[Task], Ending]
+AskWorker = Callable[[Task], Ending]
 
 
 @contextlib.contextmanager
 def bare_worker(
     options: Options, environment: Mapping[str, str], preloads: Sequence[str] = ()
-) -> Iterator[Asks]:
+) -> Iterator[AskWorker]:
     """Start a worker with the variables of a failing run; yield its ``ask`` function.
 
     Raises:
@@ -35,14 +35,14 @@ def bare_worker(
 
         def ask(task: Task) -> Ending:
             timeout_s = options.timeout_s or _TIMEOUT_S
-            memory = available_bytes() * 3 // 4
+            memory = estimate_available_bytes() * 3 // 4
             return server.ask(Request(task, timeout_s=timeout_s, max_rss_bytes=memory))
 
         yield ask
 
 
-def settings_that_differ(
-    ask: Asks, script: Script
+def find_changed_settings(
+    ask: AskWorker, script: Script
 ) -> tuple[InductorOptions, tuple[str, ...]]:
     """Return a script's settings that differ from the values without the script.
 

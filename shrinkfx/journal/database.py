@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.errors import ForeignJournal, JournalError, StorageError
-from shrinkfx.wording import Flag, Words
+from shrinkfx.errors import JournalError, OtherVersionJournal, StorageError
+from shrinkfx.wording import Flag, MessageText
 
 _VERSION = 2
 """The version of the tables; a journal with another version is not read."""
@@ -90,14 +90,14 @@ class Database:
 
     def __init__(self, path: Path | str, *, only_read: bool = False) -> None:
         self._path = str(path)
-        name = _to_read(Path(path)) if only_read else path
+        name = _read_only_uri(Path(path)) if only_read else path
         try:
             self._db = sqlite3.connect(
                 name, _BUSY_TIMEOUT_S, isolation_level=None, uri=only_read
             )
             self._begin(only_read=only_read)
         except sqlite3.Error as error:
-            raise self._told(error) from error
+            raise self._storage_error(error) from error
 
     def _begin(self, *, only_read: bool) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -107,8 +107,8 @@ class Database:
             wrote = (
                 "another version of shrinkfx wrote it: use that version, or another "
             )
-            advice = Words(wrote, Flag("--out"))
-            raise ForeignJournal(self._path, reason, advice)
+            advice = MessageText(wrote, Flag("--out"))
+            raise OtherVersionJournal(self._path, reason, advice)
         if only_read:
             if not count:
                 raise JournalError(self._path, "the journal is empty", _DAMAGED)
@@ -126,7 +126,7 @@ class Database:
             raise JournalError(self._path, "; ".join(said), _DAMAGED)
 
     @contextmanager
-    def trusted(self) -> Iterator[None]:
+    def checked_decoding(self) -> Iterator[None]:
         """Raise JournalError if decoding rows fails, because the file is damaged."""
         try:
             yield
@@ -139,25 +139,25 @@ class Database:
         try:
             return self._db.execute(statement, row).lastrowid or 0
         except sqlite3.Error as error:
-            raise self._told(error) from error
+            raise self._storage_error(error) from error
 
     def read(self, statement: str, row: Row = ()) -> list[Any]:
         try:
             return self._db.execute(statement, row).fetchall()
         except sqlite3.Error as error:
-            raise self._told(error) from error
+            raise self._storage_error(error) from error
 
     def close(self) -> None:
         """Close the file; SQLite's errors in tidying up are not reported."""
         self._db.close()
 
-    def _told(self, error: sqlite3.Error) -> StorageError:
+    def _storage_error(self, error: sqlite3.Error) -> StorageError:
         advice = _ADVICE.get(_cause(error), _OTHER)
         kind = JournalError if advice is _DAMAGED else StorageError
         return kind(self._path, str(error), advice)
 
 
-def _to_read(path: Path) -> str:
+def _read_only_uri(path: Path) -> str:
     """Return a URI by which SQLite opens a file without creating others next to it.
 
     Without a ``-wal`` file no process is writing, so the file is complete and can be
@@ -175,18 +175,18 @@ def _cause(error: sqlite3.Error) -> str:
     return "_".join(name.split("_")[:2])
 
 
-_OTHER = Words("check that the folder is writable and the disk works")
+_OTHER = MessageText("check that the folder is writable and the disk works")
 
-_DAMAGED = Words(
+_DAMAGED = MessageText(
     "the journal is damaged, so the run cannot be resumed: start a new run with "
     "another ",
     Flag("--out"),
 )
 
-_HELD = Words("another process uses the file: end that process")
+_HELD = MessageText("another process uses the file: end that process")
 
 _ADVICE = {
-    "SQLITE_FULL": Words("the disk is full: free some space"),
+    "SQLITE_FULL": MessageText("the disk is full: free some space"),
     "SQLITE_BUSY": _HELD,
     "SQLITE_LOCKED": _HELD,
     "SQLITE_CORRUPT": _DAMAGED,

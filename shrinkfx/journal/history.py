@@ -13,7 +13,7 @@ from shrinkfx.journal.journal import Journal
 
 
 @dataclass(frozen=True)
-class Question:
+class RecordedQuery:
     """A query and its verdict.
 
     Attributes:
@@ -38,7 +38,7 @@ class Question:
     seen: Signature | None
 
 
-def history(journal: Journal) -> list[Question]:
+def list_queries(journal: Journal) -> list[RecordedQuery]:
     """Return all queries of the search, in their order.
 
     Raises:
@@ -50,14 +50,14 @@ def history(journal: Journal) -> list[Question]:
         " outcome, coalesce(signature, reason, ''), coalesce(seconds, 0), observation"
         " FROM checks ORDER BY number"
     )
-    with journal.db.trusted():
+    with journal.db.checked_decoding():
         return [_question(row, sessions) for row in rows]
 
 
-def _question(row: Row, sessions: Sequence[Row]) -> Question:
+def _question(row: Row, sessions: Sequence[Row]) -> RecordedQuery:
     number, asked_at, *asked, operators, candidate, outcome, said, seconds, seen = row
     strategy, form, build, digest = asked
-    return Question(
+    return RecordedQuery(
         number,
         _worked_s(asked_at, sessions),
         strategy,

@@ -29,7 +29,7 @@ with half a megabyte each.
 
 
 @dataclass(frozen=True)
-class Asked:
+class StoredQuery:
     """A query as the journal holds it.
 
     Attributes:
@@ -86,10 +86,10 @@ class Journal:
     def fact(self, name: str) -> Any:  # noqa: ANN401 - whatever JSON can hold
         """Return a stored fact, or None."""
         rows = self.db.read("SELECT value FROM facts WHERE name=?", (name,))
-        with self.db.trusted():
+        with self.db.checked_decoding():
             return json.loads(rows[0][0]) if rows else None
 
-    def once(self, name: str, find: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def get_or_compute(self, name: str, find: Callable[[], Any]) -> Any:  # noqa: ANN401
         """Return the fact of an earlier session, or compute and store it."""
         known = self.fact(name)
         if known is None:
@@ -144,7 +144,7 @@ class Journal:
         """
         ask = "SELECT task, cpu_seconds FROM spent WHERE session<>?"
         total: dict[str, float] = {}
-        with self.db.trusted():
+        with self.db.checked_decoding():
             for task, text in self.db.read(ask, (self._session,)):
                 for part, seconds in json.loads(text).items():
                     name = part if task == self._task else task
@@ -177,7 +177,7 @@ class Journal:
         )
         for outcome, text, _, number in rows:
             if outcome is not None:
-                with self.db.trusted():
+                with self.db.checked_decoding():
                     verdict = Verdict(Outcome(outcome), _observation(text))
                 self._count(number)
                 return verdict
@@ -205,7 +205,7 @@ class Journal:
         An error that stops the run is not the candidate's, so the query is deleted
         then.
         """
-        number = self.asked(strategy, form, candidate, build)
+        number = self.record_query(strategy, form, candidate, build)
         try:
             verdict = check(candidate)
         except WorkerError:
@@ -214,10 +214,10 @@ class Journal:
             with suppress(StorageError):
                 self.db.write("DELETE FROM checks WHERE number=?", (number,))
             raise
-        self.answered(number, verdict)
+        self.record_verdict(number, verdict)
         return verdict
 
-    def asked(
+    def record_query(
         self, strategy: str, form: str, candidate: Candidate, build: str = Build.STOCK
     ) -> int:
         """Record a query and return its row number."""
@@ -241,7 +241,7 @@ class Journal:
         self._counted.add(number)
         return number
 
-    def answered(self, number: int, verdict: Verdict) -> None:
+    def record_verdict(self, number: int, verdict: Verdict) -> None:
         self.tick()
         seen = verdict.observation
         self.db.write(
@@ -259,7 +259,7 @@ class Journal:
             ),
         )
 
-    def find(self, digest: str) -> list[Asked]:
+    def find(self, digest: str) -> list[StoredQuery]:
         """Return the queries whose candidate's digest has a prefix, the oldest first.
 
         The last row of a candidate holds its final verdict.
@@ -269,9 +269,9 @@ class Journal:
             " WHERE substr(digest, 1, ?) = ? ORDER BY number",
             (len(digest), digest),
         )
-        with self.db.trusted():
+        with self.db.checked_decoding():
             return [
-                Asked(d, form, json.loads(text), _observation(seen).signature)
+                StoredQuery(d, form, json.loads(text), _observation(seen).signature)
                 for d, form, text, seen in rows
             ]
 

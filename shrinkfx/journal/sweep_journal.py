@@ -33,7 +33,7 @@ class SweepJournal:
     def settings(self) -> dict[str, Any]:
         """Return the settings that all examples share; empty if there was no sweep."""
         rows = self._db.read("SELECT value FROM facts WHERE name='sweep'")
-        with self._db.trusted():
+        with self._db.checked_decoding():
             found: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
         return found
 
@@ -48,7 +48,7 @@ class SweepJournal:
         )
         for text, _ in rows:
             if text is not None:
-                with self._db.trusted():
+                with self._db.checked_decoding():
                     return Example.from_json(json.loads(text))
         why = why_not_again([boot for _, boot in rows], self._boot)
         return Example(sizes, Answer.UNRESOLVED, reason=why) if why else None
@@ -58,7 +58,7 @@ class SweepJournal:
         count = "SELECT count(*) FROM examples WHERE example IS NOT NULL"
         return int(self._db.read(count)[0][0])
 
-    def asked(self, sizes: Sizes, attempt: int) -> int:
+    def record_start(self, sizes: Sizes, attempt: int) -> int:
         """Record that sizes are about to be run, and return the row number."""
         row = (time.time(), self._boot, self._part, json.dumps(sizes), attempt)
         return self._db.write(
@@ -67,11 +67,11 @@ class SweepJournal:
             row,
         )
 
-    def answered(self, number: int, example: Example) -> None:
+    def record_example(self, number: int, example: Example) -> None:
         row = (json.dumps(example.to_json()), number)
         self._db.write("UPDATE examples SET example=? WHERE number=?", row)
 
-    def withdrawn(self, number: int) -> None:
+    def delete_start(self, number: int) -> None:
         """Delete an example that was not run after all."""
         self._db.write("DELETE FROM examples WHERE number=?", (number,))
 

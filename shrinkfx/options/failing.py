@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shrinkfx.flags import above_zero, one_of, option
+from shrinkfx.flags import make_choice_check, option, require_above_zero
 from shrinkfx.options.values import (
     GUARD_PAGES,
-    inductor_settings,
-    kind_of_failure,
-    known_device,
-    known_gpus,
-    known_guard_pages,
-    numbers_of_gpus,
-    regular_expression,
-    variables,
+    check_device,
+    check_failure_kind,
+    check_gpus,
+    check_guard_pages,
+    check_regular_expression,
+    parse_gpu_numbers,
+    parse_inductor_options,
+    parse_variables,
 )
 from shrinkfx.protocol.choices import (
     ARCHS,
@@ -43,7 +43,7 @@ class FailureOptions:
         metavar="KIND",
         help="kind of failure to reduce ([below](#kinds-of-failure)); default: the "
         "failure that the baseline shows",
-        check=kind_of_failure,
+        check=check_failure_kind,
         common=True,
         brief="kind of failure; default: what the program shows",
     )
@@ -56,7 +56,7 @@ class FailureOptions:
         "",
         metavar="REGEX",
         help="accept only failures whose message matches this regular expression",
-        check=regular_expression,
+        check=check_regular_expression,
     )
     check: str | None = option(
         None,
@@ -77,7 +77,7 @@ class FailureOptions:
         "took, at least 6 s and at most 1 minute)",
         more="The message then states how many runs there were. On the "
         "interpreter, each probe runs once, until one shows the failure",
-        check=above_zero,
+        check=require_above_zero,
     )
     guard_pages: str = option(
         "auto",
@@ -85,7 +85,7 @@ class FailureOptions:
         help="place an inaccessible page next to each tensor, so that every "
         "out-of-bounds access faults; `auto` (the default): for `--until ima` "
         "and `crash`; on a GPU, also surround tensors with poisoned memory",
-        check=known_guard_pages,
+        check=check_guard_pages,
     )
     sanitizer: str | None = option(
         None,
@@ -97,7 +97,7 @@ class FailureOptions:
         "illegal memory access runs under it",
         more="Replaces guard pages. [What the tools "
         "detect](failures.md#crash-illegal-memory-access)",
-        check=one_of(SANITIZERS),
+        check=make_choice_check(SANITIZERS),
     )
     cuda_coredump: bool = option(
         False,
@@ -121,7 +121,7 @@ class TimeoutOptions:
         "last ten checks, at least 1 minute; a candidate larger than the last "
         "failing one gets the initial limit. In a sweep: 1 minute; with "
         "`--verify`: 10 minutes. [What counts](#time-limits)",
-        check=above_zero,
+        check=require_above_zero,
         common=True,
         brief="time limit per check in seconds (for hangs)",
     )
@@ -169,7 +169,7 @@ class ProgramOptions:
         "program on a GPU is moved to that GPU; its CPU tensors stay on the "
         "CPU",
         never_empty=True,
-        check=known_device,
+        check=check_device,
         common=True,
         brief="move the program there (`cuda`: also without a GPU)",
     )
@@ -181,8 +181,8 @@ class ProgramOptions:
         "its own GPU, as `cuda:0`. Everything else, including the repro, runs "
         "on the first GPU. With `--jobs`, each GPU may run several checks",
         never_empty=True,
-        read=numbers_of_gpus,
-        check=known_gpus,
+        read=parse_gpu_numbers,
+        check=check_gpus,
     )
     backend: str = option(
         Backend.AUTO,
@@ -216,7 +216,7 @@ class ProgramOptions:
         metavar="KEY=VALUE",
         help="Inductor option of the failing run; may be repeated",
         repeated=True,
-        read=inductor_settings,
+        read=parse_inductor_options,
         common=True,
         brief="Inductor option of the failing run; may be repeated",
     )
@@ -232,7 +232,7 @@ class ProgramOptions:
         "`CUDA_LAUNCH_BLOCKING` are set to 1 unless you set them; PyTorch "
         "only tests whether the former is set, not its value",
         repeated=True,
-        read=variables,
+        read=parse_variables,
         common=True,
         brief="environment variable of that run; may be repeated",
     )

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shrinkfx.errors import FailsOtherwise
+from shrinkfx.errors import FailsDifferently
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.protocol.record import Message
-from shrinkfx.wording import Flag, Said, Words
+from shrinkfx.wording import Flag, MessagePart, MessageText
 
 
-class Failed(StrEnum):
+class FailedStep(StrEnum):
     """The step of a script with a program that failed."""
 
     COMPILE = "compile"
@@ -28,15 +28,15 @@ class Failed(StrEnum):
     """No step failed, but the script rejected the values."""
 
 
-_ELSEWHERE: Mapping[Failed, tuple[Stage, ...]] = {
-    Failed.COMPILE: (Stage.COMPARE,),
-    Failed.LOAD: (Stage.COMPILE, Stage.COMPARE),
-    Failed.CALL: (Stage.COMPILE, Stage.COMPARE),
-    Failed.NOTHING: (Stage.COMPILE, Stage.LOAD),
+_IMPOSSIBLE_STAGES: Mapping[FailedStep, tuple[Stage, ...]] = {
+    FailedStep.COMPILE: (Stage.COMPARE,),
+    FailedStep.LOAD: (Stage.COMPILE, Stage.COMPARE),
+    FailedStep.CALL: (Stage.COMPILE, Stage.COMPARE),
+    FailedStep.NOTHING: (Stage.COMPILE, Stage.LOAD),
 }
 """Stages whose failures cannot be those of a script, by the step that failed there."""
 
-_SILENT = Words(
+_SILENT_ERROR_ADVICE = MessageText(
     "a memory error that kills one process may go unnoticed in another; to check each "
     "access: ",
     Flag("--until", "ima"),
@@ -53,11 +53,11 @@ class ScriptFailure(Message):
         died: whether the process of the script died during that step.
     """
 
-    failed: Failed
+    failed: FailedStep
     said: str
     died: bool = False
 
-    def require(self, seen: Signature, lacking: tuple[Said, ...] = ()) -> None:
+    def require(self, seen: Signature, lacking: tuple[MessagePart, ...] = ()) -> None:
         """Refuse a failure of the program that cannot be the script's.
 
         Args:
@@ -67,11 +67,15 @@ class ScriptFailure(Message):
         Raises:
             FailsOtherwise: the failure cannot be that of the script.
         """
-        if seen.stage not in _ELSEWHERE[self.failed]:
+        if seen.stage not in _IMPOSSIBLE_STAGES[self.failed]:
             return
-        silent = [_SILENT] if self.died and self.failed is Failed.CALL else []
-        so = Words(
+        silent = (
+            [_SILENT_ERROR_ADVICE]
+            if self.died and self.failed is FailedStep.CALL
+            else []
+        )
+        so = MessageText(
             "to reduce the failure seen here: ", Flag("--until", seen.kind.value)
         )
-        advice = Words.lines([*lacking, *silent, so])
-        raise FailsOtherwise(self.said, str(seen), advice)
+        advice = MessageText.lines([*lacking, *silent, so])
+        raise FailsDifferently(self.said, str(seen), advice)

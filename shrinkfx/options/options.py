@@ -19,7 +19,7 @@ from typing import Any, Self, get_type_hints
 
 from shrinkfx.options.failing import FailureOptions, ProgramOptions, TimeoutOptions
 from shrinkfx.options.in_script import ScriptFailure
-from shrinkfx.options.reduction import Reduction
+from shrinkfx.options.reduction_result import Reduction
 from shrinkfx.options.running import (
     BudgetOptions,
     ExplainOptions,
@@ -96,7 +96,7 @@ class Options(
         )
 
     @property
-    def closeness(self) -> dict[str, float]:
+    def comparison_settings(self) -> dict[str, float]:
         """The options that were set for the comparison with eager, by name."""
         said = {name: getattr(self, name) for name in _COMPARISON}
         return {k: v for k, v in said.items() if v is not None and v is not False}

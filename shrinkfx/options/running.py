@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from shrinkfx.flags import above_zero, option
+from shrinkfx.flags import option, require_above_zero
 from shrinkfx.options.values import (
-    kinds_to_keep,
-    known_kinds,
-    known_ranges,
-    names,
-    some_names,
+    check_kept_kinds,
+    check_ranges,
+    check_strategy_names,
+    parse_kept_kinds,
+    parse_names,
 )
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.protocol.choices import (
@@ -34,7 +34,7 @@ class BudgetOptions:
         help="stop after N checks",
         more="shrinkfx then writes the smallest failing program so far",
         beside_resume=True,
-        check=above_zero,
+        check=require_above_zero,
     )
     max_minutes: float | None = option(
         None,
@@ -43,7 +43,7 @@ class BudgetOptions:
         "[optional steps](#few-minutes) are skipped so that a verified repro "
         "is written in time; the first verification run may exceed the limit",
         beside_resume=True,
-        check=above_zero,
+        check=require_above_zero,
         common=True,
         brief="stop after M minutes, with a verified repro",
     )
@@ -56,7 +56,7 @@ class BudgetOptions:
         "step that would need more is not started, and shrinkfx reports how "
         "much it needs",
         beside_resume=True,
-        check=above_zero,
+        check=require_above_zero,
     )
     jobs: int | None = option(
         None,
@@ -68,7 +68,7 @@ class BudgetOptions:
         "is 1, or one job for each of `--gpus`; a failure that shows only in "
         "some runs always uses 1. [In full](#several-at-once)",
         beside_resume=True,
-        check=above_zero,
+        check=require_above_zero,
         common=True,
         brief="check N candidates in parallel",
     )
@@ -89,8 +89,8 @@ class SearchOptions:
         None,
         metavar="NAME,...",
         help="use only these strategies, in this order",
-        read=names,
-        check=some_names,
+        read=parse_names,
+        check=check_strategy_names,
     )
     keep: tuple[str, ...] = option(
         (),
@@ -100,8 +100,8 @@ class SearchOptions:
         "control flow); `all`: simplify nothing",
         more="`operands`: which values the operators read. [What is "
         "simplified](rooms/run.md#what-a-reader-sees)",
-        read=kinds_to_keep,
-        check=known_kinds,
+        read=parse_kept_kinds,
+        check=check_kept_kinds,
     )
 
 
@@ -164,7 +164,7 @@ class Sweeping:
         None,
         metavar="N",
         help="number of size combinations to draw (default 200)",
-        check=above_zero,
+        check=require_above_zero,
     )
     seed: int | None = option(
         None, metavar="S", help="random seed for drawing the sizes (default 0)"
@@ -174,7 +174,7 @@ class Sweeping:
         metavar="E",
         help="upper limit for the number of elements of any tensor (default "
         "4194304, or less if memory is short)",
-        check=above_zero,
+        check=require_above_zero,
     )
     ranges: str = option(
         "declared",
@@ -183,7 +183,7 @@ class Sweeping:
         help="also try sizes just outside the declared ranges; the program must "
         "refuse them (`AOTI_RUNTIME_CHECK_INPUTS=1`) or return the same "
         "result as eager",
-        check=known_ranges,
+        check=check_ranges,
     )
 
     @classmethod

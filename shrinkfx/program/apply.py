@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 import networkx as nx
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.broadcasting import misfits, repeats
+from shrinkfx.program.broadcasting import find_misfitting_readers, repeats
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import (
     Bypass,
@@ -19,8 +19,8 @@ from shrinkfx.program.edits import (
     Rewrite,
     Specialise,
 )
-from shrinkfx.program.listing.changes import Change, changed
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.changes import Change, apply_changes
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.subgraphs import graph_of, returns_an_input
 
@@ -41,7 +41,7 @@ def apply(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
     """
     edits = list(edits)
     if candidate.listing is not None:
-        return _rewritten(candidate, edits)
+        return _apply_rewrites(candidate, edits)
     program = candidate.skeleton
     keep, bypass = set(candidate.keep), dict(candidate.bypass)
     plain, sizes = dict(candidate.replace), dict(candidate.sizes)
@@ -61,17 +61,17 @@ def apply(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
                 groups.append(inputs)
             case Specialise(size, how):
                 sizes[size] = how
-    for value, first in _joined(candidate, groups).items():
+    for value, first in _join_groups(candidate, groups).items():
         (plain if value in candidate.keep else bypass)[value] = first
     edited = dataclasses.replace(
         candidate, keep=frozenset(keep), bypass=bypass, replace=plain, sizes=sizes
     ).normalised()
-    if readers := misfits(edited):
+    if readers := find_misfitting_readers(edited):
         raise InvalidEdit(f"not of the type that they yield: {', '.join(readers)}")
     return edited
 
 
-def _rewritten(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
+def _apply_rewrites(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
     """Apply edits to the printed program of a candidate."""
     changes: list[Change] = []
     for edit in edits:
@@ -79,7 +79,7 @@ def _rewritten(candidate: Candidate, edits: Iterable[Edit]) -> Candidate:
             raise InvalidEdit(f"what is listed is rewritten, and not {edit}")
         changes += edit.changes
     assert candidate.listing is not None
-    return candidate.listed(changed(candidate.listing, changes))
+    return candidate.with_listing(apply_changes(candidate.listing, changes))
 
 
 def _bypassed(program: Skeleton, node: str, operand: str) -> list[str]:
@@ -92,7 +92,9 @@ def _first(program: Skeleton, value: str, rival: str | None) -> str:
     return value if rival is None else min(rival, value, key=program.order)
 
 
-def _joined(candidate: Candidate, groups: Iterable[frozenset[str]]) -> dict[str, str]:
+def _join_groups(
+    candidate: Candidate, groups: Iterable[frozenset[str]]
+) -> dict[str, str]:
     """Map each input of overlapping groups to the first input of its union.
 
     An input that holds a replaced operator's own value is never the first one, because
@@ -108,7 +110,7 @@ def _joined(candidate: Candidate, groups: Iterable[frozenset[str]]) -> dict[str,
     return joined
 
 
-def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
+def remaining_edit(edit: Edit, candidate: Candidate) -> Edit | None:
     """Return the part of an edit that is not done yet; None if all of it is done."""
     match edit:
         case Drop(nodes):
@@ -127,10 +129,10 @@ def left_of(edit: Edit, candidate: Candidate) -> Edit | None:
             sizings = candidate.dynamic_sizes.specialisations()
             return edit if how in sizings.get(size, ()) else None
         case Rewrite(changes, partly):
-            return _left_to_write(candidate, changes, partly=partly)
+            return _remaining_rewrite(candidate, changes, partly=partly)
 
 
-def _left_to_write(
+def _remaining_rewrite(
     candidate: Candidate, changes: Sequence[Change], *, partly: bool
 ) -> Rewrite | None:
     """Remove the changes that are already made, or whose place no longer exists.
@@ -140,16 +142,18 @@ def _left_to_write(
     """
     listing = candidate.listing
     assert listing is not None
-    made = _rewriting(listing, changes)
-    each = [(change, _rewriting(listing, [change])) for change in changes]
+    made = _try_changes(listing, changes)
+    each = [(change, _try_changes(listing, [change])) for change in changes]
     left = [c for c, alone in each if alone != listing and (alone or made)]
     return Rewrite(tuple(left), partly) if left else None
 
 
-def _rewriting(listing: Listing, changes: Sequence[Change]) -> Listing | None:
+def _try_changes(
+    listing: PrintedProgram, changes: Sequence[Change]
+) -> PrintedProgram | None:
     """Apply changes; return None if they are invalid."""
     try:
-        return changed(listing, changes)
+        return apply_changes(listing, changes)
     except InvalidEdit:
         return None
 

@@ -38,7 +38,7 @@ def can_read(candidate: Candidate, value: str, base: str) -> bool:
     return all(_fits(candidate, reader, {value: base}) for reader in readers)
 
 
-def reshaped(candidate: Candidate) -> set[str]:
+def find_retyped_values(candidate: Candidate) -> set[str]:
     """Collect the values that are bypassed by values of another type."""
     node = candidate.skeleton.node
     return {
@@ -46,9 +46,9 @@ def reshaped(candidate: Candidate) -> set[str]:
     }
 
 
-def misfits(candidate: Candidate) -> list[str]:
+def find_misfitting_readers(candidate: Candidate) -> list[str]:
     """List the nodes whose type would change, because an operand has another shape."""
-    read = [*_readers(candidate, reshaped(candidate)), *candidate.replace]
+    read = [*_readers(candidate, find_retyped_values(candidate)), *candidate.replace]
     found = (reader for reader in read if not _fits(candidate, reader, {}))
     return candidate.skeleton.in_order(found)
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.dynamic_sizes import DynamicSizes, find_dynamic_sizes
 from shrinkfx.program.edits import Specialisation
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.simple_operators import is_expensive, simple_operator_for
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.program.subgraphs import (
@@ -65,10 +65,12 @@ class Candidate:
     outputs: Outputs
     replace: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, Specialisation] = field(default_factory=dict)
-    listing: Listing | None = None
+    listing: PrintedProgram | None = None
 
     @classmethod
-    def whole(cls, skeleton: Skeleton, outputs: Outputs = Outputs.ORIGINAL) -> Self:
+    def from_skeleton(
+        cls, skeleton: Skeleton, outputs: Outputs = Outputs.ORIGINAL
+    ) -> Self:
         return cls(skeleton, frozenset(skeleton.operators), {}, outputs).normalised()
 
     def returning(self, outputs: Outputs) -> Self:
@@ -77,7 +79,7 @@ class Candidate:
             return self
         return dataclasses.replace(self, outputs=outputs).normalised()
 
-    def listed(self, listing: Listing) -> Self:
+    def with_listing(self, listing: PrintedProgram) -> Self:
         """Return the candidate with a printed program as its definition.
 
         Raises:
@@ -282,7 +284,7 @@ class Candidate:
             Outputs(data["outputs"]),
             dict(data["replace"]),
             {size: Specialisation(how) for size, how in data.get("sizes", {}).items()},
-            Listing.from_json(data["listing"]) if "listing" in data else None,
+            PrintedProgram.from_json(data["listing"]) if "listing" in data else None,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-PYTORCHS = frozenset(
+PYTORCH_NAMESPACES = frozenset(
     {
         *("_c10d_functional", "_c10d_functional_autograd", "_dtensor"),
         *("_inductor_test", "_native", "_native_aot", "_quantized", "_test", "aten"),
@@ -17,7 +17,7 @@ PYTORCHS = frozenset(
 )
 """Namespaces of PyTorch's own operators (2.13 to 2.15), also for GPUs and phones."""
 
-OF_SIZES = frozenset(
+SIZE_FUNCTIONS = frozenset(
     {
         *("sym_size.int", "sym_stride.int", "sym_numel.default"),
         *("sym_storage_offset.default", "sym_max", "sym_min", "sym_not", "sym_float"),

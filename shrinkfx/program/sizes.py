@@ -139,7 +139,7 @@ def _high(symbol: Symbol) -> int:
     return max(symbol.low, UNBOUNDED) if symbol.high is None else symbol.high
 
 
-def near(space: Space) -> list[Sizes]:
+def sizes_near_export(space: Space) -> list[Sizes]:
     """Pick a few permitted sizes other than the exported ones.
 
     First change all symbols at once, each by a different step, then a single one.

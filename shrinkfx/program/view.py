@@ -8,11 +8,11 @@ from types import MappingProxyType
 from shrinkfx.program.broadcasting import can_read, repeats
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Specialisation
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.listing.types import UNTYPED, Types
 from shrinkfx.program.skeleton import Skeleton
 
-NOBODY: Mapping[str, float] = MappingProxyType({})
+NO_SUSPECTS: Mapping[str, float] = MappingProxyType({})
 """No suspects: the origin of the failure is unknown."""
 
 
@@ -28,7 +28,7 @@ class View:
     def __init__(
         self,
         candidate: Candidate,
-        suspects: Mapping[str, float] = NOBODY,
+        suspects: Mapping[str, float] = NO_SUSPECTS,
         types: Types = UNTYPED,
     ) -> None:
         self._candidate = candidate
@@ -36,7 +36,7 @@ class View:
         self.types = types
 
     @property
-    def listing(self) -> Listing:
+    def listing(self) -> PrintedProgram:
         """The printed program, for strategies that rewrite it."""
         listing = self._candidate.listing
         assert listing is not None, "it is no listing"

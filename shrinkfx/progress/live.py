@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from shrinkfx.events import (
-    Asking,
-    Begun,
-    Checked,
-    Doing,
-    Entered,
+    ActivityStarted,
     Event,
-    Started,
-    Stepped,
-    Tried,
+    PhaseEntered,
+    QueryAnswered,
+    QueryStarted,
+    RunStarted,
+    SearchStarted,
+    SizesTried,
+    StepTaken,
 )
 
 _RATE_OF = 20
@@ -53,30 +53,30 @@ class Live:
     def take(self, event: Event) -> None:
         """Update the state from an event."""
         match event:
-            case Begun(_, model):
+            case RunStarted(_, model):
                 self._tried = f"starting PyTorch for {model}"
-            case Entered(phase):
+            case PhaseEntered(phase):
                 self._phase, self._tried, self._asks = phase, "", False
                 self._forget()
-            case Started(operators, max_checks):
+            case SearchStarted(operators, max_checks):
                 self._unit, self._count = "check", 0
                 self._operators, self._most = operators, max_checks
-            case Asking(strategy, operators):
+            case QueryStarted(strategy, operators):
                 is_smaller = self._operators is None or operators < self._operators
                 self._tried = f"{strategy} to {operators}" if is_smaller else strategy
                 self._asks = True
-            case Doing(text) if not self._asks:
+            case ActivityStarted(text) if not self._asks:
                 self._tried = text
-            case Checked():
-                self._checked(event)
-            case Stepped(_, after):
+            case QueryAnswered():
+                self._take_check(event)
+            case StepTaken(_, after):
                 self._operators = after
-            case Tried(sizes):
+            case SizesTried(sizes):
                 self._unit, self._tried = "example", sizes
                 self._count += 1
                 self._times.append(self._clock())
 
-    def _checked(self, event: Checked) -> None:
+    def _take_check(self, event: QueryAnswered) -> None:
         self._count, self._operators = event.check, event.operators
         self._asks = False
         self._times.append(event.seconds)
@@ -132,11 +132,15 @@ class Live:
         """
         left = math.inf if self._ends_at is None else self._ends_at - self._clock()
         if self._expected_s is not None and self._expected_s < left:
-            return f"about {in_words(self._expected_s)} more"
-        return f"at most {in_words(left, up=True)} more" if 0 < left < math.inf else ""
+            return f"about {format_duration(self._expected_s)} more"
+        return (
+            f"at most {format_duration(left, up=True)} more"
+            if 0 < left < math.inf
+            else ""
+        )
 
 
-def in_words(seconds: float, *, up: bool = False) -> str:
+def format_duration(seconds: float, *, up: bool = False) -> str:
     """Render a duration, to the nearest unit or, with ``up``, rounded up."""
     whole = math.ceil if up else round
     if seconds < 90:

@@ -6,7 +6,7 @@ import sys
 import warnings
 from typing import Any
 
-from shrinkfx.events import Checked, Event, Noted, Started, Stepped
+from shrinkfx.events import Event, NoteAdded, QueryAnswered, SearchStarted, StepTaken
 
 
 def in_notebook() -> bool:
@@ -41,17 +41,17 @@ class Bar:
     def __call__(self, event: Event) -> None:
         """Show an event."""
         match event:
-            case Started(operators, max_checks):
+            case SearchStarted(operators, max_checks):
                 self.close()
                 self._bar = self._make(total=max_checks, bar_format=_FORM)
                 self._describe(operators)
-            case Checked():
+            case QueryAnswered():
                 self._describe(event.operators)
                 if self._bar is not None:
                     self._bar.update()
-            case Noted(text):
+            case NoteAdded(text):
                 self._make.write(text)
-            case Stepped():
+            case StepTaken():
                 self._make.write(
                     f"reduced from {event.before} to {event.after} operators, "
                     f"{event.seconds:.0f} s"

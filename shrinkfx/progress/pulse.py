@@ -6,7 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 
-from shrinkfx.events import Begun, Checked, Doing, Event, Started, Tried
+from shrinkfx.events import (
+    ActivityStarted,
+    Event,
+    QueryAnswered,
+    RunStarted,
+    SearchStarted,
+    SizesTried,
+)
 
 EVERY_S = 60.0
 
@@ -32,24 +39,24 @@ class Pulse:
     def take(self, event: Event) -> None:
         """Update the current work from an event, and start the thread if necessary."""
         match event:
-            case Begun("report"):
+            case RunStarted("report"):
                 self._doing = "reading the folder of the run"
-            case Begun(_, model):
+            case RunStarted(_, model):
                 self._doing = f"starting PyTorch for {model}"
-            case Doing(text):
+            case ActivityStarted(text):
                 self._doing = text
-            case Started(operators):
+            case SearchStarted(operators):
                 self._so_far = f", {operators} operators"
-            case Checked(check, _, operators):
+            case QueryAnswered(check, _, operators):
                 self._so_far = f", {operators} operators after check {check}"
-            case Tried(sizes):
+            case SizesTried(sizes):
                 self._so_far = f", last at {sizes}"
         if self._thread is None:
             self._ended.clear()
             self._thread = threading.Thread(target=self._beat, daemon=True)
             self._thread.start()
 
-    def spoke(self) -> None:
+    def restart_timer(self) -> None:
         """Restart the minute, because a line was printed."""
         self._spoke = time.monotonic()
 

@@ -9,7 +9,14 @@ from typing import NoReturn, TextIO
 
 from tqdm import tqdm
 
-from shrinkfx.events import Checked, Event, Noted, Started, Stepped, Tried
+from shrinkfx.events import (
+    Event,
+    NoteAdded,
+    QueryAnswered,
+    SearchStarted,
+    SizesTried,
+    StepTaken,
+)
 from shrinkfx.progress.live import Live
 from shrinkfx.progress.pulse import Pulse
 
@@ -27,7 +34,7 @@ class Quiet:
 class Plain(Quiet):
     """Prints one line per accepted step, for logs and pipes."""
 
-    shown: tuple[type[Event], ...] = (Noted, Stepped)
+    shown: tuple[type[Event], ...] = (NoteAdded, StepTaken)
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -36,12 +43,12 @@ class Plain(Quiet):
     def __call__(self, event: Event) -> None:
         self._pulse.take(event)
         if isinstance(event, self.shown):
-            self._say(line(event))
+            self._say(render_event(event))
 
     def _say(self, text: str) -> None:
         self._stream.write(f"{text}\n")  # one call, because another thread may print
         self._stream.flush()
-        self._pulse.spoke()
+        self._pulse.restart_timer()
 
     def close(self) -> None:
         self._pulse.close()
@@ -50,7 +57,7 @@ class Plain(Quiet):
 class Verbose(Plain):
     """Prints one line per check as well."""
 
-    shown = (Noted, Stepped, Checked, Tried)
+    shown = (NoteAdded, StepTaken, QueryAnswered, SizesTried)
 
 
 _TICK_S = 1.0
@@ -79,8 +86,8 @@ class Progress(Quiet):
         if self._bar is None:
             self._bar = _bar(self._stream)
         self._show()
-        if isinstance(event, (Noted, Stepped)):
-            tqdm.write(line(event), file=self._stream)
+        if isinstance(event, (NoteAdded, StepTaken)):
+            tqdm.write(render_event(event), file=self._stream)
         self._pulse.take(event)
 
     def _show(self, _: str = "") -> None:
@@ -101,7 +108,7 @@ class Progress(Quiet):
         self._bar = None
 
 
-def on_stream(stream: TextIO) -> Quiet:
+def make_display(stream: TextIO) -> Quiet:
     """Return a display that fits: a live line on a terminal, plain lines elsewhere."""
     return Progress(stream) if stream.isatty() else Plain(stream)
 
@@ -118,23 +125,23 @@ def _columns(stream: TextIO) -> int:
         return _COLUMNS
 
 
-def line(event: Event) -> str:
+def render_event(event: Event) -> str:
     """Render an event in one line."""
     match event:
-        case Noted(text):
+        case NoteAdded(text):
             return text
-        case Stepped(_, _, strategy, check, seconds):
+        case StepTaken(_, _, strategy, check, seconds):
             return f"{_step(event)}  {strategy}  check {check}  {seconds:.0f} s"
-        case Checked(check, outcome, operators):
+        case QueryAnswered(check, outcome, operators):
             return f"check {check}: {outcome}; {operators} operators so far"
-        case Tried(sizes, answer, said):
+        case SizesTried(sizes, answer, said):
             return f"{sizes}: {answer}" + (f" ({said})" if said else "")
-        case Started(operators):
+        case SearchStarted(operators):
             return f"searching among {operators} operators"
     return str(event)
 
 
-def _step(event: Stepped) -> str:
+def _step(event: StepTaken) -> str:
     """Render what a step reduced: operators, bytes of inputs, or "simplified"."""
     if event.given is None or event.before != event.after:
         noun = "operator" if event.after == 1 else "operators"

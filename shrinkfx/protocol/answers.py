@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shrinkfx.program.beside import Beside
+from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.protocol.choices import Backend, Build, Step
 from shrinkfx.protocol.record import Message, Named, Reported
-from shrinkfx.wording import NOTHING, Words
+from shrinkfx.wording import EMPTY_MESSAGE, MessageText
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Checked(Answer):
     refused: str = ""
 
 
-INSTEAD = (Raised, Invalid, Unresolved, Stopped, NotSanitized)
+COMMON_ANSWERS = (Raised, Invalid, Unresolved, Stopped, NotSanitized)
 """Answers that may come instead of a task's own answer."""
 
 
@@ -193,8 +193,8 @@ class Ready(Reported):
     """
 
     error: str = ""
-    subject: Words = NOTHING
-    advice: Words = NOTHING
+    subject: MessageText = EMPTY_MESSAGE
+    advice: MessageText = EMPTY_MESSAGE
     versions: Mapping[str, str] = field(default_factory=dict)
     preload_files: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -204,6 +204,6 @@ class Ready(Reported):
     gpu: str = ""
     ignored_options: tuple[str, ...] = ()
     no_guard_pages: str = ""
-    beside: Beside = field(default_factory=Beside)
+    beside: UninstalledFiles = field(default_factory=UninstalledFiles)
     stem: int = 0
     missing_features: Mapping[str, str] = field(default_factory=dict)

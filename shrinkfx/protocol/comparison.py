@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shrinkfx.flags import from_zero_on, option
+from shrinkfx.flags import option, require_not_negative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +22,13 @@ class ComparisonOptions:
         "`torch.testing` for the dtype)",
         more="A difference counts only if it also exceeds eager's own rounding "
         "error. `repro.py` uses the same comparison",
-        check=from_zero_on,
+        check=require_not_negative,
     )
     atol: float | None = option(
         None,
         metavar="A",
         help="absolute tolerance for comparing values with eager",
-        check=from_zero_on,
+        check=require_not_negative,
     )
     strict: bool = option(
         False, help="also require the same strides as in eager, for dims larger than 1"

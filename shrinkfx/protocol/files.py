@@ -96,7 +96,7 @@ LOWERING = "lowering"
 """A file that exists in a server's folder while the server makes its first lowering."""
 
 
-class Left(StrEnum):
+class ArtifactFile(StrEnum):
     """The files that a check leaves in a folder for a reader of the generated code."""
 
     SOURCES = "sources"

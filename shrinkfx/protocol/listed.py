@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.protocol.answers import Answer
 from shrinkfx.protocol.record import Message
 
@@ -22,7 +22,7 @@ class Listed(Answer):
         data: the path of that file; '' if there is none.
     """
 
-    listing: Listing
+    listing: PrintedProgram
     seeded: Rewrite
     data: str
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shrinkfx.program.listing.recipes import itemsize
-from shrinkfx.program.listing.strides import reach
+from shrinkfx.program.listing.strides import storage_span
+from shrinkfx.program.listing.tensor_specs import itemsize
 from shrinkfx.protocol.record import Message, Reported
 
 
@@ -39,7 +39,7 @@ class TensorFacts(Message):
         strides = [step for step in self.strides if step is not None]
         if self.layout or len(shape) + len(strides) < 2 * len(self.shape):
             return None
-        return reach(shape, strides) * itemsize(self.dtype)
+        return storage_span(shape, strides) * itemsize(self.dtype)
 
     @property
     def sizes(self) -> str:
@@ -58,7 +58,7 @@ def _listed(numbers: tuple[int | None, ...]) -> str:
     return f"[{', '.join('?' if n is None else str(n) for n in numbers)}]"
 
 
-def differing(declared: TensorFacts, made: TensorFacts) -> tuple[str, ...]:
+def differing_properties(declared: TensorFacts, made: TensorFacts) -> tuple[str, ...]:
     """Name the properties that differ from the declaration, such as ``strides``."""
     found = ["dtype"] if declared.dtype != made.dtype else []
     if _of_a_kind(declared.device) != _of_a_kind(made.device):
@@ -115,7 +115,7 @@ class FakeMismatch(Message):
     @property
     def about(self) -> str:
         """The wrong properties of the result, such as ``my.rope.default: strides``."""
-        wrong = differing(self.declared, self.made) or ("strides",)
+        wrong = differing_properties(self.declared, self.made) or ("strides",)
         return f"{self.operator}{self.place}: {', '.join(wrong)}"
 
     @property
@@ -127,10 +127,10 @@ class FakeMismatch(Message):
     @property
     def is_of_strides(self) -> bool:
         """Whether only the strides differ."""
-        return differing(self.declared, self.made) in ((), ("strides",))
+        return differing_properties(self.declared, self.made) in ((), ("strides",))
 
     @property
-    def said(self) -> str:
+    def difference_text(self) -> str:
         """The difference, in words."""
         real, fake = (
             f"torch.{t.dtype}{t.sizes} on {t.device}"
@@ -144,10 +144,10 @@ class FakeMismatch(Message):
     @property
     def text(self) -> str:
         """The node, the operator and the difference, in words."""
-        return f"{self.node} ({self.operator}){self.place} {self.said}"
+        return f"{self.node} ({self.operator}){self.place} {self.difference_text}"
 
 
-class What(StrEnum):
+class Misbehavior(StrEnum):
     """A behavior of an operator that its declaration does not state."""
 
     WRITES = "writes"
@@ -161,12 +161,15 @@ class What(StrEnum):
     LAYOUT = "layout"
 
 
-OF_VALUES = {
-    What.STRAYS: "returns different values if the memory around its arguments differs: "
+VALUE_DEPENDENCIES = {
+    Misbehavior.STRAYS: "returns different values if the memory around its "
+    "arguments differs: "
     "it reads out of bounds",
-    What.UNFILLED: "returns values computed from uninitialized memory",
-    What.UNSTEADY: "returns different values in each call with the same arguments",
-    What.LAYOUT: "returns different values if the strides of its arguments differ, "
+    Misbehavior.UNFILLED: "returns values computed from uninitialized memory",
+    Misbehavior.UNSTEADY: "returns different values in each call with the same "
+    "arguments",
+    Misbehavior.LAYOUT: "returns different values if the strides of its arguments "
+    "differ, "
     "although its tag flexible_layout allows compilers to change strides",
 }
 """Causes, other than argument values, that an operator's results depend on."""
@@ -199,7 +202,7 @@ class OperatorFinding(Reported):
     """
 
     operator: str
-    what: What
+    what: Misbehavior
     node: str
     call: str = ""
     argument: str = ""
@@ -211,28 +214,28 @@ class OperatorFinding(Reported):
     fake_kernel: str = ""
 
     @property
-    def said(self) -> str:
+    def behavior_text(self) -> str:
         """The behavior, in words."""
         match self.what:
-            case What.WRITES:
+            case Misbehavior.WRITES:
                 return f"writes to its argument {self.argument}, {_UNDECLARED}"
-            case What.SHARES if self.argument:
+            case Misbehavior.SHARES if self.argument:
                 return f"returns memory of its argument {self.argument}, {_UNDECLARED}"
-            case What.SHARES:
+            case Misbehavior.SHARES:
                 return f"returns results that share memory, {_UNDECLARED}"
-            case What.DIES:
+            case Misbehavior.DIES:
                 where = "in eager at sizes that the program declares"
                 told = f"crashes with {self.error} {where}"
                 return ", ".join(filter(None, (told, self.call)))
-            case what if what in OF_VALUES:
-                return ", ".join(filter(None, (OF_VALUES[what], self.call)))
+            case what if what in VALUE_DEPENDENCIES:
+                return ", ".join(filter(None, (VALUE_DEPENDENCIES[what], self.call)))
         told = f"has a fake kernel that {self._promises()}"
         return ", ".join(filter(None, (told, self.call)))
 
     @property
     def text(self) -> str:
         """The node, the operator and the behavior, in words."""
-        return f"{self.node} ({self.operator}) {self.said}"
+        return f"{self.node} ({self.operator}) {self.behavior_text}"
 
     def _promises(self) -> str:
         """Describe what the fake kernel declares and what the operator returns."""
@@ -240,9 +243,9 @@ class OperatorFinding(Reported):
             return f"raises {self.error}"
         declared, made = self.declared, self.made
         result = "its result" if self.place is None else f"its result {self.place}"
-        if self.what is What.FIXES:
+        if self.what is Misbehavior.FIXES:
             sizes = f"{declared.shape[self.dim]}: not SymInt-aware; it is"
             return f"fixes dim {self.dim} of {result} to {sizes} {made.shape[self.dim]}"
-        on = "device" in differing(declared, made)
+        on = "device" in differing_properties(declared, made)
         real, fake = (f"{t} on {t.device}" if on else str(t) for t in (made, declared))
         return f"promises {fake}; {result} is {real}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from shrinkfx.program.words import printable
+from shrinkfx.program.display_text import printable
 
 
 @dataclass(frozen=True)

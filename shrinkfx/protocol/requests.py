@@ -22,7 +22,7 @@ from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.tasks import Task
 
-TIMES = 30
+CLOCK_LIMIT_FACTOR = 30
 """The default wall-clock limit as a multiple of the time limit, for a busy machine."""
 
 
@@ -200,9 +200,13 @@ class Request(Message):
     one_thread: bool = False
 
     @property
-    def most_s(self) -> float:
+    def wall_clock_limit_s(self) -> float:
         """The wall-clock limit in seconds, after which there is no answer."""
-        return TIMES * self.timeout_s if self.clock_s is None else self.clock_s
+        return (
+            CLOCK_LIMIT_FACTOR * self.timeout_s
+            if self.clock_s is None
+            else self.clock_s
+        )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.protocol.answers import INSTEAD, Answer, Checked, Done
+from shrinkfx.protocol.answers import COMMON_ANSWERS, Answer, Checked, Done
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.descriptions import (
     Collected,
@@ -43,7 +43,7 @@ class Task(Named):
         Raises:
             TypeError: the answer belongs to another task.
         """
-        if not isinstance(answer, (self.answer, *INSTEAD)):
+        if not isinstance(answer, (self.answer, *COMMON_ANSWERS)):
             task, other = type(self).__name__, type(answer).__name__
             raise TypeError(f"{task} is answered with {self.answer.__name__}: {other}")
         return answer

@@ -17,7 +17,7 @@ def draft_of(path: Path) -> Path:
     return path.with_name(f"{DRAFT}{path.name}")
 
 
-def publish(path: Path) -> None:
+def publish_draft(path: Path) -> None:
     """Rename the draft of ``path`` to ``path`` in one step."""
     draft = draft_of(path)
     with draft.open("rb") as file:
@@ -28,4 +28,4 @@ def publish(path: Path) -> None:
 def write_json(path: Path, data: Mapping[str, Any], indent: int = 2) -> None:
     """Write JSON to ``path`` atomically."""
     draft_of(path).write_text(json.dumps(data, indent=indent) + "\n")
-    publish(path)
+    publish_draft(path)

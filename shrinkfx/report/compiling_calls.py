@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx.program.beside import Beside, Loading
+from shrinkfx.program.uninstalled_files import Loading, UninstalledFiles
 
 COMPILES = "load_inline"
 """The function of ``torch.utils.cpp_extension`` that takes source texts."""
@@ -26,7 +26,9 @@ _OWN_FOLDER = re.compile(r'#\s*include\s*["<]/')
 """An include by an absolute path of one machine."""
 
 
-def as_sources(beside: Beside, read: Callable[[Path], str]) -> Beside:
+def drop_compiled_libraries(
+    beside: UninstalledFiles, read: Callable[[Path], str]
+) -> UninstalledFiles:
     """Drop compiled libraries if the module contains the call that compiles them.
 
     Args:
@@ -36,7 +38,7 @@ def as_sources(beside: Beside, read: Callable[[Path], str]) -> Beside:
     Returns:
         ``beside`` without those libraries and without the files in their build folders.
     """
-    compiled = [each for each in beside.loadings if _is_told(each, read)]
+    compiled = [each for each in beside.loadings if _has_inline_source(each, read)]
     if not compiled:
         return beside
     made = {each.library for each in compiled}
@@ -53,7 +55,7 @@ def as_sources(beside: Beside, read: Callable[[Path], str]) -> Beside:
     )
 
 
-def _is_told(loading: Loading, read: Callable[[Path], str]) -> bool:
+def _has_inline_source(loading: Loading, read: Callable[[Path], str]) -> bool:
     """Return whether the call that loaded a library contains its whole source."""
     try:
         text = read(Path(loading.file))

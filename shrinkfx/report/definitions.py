@@ -82,7 +82,7 @@ class Definitions:
     loads: bool = False
 
 
-def definitions(
+def slice_file(
     path: Path,
     operators: Collection[str],
     *,
@@ -112,18 +112,20 @@ def definitions(
     vocabulary = Vocabulary(body)
     wanted = {*(operator.partition(".")[0] for operator in operators), *named}
     kept = _slice(body, vocabulary, wanted, ())
-    silent = _imported_but_never_read(statements)
+    silent = _unused_imports(statements)
     rest = [each for each in body if each not in kept]
     acts = [
         each
         for each in rest
-        if next(vocabulary.effects(each.node), None)
+        if next(vocabulary.find_effects(each.node), None)
         or silent & each.binds
         or set(acting) & set(each.lines)
         or set(local) & set(imported_by(at_import(each.node)))
     ]
     acts = [each for each in acts if each.place not in without]
-    effect = next((e for each in acts for e in vocabulary.effects(each.node)), None)
+    effect = next(
+        (e for each in acts for e in vocabulary.find_effects(each.node)), None
+    )
     reason = ""
     if effect:
         code = ast.unparse(effect).partition("\n")[0]
@@ -132,11 +134,11 @@ def definitions(
     loads = any(set(acting) & set(each.lines) for each in kept)
     if any(REFLECTION.search(ast.unparse(each.node)) for each in acts):
         reason, kept, acts = reason or "it looks names up", body, []
-    taken = _taken(kept, statements, reason, whole=kept is body)
+    taken = _make_definitions(kept, statements, reason, whole=kept is body)
     return replace(taken, acts=tuple(s.place for s in acts), loads=loads)
 
 
-def whole_file(path: Path, text: str | None = None) -> Definitions:
+def take_whole_file(path: Path, text: str | None = None) -> Definitions:
     """Take all of ``path``, because its slice was shown to be insufficient.
 
     Raises:
@@ -144,7 +146,7 @@ def whole_file(path: Path, text: str | None = None) -> Definitions:
     """
     statements = _statements(path, text)
     kept = [each for each in statements if not each.is_future and not each.is_main]
-    return _taken(kept, statements, "its slice does not fail", whole=True)
+    return _make_definitions(kept, statements, "its slice does not fail", whole=True)
 
 
 def _statements(path: Path, text: str | None) -> Sequence[Statement]:
@@ -157,7 +159,7 @@ def _cut_up(text: str, name: str) -> tuple[Statement, ...]:
     return tuple(statements_of(text, name))
 
 
-def _taken(
+def _make_definitions(
     kept: Iterable[Statement],
     statements: Iterable[Statement],
     reason: str,
@@ -187,7 +189,7 @@ class Vocabulary:
                     self.spaces[library[1]].add(library[2])
                 if isinstance(part, (ast.FunctionDef, ast.Assign, ast.AnnAssign)):
                     is_function = isinstance(part, ast.FunctionDef)
-                    meaning = self.acted_on if is_function else self.mentioned
+                    meaning = self.find_extended if is_function else self.find_mentioned
                     for name in names_of(part)[0]:
                         self.handles[name] |= meaning(part)
 
@@ -205,7 +207,7 @@ class Vocabulary:
                         found |= {f"{space}::{operator}" for space in self.spaces[name]}
         return found
 
-    def mentioned(self, root: ast.AST) -> set[str]:
+    def find_mentioned(self, root: ast.AST) -> set[str]:
         """Add the operators that ``torch.ops.mylib.mix`` or a variable refers to."""
         paths = OPERATOR_PATH.findall(ast.unparse(root))
         names = [part for part in ast.walk(root) if isinstance(part, ast.Name)]
@@ -213,15 +215,15 @@ class Vocabulary:
         found = self.registered(root).union(*(self.handles[name] for name in read))
         return found | {"::".join(path) for path in paths}
 
-    def acted_on(self, node: ast.stmt) -> set[str]:
+    def find_extended(self, node: ast.stmt) -> set[str]:
         """Return the operators that a statement registers or extends.
 
         An operator that it merely calls is not among them.
         """
         actions = (act for part in at_import(node) for act in _actions(part))
-        return self.registered(node).union(*map(self.mentioned, actions))
+        return self.registered(node).union(*map(self.find_mentioned, actions))
 
-    def effects(self, node: ast.stmt) -> Iterator[ast.stmt | ast.expr]:
+    def find_effects(self, node: ast.stmt) -> Iterator[ast.stmt | ast.expr]:
         """Yield what a statement does at import beyond binding names."""
         for part in at_import(node):
             yield from (act for act in _actions(part) if not self._is_harmless(act))
@@ -245,7 +247,7 @@ class Vocabulary:
         if action is None or not REGISTRAR.fullmatch(name):
             return isinstance(action, ast.Constant) or bool(HARMLESS.fullmatch(name))
         computed = any(isinstance(part, COMPUTED_STRING) for part in ast.walk(action))
-        operators = set() if computed else self.mentioned(action)
+        operators = set() if computed else self.find_mentioned(action)
         return bool(operators) and not any(o.startswith(BUILT_IN) for o in operators)
 
 
@@ -281,18 +283,18 @@ def _slice(
     chosen: list[Statement] = []
     while True:
         for each in chosen:
-            wanted = wanted | each.reads | vocabulary.mentioned(each.node)
+            wanted = wanted | each.reads | vocabulary.find_mentioned(each.node)
         wider = [
             s
             for s in body
-            if s in acts or wanted & (s.binds | vocabulary.acted_on(s.node))
+            if s in acts or wanted & (s.binds | vocabulary.find_extended(s.node))
         ]
         if wider == chosen:
             return chosen
         chosen = wider
 
 
-def _imported_but_never_read(statements: Iterable[Statement]) -> set[str]:
+def _unused_imports(statements: Iterable[Statement]) -> set[str]:
     """Return unused imported names, such as ``mylib._C``, which registers operators."""
     names: set[str] = set()
     for each in statements:

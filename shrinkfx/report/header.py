@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from shrinkfx.failure.readers.script import CANNOT_TELL
-from shrinkfx.failure.signature import Kind, Signature, Stage, change_of_form
-from shrinkfx.program.words import short_kernels
+from shrinkfx.failure.signature import (
+    Kind,
+    Signature,
+    Stage,
+    describe_changed_difference,
+)
+from shrinkfx.program.display_text import short_kernels
 from shrinkfx.protocol.choices import Guard
-from shrinkfx.report.explanation.by_number import counted
+from shrinkfx.report.caveats import is_about_mismatch, strip_advice
+from shrinkfx.report.explanation.skipped_parts import counted
 from shrinkfx.report.record import RunRecord
-from shrinkfx.report.warned import tells_the_lie, without_advice
 
 _INTERPRETED = (
     "Verified on Triton's interpreter only, with kernels for {} and no GPU:\n"
@@ -37,7 +42,7 @@ def _without_gpu(record: RunRecord) -> list[str]:
     return [(_COMPILED if compiled else _INTERPRETED).format(arch)]
 
 
-def header(record: RunRecord, *remarks: str) -> str:
+def format_header(record: RunRecord, *remarks: str) -> str:
     """Return the header comment of a repro, with ``remarks`` as further lines."""
     signature = record.signature
     before, after = record.operators
@@ -51,12 +56,12 @@ def header(record: RunRecord, *remarks: str) -> str:
         "",
         *textwrap.wrap(_without_folders(signature.text or signature.detail), 84),
         "",
-        *_careful(record),
+        *_format_caveats(record),
         *_memory(record),
         "Run:     " + _how_to_run(record),
         "Expect:  " + f"\n{' ' * 9}".join(_expectation(record)),
         f"Failure: {_failure_line(record)}",
-        *_plainly(record),
+        *_plain_run_lines(record),
         *textwrap.wrap(f"Seen on: {versions}", 84, subsequent_indent=" " * 9),
         f"Made by: {record.command}",
         *remarks,
@@ -92,7 +97,7 @@ _CAUSE = "Cause:   "
 _TOLD = re.compile(rf"^# {_CAUSE}.*\n(?:# {{{len(_CAUSE)},}}.*\n)*", re.MULTILINE)
 
 
-def with_cause(script: str, cause: Sequence[str], liar: str = "") -> str:
+def set_cause(script: str, cause: Sequence[str], liar: str = "") -> str:
     """Set the cause of the failure in a repro's header, replacing an existing one.
 
     Only that comment changes. The first sentence is always included, further ones as
@@ -103,7 +108,7 @@ def with_cause(script: str, cause: Sequence[str], liar: str = "") -> str:
             the same mismatch are removed.
     """
     script = _TOLD.sub("", script, count=1)
-    script = _without_the_lie(script, liar) if liar else script
+    script = _drop_mismatch_warnings(script, liar) if liar else script
     indent = " " * len(_CAUSE)
     rows: list[str] = []
     said = takewhile(lambda row: row.startswith("#"), script.splitlines())
@@ -129,7 +134,7 @@ _PLAINLY = "Without guard pages"
 _RATE = re.compile(rf"^# {_PLAINLY}.*\n(?:# {{9,}}.*\n)*", re.MULTILINE)
 
 
-def with_rate(script: str, failed: int, runs: int) -> str:
+def set_failure_rate(script: str, failed: int, runs: int) -> str:
     """Set in a repro's header how many independent runs failed.
 
     The line replaces the one that counts forks of one process.
@@ -139,12 +144,12 @@ def with_rate(script: str, failed: int, runs: int) -> str:
     return re.sub(r"^# Seen on:", lambda m: text + m[0], script, count=1, flags=re.M)
 
 
-def _without_the_lie(script: str, liar: str) -> str:
+def _drop_mismatch_warnings(script: str, liar: str) -> str:
     """Remove warnings about an operator's mismatch, and the line after the last."""
 
     def less(found: re.Match[str]) -> str:
         told = _WARNING.findall(found[0])
-        kept = [text for text in told if not tells_the_lie(_unwrapped(text), liar)]
+        kept = [text for text in told if not is_about_mismatch(_unwrapped(text), liar)]
         return "".join([*kept, "#\n"]) if kept else ""
 
     return re.sub(rf"^(?:{_WARNED})+#\n", less, script, count=1, flags=re.MULTILINE)
@@ -233,7 +238,7 @@ def _place(record: RunRecord) -> str:
 _OWN = "user kernel "
 
 
-def _careful(record: RunRecord) -> list[str]:
+def _format_caveats(record: RunRecord) -> list[str]:
     """Return warnings about other possible causes, outside the compiler."""
     lines = []
     own = any(name.startswith(_OWN) for name in record.signature.operators)
@@ -243,9 +248,9 @@ def _careful(record: RunRecord) -> list[str]:
         else ()
     )
     # The warnings state sizes of the input program, which the repro may not have.
-    told = [without_advice(text) for text in record.warnings]
+    told = [strip_advice(text) for text in record.warnings]
     warnings = [f"{_BEFORE}{text}" for text in told]
-    changed = change_of_form(record.failure.target, record.failure.seen)
+    changed = describe_changed_difference(record.failure.target, record.failure.seen)
     own_warnings = (*eager, changed) if changed else eager
     for warning in (*warnings, *(f"Warning: {text}" for text in own_warnings)):
         text = _without_folders(warning)
@@ -271,7 +276,7 @@ def _memory(record: RunRecord) -> list[str]:
     return [*textwrap.wrap(quoted, 84, subsequent_indent="  "), ""]
 
 
-def _plainly(record: RunRecord) -> list[str]:
+def _plain_run_lines(record: RunRecord) -> list[str]:
     """State what the script does without guard pages."""
     plain = record.memory.plain
     if not plain:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from shrinkfx.failure.readers.own_frames import own_frame
+from shrinkfx.failure.readers.own_frames import find_user_frame
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.report.carried import InCompiler
+from shrinkfx.report.preload_bundle import CustomCompilerCode
 
 _NAMED = 2
 """Maximum number of files or places that a sentence names."""
@@ -18,7 +18,9 @@ _NOT_NAMED = "a preload module"
 """The subject where no file registers the code, or where its name is omitted."""
 
 
-def told(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
+def describe_custom_code(
+    found: CustomCompilerCode, *, anonymous: bool = False, mark: str = ""
+) -> str:
     """Return who does what: ``passes.py sets post_grad_custom_post_pass``.
 
     If no file of the user's registers the code, the clause says where the code is.
@@ -27,7 +29,7 @@ def told(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
         anonymous: omit the names of the user's files.
         mark: text to put on both sides of a name.
     """
-    subject = whose(found, anonymous=anonymous, mark=mark)
+    subject = name_sources(found, anonymous=anonymous, mark=mark)
     if found.only_defined:
         places = " and ".join(_parts(found, mark, _WHERE))
         return f"{_CODE_OF} {subject} is in {places}"
@@ -37,43 +39,49 @@ def told(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
     return f"{subject} {does}"
 
 
-def whose(found: InCompiler, *, anonymous: bool = False, mark: str = "") -> str:
+def name_sources(
+    found: CustomCompilerCode, *, anonymous: bool = False, mark: str = ""
+) -> str:
     """Return the names of the files that contain the code."""
     named = () if anonymous else found.sources
     return _joined(list(named), mark) if named else _NOT_NAMED
 
 
-def sentence(found: InCompiler, *, anonymous: bool = False) -> str:
+def format_disappears_without(
+    found: CustomCompilerCode, *, anonymous: bool = False
+) -> str:
     """State that the failure disappears without the custom code."""
-    does = begun(told(found, anonymous=anonymous))
+    does = capitalize_sentence(describe_custom_code(found, anonymous=anonymous))
     return f"{does}; the failure disappears without that code."
 
 
-def titled(found: InCompiler, operators: str, *, anonymous: bool = False) -> str:
+def format_title_part(
+    found: CustomCompilerCode, operators: str, *, anonymous: bool = False
+) -> str:
     """Return the code as a title names it: ``a custom lowering from planted.py``.
 
     Args:
         operators: operators that the title already names.
     """
     what = " and ".join(_parts(found, "", _TITLED)).replace(f" of {operators}", "")
-    return f"{what} from {whose(found, anonymous=anonymous)}"
+    return f"{what} from {name_sources(found, anonymous=anonymous)}"
 
 
-def inside(failure: Signature, log: str) -> str:
+def find_own_function(failure: Signature, log: str) -> str:
     """Return the user's function that the compiler hung or crashed in, or ''.
 
     Args:
         log: the output of a repro that failed in this way.
     """
     is_cut_off = failure.stage is Stage.COMPILE and failure.kind in ENDS
-    return own_frame(log) if is_cut_off else ""
+    return find_user_frame(log) if is_cut_off else ""
 
 
 ENDS = {Kind.HANG: "hangs", Kind.CRASH: "crashes"}
 """Verbs for failures of the compiler that raise no exception."""
 
 
-def sentence_inside(
+def format_stops_in_function(
     kind: Kind, function: str, *, anonymous: bool = False, mark: str = ""
 ) -> str:
     """State in which function of the user's the compiler hangs or crashes.
@@ -85,14 +93,14 @@ def sentence_inside(
     return f"The compiler {ENDS[kind]} in {where}, which is not part of PyTorch."
 
 
-def begun(text: str) -> str:
+def capitalize_sentence(text: str) -> str:
     """Capitalize the text as a sentence; a leading file name stays as it is."""
     if text.startswith((_NOT_NAMED, _CODE_OF)):
         return f"{text[:1].upper()}{text[1:]}"
     return text
 
 
-def _parts(found: InCompiler, mark: str, kinds: Sequence[str]) -> Iterator[str]:
+def _parts(found: CustomCompilerCode, mark: str, kinds: Sequence[str]) -> Iterator[str]:
     rest = list(found.places)
     for pattern, words in zip(_PLACES, kinds, strict=True):
         said = {place: re.search(pattern, place) for place in rest}

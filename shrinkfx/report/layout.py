@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from shrinkfx.program.beside import Loading
+from shrinkfx.program.uninstalled_files import Loading
 from shrinkfx.report.statements import read_source
 
 _LEAST_PARTS = 3
@@ -138,7 +138,7 @@ def package_of(name: str, file: Path) -> str:
     return name if file.name == "__init__.py" else name.rpartition(".")[0]
 
 
-def imported(
+def find_imported_files(
     texts: Mapping[str, tuple[str, str]],
     known: Mapping[str, Path],
     roots: Sequence[Path],
@@ -175,7 +175,7 @@ def _file_of(name: str, roots: Sequence[Path]) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def with_libraries(
+def rewrite_library_loads(
     text: str, loadings: Iterable[Loading], moved: Mapping[str, str]
 ) -> str:
     """Rewrite calls of a module that load libraries, so that they use the new paths.

@@ -15,7 +15,7 @@ from shrinkfx.report.layout import home_of
 
 
 @dataclass(frozen=True)
-class Named:
+class ReadNames:
     """Names that a text may read: from one module, by its name, and from any module."""
 
     by_module: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Named:
         return self.anywhere | self.by_module.get(module, frozenset())
 
 
-def named_in(text: str, package: str) -> Named:
+def collect_read_names(text: str, package: str) -> ReadNames:
     """Collect the names that a text may read from other modules.
 
     Args:
@@ -45,7 +45,7 @@ def named_in(text: str, package: str) -> Named:
                 bare.add(word)
             case ast.Constant(value=str(word)) if word.isidentifier():
                 anywhere.add(word)  # for getattr
-    return Named(
+    return ReadNames(
         {m: frozenset(n | bare if "*" in n else n) for m, n in imported.items()},
         frozenset(anywhere),
     )

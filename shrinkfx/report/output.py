@@ -14,12 +14,12 @@ from typing import Protocol
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.protocol.descriptions import Printed
-from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
-from shrinkfx.report.carried import Carried
+from shrinkfx.report.atomic_files import DRAFT, draft_of, publish_draft
+from shrinkfx.report.preload_bundle import PreloadBundle
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import write_embedded, write_repro
+from shrinkfx.report.repro_files import EMBEDDED, NoSource, ReproFiles
 from shrinkfx.report.tensors import DATA, Data
-from shrinkfx.report.written import EMBEDDED, NoSource, Written
 from shrinkfx.wording import Flag
 
 INTAKE = "intake"
@@ -90,7 +90,7 @@ def remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def own_file(out: Path) -> Callable[[Path], Path]:
+def moved_file_finder(out: Path) -> Callable[[Path], Path]:
     """Return a function that finds files of a run's folder after the folder has moved.
 
     A file in the intake or capture folder is identified by the names of folder and
@@ -118,12 +118,12 @@ def write_smallest_repro(
     folder: Path,
     printed: Printed,
     record: RunRecord,
-    choices: Sequence[Carried],
+    choices: Sequence[PreloadBundle],
     runner: ReproRunner,
     optional: Sequence[str] = (),
-    embedded: Sequence[Carried] | None = None,
+    embedded: Sequence[PreloadBundle] | None = None,
     no_source: NoSource | None = None,
-) -> Written:
+) -> ReproFiles:
     """Write the simplest script that fails in the same way.
 
     The attempts go from simple to safe: seeded values before exact ones, the
@@ -159,7 +159,7 @@ def write_smallest_repro(
         # Publish last, so that a reader never finds a script that was not tested.
         final = folder / path.name
         path.replace(draft_of(final))
-        publish(final)
+        publish_draft(final)
     _drop_unused(folder, written, choices)
     is_sure = bool(bare) and record.failure.rate_after == 1
     fails_without = False if is_sure and set(bare) == {False} else None
@@ -190,9 +190,9 @@ def write_surest(
     folder: Path,
     printed: Printed,
     record: RunRecord,
-    choice: Carried,
+    choice: PreloadBundle,
     no_source: NoSource | None = None,
-) -> Written:
+) -> ReproFiles:
     """Write the script with exact values: as source, or with the embedded program.
 
     Args:
@@ -209,9 +209,9 @@ def _attempts(
     path: Path,
     written_of: _Program,
     record: RunRecord,
-    choices: Sequence[Carried],
-    embedded: Sequence[Carried],
-) -> Iterator[Written]:
+    choices: Sequence[PreloadBundle],
+    embedded: Sequence[PreloadBundle],
+) -> Iterator[ReproFiles]:
     """Write one script form after another to ``path``, and yield a record of each."""
     folder, printed = written_of.folder, written_of.printed
     seen, settings = set(), record.conditions.environment
@@ -225,7 +225,7 @@ def _attempts(
             parts.definitions,
             data,
             unpacking=parts.unpacking,
-            remarks=parts.remarks,
+            remarks=parts.header_remarks,
         )
         if script.text in seen:
             continue
@@ -233,7 +233,7 @@ def _attempts(
         path.write_text(script.text, encoding="utf-8")
         values = [folder / DATA] if script.needs_data else []
         beside = [*values, *_copies(parts, folder)]
-        yield Written((path, *beside), f"source, {data}", False, parts, settings)
+        yield ReproFiles((path, *beside), f"source, {data}", False, parts, settings)
     for parts in () if printed.is_source_archive else embedded:
         program = minimal_program(folder)
         small = program.stat().st_size <= _EMBED_BYTES
@@ -250,11 +250,11 @@ def _attempts(
             runs,
             written_of.no_source or NoSource.PASSES,
             unpacking=parts.unpacking,
-            remarks=parts.remarks,
+            remarks=parts.header_remarks,
         )
         path.write_text(text, encoding="utf-8")
         beside = [*([] if small else [program]), *values, *_copies(parts, folder)]
-        yield Written((path, *beside), EMBEDDED, False, parts, settings)
+        yield ReproFiles((path, *beside), EMBEDDED, False, parts, settings)
 
 
 @dataclass(frozen=True)
@@ -263,11 +263,11 @@ class _Form:
 
     path: Path
     program: _Program
-    written: Written
+    written: ReproFiles
 
     def with_fewest_settings(
         self, record: RunRecord, runner: ReproRunner, optional: Sequence[str]
-    ) -> Written:
+    ) -> ReproFiles:
         """Remove environment variables that the failure does not need.
 
         All are removed at once, because usually none is needed; if that passes, one at
@@ -296,13 +296,13 @@ class _Form:
     def _text(self) -> str:
         return self.path.read_text(encoding="utf-8")
 
-    def _again(self, record: RunRecord) -> Written:
+    def _again(self, record: RunRecord) -> ReproFiles:
         carried = [self.written.carried]
         attempts = _attempts(self.path, self.program, record, carried, carried)
         return next(each for each in attempts if each.how == self.written.how)
 
 
-def _copies(parts: Carried, folder: Path) -> list[Path]:
+def _copies(parts: PreloadBundle, folder: Path) -> list[Path]:
     """Copy the bundle's files next to the script, and return their paths."""
     for name, file in parts.files.items():
         if file.resolve() != (folder / name).resolve():
@@ -310,7 +310,9 @@ def _copies(parts: Carried, folder: Path) -> list[Path]:
     return [folder / name for name in parts.files]
 
 
-def _drop_unused(folder: Path, written: Written, choices: Sequence[Carried]) -> None:
+def _drop_unused(
+    folder: Path, written: ReproFiles, choices: Sequence[PreloadBundle]
+) -> None:
     """Delete files next to the script that only other forms needed."""
     kept = {file.name for file in written.files}
     copied = {name: file for parts in choices for name, file in parts.files.items()}

@@ -20,7 +20,7 @@ _LEAST_SLASHES = 2
 """Minimum slashes in the path of a project folder: not / and not /home."""
 
 
-def with_places(text: str, place: Place) -> str:
+def rewrite_paths(text: str, place: Place) -> str:
     """Replace path constants by paths relative to ``__file__``; line numbers stay."""
     lines = text.encode().splitlines(keepends=True)
     found = [(_span(node), _moved(node, place)) for node in _texts(ast.parse(text))]
@@ -40,7 +40,7 @@ def with_places(text: str, place: Place) -> str:
     return changed
 
 
-def named(texts: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:
+def find_named_files(texts: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:
     """Return files that a text names, or whose folder it names, by absolute path."""
     constants = {
         os.fsdecode(node.value)
@@ -48,11 +48,13 @@ def named(texts: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:
         for node in _walk(ast.parse(text))
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
     }
-    means = (file for file in files if any(_means(each, file) for each in constants))
+    means = (
+        file for file in files if any(_refers_to(each, file) for each in constants)
+    )
     return tuple(dict.fromkeys(means))
 
 
-def _means(constant: str, file: str) -> bool:
+def _refers_to(constant: str, file: str) -> bool:
     if file in constant:
         return True
     if not constant.startswith("/"):

@@ -8,12 +8,12 @@ from typing import Any, Self
 
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.readers.asan import MemoryReport
-from shrinkfx.failure.readers.interpreter import what_need_not_show
+from shrinkfx.failure.readers.interpreter import name_error_unchecked_on_gpu
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.protocol.choices import Guard, InductorOptions
-from shrinkfx.report.issue.from_model import FromModel
-from shrinkfx.report.warned import OtherCauses
-from shrinkfx.report.written import Verified
+from shrinkfx.report.caveats import OtherCauses
+from shrinkfx.report.issue.from_model import ModelRemains
+from shrinkfx.report.repro_files import VerifiedRepro
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ProgramSize:
 
 
 @dataclass(frozen=True)
-class ByCatch:
+class OtherFailure:
     """Another failure that the search met.
 
     Attributes:
@@ -204,7 +204,7 @@ class Search:
     stopped: str = ""
     minimal: bool = False
     without_it: str = ""
-    by_catch: Sequence[ByCatch] = ()
+    by_catch: Sequence[OtherFailure] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -270,9 +270,9 @@ class RunRecord:
     memory: Memory = field(default_factory=Memory)
     search: Search = field(default_factory=Search)
     spent: Spent = field(default_factory=Spent)
-    verified: Verified = field(default_factory=Verified)
+    verified: VerifiedRepro = field(default_factory=VerifiedRepro)
     cause: Sequence[str] = ()
-    left: FromModel = field(default_factory=FromModel)
+    left: ModelRemains = field(default_factory=ModelRemains)
 
     @property
     def signature(self) -> Signature:
@@ -287,12 +287,12 @@ class RunRecord:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Other possible causes of the reduced program's failure, as text."""
-        return self.careful.all()
+        return self.remaining_causes.all()
 
     @property
-    def careful(self) -> OtherCauses:
+    def remaining_causes(self) -> OtherCauses:
         """Other possible causes that concern the reduced program."""
-        return self.other_causes.left_in(self.programs.targets)
+        return self.other_causes.restricted_to(self.programs.targets)
 
     @property
     def by_chance(self) -> str:
@@ -322,7 +322,7 @@ class RunRecord:
         if self.is_unsure:
             return "an illegal access"
         interpreted = self.conditions.interpreted_for
-        return what_need_not_show(self.signature) if interpreted else ""
+        return name_error_unchecked_on_gpu(self.signature) if interpreted else ""
 
     @property
     def status(self) -> str:

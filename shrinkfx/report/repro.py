@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.definitions import Definitions
-from shrinkfx.report.header import header
+from shrinkfx.report.header import format_header
 from shrinkfx.report.record import RunRecord
-from shrinkfx.report.running import run_program
+from shrinkfx.report.repro_files import NoSource
+from shrinkfx.report.running import format_run
 from shrinkfx.report.tensors import Data, Values
-from shrinkfx.report.written import NoSource
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def write_repro(
     module = _module(printed, values)
     inputs = _inputs(printed, values, record)
     parts = [
-        header(record, *remarks),
+        format_header(record, *remarks),
         _imports(record, definitions, *_modules(printed)),
         unpacking,
         *_registrations(definitions),
@@ -93,12 +93,12 @@ def write_embedded(
         *(f"{run} = {inputs}" for run, inputs in runs.items()),
     ]
     parts = [
-        header(record, *remarks, f"{why}: this script embeds the program."),
+        format_header(record, *remarks, f"{why}: this script embeds the program."),
         _imports(record, definitions, "base64", "io"),
         unpacking,
         *_registrations(definitions),
         "\n".join(load),
-        run_program(record, "program = exported", "failing"),
+        format_run(record, "program = exported", "failing"),
     ]
     return _join(parts)
 
@@ -278,4 +278,4 @@ def _run(printed: Source, record: RunRecord) -> str:
     example = _example(printed, record)
     export = f"program = torch.export.export(model, {example}{dynamic})"
     called_with = "failing" if _has(printed, "failing") else example
-    return "model = Repro().eval()\n" + run_program(record, export, called_with)
+    return "model = Repro().eval()\n" + format_run(record, export, called_with)

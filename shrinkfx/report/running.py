@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from shrinkfx.failure.readers.script import AT_ITS_END, CANNOT_TELL
-from shrinkfx.failure.signature import MEMORY, Kind, Stage
+from shrinkfx.failure.readers.script import CANNOT_TELL, RAN_TO_END_PREFIX
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Stage
 from shrinkfx.report.record import RunRecord
 
 PASSES = 'print("passes at", *(tuple(value.shape) for value in inputs))'
@@ -16,7 +16,7 @@ SAVED = "repro.pt2"
 """The file that a repro writes if only the user's own command can judge it."""
 
 
-def run_program(record: RunRecord, export: str, called_with: str) -> str:
+def format_run(record: RunRecord, export: str, called_with: str) -> str:
     """Return the statements after the model.
 
     Args:
@@ -61,7 +61,7 @@ def run_program(record: RunRecord, export: str, called_with: str) -> str:
     if asked.runs > 1:
         return _loop(record, lines, run, compare)
     checked = filter(None, [_without_grad(lines + run), compare])
-    return "\n".join([*checked, _claim(record)])
+    return "\n".join([*checked, _format_success_message(record)])
 
 
 def _without_grad(lines: Sequence[str]) -> str:
@@ -84,7 +84,7 @@ def _after_a_pass(
     if record.conditions.runs == 1:
         body = textwrap.indent(f"{again}\n{PASSES}", "    ")
         each = f"for inputs in (passing, failing):\n{body}"
-        return "\n".join([*before, each, _claim(record)])
+        return "\n".join([*before, each, _format_success_message(record)])
     passes = ["inputs = passing", again, PASSES, "inputs = failing"]
     return "\n".join([*before, *passes, _often(record, again)])
 
@@ -122,18 +122,18 @@ def _often(record: RunRecord, again: str) -> str:
         + "        break\n"
         * (record.signature.stage is Stage.COMPILE)
         + 'print(f"{len(failures)} of {attempt + 1} runs failed")\n'
-        "if failures:\n    raise failures[-1]\n" + _claim(record)
+        "if failures:\n    raise failures[-1]\n" + _format_success_message(record)
     )
 
 
-def _claim(record: RunRecord) -> str:
+def _format_success_message(record: RunRecord) -> str:
     """Print that the failure no longer shows if that is certain, or else how to check.
 
     A heap corruption may be detected only when the memory is freed, and a missing
     result only when it is read. So the outputs are read and freed first.
     """
     failure = record.signature
-    at_run_time = failure.detail == MEMORY and failure.stage is Stage.RUN
+    at_run_time = failure.detail == MEMORY_FAULT and failure.stage is Stage.RUN
     shown = (
         "torch.testing.assert_close(actual, actual, equal_nan=True)"
         "  # touch the outputs\n"
@@ -157,7 +157,7 @@ def _end(record: RunRecord) -> str:
     elif record.signature.kind is not Kind.IMA:
         checks = "run it under `shrinkfx --verify`"
     untold = (
-        f'print(\n    "{AT_ITS_END}{record.need_not_show} may go unnoticed: "\n'
+        f'print(\n    "{RAN_TO_END_PREFIX}{record.need_not_show} may go unnoticed: "\n'
         f'    "{checks}"\n)\nraise SystemExit({CANNOT_TELL})'
     )
     if not with_asan:

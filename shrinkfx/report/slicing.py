@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shrinkfx.program.beside import Beside
-from shrinkfx.report.carried import Cut, Preload
-from shrinkfx.report.definitions import Definitions, definitions, whole_file
-from shrinkfx.report.layout import imported, package_of
-from shrinkfx.report.naming import Named, named_in
+from shrinkfx.program.uninstalled_files import UninstalledFiles
+from shrinkfx.report.definitions import Definitions, slice_file, take_whole_file
+from shrinkfx.report.layout import find_imported_files, package_of
+from shrinkfx.report.naming import ReadNames, collect_read_names
+from shrinkfx.report.preload_bundle import Preload, PreloadCut
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Slicer:
     """
 
     preloads: Sequence[Preload]
-    beside: Beside
+    beside: UninstalledFiles
     operators: Sequence[str]
-    cut: Cut
+    cut: PreloadCut
     known: Mapping[str, Path]
     roots: Sequence[Path]
     read: Callable[[Path], str]
 
-    def sliced(self) -> Slices:
+    def slice_files(self) -> Slices:
         """Slice all files.
 
         Raises:
@@ -107,14 +107,14 @@ class Slicer:
     ) -> dict[str, Path]:
         above = {f"{n}.": (f"import {n.rpartition('.')[0]}", "") for n in texts}
         parents = {n: each for n, each in above.items() if each[0] != "import "}
-        found = imported({**texts, **parents}, self.known, self.roots)
+        found = find_imported_files({**texts, **parents}, self.known, self.roots)
         return {name: file for name, file in found.items() if name not in own}
 
     def _part(self, file: Path, named: set[str]) -> Definitions:
         text = self.read(file)
         if self.cut.whole:
-            return whole_file(file, text)
-        part = definitions(
+            return take_whole_file(file, text)
+        part = slice_file(
             file,
             self.operators,
             without=[(n, c) for at, n, c in self.cut.acts if Path(at) == file],
@@ -128,5 +128,5 @@ class Slicer:
 
 
 @functools.lru_cache(maxsize=256)
-def _named_in(text: str, package: str) -> Named:
-    return named_in(text, package)
+def _named_in(text: str, package: str) -> ReadNames:
+    return collect_read_names(text, package)

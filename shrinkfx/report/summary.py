@@ -10,24 +10,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.failure.blame import Suspect, ties
+from shrinkfx.failure.blame import Suspect, group_ties
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.atomic_files import write_json
 from shrinkfx.report.record import (
-    ByCatch,
     Failure,
+    OtherFailure,
     Programs,
     RunRecord,
     Spent,
 )
-from shrinkfx.report.written import Verified
+from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.torch_versions import why_untested
 from shrinkfx.version import __version__
 
 
-def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
+def group_other_failures(
+    caught: Sequence[tuple[Candidate, Verdict]],
+) -> list[OtherFailure]:
     """Group candidates that show the same other failure, the most frequent first."""
     groups: dict[Signature, list[tuple[Candidate, Signature]]] = {}
     for candidate, verdict in caught:
@@ -38,7 +40,7 @@ def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
     for shown in groups.values():
         smallest, seen = min(shown, key=lambda pair: pair[0].cost)
         found.append(
-            ByCatch(
+            OtherFailure(
                 kind=seen.kind.value,
                 stage=seen.stage.value,
                 text=seen.text or seen.detail,
@@ -50,9 +52,9 @@ def gather(caught: Sequence[tuple[Candidate, Verdict]]) -> list[ByCatch]:
     return sorted(found, key=lambda caught: -caught.checks)
 
 
-def ranked(suspects: Sequence[Suspect]) -> list[dict[str, Any]]:
+def rank_suspects(suspects: Sequence[Suspect]) -> list[dict[str, Any]]:
     """List suspects with their ranks; suspects of one rank are tied."""
-    told = ties(suspects)
+    told = group_ties(suspects)
     return [{"rank": tie.rank, **asdict(s)} for tie in told for s in tie.members]
 
 
@@ -86,7 +88,7 @@ def summarise(record: RunRecord) -> dict[str, Any]:
         **_of_memory(record),
         "interpreted_for": record.conditions.interpreted_for,
         "warnings": _warnings(record),
-        "suspects": ranked(record.suspects),
+        "suspects": rank_suspects(record.suspects),
         "cause": list(record.cause),
         "left_of_model": asdict(record.left),
         **_of_repro(record.verified),
@@ -149,7 +151,7 @@ def _of_memory(record: RunRecord) -> dict[str, Any]:
     }
 
 
-def _of_repro(verified: Verified) -> dict[str, Any]:
+def _of_repro(verified: VerifiedRepro) -> dict[str, Any]:
     written = verified.written
     return {
         "verified": {"runs": verified.runs, "failed": verified.failed},
@@ -173,7 +175,7 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     write_json(folder / SUMMARY, summary)
 
 
-def tell_cause(folder: Path, cause: Sequence[str]) -> None:
+def write_cause(folder: Path, cause: Sequence[str]) -> None:
     """Write the cause into the summary of a folder, if there is one."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         told = json.loads((folder / SUMMARY).read_text())

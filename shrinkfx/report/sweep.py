@@ -34,7 +34,7 @@ class Point:
     answer: str
 
 
-def table(rows: Sequence[Row]) -> str:
+def format_sweep_table(rows: Sequence[Row]) -> str:
     """Return a text table of the failures, one per line."""
     head = Row("sizes", "kind", "failure", "nearest pass")
     lines = [(r.sizes, r.kind, _cut(r.failure), r.nearest) for r in (head, *rows)]
@@ -117,10 +117,10 @@ def best_pair(points: Sequence[Point]) -> tuple[int, int]:
     judged = [p for p in points if p.answer in ("passes", "fails")]
     count = len(points[0].sizes)
     pairs = list(itertools.combinations(range(count), 2))
-    return min(pairs, key=lambda pair: _strangers(judged, pair))
+    return min(pairs, key=lambda pair: _count_mixed_neighbours(judged, pair))
 
 
-def _strangers(points: Sequence[Point], pair: tuple[int, int]) -> int:
+def _count_mixed_neighbours(points: Sequence[Point], pair: tuple[int, int]) -> int:
     ranks = [
         {size: rank for rank, size in enumerate(sorted({p.sizes[i] for p in points}))}
         for i in pair

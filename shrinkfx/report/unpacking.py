@@ -18,7 +18,7 @@ _WRITE = 'path.write_text(text, encoding="utf-8")'
 _LINK = "path.symlink_to(pathlib.Path(__file__).resolve().parent / file)"
 
 
-def unpacking(
+def format_unpacking(
     modules: Mapping[str, str], files: Mapping[str, str], folders: Sequence[str]
 ) -> str:
     """Return statements that recreate modules and files at their relative paths.

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.check.oracle import Asks, Limits
+from shrinkfx.check.oracle import Limits, RequestHandler
 from shrinkfx.environments.choice import Choice
 from shrinkfx.environments.versions import order, public, summarize
 from shrinkfx.errors import InstallError, UsageError
-from shrinkfx.events import Doing, Listener, Noted, ignore
-from shrinkfx.failure.classify import observe
-from shrinkfx.failure.readers.script import AT_ITS_END, as_check
+from shrinkfx.events import ActivityStarted, Listener, NoteAdded, ignore_event
+from shrinkfx.failure.classify import classify_ending
+from shrinkfx.failure.readers.script import RAN_TO_END_PREFIX, convert_script_ending
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.program.words import cut, first_line
+from shrinkfx.program.display_text import cut_text, first_line
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunCommand
@@ -26,7 +26,7 @@ from shrinkfx.wording import Flag
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class InterpreterResult:
     """The result of a repro with another interpreter.
 
     Attributes:
@@ -60,7 +60,7 @@ class ByVersion:
         needs: packages that the repro needs and that were not installed, or ''.
     """
 
-    runs: tuple[Elsewhere, ...]
+    runs: tuple[InterpreterResult, ...]
     sentence: str
     needs: str = ""
 
@@ -71,7 +71,9 @@ class ByVersion:
 
 
 def by_version(
-    runs: Iterable[Elsewhere], released: Sequence[str] | None = None, needs: str = ""
+    runs: Iterable[InterpreterResult],
+    released: Sequence[str] | None = None,
+    needs: str = "",
 ) -> ByVersion:
     """Sort runs by version, and summarize them.
 
@@ -83,7 +85,7 @@ def by_version(
     return ByVersion(tuple(known), summarize(verdicts(known), released), needs)
 
 
-def verdicts(runs: Sequence[Elsewhere]) -> dict[str, bool | None]:
+def verdicts(runs: Sequence[InterpreterResult]) -> dict[str, bool | None]:
     """Return the verdicts by release, or by build if a release has several builds."""
     names = [public(run.torch) for run in runs]
     found: dict[str, bool | None] = {}
@@ -98,7 +100,7 @@ def verdicts(runs: Sequence[Elsewhere]) -> dict[str, bool | None]:
 PASSES = "passes"
 
 
-def judge(
+def classify_run(
     seen: Observation, expected: Signature | None, *, checked: bool = False
 ) -> tuple[str, bool | None]:
     """Classify the run of a repro.
@@ -115,9 +117,10 @@ def judge(
     if failing or seen.invalid or seen.unresolved:
         fails = expected.admits(failing) if expected else failing is not None
         return seen.in_words, fails or None
-    if AT_ITS_END in seen.log and not checked:
+    if RAN_TO_END_PREFIX in seen.log and not checked:
         return (
-            f"{AT_ITS_END}no check was active here, so the failure may go unnoticed",
+            f"{RAN_TO_END_PREFIX}no check was active here, so the failure may go "
+            "unnoticed",
             None,
         )
     return PASSES, False
@@ -154,27 +157,36 @@ class Others:
         listener: receives the result of each interpreter.
     """
 
-    server: Asks
+    server: RequestHandler
     limits: Limits
     files: Sequence[Path]
     expected: Signature | None
-    listener: Listener = ignore
+    listener: Listener = ignore_event
 
-    def run(self, pythons: Sequence[str]) -> Iterator[Elsewhere]:
+    def run(self, pythons: Sequence[str]) -> Iterator[InterpreterResult]:
         """Run the repro with each interpreter, and yield the results."""
         for python in pythons:
-            self.listener(Doing(f"running {self.files[0].name} with {python}"))
+            self.listener(
+                ActivityStarted(f"running {self.files[0].name} with {python}")
+            )
             asked = self._ask(python, "-c", _ASK_VERSION)
             version = asked.log.strip().rpartition("\n")[2]
             if asked.how != "exit" or asked.code or asked.raised:
-                why = cut(version) or f"the process ended with {asked.how} {asked.code}"
-                one = Elsewhere(python, "", f"does not import torch: {why}", None)
+                why = (
+                    cut_text(version)
+                    or f"the process ended with {asked.how} {asked.code}"
+                )
+                one = InterpreterResult(
+                    python, "", f"does not import torch: {why}", None
+                )
             else:
                 one = self._seen(python, version)
-            self.listener(Noted(str(one)))
+            self.listener(NoteAdded(str(one)))
             yield one
 
-    def run_on(self, choice: Choice, here: Elsewhere) -> tuple[list[Elsewhere], bool]:
+    def run_on(
+        self, choice: Choice, here: InterpreterResult
+    ) -> tuple[list[InterpreterResult], bool]:
         """Run the repro on the chosen versions of PyTorch except this interpreter's.
 
         Args:
@@ -183,7 +195,7 @@ class Others:
         Returns:
             The results, and whether Ctrl-C ended the runs early.
         """
-        found: dict[str, Elsewhere] = {}
+        found: dict[str, InterpreterResult] = {}
 
         def fails(version: str) -> bool | None:
             if choice.is_here(version):
@@ -192,8 +204,8 @@ class Others:
                 try:
                     (found[version],) = self.run([choice.python(version)])
                 except InstallError as error:
-                    found[version] = Elsewhere("", version, error.reason, None)
-                    self.listener(Noted(str(found[version])))
+                    found[version] = InterpreterResult("", version, error.reason, None)
+                    self.listener(NoteAdded(str(found[version])))
             return found[version].fails
 
         try:
@@ -202,16 +214,18 @@ class Others:
             return [*found.values()], True
         return [*found.values()], False
 
-    def _seen(self, python: str, version: str) -> Elsewhere:
+    def _seen(self, python: str, version: str) -> InterpreterResult:
         script = self.files[0]
         ending = self._ask(python, "-X", "faulthandler", script.name)
-        seen = observe(
-            as_check(ending, script.read_text(encoding="utf-8"), script.name)
+        seen = classify_ending(
+            convert_script_ending(
+                ending, script.read_text(encoding="utf-8"), script.name
+            )
         )
-        return Elsewhere(python, version, *judge(seen, self.expected))
+        return InterpreterResult(python, version, *classify_run(seen, self.expected))
 
     def _ask(self, python: str, *arguments: str) -> Ending:
-        with scratch.folder("repro") as folder:
+        with scratch.make_scratch_folder("repro") as folder:
             for file in self.files:
                 shutil.copy(file, folder)
             # PYTHONPATH is for this interpreter, and may break another one.

@@ -54,7 +54,7 @@ def choose_build(
     asked = subject.with_options(evidence=evidence)
     first = known or oracle_for(asked).check(subject.whole)
     if first.reproduced:
-        chosen = _asking_only_what_fails(context, subject, first)
+        chosen = _limit_to_failing_step(context, subject, first)
         return Attempt(form, chosen, (first,))
     if form is GraphForm.INLINED_COND or subject.build is Build.STOCK:
         return Attempt(form, None, (first,))  # the inlined form is tried only once
@@ -68,7 +68,7 @@ def choose_build(
     return Attempt(form, stock, (first, second))
 
 
-def _asking_only_what_fails(
+def _limit_to_failing_step(
     context: RunContext, subject: Subject, whole: Verdict
 ) -> Subject:
     """Build candidates only up to the step that fails, if that step fails alone.

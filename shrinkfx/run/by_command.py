@@ -11,20 +11,20 @@ from shrinkfx import scratch
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Signature
 from shrinkfx.protocol.choices import Backend, CandidateForm
 from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.tasks import RunScript, SaveCandidate
 from shrinkfx.report.output import write_smallest_repro
 from shrinkfx.report.record import RunRecord
+from shrinkfx.report.repro_files import EMBEDDED, ReproFiles, VerifiedRepro
 from shrinkfx.report.running import SAVED
-from shrinkfx.report.written import EMBEDDED, Verified, Written
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.record import Result, before_verifying
-from shrinkfx.run.result import counted
-from shrinkfx.run.settings import to_ask_about
+from shrinkfx.run.result import count_runs
+from shrinkfx.run.settings import variables_to_test
 from shrinkfx.run.subject import Subject
 
 INPUTS = "minimal_inputs.pt"
@@ -53,15 +53,15 @@ class CommandRunner:
         Args:
             is_likely: ignored, because the command runs in any case.
         """
-        with scratch.folder("repro") as folder:
+        with scratch.make_scratch_folder("repro") as folder:
             for file in files:
                 shutil.copy(file, folder)
             script, program = Path(folder) / files[0].name, Path(folder) / SAVED
-            ran = observe(self.stranger.ask(RunScript(str(script), folder)))
+            ran = classify_ending(self.stranger.ask(RunScript(str(script), folder)))
             if not program.exists():
-                return False if ran.tells else None
+                return False if ran.is_conclusive else None
             seen = self.command.run(self.client, program, self.inputs)
-        return target.admits(seen.signature) if seen.tells else None
+        return target.admits(seen.signature) if seen.is_conclusive else None
 
 
 def verify_by_command(
@@ -79,7 +79,7 @@ def verify_by_command(
     context.note("writing repro.py and running --check on the program that it saves")
     limits = subject.client.limits
     takes_inputs = subject.command.takes_inputs
-    with scratch.folder("inputs") as folder:
+    with scratch.make_scratch_folder("inputs") as folder:
         inputs = (context.out if takes_inputs else Path(folder)).resolve() / INPUTS
         client = subject.client.with_options(form=CandidateForm(result.form))
         client = client.with_limits(limits, context.meters["verify"])
@@ -94,18 +94,20 @@ def verify_by_command(
             conditions = replace(record.conditions, inputs=beside)
             record = replace(record, conditions=conditions)
             ways = ways_to_carry(context, server, bare, limits, printed, record)
-            asked = to_ask_about(context.options.environment)
+            asked = variables_to_test(context.options.environment)
             written = write_smallest_repro(
                 *(context.out, printed, record, ways, runner, asked),
                 no_source=result.no_source,
             )
             if not written.fails:
                 written.files[0].unlink()
-                written = Written((context.out / "minimal.pt2",), EMBEDDED)
+                written = ReproFiles((context.out / "minimal.pt2",), EMBEDDED)
         program = (context.out / "minimal.pt2").resolve()
         runs = runs_of(subject.command, client, program, inputs, context.budget)
     if takes_inputs:
         written = replace(written, files=(*written.files, context.out / INPUTS))
-    failed = [subject.target.admits(s.signature) if s.tells else None for s in runs]
-    verified = Verified(written, *counted(context, failed, "--check"))
+    failed = [
+        subject.target.admits(s.signature) if s.is_conclusive else None for s in runs
+    ]
+    verified = VerifiedRepro(written, *count_runs(context, failed, "--check"))
     return replace(record, verified=verified)

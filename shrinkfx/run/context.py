@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from shrinkfx.check.busy import Busyness
+from shrinkfx.check.busy import BusyNotice
 from shrinkfx.check.client.restarting import RestartingServer
 from shrinkfx.check.client.server import WORKER, Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.errors import SEE_DOCTOR, LoadError, WorkerError
-from shrinkfx.events import Doing, Listener, Noted
-from shrinkfx.host_memory import available_bytes
+from shrinkfx.events import ActivityStarted, Listener, NoteAdded
+from shrinkfx.host_memory import estimate_available_bytes
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import Backend, InductorOptions
@@ -23,7 +23,7 @@ from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.search.budget import Budget
 from shrinkfx.torch_versions import why_untested
-from shrinkfx.used import tree_cpu_s, used_before
+from shrinkfx.used import measure_earlier_cpu_s, measure_tree_cpu_s
 
 logger = logging.getLogger(__name__)
 
@@ -70,14 +70,14 @@ class RunContext:
             minutes * 60 if minutes else None,
             seconds_before=self.journal.seconds_before(),
         )
-        self.busyness = Busyness(self.note)
+        self.busyness = BusyNotice(self.note)
         self.meters = {name: Meter() for name in PARTS}
-        self._used_before = used_before()
+        self._used_before = measure_earlier_cpu_s()
         task = "sweep" if options.sweeping else "reduction"
         self.journal.follow(task, self._spent_now)
         self._main: Server | None = None
 
-    def elsewhere(self, folder: Path) -> RunContext:
+    def with_output_folder(self, folder: Path) -> RunContext:
         """Return a copy of this context that writes to another folder."""
         context = copy.copy(self)
         context.out = folder
@@ -99,16 +99,16 @@ class RunContext:
     def _spent_now(self) -> dict[str, float]:
         """Return this session's CPU-seconds by part; they add up to all processes."""
         spent = {name: meter.cpu_seconds for name, meter in self.meters.items()}
-        used = tree_cpu_s() - self._used_before
+        used = measure_tree_cpu_s() - self._used_before
         return {**spent, OVERHEAD: max(0.0, used - sum(spent.values()))}
 
     def note(self, text: str) -> None:
         """Log a line and show it to the user."""
         logger.info("%s", text)
-        self.listener(Noted(text))
+        self.listener(NoteAdded(text))
 
     def _doing(self, text: str) -> None:
-        self.listener(Doing(text))
+        self.listener(ActivityStarted(text))
 
     def server(
         self, worker: Sequence[str] = WORKER, variables: Mapping[str, str] | None = None
@@ -157,7 +157,7 @@ class RunContext:
             seconds_left=lambda: self.budget.seconds_left,
             asking=lambda task: self._doing(task.doing),
             answered=self.journal.tick,
-            heard=self.busyness.hear,
+            heard=self.busyness.record_ending,
             folders=(self.out,),
             **settings,
         )
@@ -169,7 +169,7 @@ class RunContext:
 
 def limits_of(options: Options, default_s: float) -> Limits:
     """Return the user's or the default time limit, and 3/4 of the available memory."""
-    return Limits(options.timeout_s or default_s, available_bytes() * 3 // 4)
+    return Limits(options.timeout_s or default_s, estimate_available_bytes() * 3 // 4)
 
 
 def server_for(options: Options, worker: Sequence[str] = WORKER) -> Server:

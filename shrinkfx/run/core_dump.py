@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, WorkerError
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.tasks import CheckCandidate
@@ -22,7 +22,7 @@ either, because its own exit is known.
 """
 
 
-def settings(folder: Path) -> dict[str, str]:
+def core_dump_variables(folder: Path) -> dict[str, str]:
     """Return the environment variables that make CUDA write core dumps to a folder.
 
     CUDA reads them when it starts.
@@ -49,15 +49,15 @@ def leave_core_dump(
     options = client.options
     # A sanitizer is a debugger of its own, and takes the faults.
     pages = Guard.OFF if options.guard_pages.is_sanitizer else options.guard_pages
-    client = client.built_stock().with_options(
+    client = client.with_stock_build().with_options(
         form=CandidateForm(form),
         guard_pages=pages,
-        environment={**options.environment, **settings(folder)},
+        environment={**options.environment, **core_dump_variables(folder)},
     )
     client = client.with_limits(client.limits, context.meters["verify"])
     context.note("running the reduced program for a CUDA core dump")
     try:
-        seen = observe(client.ask(CheckCandidate(best.to_json()))).in_words
+        seen = classify_ending(client.ask(CheckCandidate(best.to_json()))).in_words
     except (WorkerError, BudgetExhausted) as error:
         seen = str(error)
     dumps = sorted(folder.iterdir())

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import LoadError
 from shrinkfx.failure.readers.script import frames_of_death
+from shrinkfx.program.display_text import first_line
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.program.words import first_line
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.protocol.tasks import Describe
-from shrinkfx.report.warned import OtherCauses, in_one
+from shrinkfx.report.caveats import OtherCauses, merge_mismatch_lines
 from shrinkfx.run.context import RunContext
-from shrinkfx.wording import Flag, Said, Words
+from shrinkfx.wording import Flag, MessagePart, MessageText
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Described:
 _EAGER_FAILS = "eager also fails on the input program: "
 
 
-def is_of_eager(warning: str) -> bool:
+def is_eager_warning(warning: str) -> bool:
     """Return whether a warning says that eager fails; each graph form has its own."""
     return warning.startswith(_EAGER_FAILS)
 
@@ -70,7 +70,9 @@ def describe_program(
         raise LoadError(str(subject), *why)
     with open(said.skeleton, encoding="utf-8") as file:
         described = Described(Skeleton.from_json(json.load(file)), said)
-    for line in in_one(each for each in said.mismatches if each not in told):
+    for line in merge_mismatch_lines(
+        each for each in said.mismatches if each not in told
+    ):
         context.note(line)
     if line := described.eager_error:
         context.note(f"eager also fails ({line}): continuing without comparing results")
@@ -78,7 +80,7 @@ def describe_program(
     return client, described
 
 
-def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, Said]:
+def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, MessagePart]:
     """Return the reason why there is no description, and advice."""
     error = ending.raised
     if error and error.type == LoadError.__name__:
@@ -96,12 +98,15 @@ def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, Said]:
         did = f"eager did not end in {timeout_s:.0f} s"
         does = "hangs"
         longer = Flag("--timeout", stands="SECONDS")
-        else_ = Words("if it is only slow: ", longer)
+        else_ = MessageText("if it is only slow: ", longer)
     else:
         did = f"eager died of {signal.Signals(ending.code).name}"
-        does, else_ = "dies", Words("check that the script runs without AOTInductor")
+        does, else_ = (
+            "dies",
+            MessageText("check that the script runs without AOTInductor"),
+        )
     told = _NOT_COMPILED.format(does=does, what=ending.operator or "the program")
-    advice = Words(f"{where}{told}; ", else_)
+    advice = MessageText(f"{where}{told}; ", else_)
     return f"{did}{place}, before anything was compiled", advice
 
 

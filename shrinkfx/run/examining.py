@@ -8,12 +8,12 @@ from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.program.words import first_line, printable
+from shrinkfx.program.display_text import first_line, printable
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Examined
-from shrinkfx.protocol.operators import FakeMismatch, OperatorFinding, What
+from shrinkfx.protocol.operators import FakeMismatch, Misbehavior, OperatorFinding
 from shrinkfx.protocol.tasks import Examine
-from shrinkfx.report.warned import of_examined
+from shrinkfx.report.caveats import format_finding
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described
 
@@ -45,14 +45,14 @@ def examine_operators(
         return ()
     limits = Limits(SECONDS * _HANG_FACTOR, client.limits.max_rss_bytes)
     most_s = min(context.budget.share(), _CLOCK * SECONDS)
-    bounded = client.with_limits(limits, client.meter).within(most_s)
-    with scratch.folder("operators") as folder:
+    bounded = client.with_limits(limits, client.meter).with_clock_limit(most_s)
+    with scratch.make_scratch_folder("operators") as folder:
         path = Path(folder).resolve() / "findings"
         ending = bounded.ask(Examine(str(path), SECONDS))
         found = _worth_telling(_read(path), described.said.mismatches)
     found += [died] if (died := _how_it_died(ending)) else []
     for each in found:
-        context.note(of_examined(each))
+        context.note(format_finding(each))
     if why := _cut_short(ending):
         context.note(f"custom operators: only partly tested, {why}")
     return tuple(found)
@@ -68,9 +68,9 @@ def _worth_telling(
     unfilled also returns other values each time.
     """
     told = {lie.operator for lie in mismatches}
-    told |= {each.operator for each in found if each.what is What.FIXES}
-    unfilled = {each.operator for each in found if each.what is What.UNFILLED}
-    known = {What.FAKE: told, What.UNSTEADY: unfilled}
+    told |= {each.operator for each in found if each.what is Misbehavior.FIXES}
+    unfilled = {each.operator for each in found if each.what is Misbehavior.UNFILLED}
+    known = {Misbehavior.FAKE: told, Misbehavior.UNSTEADY: unfilled}
     return [f for f in found if f.operator not in known.get(f.what, ())]
 
 
@@ -100,4 +100,4 @@ def _how_it_died(ending: Ending) -> OperatorFinding | None:
         return None
     target, node, call = printable(ending.operator).split(" ", 2)
     name = signal.Signals(ending.code).name
-    return OperatorFinding(target, What.DIES, node.strip("()"), call, error=name)
+    return OperatorFinding(target, Misbehavior.DIES, node.strip("()"), call, error=name)

@@ -11,33 +11,37 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
-from shrinkfx.events import Entered, Listener, Phase
-from shrinkfx.explain.cause import Shown, explain
-from shrinkfx.explain.minimum import Minimum
+from shrinkfx.events import Listener, Phase, PhaseEntered
+from shrinkfx.explain.cause import KnownFacts, explain
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import CandidateForm
-from shrinkfx.report.atomic_files import draft_of, publish, write_json
+from shrinkfx.report.atomic_files import draft_of, publish_draft, write_json
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
-from shrinkfx.report.explanation.words import in_lines
-from shrinkfx.report.header import with_cause
-from shrinkfx.report.in_compiler import inside, sentence, sentence_inside
-from shrinkfx.report.issue.plain import without_origins
-from shrinkfx.report.issue.renaming import as_in_repro, with_new_names
+from shrinkfx.report.explanation.words import explanation_lines
+from shrinkfx.report.header import set_cause
+from shrinkfx.report.in_compiler import (
+    find_own_function,
+    format_disappears_without,
+    format_stops_in_function,
+)
+from shrinkfx.report.issue.plain import strip_origins
+from shrinkfx.report.issue.renaming import anonymize_explanation, use_repro_names
 from shrinkfx.report.record import RunRecord
-from shrinkfx.report.summary import tell_cause
-from shrinkfx.report.written import Verified
+from shrinkfx.report.repro_files import VerifiedRepro
+from shrinkfx.report.summary import write_cause
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder import RESULT, at_work
-from shrinkfx.run.issue import write_issue_anew
-from shrinkfx.run.kept import Kept
-from shrinkfx.run.listing import with_values
+from shrinkfx.run.folder import RESULT, open_run_folder
+from shrinkfx.run.issue import rewrite_issue
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.record import Result
-from shrinkfx.run.resume import recall_subject
+from shrinkfx.run.resume import load_or_find_subject
+from shrinkfx.run.simplification import with_values
 from shrinkfx.run.subject import Subject
+from shrinkfx.run.verified_result import VerifiedResult
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +70,7 @@ class Explained:
         return self.folder / EXPLAIN
 
 
-def explain_result(context: RunContext, kept: Kept) -> Explained:
+def explain_result(context: RunContext, kept: VerifiedResult) -> Explained:
     """Analyze the cause of the result's failure, and write it to the folder.
 
     The result is already written. No error here changes it.
@@ -74,16 +78,19 @@ def explain_result(context: RunContext, kept: Kept) -> Explained:
     nothing = Explained(Explanation(), (), (), context.out)
     memory = kept.record.memory.report
     shown = _shown(kept.subject, kept.verified.always_fails, memory)
-    own, inside = _own(context, kept.verified), _inside(context, kept.record)
+    own, inside = (
+        _own_code_sentence(context, kept.verified),
+        _own_function_sentence(context, kept.record),
+    )
     shown = replace(shown, own=own, inside=inside)
     try:
         context.journal.note(RESULT, _to_json(context.options, kept, shown))
         if context.options.no_explain:
             return nothing
-        found = _found(context, kept.subject, kept.result, shown)
+        found = _analyze_cause(context, kept.subject, kept.result, shown)
         failure, new = kept.record.failure.seen, kept.record.programs.renamed
         anonymous = context.options.anonymous
-        return _written(context.out, found, failure, new, anonymous=anonymous)
+        return _write_explanation(context.out, found, failure, new, anonymous=anonymous)
     except KeyboardInterrupt:
         context.note("interrupted before the cause was known")
     except Exception as error:
@@ -92,28 +99,30 @@ def explain_result(context: RunContext, kept: Kept) -> Explained:
     return nothing
 
 
-def _shown(subject: Subject, fails: bool, memory: MemoryReport | None) -> Shown:
+def _shown(subject: Subject, fails: bool, memory: MemoryReport | None) -> KnownFacts:
     """Return what the run has shown about a result, for the analysis."""
     lies = {lie.node: lie for lie in subject.other_causes.mismatches}
-    return Shown(fails, memory, lies)
+    return KnownFacts(fails, memory, lies)
 
 
-def _own(context: RunContext, verified: Verified) -> str:
+def _own_code_sentence(context: RunContext, verified: VerifiedRepro) -> str:
     """Name the user's code in the compiler that the failure needs, in a sentence."""
     written = verified.written
     if not (written.needs_own and verified.always_fails):
         return ""
-    return sentence(written.carried.in_compiler, anonymous=context.options.anonymous)
+    return format_disappears_without(
+        written.carried.in_compiler, anonymous=context.options.anonymous
+    )
 
 
-def _inside(context: RunContext, record: RunRecord) -> str:
+def _own_function_sentence(context: RunContext, record: RunRecord) -> str:
     """Name the user's function in which the repro hangs or dies, in a sentence."""
     verified, failure = record.verified, record.failure.seen
-    function = inside(failure, verified.log) if verified.always_fails else ""
+    function = find_own_function(failure, verified.log) if verified.always_fails else ""
     if not function:
         return ""
     anonymous = context.options.anonymous
-    return sentence_inside(failure.kind, function, anonymous=anonymous)
+    return format_stops_in_function(failure.kind, function, anonymous=anonymous)
 
 
 def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:
@@ -125,24 +134,30 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
     asked = replace(options, explain=True, no_explain=False)
     asked = replace(asked, max_checks=None, max_minutes=None)
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
-    with at_work(asked, out, listener, "--explain") as context:
+    with open_run_folder(asked, out, listener, "--explain") as context:
         known = context.journal.fact(RESULT)
         assert known is not None  # ``over`` has refused a run without a result
-        listener(Entered(Phase.EXPLANATION))
+        listener(PhaseEntered(Phase.EXPLANATION))
         with context.server(worker) as server:
-            subject = recall_subject(context, server)
+            subject = load_or_find_subject(context, server)
             subject = subject.with_options(calls=known["calls"])
             subject = replace(subject, client=with_values(subject.client, out))
             result = _from_json(subject, known)
-            found = _found(context, subject, result, _shown_from_json(subject, known))
+            found = _analyze_cause(
+                context, subject, result, _shown_from_json(subject, known)
+            )
             failure = result.seen or subject.target
             new, anonymous = known.get("renamed", {}), asked.anonymous
-            explained = _written(out, found, failure, new, anonymous=anonymous)
-            write_issue_anew(context, subject.client, found)
+            explained = _write_explanation(
+                out, found, failure, new, anonymous=anonymous
+            )
+            rewrite_issue(context, subject.client, found)
             return explained
 
 
-def _to_json(options: Options, kept: Kept, shown: Shown) -> dict[str, Any]:
+def _to_json(
+    options: Options, kept: VerifiedResult, shown: KnownFacts
+) -> dict[str, Any]:
     """Return all that ``--explain DIR`` needs for the analysis of a result."""
     result = kept.result
     return {
@@ -167,7 +182,7 @@ def _from_json(subject: Subject, known: Mapping[str, Any]) -> Result:
     return Result(candidate, known["form"], seen, rate=known["rate"])
 
 
-def _shown_from_json(subject: Subject, known: Mapping[str, Any]) -> Shown:
+def _shown_from_json(subject: Subject, known: Mapping[str, Any]) -> KnownFacts:
     """Restore what a run has shown; earlier versions of shrinkfx recorded less."""
     told = known.get("memory")
     memory = MemoryReport(**told) if told else None
@@ -175,8 +190,8 @@ def _shown_from_json(subject: Subject, known: Mapping[str, Any]) -> Shown:
     return replace(shown, own=known.get("own", ""), inside=known.get("inside", ""))
 
 
-def _found(
-    context: RunContext, subject: Subject, result: Result, shown: Shown
+def _analyze_cause(
+    context: RunContext, subject: Subject, result: Result, shown: KnownFacts
 ) -> Explanation:
     """Analyze a result; with ``--check`` there is nothing to analyze."""
     if subject.target.kind is Kind.CHECK:
@@ -184,7 +199,7 @@ def _found(
     context.note("analyzing the cause of the failure")
     client = subject.client.with_options(form=CandidateForm(result.form))
     client = client.with_limits(client.limits, context.meters["explain"])
-    minimum = Minimum(
+    minimum = ReducedProgram(
         replace(client, patience=None),
         result.candidate,
         result.seen or subject.target,
@@ -200,7 +215,7 @@ def _found(
 _OF_A_COMMAND = "with --check, only your command knows how the program fails"
 
 
-def _written(
+def _write_explanation(
     out: Path,
     found: Explanation,
     failure: Signature,
@@ -218,21 +233,25 @@ def _written(
     """
     write_json(out / EXPLAIN, json.loads(found.to_line()))
     if anonymous:  # the text must not name code that is not in the repro
-        told, new = found, with_new_names(found, renamed)
-        cause = tuple(without_origins(s, new, anonymous=True) for s in new.cause)
+        told, new = found, anonymize_explanation(found, renamed)
+        cause = tuple(strip_origins(s, new, anonymous=True) for s in new.cause)
     else:
-        told = as_in_repro(found, renamed, models_too=True)
-        cause = as_in_repro(found, renamed, models_too=False).cause
-    liar = found.liar.operator.operator if found.liar is not None else ""
-    _tell_in(out / "repro.py", cause, liar)
-    tell_cause(out, told.cause)
-    return Explained(found, told.cause, in_lines(told, failure), out)
+        told = use_repro_names(found, renamed, models_too=True)
+        cause = use_repro_names(found, renamed, models_too=False).cause
+    liar = (
+        found.culprit_mismatch.operator.operator
+        if found.culprit_mismatch is not None
+        else ""
+    )
+    _add_cause_to_repro(out / "repro.py", cause, liar)
+    write_cause(out, told.cause)
+    return Explained(found, told.cause, explanation_lines(told, failure), out)
 
 
-def _tell_in(repro: Path, cause: Sequence[str], liar: str) -> None:
+def _add_cause_to_repro(repro: Path, cause: Sequence[str], liar: str) -> None:
     """Add the cause to the header of a verified repro, if the code stays the same."""
     before = repro.read_text(encoding="utf-8")
-    after = with_cause(before, cause, liar)
+    after = set_cause(before, cause, liar)
     if ast.dump(ast.parse(before)) == ast.dump(ast.parse(after)):
         draft_of(repro).write_text(after, encoding="utf-8")
-        publish(repro)
+        publish_draft(repro)

@@ -20,28 +20,28 @@ from shrinkfx.errors import (
     UsageError,
 )
 from shrinkfx.events import Listener
-from shrinkfx.folder_lock import taken
+from shrinkfx.folder_lock import lock_folder
 from shrinkfx.journal.journal import Journal
-from shrinkfx.journal.so_far import so_far
+from shrinkfx.journal.run_progress import read_progress
 from shrinkfx.options.options import Options
 from shrinkfx.report.atomic_files import DRAFT
-from shrinkfx.report.output import output_folder, own_file, remove_if_empty
-from shrinkfx.run.asked_for import (
+from shrinkfx.report.output import moved_file_finder, output_folder, remove_if_empty
+from shrinkfx.run.context import RunContext
+from shrinkfx.run.recorded_options import (
     BUDGET,
-    described,
-    identity,
+    describe_request,
+    request_identity,
     require_unchanged,
 )
-from shrinkfx.run.context import RunContext
-from shrinkfx.run.going_on import is_larger, larger_budget
-from shrinkfx.run.storage import storage_told
-from shrinkfx.wording import Flag, Said
+from shrinkfx.run.resume_hint import is_larger, larger_budget
+from shrinkfx.run.storage import raise_storage_errors
+from shrinkfx.wording import Flag, MessagePart
 
 JOURNAL = "journal.sqlite"
 
 
 @contextlib.contextmanager
-def at_work(
+def open_run_folder(
     options: Options, out: Path, listener: Listener, again: str = "--resume"
 ) -> Iterator[RunContext]:
     """Lock the folder of a run, a new one or one to resume, and yield its context.
@@ -59,24 +59,28 @@ def at_work(
         StorageError: the disk is full, or the journal is damaged.
     """
     clear_orphans()
-    with _told(out, again), taken(out), contextlib.ExitStack() as at_the_end:
+    with (
+        _add_resume_hint(out, again),
+        lock_folder(out),
+        contextlib.ExitStack() as at_the_end,
+    ):
         _remove_drafts(out)
         at_the_end.callback(_remove_drafts, out)
         counts_time = again == "--resume"
         with closing(Journal(out / JOURNAL, counts_time=counts_time)) as journal:
             is_new = journal.fact("run") is None
             journal.db.check()
-            journal.once("run", lambda: described(options))
+            journal.get_or_compute("run", lambda: describe_request(options))
             journal.tick()
             try:
                 yield RunContext(options, out, listener, journal)
             except (UsageError, LoadError, NotReproducible):
                 if is_new and journal.is_empty():
-                    _discard(out)
+                    _remove_journal(out)
                 raise
 
 
-def finish(
+def record_run_end(
     context: RunContext,
     status: str,
     said: str,
@@ -96,7 +100,7 @@ def finish(
 
 
 @contextlib.contextmanager
-def begun(options: Options) -> Iterator[Path]:
+def create_run_folder(options: Options) -> Iterator[Path]:
     """Create and lock the folder of a new run, and yield its path.
 
     Raises:
@@ -106,7 +110,7 @@ def begun(options: Options) -> Iterator[Path]:
     """
     out = output_folder(options.out, Path(options.called))
     try:
-        with taken(out):
+        with lock_folder(out):
             _refuse_if_begun(out, options)
             yield out
     finally:
@@ -120,11 +124,11 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
             raise UsageError(asked, " contains another run: choose an empty folder")
         return
     with closing(Journal(out / JOURNAL)) as journal:
-        run, finished = journal.fact("run"), _finished(out, journal)
+        run, finished = journal.fact("run"), _read_finished(out, journal)
     if run is None:  # killed before it began: there is nothing to resume
-        _discard(out)
+        _remove_journal(out)
         return
-    if identity(run) != identity(described(options)):
+    if request_identity(run) != request_identity(describe_request(options)):
         raise UsageError(
             Flag("--out", str(out)),
             " contains another run: ",
@@ -137,17 +141,17 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
     raise UsageError(asked, " contains this run, unfinished; to resume it: ", again)
 
 
-def _finished(out: Path, journal: Journal) -> Finished | None:
+def _read_finished(out: Path, journal: Journal) -> Finished | None:
     """Return the outcome of a finished run and its time; None if it is not finished."""
     known = journal.fact("finished")
     if known is None:
         return None
-    at = so_far(journal.db).at
+    at = read_progress(journal.db).at
     more = known.get("more", "")  # unknown to older versions
     return Finished(str(out), known["said"], known["exit_code"], at, more)
 
 
-def resumed(out: Path, given: Options) -> Options:
+def load_options_to_resume(out: Path, given: Options) -> Options:
     """Return the recorded options of a run, with new ones for the program and budget.
 
     Args:
@@ -159,15 +163,21 @@ def resumed(out: Path, given: Options) -> Options:
         BudgetExhausted: the budget stopped the run, and the new one is the same.
     """
     require_journal(out, "--resume")
-    with _told(out), taken(out), closing(Journal(out / JOURNAL)) as journal:
+    with (
+        _add_resume_hint(out),
+        lock_folder(out),
+        closing(Journal(out / JOURNAL)) as journal,
+    ):
         run = journal.fact("run")
         if run is None:
             again = "repeat the original command"
             asked = Flag("--resume", str(out))
             raise UsageError(asked, f": the run was killed before it started: {again}")
-        with journal.db.trusted():
-            before = Options.from_json(run["options"]).with_files(own_file(out))
-        finished = _finished(out, journal)
+        with journal.db.checked_decoding():
+            before = Options.from_json(run["options"]).with_files(
+                moved_file_finder(out)
+            )
+        finished = _read_finished(out, journal)
         if finished and not (finished.more and is_larger(given.budget, before.budget)):
             raise finished
         anew = {name: getattr(given, name) or getattr(before, name) for name in BUDGET}
@@ -193,7 +203,7 @@ PROGRAM = "program"
 """Name of the journal's fact with the graph that candidates are cut from."""
 
 
-def over(out: Path) -> Options:
+def load_finished_options(out: Path) -> Options:
     """Return the recorded options of a run that has ended with a result.
 
     Raises:
@@ -202,8 +212,8 @@ def over(out: Path) -> Options:
     require_journal(out, "--explain")
     asked = Flag("--explain", str(out))
     with (
-        _told(out, "--explain"),
-        taken(out),
+        _add_resume_hint(out, "--explain"),
+        lock_folder(out),
         closing(Journal(out / JOURNAL)) as journal,
     ):
         run, result = journal.fact("run"), journal.fact(RESULT)
@@ -221,11 +231,11 @@ def over(out: Path) -> Options:
             raise UsageError(
                 asked, f": {why}: start a new run with another ", Flag("--out")
             )
-        return unchanged(out, journal, asked)
+        return load_unchanged_options(out, journal, asked)
 
 
 @contextlib.contextmanager
-def looked_back_at(out: Path) -> Iterator[Journal]:
+def open_journal_for_report(out: Path) -> Iterator[Journal]:
     """Open the journal of a run for a look at its outcome, without resuming it.
 
     Raises:
@@ -233,8 +243,8 @@ def looked_back_at(out: Path) -> Iterator[Journal]:
     """
     require_journal(out, "--report")
     with (
-        _told(out, "--report"),
-        taken(out),
+        _add_resume_hint(out, "--report"),
+        lock_folder(out),
         closing(Journal(out / JOURNAL, counts_time=False)) as journal,
     ):
         if journal.fact("run") is None:
@@ -243,8 +253,8 @@ def looked_back_at(out: Path) -> Iterator[Journal]:
         yield journal
 
 
-def unchanged(
-    out: Path, journal: Journal, asked: Said, moved: Path | None = None
+def load_unchanged_options(
+    out: Path, journal: Journal, asked: MessagePart, moved: Path | None = None
 ) -> Options:
     """Return the recorded options of a run whose files have not changed.
 
@@ -256,8 +266,8 @@ def unchanged(
         LoadError: a file does not exist any more.
     """
     run, result = journal.fact("run"), journal.fact(RESULT)
-    with journal.db.trusted():
-        options = Options.from_json(run["options"]).with_files(own_file(out))
+    with journal.db.checked_decoding():
+        options = Options.from_json(run["options"]).with_files(moved_file_finder(out))
         options = replace(options, out=out)
     if moved is not None:
         options = replace(options, model=moved.resolve())
@@ -267,7 +277,9 @@ def unchanged(
     # A sweep creates the inputs of its reduction, and drops the options of sweeps.
     inputs = Path(result["inputs"]) if result["inputs"] else None
     with_result = {"inputs": inputs, "environment": result["environment"]}
-    return replace(options, sweeping=None, **with_result).with_files(own_file(out))
+    return replace(options, sweeping=None, **with_result).with_files(
+        moved_file_finder(out)
+    )
 
 
 def require_journal(out: Path, option: str) -> None:
@@ -303,10 +315,10 @@ def _more(out: Path) -> str:
 
 
 @contextlib.contextmanager
-def _told(out: Path, again: str = "--resume") -> Iterator[None]:
+def _add_resume_hint(out: Path, again: str = "--resume") -> Iterator[None]:
     """Add a note that says how to resume, if an error ends the run early."""
     try:
-        with storage_told(out):
+        with raise_storage_errors(out):
             yield
     except (Finished, UsageError, LoadError, NotReproducible, JournalError):
         raise
@@ -327,6 +339,6 @@ def _remove_drafts(out: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _discard(out: Path) -> None:
+def _remove_journal(out: Path) -> None:
     for path in out.glob(f"{JOURNAL}*"):
         path.unlink()

@@ -6,24 +6,24 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shrinkfx.check.baseline.in_one import InOne
+from shrinkfx.check.baseline.whole_candidate import WholeCandidate
 from shrinkfx.errors import LoadError, NotCuttable
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.run.attempt import Attempt
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.describing import Described, describe_program, is_of_eager
+from shrinkfx.run.describing import Described, describe_program, is_eager_warning
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.suspects import attempt
 
 logger = logging.getLogger(__name__)
 
 
-def in_a_form_that_fails(
+def choose_graph_form(
     context: RunContext,
     subject: Subject,
     described: Described,
-    in_one: InOne | None = None,
+    in_one: WholeCandidate | None = None,
 ) -> Subject:
     """Choose the functional form if it fails, else the form with in-place operators.
 
@@ -52,16 +52,16 @@ def _attempts(
     context: RunContext,
     subject: Subject,
     described: Described,
-    in_one: InOne | None,
+    in_one: WholeCandidate | None,
 ) -> Iterator[Attempt]:
     """Try one form after the other, the form that is best to cut first."""
-    yield from _without_conds(context, subject, described)
+    yield from _attempt_inlined_cond(context, subject, described)
     yield attempt(context, subject, described, in_one)
     context.note("the program does not fail without in-place operators: keeping them")
-    yield attempt(context, *_in_form(context, subject, GraphForm.IN_PLACE))
+    yield attempt(context, *_convert_to_form(context, subject, GraphForm.IN_PLACE))
 
 
-def _without_conds(
+def _attempt_inlined_cond(
     context: RunContext, subject: Subject, described: Described
 ) -> Iterator[Attempt]:
     """Try the program with each ``cond`` replaced by the branch that it takes."""
@@ -71,7 +71,7 @@ def _without_conds(
     if context.budget.check_s > context.budget.share():
         return  # this form is better to cut, but the others work, too
     try:
-        subject, inlined = _in_form(context, subject, GraphForm.INLINED_COND)
+        subject, inlined = _convert_to_form(context, subject, GraphForm.INLINED_COND)
     except LoadError as error:
         # A program that cannot be written without cond can still be cut with it.
         logger.debug("no form without cond: %s", error)
@@ -87,7 +87,7 @@ def _without_conds(
     yield tried
 
 
-def _in_form(
+def _convert_to_form(
     context: RunContext, subject: Subject, form: GraphForm
 ) -> tuple[Subject, Described]:
     """Return the program in another graph form, and the description of that form."""
@@ -95,10 +95,10 @@ def _in_form(
     client = subject.client.with_options(graph=form)
     client, described = describe_program(context, client, known.mismatches)
     here = described.other_causes
-    kept = [text for text in known.warnings if not is_of_eager(text)]
+    kept = [text for text in known.warnings if not is_eager_warning(text)]
     warnings = [*here.warnings, *kept]
     causes = replace(here, examined=known.examined, warnings=tuple(warnings))
-    whole = Candidate.whole(described.skeleton)
+    whole = Candidate.from_skeleton(described.skeleton)
     before = replace(subject.before, operators=whole.cost[0])  # counts of one form
     taken = replace(
         subject, client=client, whole=whole, before=before, other_causes=causes

@@ -13,23 +13,23 @@ from typing import Any
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.environments.versions import order
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.events import Listener, Noted
+from shrinkfx.events import Listener, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.tasks import CollectVersions
-from shrinkfx.report.atomic_files import draft_of, publish
+from shrinkfx.report.atomic_files import draft_of, publish_draft
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
-from shrinkfx.report.issue.from_model import FromModel, from_model
-from shrinkfx.report.issue.renaming import as_in_repro, with_new_names
+from shrinkfx.report.issue.from_model import ModelRemains, find_model_remains
+from shrinkfx.report.issue.renaming import anonymize_explanation, use_repro_names
 from shrinkfx.report.issue.text import ISSUE, issue_text
 from shrinkfx.report.record import RunRecord
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder import JOURNAL, looked_back_at
-from shrinkfx.run.past import read_explanation
+from shrinkfx.run.finished_run import read_explanation
+from shrinkfx.run.folder import JOURNAL, open_journal_for_report
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +47,11 @@ GPU.
 
 def with_explanation(out: Path, record: RunRecord, cause: Sequence[str]) -> RunRecord:
     """Add the cause to a record, and what the repro contains of the user's model."""
-    carried, left = record.verified.written.carried, FromModel()
+    carried, left = record.verified.written.carried, ModelRemains()
     try:
-        left = from_model((out / "repro.py").read_text(encoding="utf-8"), carried)
+        left = find_model_remains(
+            (out / "repro.py").read_text(encoding="utf-8"), carried
+        )
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - add nothing then
         logger.info(
             "cannot determine what the repro contains from the model: %r", error
@@ -86,7 +88,9 @@ def collect_versions(
 
 def _collected(context: RunContext, client: CheckClient) -> str | None:
     limits = Limits(_SECONDS, client.limits.max_rss_bytes)
-    asked = client.with_limits(limits, context.meters["explain"]).within(2 * _SECONDS)
+    asked = client.with_limits(limits, context.meters["explain"]).with_clock_limit(
+        2 * _SECONDS
+    )
     said = asked.ask(CollectVersions()).answer
     if not isinstance(said, Collected):
         return None
@@ -120,7 +124,7 @@ def write_issue(
         return None
 
 
-def write_issue_anew(
+def rewrite_issue(
     context: RunContext, client: CheckClient, explanation: Explanation
 ) -> Path | None:
     """Write the issue of a finished run again, with the cause that is known now."""
@@ -148,8 +152,8 @@ def add_versions(
     if repro.name != "repro.py" or not has_issue or len(known) < 2:
         return
     try:
-        with looked_back_at(out) as journal:
-            with journal.db.trusted():
+        with open_journal_for_report(out) as journal:
+            with journal.db.checked_decoding():
                 options = Options.from_json(journal.fact("run")["options"])
             context = RunContext(options, out, listener, journal)
             if (facts := _recorded_facts(context)) is None:
@@ -165,7 +169,7 @@ def add_versions(
             _written(context, facts, explanation, versions)
     except (ShrinkfxError, OSError, ValueError, TypeError, LookupError) as error:
         logger.exception("the versions were not added to the issue")
-        listener(Noted(f"{ISSUE} could not be written: {error}"))
+        listener(NoteAdded(f"{ISSUE} could not be written: {error}"))
 
 
 def _recorded_facts(context: RunContext) -> IssueFacts | None:
@@ -189,12 +193,12 @@ def _written(
         script = (context.out / "repro.py").read_text(encoding="utf-8")
         title = context.options.title or ""
         if facts.anonymous:
-            explanation = with_new_names(explanation, facts.renamed)
+            explanation = anonymize_explanation(explanation, facts.renamed)
         else:
-            explanation = as_in_repro(explanation, facts.renamed, models_too=False)
+            explanation = use_repro_names(explanation, facts.renamed, models_too=False)
         text = issue_text(facts, explanation, script, environment, title)
         draft_of(path).write_text(text, encoding="utf-8")
-        publish(path)
+        publish_draft(path)
     except Exception as error:
         logger.exception("no issue")
         context.note(f"{ISSUE} could not be written: {error}")

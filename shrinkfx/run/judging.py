@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shrinkfx.check.baseline.with_guard_pages import in_words, seen_without_guard_pages
+from shrinkfx.check.baseline.with_guard_pages import (
+    describe_runs,
+    seen_without_guard_pages,
+)
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Verdict, judge
@@ -23,13 +26,15 @@ def must_fail_without_guard_pages(subject: Subject) -> bool:
     return bool(subject.guarding.name) and subject.guarding.steady and at_run_time
 
 
-def fails_plainly(context: RunContext, subject: Subject, search: StagedSearch) -> bool:
+def fails_without_guard_pages(
+    context: RunContext, subject: Subject, search: StagedSearch
+) -> bool:
     """Return whether the result of a search fails without guard pages in every run."""
-    judge = without_guard_pages(context, subject, search.reducer.asker)
+    judge = make_guard_page_confirmation(context, subject, search.reducer.asker)
     return judge.confirms(search.reducer.best)
 
 
-def confirm_plainly(
+def confirm_without_guard_pages(
     context: RunContext, subject: Subject, search: StagedSearch
 ) -> bool:
     """Require the result, and each later one, to fail without guard pages, too.
@@ -38,7 +43,7 @@ def confirm_plainly(
         Whether any step does; if none does, the result stays.
     """
     best = search.reducer.best
-    judge = without_guard_pages(context, subject, search.reducer.asker)
+    judge = make_guard_page_confirmation(context, subject, search.reducer.asker)
     if not search.confirm(judge):
         context.note(
             "without guard pages, not even the input program fails in every run"
@@ -46,7 +51,7 @@ def confirm_plainly(
         return False
     if search.reducer.best is not best:
         context.note(_SILENT)
-    search.run_on()
+    search.continue_search()
     return True
 
 
@@ -56,7 +61,7 @@ _SILENT = (
 )
 
 
-def without_guard_pages(
+def make_guard_page_confirmation(
     context: RunContext, subject: Subject, asker: Asker
 ) -> Confirmation:
     """Return a confirmation by runs without guard pages, in the build of the search.
@@ -94,7 +99,7 @@ class _PlainRuns:
         )
         verdict = Verdict(judge(total, self.target), total)
         if verdict.reproduced:
-            self.journal.note(_name(candidate, self.form), in_words(runs))
+            self.journal.note(_name(candidate, self.form), describe_runs(runs))
         return verdict
 
 

@@ -9,17 +9,17 @@ from shrinkfx.check.baseline.with_guard_pages import (
     ON_CPU,
     ON_GPU,
     Guarding,
-    in_words,
+    describe_runs,
+    sanitizer_settings,
     seen_without_guard_pages,
-    under,
 )
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, WorkerError
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers import asan, compute_sanitizer
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.compute_sanitizer import RACE, UNINITIALIZED
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import NotSanitized, Ready
@@ -48,13 +48,13 @@ def is_on_gpu(ready: Ready) -> bool:
     return ready.for_cuda and ready.backend == Backend.AOTI
 
 
-def settings_of(context: RunContext, ready: Ready) -> Sequence[Guarding]:
+def choose_guard_pages(context: RunContext, ready: Ready) -> Sequence[Guarding]:
     """Return the guard pages to try for the failure; none where none are available."""
     options = context.options
     if ready.backend == Backend.INTERPRETER:  # the interpreter checks each access
         return ()
     if options.sanitizer and ready.for_cuda:
-        return under(Guard(options.sanitizer))
+        return sanitizer_settings(Guard(options.sanitizer))
     if options.sanitizer:
         context.note("--sanitizer only works on a GPU: continuing without it")
     if not wants_guard_pages(options):
@@ -65,7 +65,7 @@ def settings_of(context: RunContext, ready: Ready) -> Sequence[Guarding]:
     return ON_GPU if ready.for_cuda else ON_CPU
 
 
-def examine(
+def analyze_memory_error(
     context: RunContext,
     client: CheckClient,
     target: Signature,
@@ -112,17 +112,18 @@ def _without_guard_pages(
         return Memory(pages, no_report=_SHORT)
     client = _for_verifying(context, client, form)
     seen = seen_without_guard_pages(client, target, best)
-    plain = in_words(seen)
+    plain = describe_runs(seen)
     if target.admits(seen[-1].signature):
         return Memory(Guard.OFF, plain)
-    silent = "does not fail" if seen[-1].tells else "is inconclusive"
+    silent = "does not fail" if seen[-1].is_conclusive else "is inconclusive"
     context.note(f"without guard pages the reduced program {silent}: {plain}")
     return Memory(pages, plain)
 
 
 def _is_of_the_run(target: Signature) -> bool:
     return target.kind in (Kind.IMA, Kind.CRASH) and (
-        target.detail in (MEMORY, UNINITIALIZED, RACE) and target.stage is Stage.RUN
+        target.detail in (MEMORY_FAULT, UNINITIALIZED, RACE)
+        and target.stage is Stage.RUN
     )
 
 
@@ -155,7 +156,9 @@ def _sanitized(
         return None, _SHORT
     if isinstance(ending.answer, NotSanitized):
         return None, ending.answer.why
-    report = (compute_sanitizer.parse if on_gpu else asan.parse)(ending.log)
-    seen = observe(ending)
+    report = (
+        compute_sanitizer.parse_sanitizer_report if on_gpu else asan.parse_asan_report
+    )(ending.log)
+    seen = classify_ending(ending)
     nothing = seen.unresolved or f"no report; outcome of the run: {seen.in_words}"
     return report, "" if report else nothing

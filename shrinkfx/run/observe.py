@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shrinkfx.check.baseline.in_one import InOne
+from shrinkfx.check.baseline.whole_candidate import WholeCandidate
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command
 from shrinkfx.check.oracle import CheckClient
@@ -16,23 +16,23 @@ from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build
+from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.report.warned import OtherCauses
-from shrinkfx.run.behind import whatever_is_behind
+from shrinkfx.run.adjacent_memory import require_any_adjacent_memory
 from shrinkfx.run.build import can_build_fast, place_of_weights
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.examining import examine_operators
-from shrinkfx.run.form import in_a_form_that_fails
+from shrinkfx.run.form import choose_graph_form
+from shrinkfx.run.input_failure import InputFailure, InputProgram, find_input_failure
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.unchanged import Original, Unchanged, find_unchanged
 from shrinkfx.wording import Flag
 
 BASELINE_TIMEOUT_S = 600.0
 """Default time limit for a run of the input program, in seconds."""
 
 
-def find_subject(context: RunContext, server: Server) -> Subject:
+def reproduce_failure(context: RunContext, server: Server) -> Subject:
     """Reproduce the failure, and find a graph form that fails and can be cut.
 
     Raises:
@@ -43,16 +43,16 @@ def find_subject(context: RunContext, server: Server) -> Subject:
         _refuse_probes(context.options)
     if server.ready.gpu:
         context.note(f"running on {server.ready.gpu}")
-    with _telling_that_nothing_was_seen():
+    with _note_missing_failure():
         original, causes = _describe_original(context, server)
-        unchanged = find_unchanged(original)
+        unchanged = find_input_failure(original)
     subject = _subject(original, unchanged, causes)
     subject = _in_a_form_that_fails(context, subject, original)
     if original.described.said.operators not in (0, cut := subject.before.operators):
         said = _OTHER_COUNT.format(original.described.said.operators, cut)
         context.note(said)
     if server.ready.backend != Backend.INTERPRETER:  # it checks each access
-        subject = whatever_is_behind(context, subject)
+        subject = require_any_adjacent_memory(context, subject)
     client = subject.client
     client = client.with_limits(client.limits, context.meters["search"])
     return replace(subject, client=client)
@@ -60,7 +60,7 @@ def find_subject(context: RunContext, server: Server) -> Subject:
 
 def _describe_original(
     context: RunContext, server: Server
-) -> tuple[Original, OtherCauses]:
+) -> tuple[InputProgram, OtherCauses]:
     """Run the input program in eager, and collect causes other than the compiler."""
     limits = context.limits(BASELINE_TIMEOUT_S)
     client = CheckClient(server, limits, meter=context.meters["baseline"])
@@ -77,11 +77,15 @@ def _describe_original(
     if ignored := server.ready.ignored_options:
         causes = causes.with_warning(_IGNORED.format(", ".join(ignored)))
         context.note(causes.warnings[-1])
-    in_one = _in_one(context.options, described, build)
-    return Original(context, server, client, described, command, build, in_one), causes
+    in_one = _choose_whole_candidate(context.options, described, build)
+    return InputProgram(
+        context, server, client, described, command, build, in_one
+    ), causes
 
 
-def _in_one(options: Options, described: Described, build: Build) -> InOne | None:
+def _choose_whole_candidate(
+    options: Options, described: Described, build: Build
+) -> WholeCandidate | None:
     """Return the whole candidate, if it should be tested before the file's program.
 
     That needs a functional program and the fast build. If only one run is allowed, it
@@ -90,19 +94,23 @@ def _in_one(options: Options, described: Described, build: Build) -> InOne | Non
     alone = options.baseline_runs == 1 or options.until == Kind.HANG
     if alone or build is Build.STOCK or not described.said.functional:
         return None
-    return InOne(Candidate.whole(described.skeleton))
+    return WholeCandidate(Candidate.from_skeleton(described.skeleton))
 
 
-def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> Subject:
+def _subject(
+    original: InputProgram, unchanged: InputFailure, causes: OtherCauses
+) -> Subject:
     """Combine the program, options that show its failure, and other causes."""
     context, base, described = original.context, unchanged.base, original.described
     limits = context.limits(time_limit(base.seconds))
-    shown = context.options.compared(unchanged.shown(original.client.options))
+    shown = context.options.compared(
+        unchanged.with_failure_shown(original.client.options)
+    )
     client = replace(original.client, options=shown)
     if original.build is Build.FAST:
         client = client.with_options(build=original.build)
     skeleton = described.skeleton
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     return Subject(
         whole=whole,
         before=ProgramSize(
@@ -121,13 +129,13 @@ def _subject(original: Original, unchanged: Unchanged, causes: OtherCauses) -> S
 
 
 def _in_a_form_that_fails(
-    context: RunContext, subject: Subject, original: Original
+    context: RunContext, subject: Subject, original: InputProgram
 ) -> Subject:
     """Find a graph form that can be cut, if there is time for that."""
     if context.budget.has(context.budget.check_s * _FAST):
         with contextlib.suppress(BudgetExhausted):
             asked = context, subject, original.described
-            return in_a_form_that_fails(*asked, original.in_one)
+            return choose_graph_form(*asked, original.in_one)
     return replace(subject, unasked=_NO_SEARCH.format(context.budget.seconds / 60))
 
 
@@ -142,7 +150,7 @@ _NO_SEARCH = "the baseline took {:.1f} minutes and left no time for a search"
 
 
 @contextlib.contextmanager
-def _telling_that_nothing_was_seen() -> Iterator[None]:
+def _note_missing_failure() -> Iterator[None]:
     """Add to a BudgetExhausted error that the failure was not reproduced yet."""
     try:
         yield

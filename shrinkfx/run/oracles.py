@@ -5,16 +5,16 @@ from __future__ import annotations
 from shrinkfx.check.client.restarting import RestartingServer
 from shrinkfx.check.command import CommandOracle
 from shrinkfx.check.jobs import jobs_that_fit, usual_jobs
-from shrinkfx.check.lanes import Forks, Lanes
 from shrinkfx.check.oracle import InductorOracle, RepeatedOracle, make_oracle
+from shrinkfx.check.worker_slots import ForkPool, ForkSlots
 from shrinkfx.failure.verdict import Oracle
-from shrinkfx.journal.ahead import Ahead
+from shrinkfx.journal.speculative_checks import SpeculativeChecks
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.subject import Subject
-from shrinkfx.search.foreseeing import Foreseeing
+from shrinkfx.search.speculation import SpeculativeOracle
 
 
 def oracle_for(subject: Subject) -> Oracle:
@@ -32,7 +32,7 @@ def rate_of(subject: Subject, candidate: Candidate) -> float:
     return oracle.measure(candidate)
 
 
-def forks_for(context: RunContext, subject: Subject) -> Forks | None:
+def forks_for(context: RunContext, subject: Subject) -> ForkPool | None:
     """Return the worker slots for parallel checks; None if checks run one at a time."""
     server = subject.client.server
     if not isinstance(server, RestartingServer):
@@ -41,7 +41,7 @@ def forks_for(context: RunContext, subject: Subject) -> Forks | None:
     if context.jobs == 1:
         return None
     gpus = max(1, len(context.options.gpus))
-    return Forks(server, context.jobs, context.busyness.hear, gpus)
+    return ForkPool(server, context.jobs, context.busyness.record_ending, gpus)
 
 
 def jobs_for(context: RunContext, subject: Subject, ready: Ready) -> int:
@@ -72,9 +72,11 @@ _NO_MEMORY = (
 )
 
 
-def asking_ahead(oracle: Oracle, forks: Forks | None, ahead: Ahead) -> Oracle:
+def with_speculation(
+    oracle: Oracle, forks: ForkPool | None, ahead: SpeculativeChecks
+) -> Oracle:
     """Return an oracle that also runs speculative checks in the worker slots."""
     match oracle:
         case InductorOracle() | CommandOracle() if forks is not None:
-            return Foreseeing(oracle, Lanes(oracle, forks), ahead)
+            return SpeculativeOracle(oracle, ForkSlots(oracle, forks), ahead)
     return oracle

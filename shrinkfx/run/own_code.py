@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.report.carried import Carried, Cut, Unit
-from shrinkfx.report.whose_code import in_compiler
+from shrinkfx.report.custom_code_sources import find_custom_code
+from shrinkfx.report.preload_bundle import PreloadBundle, PreloadCut, Unit
 from shrinkfx.run.preload_effects import PreloadOracle
-from shrinkfx.run.preload_trials import Trials, droppable, without
+from shrinkfx.run.preload_trials import Trials, cut_without_units, find_droppable_units
 from shrinkfx.search.budget import Budget
 
 MAX_QUESTIONS = 16
@@ -28,19 +28,21 @@ _RUNS_THAT_FOLLOW = 8
 """Runs of a repro for which there must be time after each query."""
 
 
-def first_without_own(cuts: Sequence[Cut], trials: Trials) -> Iterator[Cut]:
+def yield_bare_cut_first(
+    cuts: Sequence[PreloadCut], trials: Trials
+) -> Iterator[PreloadCut]:
     """Yield first a cut that leaves the compiler as it is, then all others.
 
     If the repro of that cut fails, the user's code in the compiler is not to blame; if
     it does not, the failure needs that code.
     """
-    own, first, least = trials.last.own, cuts[0], _asked_about_soon(cuts)
+    own, first, least = trials.last.own, cuts[0], _smallest_cheap_cut(cuts)
     units = trials.made(least).units
     trials = replace(trials, besides=own)
-    gone = droppable(
+    gone = find_droppable_units(
         units, lambda some: trials.suffice(_less(least, some)), trials.judge
     )
-    found = in_compiler(own, gone)
+    found = find_custom_code(own, gone)
     if gone and not trials.last.own:
         as_first = replace(
             _less(least, gone), compiles=first.compiles, joined=first.joined
@@ -49,20 +51,20 @@ def first_without_own(cuts: Sequence[Cut], trials: Trials) -> Iterator[Cut]:
     yield from (replace(cut, in_compiler=found) for cut in cuts)
 
 
-def _asked_about_soon(cuts: Sequence[Cut]) -> Cut:
+def _smallest_cheap_cut(cuts: Sequence[PreloadCut]) -> PreloadCut:
     """Return the smallest cut that does not compile C++ when it starts."""
     return next(cut for cut in cuts if not (cut.compiles or cut.bare))
 
 
-def _less(cut: Cut, gone: Sequence[Unit]) -> Cut:
-    more = without(gone)
+def _less(cut: PreloadCut, gone: Sequence[Unit]) -> PreloadCut:
+    more = cut_without_units(gone)
     return replace(
         cut, acts=cut.acts | more.acts, preloads=cut.preloads | more.preloads
     )
 
 
 @dataclass
-class Questions:
+class CompilerCodeQueries:
     """Queries whether the failure shows with preloads carried in some way.
 
     Attributes:
@@ -70,7 +72,7 @@ class Questions:
         asked: number of queries.
     """
 
-    fails: Callable[[Carried], bool | None]
+    fails: Callable[[PreloadBundle], bool | None]
     budget: Budget
     asked: int = 0
     _is_over: bool = False
@@ -81,7 +83,7 @@ class Questions:
         asked_enough = self._is_over or self.asked >= MAX_QUESTIONS
         return asked_enough or not self.budget.has(needed)
 
-    def is_enough(self, carried: Carried) -> bool:
+    def is_enough(self, carried: PreloadBundle) -> bool:
         """Return whether the failure shows with these preloads; False if unknown."""
         self.asked += 1
         try:
@@ -91,12 +93,12 @@ class Questions:
             return False
 
 
-def with_least_own(
-    cuts: Sequence[Cut],
-    made: Callable[[Cut], Carried],
-    questions: Questions,
+def add_narrowed_cuts(
+    cuts: Sequence[PreloadCut],
+    made: Callable[[PreloadCut], PreloadBundle],
+    questions: CompilerCodeQueries,
     judge: PreloadOracle,
-) -> list[Cut]:
+) -> list[PreloadCut]:
     """Add cuts with only the user's code in the compiler that the failure needs.
 
     A single place in the compiler is not tested.
@@ -107,11 +109,11 @@ def with_least_own(
     bare, *rest = cuts
     if not bare.bare or len(rest[0].in_compiler.places) < _LEAST_TO_CHOOSE_FROM:
         return [*cuts]
-    first, least = rest[0], _asked_about_soon(rest)
+    first, least = rest[0], _smallest_cheap_cut(rest)
     own = bare.acts - least.acts
     names = bare.preloads - least.preloads
     units = [u for u in made(least).units if u in own or (u[0] in names and not u[1])]
-    gone = droppable(
+    gone = find_droppable_units(
         units, lambda some: questions.is_enough(made(_less(least, some))), questions
     )
     if not 0 < len(gone) < len(units):  # all is needed, or the bare cut seems to fail
@@ -120,7 +122,7 @@ def with_least_own(
     left = effect.own & set(first.in_compiler.places) if effect else None
     if not left:
         return [*cuts]
-    found = in_compiler(left, [unit for unit in units if unit not in gone])
+    found = find_custom_code(left, [unit for unit in units if unit not in gone])
     ways = (replace(_less(c, gone), in_compiler=found) for c in (first, least))
     return [bare, *dict.fromkeys(ways), *rest]
 

@@ -13,35 +13,41 @@ from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.events import Caught, Entered, Listener, Phase, Seen
+from shrinkfx.events import (
+    BaselineFound,
+    Listener,
+    OtherFailureFound,
+    Phase,
+    PhaseEntered,
+)
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.options.options import Options, Reduction
+from shrinkfx.report.repro_files import NoSource
 from shrinkfx.report.summary import summarise, write_summary
-from shrinkfx.report.written import NoSource
 from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import INTERRUPTED, RunContext, server_for
 from shrinkfx.run.explaining import explain_result
-from shrinkfx.run.folder import at_work, finish
-from shrinkfx.run.going_on import how_to_go_on, larger_budget
+from shrinkfx.run.folder import open_run_folder, record_run_end
 from shrinkfx.run.issue import (
     collect_versions,
     drop_issue,
     with_explanation,
     write_issue,
 )
-from shrinkfx.run.kept import Kept, result_of
-from shrinkfx.run.listing import (
-    reduce_listing,
-    say_what_is_minimal,
-    without_listing,
-)
 from shrinkfx.run.memory_error import wants_guard_pages
-from shrinkfx.run.observe import find_subject
+from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.run.record import conclude, with_baseline, with_end, with_result
 from shrinkfx.run.reduction import SearchResult, reduce
 from shrinkfx.run.reporting import report_run
-from shrinkfx.run.resume import recall_subject
+from shrinkfx.run.resume import load_or_find_subject
+from shrinkfx.run.resume_hint import larger_budget, resume_command
+from shrinkfx.run.simplification import (
+    drop_listing,
+    record_minimal_kinds,
+    reduce_listing,
+)
 from shrinkfx.run.subject import Subject
+from shrinkfx.run.verified_result import VerifiedResult, result_of
 
 
 def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:
@@ -49,7 +55,7 @@ def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...
     context = RunContext(options, out, listener)
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with server_for(options, worker) as server:
-        return find_subject(context, server).suspects
+        return reproduce_failure(context, server).suspects
 
 
 def run(options: Options, out: Path, listener: Listener) -> Reduction:
@@ -58,28 +64,30 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     Facts that an earlier session has recorded there are not computed again.
     """
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
-    with at_work(options, out, listener) as context:
-        listener(Entered(Phase.BASELINE))
+    with open_run_folder(options, out, listener) as context:
+        listener(PhaseEntered(Phase.BASELINE))
         with context.server(worker) as server:
-            subject = recall_subject(context, server)
+            subject = load_or_find_subject(context, server)
             target, reserve_s = subject.target, context.budget.reserve_s
             asked = target.kind, target.stage, target.text or target.detail
             operators = subject.before.operators, subject.whole.cost[0]
-            listener(Seen(*asked, subject.rate, *operators))
-            listener(Entered(Phase.SEARCH))
+            listener(BaselineFound(*asked, subject.rate, *operators))
+            listener(PhaseEntered(Phase.SEARCH))
             found = reduce(context, subject)
-            listener(Entered(Phase.PLAINER))
+            listener(PhaseEntered(Phase.PLAINER))
             found = reduce_listing(context, subject, found, reserve_s)
-            listener(Entered(Phase.VERIFICATION))
+            listener(PhaseEntered(Phase.VERIFICATION))
             try:
-                found, kept = verified(context, server, subject, found, reserve_s)
-                say_what_is_minimal(context, found)
+                found, kept = verify_reduction(
+                    context, server, subject, found, reserve_s
+                )
+                record_minimal_kinds(context, found)
                 record = with_end(kept.record, context, found, subject.client.builds)
                 reduction = conclude(context, record, found.reducer.best)
             except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
-                _sum_up_unverified(context, server, subject, found, reason)
+                _write_unverified_summary(context, server, subject, found, reason)
                 raise
-            listener(Entered(Phase.EXPLANATION))
+            listener(PhaseEntered(Phase.EXPLANATION))
             explained = explain_result(context, kept)
             versions = collect_versions(context, subject.client, target)
         # The times now include the end of the worker process.
@@ -92,9 +100,9 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
         status = "stopped" if found.stopped else reduction.status
         said = found.stopped or f"{status}: {before} -> {after} operators"
         is_short = _is_short(context.options, found, kept)
-        finish(context, status, said, reduction.exit_code, is_short=is_short)
+        record_run_end(context, status, said, reduction.exit_code, is_short=is_short)
         if is_short and not found.stopped:
-            context.note(_LEFT_OUT.format(again=how_to_go_on(context, larger=True)))
+            context.note(_LEFT_OUT.format(again=resume_command(context, larger=True)))
         page = report_run(context)
         reduction = replace(
             reduction,
@@ -104,13 +112,13 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             report=page,
         )
         if found.stopped:
-            reduction = replace(reduction, to_go_on=how_to_go_on(context))
+            reduction = replace(reduction, to_go_on=resume_command(context))
     for caught in record.search.by_catch:
-        listener(Caught(**asdict(caught)))
+        listener(OtherFailureFound(**asdict(caught)))
     return reduction
 
 
-def _is_short(options: Options, found: SearchResult, kept: Kept) -> bool:
+def _is_short(options: Options, found: SearchResult, kept: VerifiedResult) -> bool:
     """Return whether a larger budget would run steps that this run has skipped."""
     if not larger_budget(options):
         return False
@@ -127,13 +135,13 @@ _LEFT_OUT = (
 )
 
 
-def verified(
+def verify_reduction(
     context: RunContext,
     server: Server,
     subject: Subject,
     found: SearchResult,
     reserve_s: float,
-) -> tuple[SearchResult, Kept]:
+) -> tuple[SearchResult, VerifiedResult]:
     """Write the smallest program and its repro, and verify that the repro fails.
 
     If verification leads back to other operators, these are simplified as a printed
@@ -146,12 +154,12 @@ def verified(
         context.note(said + (again if found.stopped == INTERRUPTED else ""))
     operators = (found.made_of or found).reducer.best
     asked = context, server, subject, reserve_s
-    found, kept = _listed_or_not(*asked, found)
+    found, kept = _verify_simplified(*asked, found)
     is_listed = found.made_of is not None
     if is_listed or found.reducer.best is operators or not kept.verified.always_fails:
         return found, kept
     listed = reduce_listing(context, subject, found, reserve_s)
-    return (found, kept) if listed is found else _listed_or_not(*asked, listed)
+    return (found, kept) if listed is found else _verify_simplified(*asked, listed)
 
 
 _VERIFYING = 4
@@ -166,22 +174,20 @@ _AGAIN = (
 """Text for the first Ctrl-C."""
 
 
-def _listed_or_not(
+def _verify_simplified(
     context: RunContext,
     server: Server,
     subject: Subject,
     reserve_s: float,
     found: SearchResult,
-) -> tuple[SearchResult, Kept]:
+) -> tuple[SearchResult, VerifiedResult]:
     """Verify a result, or what it was before simplification if no repro fails."""
     asked = subject.with_options(data=found.data)
     kept = Verification(context, server, asked, found, reserve_s).run()
     if found.made_of is None or kept.verified.always_fails:
         return found, kept
     context.note(_NOT_LISTED)
-    found = without_listing(
-        found, "no repro of the simplified program fails in every run"
-    )
+    found = drop_listing(found, "no repro of the simplified program fails in every run")
     return found, Verification(context, server, subject, found, reserve_s).run()
 
 
@@ -191,7 +197,7 @@ _NOT_LISTED = (
 )
 
 
-def _sum_up_unverified(
+def _write_unverified_summary(
     context: RunContext,
     server: Server,
     subject: Subject,

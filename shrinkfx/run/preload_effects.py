@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.check.oracle import Asks, Limits, Meter
+from shrinkfx.check.oracle import Limits, Meter, RequestHandler
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.protocol.answers import Answer
 from shrinkfx.protocol.descriptions import Registered
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunPreload
-from shrinkfx.report.carried import Carried
+from shrinkfx.report.preload_bundle import PreloadBundle
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import write_registrations
 
@@ -92,7 +92,7 @@ class PreloadOracle:
         questions: number of queries.
     """
 
-    server: Asks
+    server: RequestHandler
     limits: Limits
     meter: Meter
     program: Path
@@ -110,7 +110,7 @@ class PreloadOracle:
     def _seconds_left(self) -> float:
         return max(1.0, self.deadline - time.monotonic())
 
-    def effect(self, carried: Carried) -> Effect | None:
+    def effect(self, carried: PreloadBundle) -> Effect | None:
         """Register operators in an empty folder, then run the program.
 
         Returns:
@@ -120,7 +120,7 @@ class PreloadOracle:
             self.note("collecting the needed parts of the preloaded modules")
         self.questions += 1
         text = write_registrations(self.record, carried.definitions, carried.unpacking)
-        with scratch.folder("preload") as folder:
+        with scratch.make_scratch_folder("preload") as folder:
             script = Path(folder) / "repro.py"
             script.write_text(text, encoding="utf-8")
             for name, file in carried.files.items():

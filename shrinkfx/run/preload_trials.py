@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from shrinkfx.report.carried import Carried, Cut, Unit
+from shrinkfx.report.preload_bundle import PreloadBundle, PreloadCut, Unit
 from shrinkfx.run.preload_effects import Effect, PreloadOracle
 
 
@@ -30,14 +30,14 @@ class Trials:
         besides: places whose changes do not count.
     """
 
-    made: Callable[[Cut], Carried]
+    made: Callable[[PreloadCut], PreloadBundle]
     judge: PreloadOracle
     operators: Sequence[str]
     before: Effect
     last: Effect
     besides: frozenset[str] = frozenset()
 
-    def suffice(self, cut: Cut) -> bool:
+    def suffice(self, cut: PreloadCut) -> bool:
         seen = self.judge.effect(self.made(cut))
         if seen is None:
             return False
@@ -48,7 +48,7 @@ class Trials:
         return True
 
 
-def droppable(
+def find_droppable_units(
     units: Sequence[Unit], fine: Callable[[Sequence[Unit]], bool], judge: Tires
 ) -> list[Unit]:
     """Return units that can go together; try halves first, a file's last ones first."""
@@ -66,7 +66,9 @@ def droppable(
     return gone
 
 
-def without(units: Sequence[Unit]) -> Cut:
+def cut_without_units(units: Sequence[Unit]) -> PreloadCut:
     """Return a cut without units that have no effect."""
     preloads = frozenset(name for name, line, _ in units if not line)
-    return Cut(acts=frozenset(unit for unit in units if unit[1]), preloads=preloads)
+    return PreloadCut(
+        acts=frozenset(unit for unit in units if unit[1]), preloads=preloads
+    )

@@ -14,17 +14,21 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.check.oracle import Asks, Limits
+from shrinkfx.check.oracle import Limits, RequestHandler
 from shrinkfx.protocol.descriptions import Printed
-from shrinkfx.report.carried import Carried, Cut, Preload
-from shrinkfx.report.carrying import carry
+from shrinkfx.report.bundle_builder import build_bundle
 from shrinkfx.report.definitions import BUILT_IN
 from shrinkfx.report.output import minimal_program
+from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.report.record import RunRecord
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.own_code import Questions, first_without_own, with_least_own
+from shrinkfx.run.own_code import (
+    CompilerCodeQueries,
+    add_narrowed_cuts,
+    yield_bare_cut_first,
+)
 from shrinkfx.run.preload_effects import MAX_SECONDS, Effect, PreloadOracle
-from shrinkfx.run.preload_trials import Trials, droppable, without
+from shrinkfx.run.preload_trials import Trials, cut_without_units, find_droppable_units
 
 PART_OF_THE_REST = 3
 """Divisor of the remaining time, because the repro is yet to be written and run."""
@@ -34,7 +38,9 @@ _RUNS_WITHOUT_OWN = 8
 compiler: as source and as embedded program, and the other ways after it.
 """
 
-_CUTS: WeakKeyDictionary[Server, dict[frozenset[str], list[Cut]]] = WeakKeyDictionary()
+_CUTS: WeakKeyDictionary[Server, dict[frozenset[str], list[PreloadCut]]] = (
+    WeakKeyDictionary()
+)
 """Known cuts for the program of a server, by the custom operators that remain; an
 earlier step of the search often has the same ones.
 """
@@ -43,12 +49,12 @@ earlier step of the search often has the same ones.
 def ways_to_carry(
     context: RunContext,
     server: Server,
-    bare: Asks,
+    bare: RequestHandler,
     limits: Limits,
     printed: Printed,
     record: RunRecord,
-    fails: Callable[[Carried], bool | None] | None = None,
-) -> list[Carried]:
+    fails: Callable[[PreloadBundle], bool | None] | None = None,
+) -> list[PreloadBundle]:
     """Return ways to carry the preloads of a run into its repro, the smallest first.
 
     Args:
@@ -57,7 +63,7 @@ def ways_to_carry(
     """
     preloads = preloads_of(context, server)
     if not preloads:
-        return [Carried()]
+        return [PreloadBundle()]
     operators = [_qualified(target) for target in printed.targets]
     program = minimal_program(context.out)
     meter = context.meters["verify"]
@@ -68,8 +74,8 @@ def ways_to_carry(
         bare, limits, meter, program, operators, record, context.note, deadline
     )
 
-    def made(cut: Cut) -> Carried:
-        return carry(preloads, server.ready.beside, operators, cut)
+    def made(cut: PreloadCut) -> PreloadBundle:
+        return build_bundle(preloads, server.ready.beside, operators, cut)
 
     cuts = _CUTS.setdefault(server, {})
     custom = frozenset(name for name in operators if not name.startswith(BUILT_IN))
@@ -79,7 +85,9 @@ def ways_to_carry(
         return distinct([made(cut) for cut in cuts[custom] if not cut.bare])
     found = cuts[custom]
     if fails is not None and record.failure.rate_after == 1:
-        found = with_least_own(found, made, Questions(fails, context.budget), judge)
+        found = add_narrowed_cuts(
+            found, made, CompilerCodeQueries(fails, context.budget), judge
+        )
     return distinct([made(cut) for cut in found])
 
 
@@ -89,44 +97,48 @@ def seconds_for(left_s: float) -> float:
 
 
 def smallest_first(
-    made: Callable[[Cut], Carried],
+    made: Callable[[PreloadCut], PreloadBundle],
     judge: PreloadOracle,
     operators: Sequence[str],
-) -> list[Cut]:
+) -> list[PreloadCut]:
     """Cut as far as eager allows, and append more cautious cuts.
 
     Without anything to cut or to miss there is no query. Preloads are not cut if they
     do not register the operators, or return different values twice.
     """
-    whole = Cut(whole=True)
-    sliced = made(Cut())
+    whole = PreloadCut(whole=True)
+    sliced = made(PreloadCut())
     doubts = sliced.units, sliced.modules, sliced.files, sliced.absent
     if judge.is_tired or not any(doubts):
-        return [Cut(), whole]
+        return [PreloadCut(), whole]
     before = judge.effect(sliced)
     if before is None:  # the slice lacks a line, or crashed for another reason
         of_whole = None if judge.is_tired else judge.effect(made(whole))
         if of_whole is None:
-            return [Cut(), whole]
+            return [PreloadCut(), whole]
         return [replace(whole, elsewhere=of_whole.elsewhere)]
     if sliced.modules and not _does_as(made(whole), before, judge, operators):
-        return [Cut(), whole]
+        return [PreloadCut(), whole]
     trials = Trials(made, judge, operators, before, last=before)
-    gone = droppable(sliced.units, lambda some: trials.suffice(without(some)), judge)
-    cut = without(gone)
+    gone = find_droppable_units(
+        sliced.units, lambda some: trials.suffice(cut_without_units(some)), judge
+    )
+    cut = cut_without_units(gone)
     used = replace(cut, modules=trials.last.modules, files=trials.last.files)
     if made(used) != made(cut) and trials.suffice(used):
         cut = used
     apart, in_one = cut, replace(cut, joined=True)
     if made(in_one).modules != made(cut).modules and trials.suffice(in_one):
         cut = in_one
-    surer = (replace(each, elsewhere=before.elsewhere) for each in (Cut(), whole))
+    surer = (
+        replace(each, elsewhere=before.elsewhere) for each in (PreloadCut(), whole)
+    )
     least = [*_as_sources(cut, trials), *dict.fromkeys((cut, apart))]
     cuts = [*(replace(c, elsewhere=trials.last.elsewhere) for c in least), *surer]
-    return [*first_without_own(cuts, trials)] if trials.last.own else cuts
+    return [*yield_bare_cut_first(cuts, trials)] if trials.last.own else cuts
 
 
-def _as_sources(cut: Cut, trials: Trials) -> Iterator[Cut]:
+def _as_sources(cut: PreloadCut, trials: Trials) -> Iterator[PreloadCut]:
     """Yield a cut that carries C++ as source, if that has the effect of the library.
 
     This is tested last and once, because compiling takes longer than all else.
@@ -137,14 +149,14 @@ def _as_sources(cut: Cut, trials: Trials) -> Iterator[Cut]:
 
 
 def _does_as(
-    uncut: Carried, sliced: Effect, judge: PreloadOracle, operators: Sequence[str]
+    uncut: PreloadBundle, sliced: Effect, judge: PreloadOracle, operators: Sequence[str]
 ) -> bool:
     """Return whether whole modules have the effect of their slices."""
     effect = None if judge.is_tired else judge.effect(uncut)
     return effect is not None and effect.is_kept_by(sliced, operators)
 
 
-def distinct(ways: Sequence[Carried]) -> list[Carried]:
+def distinct(ways: Sequence[PreloadBundle]) -> list[PreloadBundle]:
     """Remove ways that would produce the same script as an earlier one."""
     texts = [([part.text for part in way.definitions], way.unpacking) for way in ways]
     return [way for i, way in enumerate(ways) if texts[i] not in texts[:i]]

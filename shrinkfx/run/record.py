@@ -13,7 +13,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.issue.plain import without_values
+from shrinkfx.report.issue.plain import strip_values
 from shrinkfx.report.record import (
     BuildCounts,
     Conditions,
@@ -26,11 +26,11 @@ from shrinkfx.report.record import (
     Search,
     Spent,
 )
+from shrinkfx.report.repro_files import NoSource
 from shrinkfx.report.summary import summarise, write_summary
-from shrinkfx.report.written import NoSource
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.reduction import SearchResult
-from shrinkfx.run.settings import inherited
+from shrinkfx.run.settings import inherited_variables
 from shrinkfx.run.subject import Subject
 
 
@@ -89,7 +89,7 @@ def _environment(
 ) -> dict[str, str]:
     """Return the environment variables of the failing run, without empty ones."""
     together = {
-        **inherited(),
+        **inherited_variables(),
         **server.ready.environment,
         **options.environment,
         **checks.environment,
@@ -100,7 +100,7 @@ def _environment(
 def _command(options: Options) -> str:
     """Return the command that started the run; with ``--anonymous``, without names."""
     command = options.command or f"shrinkfx.minify({options.model.name!r})"
-    return without_values(command) if options.anonymous else command
+    return strip_values(command) if options.anonymous else command
 
 
 def with_result(record: RunRecord, result: Result) -> RunRecord:
@@ -165,7 +165,7 @@ def with_end(
 ) -> RunRecord:
     """Add the end of the search, and the cost of the run so far."""
     searches, target = [each.search for each in found.all], record.failure.target
-    told = found.minimal, found.rest, found.by_catch(target), found.kinds
+    told = found.minimal, found.rest, found.collect_other_failures(target), found.kinds
     return replace(
         record,
         search=Search(found.stopped, *told),

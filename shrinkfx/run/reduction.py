@@ -6,34 +6,34 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shrinkfx.check.lanes import Forks
 from shrinkfx.check.listing import FakeTensors
+from shrinkfx.check.worker_slots import ForkPool
 from shrinkfx.errors import (
     BudgetExhausted,
     InvalidEdit,
-    ShareSpent,
+    PhaseLimitReached,
     StorageError,
     StrategyError,
     WorkerError,
 )
-from shrinkfx.events import Started
+from shrinkfx.events import SearchStarted
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
-from shrinkfx.journal.ahead import Ahead
+from shrinkfx.journal.speculative_checks import SpeculativeChecks
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.display_text import first_line
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.words import first_line
 from shrinkfx.protocol.choices import Build, CandidateForm
-from shrinkfx.report.record import ByCatch
-from shrinkfx.report.summary import DIGITS, gather
+from shrinkfx.report.record import OtherFailure
+from shrinkfx.report.summary import DIGITS, group_other_failures
 from shrinkfx.run.context import INTERRUPTED, RunContext
 from shrinkfx.run.judging import (
-    confirm_plainly,
-    fails_plainly,
+    confirm_without_guard_pages,
+    fails_without_guard_pages,
     must_fail_without_guard_pages,
 )
-from shrinkfx.run.oracles import asking_ahead, forks_for, oracle_for, rate_of
+from shrinkfx.run.oracles import forks_for, oracle_for, rate_of, with_speculation
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
@@ -81,7 +81,7 @@ class SearchResult:
     short_of: str = ""
     is_short: bool = False
     kinds: Mapping[str, str] = field(default_factory=dict)
-    forks: Forks | None = None
+    forks: ForkPool | None = None
 
     @property
     def reducer(self) -> Reducer:
@@ -110,7 +110,7 @@ class SearchResult:
         The operators are minimal in any case.
         """
         self.short_of = str(reason)
-        self.is_short = not isinstance(reason, ShareSpent)
+        self.is_short = not isinstance(reason, PhaseLimitReached)
 
     def forget(self, subject: Subject) -> None:
         """Drop the facts about a result that another one replaces."""
@@ -118,19 +118,21 @@ class SearchResult:
         if self.made_of is None:
             self.rest, self.second = "", []
 
-    def by_catch(self, target: Signature) -> list[ByCatch]:
+    def collect_other_failures(self, target: Signature) -> list[OtherFailure]:
         """Return the other failures; the one that may be the target comes first.
 
         The target is not among them, also if it shows on the inputs that must pass:
         then the candidate's sizes became those that fail.
         """
-        caught = (pair for each in self.all for pair in each.search.by_catch())
+        caught = (
+            pair for each in self.all for pair in each.search.list_other_failures()
+        )
         others = [
             (candidate, verdict)
             for candidate, verdict in caught
-            if not target.shows_in(verdict.observation.signature)
+            if not target.occurs_in(verdict.observation.signature)
         ]
-        return [*gather(self.second), *gather(others)]
+        return [*group_other_failures(self.second), *group_other_failures(others)]
 
 
 def reduce(context: RunContext, subject: Subject) -> SearchResult:
@@ -141,7 +143,9 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
     not.
     """
     forks = forks_for(context, subject)
-    search = staged(context, subject, choose(context.options.strategies), forks)
+    search = make_staged_search(
+        context, subject, choose(context.options.strategies), forks
+    )
     found = SearchResult(
         search,
         subject.rate,
@@ -149,37 +153,41 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
         without_guard_pages=must_fail_without_guard_pages(subject),
         forks=forks,
     )
-    context.listener(Started(subject.whole.cost[0], context.options.max_checks))
-    with stopping(context, found):
+    context.listener(SearchStarted(subject.whole.cost[0], context.options.max_checks))
+    with stop_on_errors(context, found):
         if subject.unasked:
             raise BudgetExhausted(subject.unasked)
         found.search.find()
-        if found.without_guard_pages and not fails_plainly(context, subject, search):
+        if found.without_guard_pages and not fails_without_guard_pages(
+            context, subject, search
+        ):
             search.ask_stages()
-            found.without_guard_pages = confirm_plainly(context, subject, search)
+            found.without_guard_pages = confirm_without_guard_pages(
+                context, subject, search
+            )
         measure_result(context, subject, found)
     return found
 
 
-def staged(
+def make_staged_search(
     context: RunContext,
     subject: Subject,
     strategies: Sequence[Strategy],
-    forks: Forks | None,
+    forks: ForkPool | None,
 ) -> StagedSearch:
     """Return a search with all its stages: by form, and by build."""
     suspects = {s.node: s.weight for s in subject.suspects}
 
     def reducer(asked: Subject, form: CandidateForm, oracle: Oracle) -> Reducer:
-        ahead = Ahead(context.journal, form, asked.build)
+        ahead = SpeculativeChecks(context.journal, form, asked.build)
         asker = Asker(
-            asking_ahead(oracle, forks, ahead),
+            with_speculation(oracle, forks, ahead),
             budget=context.budget,
             journal=context.journal,
             form=form,
             build=asked.build,
         )
-        asker.saw(subject.whole, subject.target)
+        asker.record_failure(subject.whole, subject.target)
         return Reducer(
             subject.whole,
             asker,
@@ -203,7 +211,7 @@ def staged(
 
 
 @contextlib.contextmanager
-def stopping(context: RunContext, found: SearchResult) -> Iterator[None]:
+def stop_on_errors(context: RunContext, found: SearchResult) -> Iterator[None]:
     """End only the search on an error that stops it, so that its result is written."""
     try:
         yield
@@ -224,7 +232,9 @@ def stopping(context: RunContext, found: SearchResult) -> Iterator[None]:
         context.budget.reserve_s = 0.0
 
 
-def ask_stages(context: RunContext, subject: Subject, found: SearchResult) -> None:
+def run_search_stages(
+    context: RunContext, subject: Subject, found: SearchResult
+) -> None:
     """Run the stages of the result as source and in the stock build."""
     best = found.reducer.best
     try:
@@ -264,7 +274,7 @@ def calls_and_rate(
     subject = subject.built_as(found.reducer.asker.build)
     calls = _fewest_calls(context, subject, candidate, form)
     subject = subject.with_options(calls=calls, form=CandidateForm(form))
-    rate = context.journal.once(name, lambda: rate_of(subject, candidate))
+    rate = context.journal.get_or_compute(name, lambda: rate_of(subject, candidate))
     found.known[name] = calls, rate
     return calls, rate
 
@@ -297,7 +307,7 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
     """
     best = found.reducer.best
     targets = {best.target(name) for name in best.operators}
-    wrong = subject.other_causes.wrong_among(targets)
+    wrong = subject.other_causes.faulty_among(targets)
     whole = subject.whole
     also = {name for name in whole.operators if whole.target(name) in wrong}
     try:

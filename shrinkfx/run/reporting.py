@@ -18,30 +18,42 @@ from typing import Any, NamedTuple
 from shrinkfx.check.client.server import WORKER
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import ShrinkfxError, UsageError
-from shrinkfx.events import Listener, Noted
+from shrinkfx.events import Listener, NoteAdded
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.journal.history import Question, history
+from shrinkfx.journal.history import RecordedQuery, list_queries
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.display_text import cut_text, first_line
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.program.words import cut, first_line
-from shrinkfx.protocol.files import Left
+from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.atomic_files import draft_of, publish
+from shrinkfx.report.atomic_files import draft_of, publish_draft
 from shrinkfx.report.explanation.record import EXPLAIN, Explanation
-from shrinkfx.report.issue.renaming import as_in_repro
-from shrinkfx.report.page.anonymous import anonymous
-from shrinkfx.report.page.kernel import guilty_source
-from shrinkfx.report.page.record import REPORT, Check, Run, SizesTold, Summary, Swept
+from shrinkfx.report.issue.renaming import use_repro_names
+from shrinkfx.report.page.anonymous import anonymize_run
+from shrinkfx.report.page.kernel import find_failing_source
+from shrinkfx.report.page.record import (
+    REPORT,
+    Check,
+    Run,
+    Summary,
+    SweepFinding,
+    SweepResult,
+)
+from shrinkfx.report.repro_files import EMBEDDED
 from shrinkfx.report.summary import SUMMARY
-from shrinkfx.report.written import EMBEDDED
 from shrinkfx.run.context import RunContext, server_for
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.explaining import FOLDER
-from shrinkfx.run.folder import PROGRAM, RESULT, looked_back_at, unchanged
+from shrinkfx.run.folder import (
+    PROGRAM,
+    RESULT,
+    load_unchanged_options,
+    open_journal_for_report,
+)
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.wording import Flag
 
@@ -54,7 +66,7 @@ _MOST_CHARS, _SAID = 1 << 20, 400
 def report_run(context: RunContext) -> Path | None:
     """Write the page of the current run; return None, with a note, if that fails."""
     try:
-        return write_page(context.out, gather(context.out, context.journal))
+        return write_page(context.out, collect_run(context.out, context.journal))
     except KeyboardInterrupt:
         context.note(_FAILED.format("interrupted"))
     except Exception as error:
@@ -72,7 +84,7 @@ def report_explained(out: Path, listener: Listener) -> None:
         report_folder(out, listener)
     except (Exception, KeyboardInterrupt) as error:
         logger.exception("the report failed")
-        listener(Noted(_FAILED.format(error)))
+        listener(NoteAdded(_FAILED.format(error)))
 
 
 def report_folder(out: Path, listener: Listener) -> Path:
@@ -85,12 +97,12 @@ def report_folder(out: Path, listener: Listener) -> Path:
         UsageError: the folder holds no run, or another process uses it.
         StorageError: the page cannot be written, or the journal cannot be read.
     """
-    with looked_back_at(out) as journal:
+    with open_journal_for_report(out) as journal:
         why = ""
         if journal.fact("baseline") is not None and journal.fact(PROGRAM) is None:
             why = _note_program(out, journal, listener)
         try:
-            run = gather(out, journal, why)
+            run = collect_run(out, journal, why)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             reason = f"cannot read the files of the run ({error!r})"
             advice = "check whether a file in the folder was edited by hand"
@@ -102,15 +114,15 @@ def report_folder(out: Path, listener: Listener) -> Path:
 def write_page(out: Path, run: Run) -> Path:
     """Write the page of a run into its folder."""
     # Imported here, because the import takes 0.1 s, and few tasks need it.
-    from shrinkfx.report.page.page import page
+    from shrinkfx.report.page.page import render_page
 
     path = out / REPORT
-    draft_of(path).write_text(page(run), encoding="utf-8")
-    publish(path)
+    draft_of(path).write_text(render_page(run), encoding="utf-8")
+    publish_draft(path)
     return path
 
 
-def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
+def collect_run(out: Path, journal: Journal, no_program: str = "") -> Run:
     """Return all facts about a run.
 
     Args:
@@ -130,25 +142,27 @@ def gather(out: Path, journal: Journal, no_program: str = "") -> Run:
         command=asked.get("command", ""),
         folder=_named(out) if asked else "",
         summary=Summary.from_json(summary) if summary else Summary(),
-        checks=tuple(_check(asked, target) for asked in history(journal)),
+        checks=tuple(_check(asked, target) for asked in list_queries(journal)),
         program=program,
         no_program=no_program,
         left=candidate,
-        listing=Listing.from_json(left["listing"]) if "listing" in left else None,
+        listing=PrintedProgram.from_json(left["listing"])
+        if "listing" in left
+        else None,
         explanation=explanation,
         no_explanation=why,
         repro=_text(out / "repro.py"),
-        source=guilty_source(explanation, _sources(out)) if explanation else None,
+        source=find_failing_source(explanation, _sources(out)) if explanation else None,
         swept=_swept(swept) if swept else None,
     )
     new = result.get("renamed", {})
     if not asked.get("anonymous"):
         if explanation is not None:
-            explanation = as_in_repro(explanation, new, models_too=True)
+            explanation = use_repro_names(explanation, new, models_too=True)
         return replace(run, explanation=explanation)
     if (summary or {}).get("repro_form") == EMBEDDED:
         run = replace(run, repro="")  # it embeds the program, with all its names
-    return anonymous(run, new, _files(asked))
+    return anonymize_run(run, new, _files(asked))
 
 
 def _files(asked: Mapping[str, Any]) -> set[str]:
@@ -158,11 +172,11 @@ def _files(asked: Mapping[str, Any]) -> set[str]:
     return {Path(name).name for name in names}
 
 
-def _check(asked: Question, target: Signature | None) -> Check:
+def _check(asked: RecordedQuery, target: Signature | None) -> Check:
     differs = asked.outcome is Outcome.DIFFERENT
     told = {name: value for name, value in vars(asked).items() if name != "seen"}
-    told |= {"keep": frozenset(asked.keep), "said": cut(asked.said, _SAID)}
-    is_target = target is not None and target.shows_in(asked.seen)
+    told |= {"keep": frozenset(asked.keep), "said": cut_text(asked.said, _SAID)}
+    is_target = target is not None and target.occurs_in(asked.seen)
     return Check(**told, is_by_catch=differs and not is_target)
 
 
@@ -183,7 +197,7 @@ def _program(journal: Journal, left: Mapping[str, Any]) -> _Known:
 def _note_program(out: Path, journal: Journal, listener: Listener) -> str:
     """Read the program again and record its graph; return the reason if that fails."""
     try:
-        options = unchanged(out, journal, Flag("--report", str(out)))
+        options = load_unchanged_options(out, journal, Flag("--report", str(out)))
         context = RunContext(options, out, listener)
         context.note(
             "the run did not record the program's graph: reading the program again"
@@ -198,7 +212,7 @@ def _note_program(out: Path, journal: Journal, listener: Listener) -> str:
             "The run did not record the program's graph, and the program cannot be "
             f"read: {why}"
         )
-    names = {name for each in history(journal) for name in each.keep}
+    names = {name for each in list_queries(journal) for name in each.keep}
     if not names <= set(described.skeleton.operators):
         return (
             "The run did not record the program's graph, and it reduced a different "
@@ -244,14 +258,14 @@ def _text(path: Path) -> str:
 
 def _sources(out: Path) -> dict[str, str]:
     """Return the generated code that was kept, by its path in the run's folder."""
-    folder = out / FOLDER / Left.SOURCES
+    folder = out / FOLDER / ArtifactFile.SOURCES
     found = sorted(path for path in folder.glob("*") if path.is_file())
     return {path.relative_to(out).as_posix(): _text(path) for path in found}
 
 
-def _swept(told: Mapping[str, Any]) -> Swept:
+def _swept(told: Mapping[str, Any]) -> SweepResult:
     findings = [
-        SizesTold(
+        SweepFinding(
             each["described"],
             each["kind"],
             each["signature"]["text"] or each["signature"]["detail"],
@@ -259,4 +273,4 @@ def _swept(told: Mapping[str, Any]) -> Swept:
         )
         for each in told["findings"]
     ]
-    return Swept(told["examples"]["inside"], tuple(findings))
+    return SweepResult(told["examples"]["inside"], tuple(findings))

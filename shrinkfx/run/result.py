@@ -10,17 +10,16 @@ from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, runs_to_be_sure
-from shrinkfx.check.script import ScriptRunner, is_tied
+from shrinkfx.check.script import ScriptRunner, needs_local_files
 from shrinkfx.errors import BudgetExhausted, WorkerError
-from shrinkfx.failure.signature import MEMORY, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Signature, Stage
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.names import renamed, short_names
+from shrinkfx.program.listing.names import rename_values, short_names
 from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
 from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.tasks import WriteCandidate
-from shrinkfx.report.atomic_files import DRAFT, draft_of, publish
-from shrinkfx.report.carried import Carried
-from shrinkfx.report.header import with_rate
+from shrinkfx.report.atomic_files import DRAFT, draft_of, publish_draft
+from shrinkfx.report.header import set_failure_rate
 from shrinkfx.report.issue.code import lines_left_out
 from shrinkfx.report.output import (
     MINIMAL,
@@ -28,13 +27,14 @@ from shrinkfx.report.output import (
     write_smallest_repro,
     write_surest,
 )
+from shrinkfx.report.preload_bundle import PreloadBundle
 from shrinkfx.report.record import Memory, RunRecord
+from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.report.tensors import DATA
-from shrinkfx.report.written import Verified
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.record import Result, before_verifying
-from shrinkfx.run.settings import to_ask_about
+from shrinkfx.run.settings import variables_to_test
 from shrinkfx.run.subject import Subject
 
 
@@ -42,7 +42,7 @@ class NotWritten(WorkerError):
     """The worker lives, but cannot write this result; it may write another one."""
 
 
-def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
+def write_result(context: RunContext, client: CheckClient, result: Result) -> Printed:
     """Save and print the result in the output folder.
 
     Raises:
@@ -75,7 +75,7 @@ def write(context: RunContext, client: CheckClient, result: Result) -> Printed:
             f"{program.name} holds its source code and tensors"
         )
     for path in (program, data):
-        publish(path)
+        publish_draft(path)
     other = MINIMAL if printed.is_source_archive else MINIMAL_AS_SOURCE
     (context.out / other).unlink(missing_ok=True)
     return replace(printed, renamed=by_first_names(result.candidate, printed))
@@ -97,11 +97,11 @@ def with_short_names(candidate: Candidate) -> Candidate:
     """Give a printed program short names for readers; the search keeps its own."""
     if candidate.listing is None:
         return candidate
-    listing = renamed(candidate.listing, short_names(candidate.listing))
+    listing = rename_values(candidate.listing, short_names(candidate.listing))
     return replace(candidate, listing=listing)
 
 
-def verify(
+def verify_result(
     context: RunContext,
     server: Server,
     subject: Subject,
@@ -115,7 +115,7 @@ def verify(
     """
     record = verify_as_is(context, server, subject, result, printed)
     plainly, script = record.verified, record.verified.written.files[0]
-    is_of_layout = _is_of_layout(record, server) and not is_tied(script)
+    is_of_layout = _is_of_layout(record, server) and not needs_local_files(script)
     if is_of_layout:
         record = _made_surer(context, server, subject, result, record)
     verified, pages = record.verified, subject.client.options.guard_pages
@@ -128,10 +128,10 @@ def verify(
         "the repro does not fail in every run: writing and running a repro with guard "
         "pages"
     )
-    known = filter(None, [result.memory.plain, _said_of(plainly)])
+    known = filter(None, [result.memory.plain, _describe_runs(plainly)])
     memory = replace(result.memory, guard=pages, plain="; ".join(known))
     result = replace(result, memory=memory)
-    printed = write(context, subject.client, result)  # its data may be removed
+    printed = write_result(context, subject.client, result)  # its data may be removed
     return verify_as_is(context, server, subject, result, printed)
 
 
@@ -152,10 +152,12 @@ def _made_surer(
             break
         if not context.budget.has(INDEPENDENT_RUNS * context.budget.pace_s):
             break
-        context.note(_MAKING_SURER.format(_said_of(record.verified)))
+        context.note(_MAKING_SURER.format(_describe_runs(record.verified)))
         surer = replace(result, memory=memory)
         try:
-            printed = write(context, subject.client, surer)  # its data may be removed
+            printed = write_result(
+                context, subject.client, surer
+            )  # its data may be removed
             record = verify_as_is(context, server, subject, surer, printed)
         except BudgetExhausted:
             break
@@ -207,11 +209,11 @@ def _is_of_layout(record: RunRecord, server: Server) -> bool:
     memory, failure = record.memory, record.signature
     ran = failure.stage in (Stage.RUN, Stage.COMPARE, Stage.DONE)
     is_null = memory.report is not None and memory.report.is_of_null
-    of_heap = failure.detail == MEMORY and memory.guard is Guard.OFF
+    of_heap = failure.detail == MEMORY_FAULT and memory.guard is Guard.OFF
     return of_heap and ran and not is_null and _is_on_cpu(server)
 
 
-def _said_of(verified: Verified) -> str:
+def _describe_runs(verified: VerifiedRepro) -> str:
     counts = f"{verified.failed} of {verified.runs}"
     return f"run as a script it fails in {counts} runs"
 
@@ -252,7 +254,7 @@ def verify_as_is(
         limits = subject.client.limits
         asks = partial(_seems_to_fail, runner, context.out, printed, record, result)
         ways = ways_to_carry(context, server, bare, limits, printed, record, asks)
-        asked = to_ask_about(context.options.environment)
+        asked = variables_to_test(context.options.environment)
         if not context.budget.has((len(asked) + 2) * context.budget.pace_s):
             asked = []
         # A printed program is not embedded: the search has an earlier one to verify.
@@ -263,16 +265,18 @@ def verify_as_is(
             embedded=() if listed else None,
             no_source=result.no_source,
         )
-        again = runner.again(written.files, record.signature, context.budget)
-    counts = counted(context, [written.fails, *again])
+        again = runner.run_again(written.files, record.signature, context.budget)
+    counts = count_runs(context, [written.fails, *again])
     script = written.files[0]
-    if is_of_layout and counts[0] and not is_tied(script):
-        told = with_rate(script.read_text(encoding="utf-8"), counts[1], counts[0])
+    if is_of_layout and counts[0] and not needs_local_files(script):
+        told = set_failure_rate(
+            script.read_text(encoding="utf-8"), counts[1], counts[0]
+        )
         draft_of(script).write_text(told, encoding="utf-8")
-        publish(script)
+        publish_draft(script)
     log = runner.logs[-1] if runner.logs else ""
     above = lines_left_out(written.files[0].read_text(encoding="utf-8"))
-    verified = Verified(written, *counts, log, above)
+    verified = VerifiedRepro(written, *counts, log, above)
     return replace(record, verified=verified)
 
 
@@ -282,7 +286,7 @@ def _seems_to_fail(
     printed: Printed,
     record: RunRecord,
     result: Result,
-    choice: Carried,
+    choice: PreloadBundle,
 ) -> bool | None:
     """Return whether the result fails with preloads that are carried in some way."""
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
@@ -298,7 +302,7 @@ def _is_compiled(failure: Signature, backend: str) -> bool:
     return backend == Backend.AOTI and failure.stage not in before
 
 
-def counted(
+def count_runs(
     context: RunContext, failed: Sequence[bool | None], what: str = "the repro"
 ) -> tuple[int, int]:
     """Return the number of conclusive runs, and the number of those that failed."""

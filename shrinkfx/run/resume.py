@@ -18,19 +18,19 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.operators import OperatorFinding
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.folder import PROGRAM
-from shrinkfx.run.observe import find_subject
+from shrinkfx.run.input_failure import SCHEMA, require_same_versions
+from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.unchanged import SCHEMA, require_same_versions
 
 _FACT = "baseline"
 
 
-def recall_subject(context: RunContext, server: Server) -> Subject:
+def load_or_find_subject(context: RunContext, server: Server) -> Subject:
     """Return the failing program: from the journal, or by reproducing the failure.
 
     Eager runs once in both cases, because cut values come from its run.
@@ -42,7 +42,7 @@ def recall_subject(context: RunContext, server: Server) -> Subject:
     """
     known = context.journal.fact(_FACT)
     if known is None:
-        subject = find_subject(context, server)
+        subject = reproduce_failure(context, server)
         if not subject.unasked:  # else a session with more time tests the forms
             context.journal.note(_FACT, _to_json(context, server, subject))
     else:
@@ -102,7 +102,7 @@ def _from_json(
     )
     asked, cwd = context.options.check, context.options.cwd
     return Subject(
-        whole=Candidate.whole(described.skeleton),
+        whole=Candidate.from_skeleton(described.skeleton),
         before=ProgramSize.from_json(known["before"]),
         client=client.with_limits(limits, context.meters["search"]),
         target=Signature.from_json(known["target"]),

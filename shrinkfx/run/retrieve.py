@@ -18,7 +18,7 @@ from shrinkfx.errors import LoadError, ShrinkfxError, UsageError
 from shrinkfx.events import Listener
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.journal.journal import Asked, Journal
+from shrinkfx.journal.journal import Journal, StoredQuery
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
@@ -26,19 +26,19 @@ from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.output import minimal_program
 from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.report.summary import DIGITS
-from shrinkfx.report.written import Verified
 from shrinkfx.run.context import RunContext, server_for
 from shrinkfx.run.describing import Described, describe_program
-from shrinkfx.run.folder import JOURNAL, require_journal, unchanged
-from shrinkfx.run.listing import with_values
-from shrinkfx.run.memory_error import examine, is_on_gpu
+from shrinkfx.run.folder import JOURNAL, load_unchanged_options, require_journal
+from shrinkfx.run.input_failure import require_schema
+from shrinkfx.run.memory_error import analyze_memory_error, is_on_gpu
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.record import Result
-from shrinkfx.run.result import verify, write
+from shrinkfx.run.result import verify_result, write_result
+from shrinkfx.run.simplification import with_values
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.unchanged import require_schema
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 _FOLDER = "candidate-"
 """Prefix of the name of a candidate's folder, in the folder of its run."""
@@ -57,11 +57,11 @@ class Retrieved:
     seen: str
     operators: int
     program: Path
-    verified: Verified | None
+    verified: VerifiedRepro | None
 
 
 @dataclass(frozen=True)
-class Met:
+class TestedCandidate:
     """A candidate that a run has tested.
 
     Attributes:
@@ -70,12 +70,12 @@ class Met:
         baseline: the journal's facts about the input program.
     """
 
-    asked: Asked
+    asked: StoredQuery
     options: Options
     baseline: Mapping[str, Any]
 
 
-def retrieve(met: Met, folder: Path, listener: Listener) -> Retrieved:
+def retrieve(met: TestedCandidate, folder: Path, listener: Listener) -> Retrieved:
     """Write a candidate of the run in ``folder``, and check it as that run did.
 
     Raises:
@@ -87,24 +87,24 @@ def retrieve(met: Met, folder: Path, listener: Listener) -> Retrieved:
     checked = CheckOptions.from_json(settings["options"])
     guarded = checked.guard_pages is not Guard.OFF
     kind = GUARDED_WORKER if guarded else WORKER
-    with _whole_or_gone(folder, out), server_for(options, kind) as server:
+    with _remove_incomplete_folder(folder, out), server_for(options, kind) as server:
         meter = context.meters["verify"]
         limits = context.limits(BASELINE_TIMEOUT_S)
         client = CheckClient(server, limits, checked, meter)
         client = with_values(client, folder)
         client, described = describe_program(context, client)
-        candidate = _remade(asked, described.skeleton, folder)
+        candidate = _restore_candidate(asked, described.skeleton, folder)
         out.mkdir(exist_ok=True)
-        client = client.built_stock().with_options(form=CandidateForm(asked.form))
+        client = client.with_stock_build().with_options(form=CandidateForm(asked.form))
         wanted = asked.failure or Signature.from_json(settings["target"])
-        seen, rate = see_again(client, candidate, wanted, settings["rate"])
+        seen, rate = check_again(client, candidate, wanted, settings["rate"])
         shown = seen.signature or wanted
-        subject = _subject(client, described, shown.alone, rate)
+        subject = _subject(client, described, shown.without_passing_run, rate)
         return _write(context, server, subject, candidate, seen)
 
 
 @contextlib.contextmanager
-def _whole_or_gone(folder: Path, out: Path) -> Iterator[None]:
+def _remove_incomplete_folder(folder: Path, out: Path) -> Iterator[None]:
     """Remove the folder of a candidate that was not completed, if it is a new folder.
 
     Add a note with the command that tries again.
@@ -130,7 +130,7 @@ def _subject(
 ) -> Subject:
     """Return the input program as one that fails as a candidate of it does."""
     skeleton = described.skeleton
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     return Subject(
         whole=whole,
         before=ProgramSize(whole.cost[0], skeleton.original_nodes, 0, 0),
@@ -141,7 +141,9 @@ def _subject(
     )
 
 
-def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
+def _restore_candidate(
+    asked: StoredQuery, skeleton: Skeleton, folder: Path
+) -> Candidate:
     candidate = Candidate.from_json(skeleton, asked.candidate)
     if not candidate.keep <= set(skeleton.operators) or (
         candidate.digest != asked.digest
@@ -154,7 +156,7 @@ def _remade(asked: Asked, skeleton: Skeleton, folder: Path) -> Candidate:
     return candidate
 
 
-def see_again(
+def check_again(
     client: CheckClient, candidate: Candidate, wanted: Signature, rate: float
 ) -> tuple[Observation, float]:
     """Run a candidate until it fails as before, as often as its run would have done.
@@ -185,25 +187,27 @@ def _write(
     """
     client = subject.client
     form = str(client.options.form)
-    shown = seen.signature.alone if seen.signature else None
+    shown = seen.signature.without_passing_run if seen.signature else None
     result = Result(
         *(candidate, form, shown),
         rate=subject.rate,
         at_passing=shown != seen.signature,
     )
-    printed = write(context, client, result)
+    printed = write_result(context, client, result)
     verified = None
     if seen.signature is not None:
         on_gpu = is_on_gpu(server.ready)
         about = seen.signature, candidate, form
-        memory = examine(context, client, *about, on_gpu=on_gpu)
+        memory = analyze_memory_error(context, client, *about, on_gpu=on_gpu)
         result = dataclasses.replace(result, memory=memory)
-        verified = verify(context, server, subject, result, printed).verified
+        verified = verify_result(context, server, subject, result, printed).verified
     program = minimal_program(context.out)
     return Retrieved(seen.in_words, printed.operators, program, verified)
 
 
-def find(folder: Path, digest: str, moved: Path | None = None) -> Met:
+def find_candidate(
+    folder: Path, digest: str, moved: Path | None = None
+) -> TestedCandidate:
     """Find a candidate in the journal of a run, with all facts that it depends on.
 
     Args:
@@ -238,14 +242,14 @@ def find(folder: Path, digest: str, moved: Path | None = None) -> Met:
                 "digits"
             )
             raise UsageError(asked_for, f": {what}")
-        asked = Words(asked_for, " ", Flag("--out", str(folder)))
-        options = unchanged(folder, journal, asked, moved)
+        asked = MessageText(asked_for, " ", Flag("--out", str(folder)))
+        options = load_unchanged_options(folder, journal, asked, moved)
         if options.sweeping:
             why = "the failures of that sweep are not fully reduced yet"
             raise UsageError(asked, f": {why}; to resume it: ", again)
     # AOTInductor checks the candidate, even if a user's command did in the run.
     free = dataclasses.replace(options, check=None, max_checks=None, max_minutes=None)
-    return Met(found[-1], free, baseline)
+    return TestedCandidate(found[-1], free, baseline)
 
 
 def _by_catch(journal: Journal, baseline: Mapping[str, Any] | None) -> str:
@@ -256,7 +260,7 @@ def _by_catch(journal: Journal, baseline: Mapping[str, Any] | None) -> str:
         others = {
             str(asked.failure): asked.digest[:DIGITS]
             for asked in journal.find("")
-            if asked.failure and not target.admits(asked.failure.alone)
+            if asked.failure and not target.admits(asked.failure.without_passing_run)
         }
     if not others:
         return "that run found no other failure; report.html lists all checks"

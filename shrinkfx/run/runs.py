@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shrinkfx.errors import (
-    ForeignJournal,
     JournalError,
+    OtherVersionJournal,
     StorageError,
     UsageError,
 )
-from shrinkfx.folder_lock import LOCK, is_taken
+from shrinkfx.folder_lock import LOCK, is_folder_locked
 from shrinkfx.journal.journal import Journal
-from shrinkfx.journal.so_far import so_far
+from shrinkfx.journal.run_progress import read_progress
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.folder import JOURNAL
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 
 class State(StrEnum):
@@ -44,7 +44,7 @@ class State(StrEnum):
     """The folder keeps the program of a dump, which does not fail."""
 
 
-GOES_ON = (State.STOPPED, State.KILLED, State.BROKEN_OFF, State.CAPTURED)
+RESUMABLE = (State.STOPPED, State.KILLED, State.BROKEN_OFF, State.CAPTURED)
 """States of runs that ``--resume`` accepts."""
 
 _OF_SWEEPS = {0: "passes", 3: "missed", 6: "found"}
@@ -77,7 +77,7 @@ class Run:
 
     @property
     def may_go_on(self) -> bool:
-        return self.status in GOES_ON
+        return self.status in RESUMABLE
 
 
 class Capture(Protocol):
@@ -124,7 +124,7 @@ def _of_capture(capture: Capture) -> Run:
     ended = State.CAPTURED if capture.has_ended else State.UNREADABLE
     if capture.does_not_fail:
         ended = State.DOES_NOT_FAIL
-    state = State.AT_WORK if is_taken(capture.folder) else ended
+    state = State.AT_WORK if is_folder_locked(capture.folder) else ended
     why = "" if state != State.UNREADABLE else _KILLED_IN_CAPTURE
     return Run(capture.folder, state, capture.script, at=capture.at, problem=why)
 
@@ -132,7 +132,7 @@ def _of_capture(capture: Capture) -> Run:
 _KILLED_IN_CAPTURE = "killed while the script ran; run the capture again"
 
 
-_WHERE = Words(
+_WHERE = MessageText(
     "runs are stored in shrinkfx-out, in the folder where you started them, or in "
     "their ",
     Flag("--out"),
@@ -144,24 +144,24 @@ _WHERE = Words(
 def _run_in(folder: Path) -> Run:
     try:
         with closing(Journal(folder / JOURNAL, only_read=True)) as journal:
-            run = _told(folder, journal)
-    except ForeignJournal as error:
-        return _unread(folder, State.FOREIGN, error)
+            run = _read_journal_state(folder, journal)
+    except OtherVersionJournal as error:
+        return _unreadable_run(folder, State.FOREIGN, error)
     except JournalError as error:
-        return _unread(folder, State.DAMAGED, error)
+        return _unreadable_run(folder, State.DAMAGED, error)
     except StorageError as error:
-        return _unread(folder, State.UNREADABLE, error)
+        return _unreadable_run(folder, State.UNREADABLE, error)
     over = run.status not in {*State} or run.status == State.STOPPED
     return _with_summary(run) if over else run
 
 
-def _unread(folder: Path, state: State, error: StorageError) -> Run:
-    state = State.AT_WORK if is_taken(folder) else state
+def _unreadable_run(folder: Path, state: State, error: StorageError) -> Run:
+    state = State.AT_WORK if is_folder_locked(folder) else state
     at = (folder / JOURNAL).stat().st_mtime
     return Run(folder, state, at=at, problem=f"{error.reason}; {error.advice}")
 
 
-def _told(folder: Path, journal: Journal) -> Run:
+def _read_journal_state(folder: Path, journal: Journal) -> Run:
     """Return the state of a run from its journal.
 
     Raises:
@@ -171,8 +171,8 @@ def _told(folder: Path, journal: Journal) -> Run:
     if run is None:  # the run was killed before it began
         run = {"options": {"model": "", "sweeping": None}}
     known = journal.fact("baseline") or {}
-    found = so_far(journal.db)
-    with journal.db.trusted():
+    found = read_progress(journal.db)
+    with journal.db.checked_decoding():
         before = known["before"]["operators"] if known else None
         return Run(
             folder,
@@ -201,7 +201,7 @@ def _status(folder: Path, journal: Journal) -> str:
         return _OF_SWEEPS.get(finished["exit_code"], "over") if of_sweep else said
     if journal.fact("stopped"):
         return State.STOPPED
-    if is_taken(folder):  # a finished run has returned above, even if in use
+    if is_folder_locked(folder):  # a finished run has returned above, even if in use
         return State.AT_WORK
     # Every process removes its lock when it ends, except if it is killed.
     return State.KILLED if (folder / LOCK).exists() else State.BROKEN_OFF

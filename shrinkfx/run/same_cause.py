@@ -21,9 +21,9 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.listing import Run
-from shrinkfx.program.listing.recipes import Recipe
-from shrinkfx.program.listing.sizes import Sizes, resized_to, sizes_of
+from shrinkfx.program.listing.printed_program import Run
+from shrinkfx.program.listing.sizes import SizeGroup, list_size_groups, lower_to_goals
+from shrinkfx.program.listing.tensor_specs import TensorSpec
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.reduction import SearchResult
@@ -113,7 +113,7 @@ def _settings_to_test(
         yield "cpp.simdlen", 1
 
 
-def _crosses(old: Recipe, new: Recipe) -> bool:
+def _crosses(old: TensorSpec, new: TensorSpec) -> bool:
     """Tell whether a size fell below one of the limits of vectorised code."""
     sizes = [(old.elements, new.elements)]
     if len(old.shape) == len(new.shape):
@@ -168,7 +168,7 @@ class _Between:
     """
 
     candidate: Candidate
-    sizes: dict[Sizes, int]
+    sizes: dict[SizeGroup, int]
 
 
 def _between(before: Candidate, after: Candidate, fitter: Fitter) -> Iterator[_Between]:
@@ -179,19 +179,19 @@ def _between(before: Candidate, after: Candidate, fitter: Fitter) -> Iterator[_B
     """
     assert before.listing is not None
     types = fitter.types(before)
-    groups = [g for g in sizes_of(before.listing, types) if g.places]
+    groups = [g for g in list_size_groups(before.listing, types) if g.places]
     goals = {group: _size(after, group) for group in groups}
     large = [g for g in groups if g.size >= 2 * _WIDEST and goals[g] < _WIDEST]
     alike_before = {group: _WIDEST + group.size % _WIDEST for group in large}
     alike_after = {group: _WIDEST + goals[group] % _WIDEST for group in large}
     for sizes in (alike_before, alike_after) if large else ():
-        rewrites = list(resized_to(before.listing, types, goals | sizes))
+        rewrites = list(lower_to_goals(before.listing, types, goals | sizes))
         for fit in fitter.fit(before, rewrites):
             if fit is not None:
                 yield _Between(apply(before, [fit]), sizes)
 
 
-def _size(candidate: Candidate, group: Sizes) -> int:
+def _size(candidate: Candidate, group: SizeGroup) -> int:
     """Return the size of the first place of a group that a program still has."""
     assert candidate.listing is not None
     given = {each.name: each for each in candidate.listing.given}
@@ -211,7 +211,7 @@ class _Larger:
         fails: answers whether a candidate fails.
     """
 
-    sizes: dict[Sizes, int]
+    sizes: dict[SizeGroup, int]
     fails: Asker
 
     def check(self, candidate: Candidate) -> Verdict:
@@ -226,7 +226,7 @@ def _go_back(listed: SearchResult, wanted: Oracle) -> bool:
     confirmation = Confirmation(_NAME, Asker(wanted), _ANOTHER_REASON)
     if not listed.search.confirm(confirmation):
         return False
-    listed.search.run_on()
+    listed.search.continue_search()
     return True
 
 
@@ -250,7 +250,7 @@ class _Judge:
         Raises:
             BudgetExhausted: too little time is left.
         """
-        known = self.asker.known(candidate)
+        known = self.asker.find_verdict(candidate)
         budget = self.context.budget
         if known is None and not budget.has(budget.pace_s):
             raise BudgetExhausted("not enough time left")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from shrinkfx.check.client.environment import tuning
+from shrinkfx.check.client.environment import select_tuning_variables
 from shrinkfx.protocol.requests import HASH_SEED
 
 ONLY_SHOWN = {
@@ -36,13 +36,13 @@ ONLY_SHOWN = {
 _SHOWN = frozenset(name for names in ONLY_SHOWN.values() for name in names)
 
 
-def inherited(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def inherited_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables that may have changed the failure."""
-    found = tuning(environment)
+    found = select_tuning_variables(environment)
     return {name: found[name] for name in found if name not in _SHOWN}
 
 
-def to_ask_about(
+def variables_to_test(
     given: Mapping[str, str], environment: Mapping[str, str] = os.environ
 ) -> list[str]:
     """Return the environment variables without which a repro may still fail.
@@ -53,4 +53,4 @@ def to_ask_about(
         given: variables that the user has set with ``--env``. They are set for the
             input program, so the repro may not need them.
     """
-    return sorted({*inherited(environment), *given} - {HASH_SEED})
+    return sorted({*inherited_variables(environment), *given} - {HASH_SEED})

@@ -16,7 +16,7 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def storage_told(out: Path) -> Iterator[None]:
+def raise_storage_errors(out: Path) -> Iterator[None]:
     """Raise StorageError if a file cannot be written, or its folder was removed.
 
     Args:
@@ -28,7 +28,7 @@ def storage_told(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENOENT and scratch.is_removed():
+        if error.errno == errno.ENOENT and scratch.is_root_removed():
             raise StorageError(str(scratch.root()), *REMOVED) from error
         if error.errno == errno.ENOENT and not out.is_dir():
             raise StorageError(str(out), *OUT_REMOVED) from error

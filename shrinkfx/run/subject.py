@@ -14,8 +14,8 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.report.warned import OtherCauses
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Subject:
 
     def built_stock(self) -> Subject:
         """Return this subject with the stock build."""
-        return replace(self, client=self.client.built_stock())
+        return replace(self, client=self.client.with_stock_build())
 
     def built_as(self, build: str) -> Subject:
         """Return this subject with a build that is its own, or the stock build."""

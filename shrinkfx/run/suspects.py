@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.check.baseline.in_one import InOne
-from shrinkfx.check.localise import interrogate
-from shrinkfx.failure.blame import Evidence, Suspect, suspects, ties
+from shrinkfx.check.baseline.whole_candidate import WholeCandidate
+from shrinkfx.check.localise import collect_evidence
+from shrinkfx.failure.blame import Evidence, Suspect, group_ties, rank_suspects
 from shrinkfx.failure.verdict import Verdict
-from shrinkfx.program.words import short_kernels
+from shrinkfx.program.display_text import short_kernels
 from shrinkfx.protocol.files import Traces
 from shrinkfx.run.attempt import Attempt
 from shrinkfx.run.build import choose_build
@@ -26,7 +26,7 @@ def attempt(
     context: RunContext,
     subject: Subject,
     described: Described,
-    in_one: InOne | None = None,
+    in_one: WholeCandidate | None = None,
 ) -> Attempt:
     """Choose the build in which a graph form fails, and rank its suspects.
 
@@ -36,7 +36,7 @@ def attempt(
     """
     checks = subject.client.options
     known = in_one.verdict(subject.target, checks) if in_one else None
-    with scratch.folder("evidence") as folder:
+    with scratch.make_scratch_folder("evidence") as folder:
         left = Path(folder) / "evidence.json"
         tried = choose_build(context, subject, evidence=str(left), known=known)
         if tried.subject is None:
@@ -44,9 +44,9 @@ def attempt(
         told = Traces.from_line(left.read_text()) if left.exists() else Traces()
     if in_one and known:
         told = in_one.traces
-    evidence = Evidence.of(told)
+    evidence = Evidence.from_traces(told)
     blamed = _suspects(context, tried.subject, described, evidence, tried.seen[-1])
-    for tie in ties(blamed)[:_SHOWN]:
+    for tie in group_ties(blamed)[:_SHOWN]:
         context.note(short_kernels(str(tie)))
     return replace(tried, subject=replace(tried.subject, suspects=blamed))
 
@@ -75,5 +75,5 @@ def _suspects(
     if subject.command is None:
         seconds = failed.seconds / failed.runs
         asked = subject.client, whole, target, known, context.note
-        known = interrogate(*asked, seconds, context.budget)
-    return suspects(known, whole.skeleton, target)
+        known = collect_evidence(*asked, seconds, context.budget)
+    return rank_suspects(known, whole.skeleton, target)

@@ -17,8 +17,8 @@ from shrinkfx.check.script import ScriptRunner
 from shrinkfx.environments.choice import Agree, choose, refuse
 from shrinkfx.environments.versions import public
 from shrinkfx.errors import LoadError, UsageError
-from shrinkfx.events import Doing, Listener, Noted
-from shrinkfx.failure.readers.interpreter import what_need_not_show
+from shrinkfx.events import ActivityStarted, Listener, NoteAdded
+from shrinkfx.failure.readers.interpreter import name_error_unchecked_on_gpu
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import Backend, Guard, Probe
@@ -32,15 +32,15 @@ from shrinkfx.report.header import (
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.across import (
     ByVersion,
-    Elsewhere,
+    InterpreterResult,
     Others,
     by_version,
+    classify_run,
     interpreters,
-    judge,
 )
 from shrinkfx.run.context import limits_of
 from shrinkfx.run.issue import add_versions
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 TIMEOUT_S = 600.0
 """Default time limit for a repro, in seconds."""
@@ -65,12 +65,12 @@ class Confirmed:
     seen: str
     fails: bool
     torch: str = ""
-    across: tuple[Elsewhere, ...] = ()
+    across: tuple[InterpreterResult, ...] = ()
     versions: ByVersion | None = None
     interrupted: bool = False
 
 
-def confirm(
+def run_repro(
     options: Options,
     listener: Listener,
     across: Sequence[str] = (),
@@ -103,9 +103,9 @@ def confirm(
     if torch:
         seen_on = public(read_torch(text))
         choice = choose(torch, _installed_torch(), seen_on, agree, listener)
-    files = [script, *_beside(script, text)]
+    files = [script, *_needed_files(script, text)]
     begins = f"running {script.name} in an empty folder"
-    for event in (Noted(begins), Doing(begins)):
+    for event in (NoteAdded(begins), ActivityStarted(begins)):
         listener(event)
     device = _device_in(text)
     with Server(
@@ -124,11 +124,11 @@ def confirm(
         runner = ScriptRunner(bare, limits, Meter(), probe, guard)
         interpreted = bare.ready.backend == Backend.INTERPRETER
         if interpreted:
-            listener(Noted(f"running on Triton's interpreter, for {options.arch}"))
+            listener(NoteAdded(f"running on Triton's interpreter, for {options.arch}"))
         seen = runner.run(files, fresh=True, target=expected)
         guarded = guard is not Guard.OFF and not bare.ready.no_guard_pages
-        said, fails = judge(seen, expected, checked=interpreted or guarded)
-        here = Elsewhere(sys.executable, version, said, fails)
+        said, fails = classify_run(seen, expected, checked=interpreted or guarded)
+        here = InterpreterResult(sys.executable, version, said, fails)
         others = Others(bare, limits, files, expected, listener)
         found, interrupted = [*others.run(pythons)], False
         if choice is not None:
@@ -185,7 +185,7 @@ def backend_for(options: Options, expected: Signature | None, script: str) -> Ba
     The interpreter checks each access.
     """
     backend = Backend(options.backend)
-    silent = expected is not None and what_need_not_show(expected)
+    silent = expected is not None and name_error_unchecked_on_gpu(expected)
     if backend is Backend.AUTO and silent and is_of_interpreter(script):
         return Backend.INTERPRETER
     return backend
@@ -218,7 +218,7 @@ def _probe(expected: Signature | None) -> Probe:
     return Probe.CONTRACT if of_layout else Probe.REAL
 
 
-def _beside(script: Path, text: str) -> list[Path]:
+def _needed_files(script: Path, text: str) -> list[Path]:
     """Return the files that a script needs: from its summary, else by their names."""
     folder = script.resolve().parent
     try:
@@ -239,7 +239,7 @@ def _named(file: Path, text: str) -> bool:
 
 
 def _read(script: Path) -> str:
-    advice = Words(Flag("--verify"), " expects a repro.py")
+    advice = MessageText(Flag("--verify"), " expects a repro.py")
     if script.suffix != ".py":
         raise UsageError(f"{script} is not a Python file: ", advice)
     try:

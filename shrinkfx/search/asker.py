@@ -14,25 +14,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from shrinkfx.errors import ShareSpent
+from shrinkfx.errors import PhaseLimitReached
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
 from shrinkfx.search.budget import Budget
-from shrinkfx.search.course import Course
+from shrinkfx.search.search_state import SearchState
 
 
 @runtime_checkable
-class Follower(Protocol):
+class SearchFollower(Protocol):
     """An oracle that follows the state of a search, and so can speculate."""
 
     def follow(
-        self, course: Course, known: Callable[[Candidate], Verdict | None]
+        self, course: SearchState, known: Callable[[Candidate], Verdict | None]
     ) -> None: ...
 
-    def rest(self) -> None: ...
+    def stop_following(self) -> None: ...
 
 
 class Asker:
@@ -98,52 +98,54 @@ class Asker:
         verdict = self._answers.get(candidate.digest)
         if verdict is not None:
             self.cached += 1
-            return self._judged(candidate, verdict) if judged else verdict
-        if self._most is not None and self.asked_about >= self._most:
-            raise ShareSpent(f"limit of {self._most} checks reached")
-        verdict = self._recalled(candidate) or self._asked(strategy, candidate, shown)
+            return self._apply_confirmations(candidate, verdict) if judged else verdict
+        if self._most is not None and self.query_count >= self._most:
+            raise PhaseLimitReached(f"limit of {self._most} checks reached")
+        verdict = self._recalled(candidate) or self._query_oracle(
+            strategy, candidate, shown
+        )
         # Keep no logs in memory: there may be thousands, each of half a megabyte.
         verdict = replace(verdict, observation=replace(verdict.observation, log=""))
         self._answers[candidate.digest] = verdict
-        verdict = self._judged(candidate, verdict) if judged else verdict
+        verdict = self._apply_confirmations(candidate, verdict) if judged else verdict
         if verdict.outcome is Outcome.DIFFERENT:
             self.by_catch.append((candidate, verdict))
         return verdict
 
     @contextmanager
-    def following(self, course: Course) -> Iterator[None]:
+    def speculate_for(self, course: SearchState) -> Iterator[None]:
         """Have a speculating oracle follow a search until the block ends."""
-        if not isinstance(self._oracle, Follower):
+        if not isinstance(self._oracle, SearchFollower):
             yield
             return
-        self._oracle.follow(course, self.known)
+        self._oracle.follow(course, self.find_verdict)
         try:
             yield
         finally:
-            self._oracle.rest()
+            self._oracle.stop_following()
 
-    def confirm_by(self, judge: Confirmation) -> None:
+    def add_confirmation(self, judge: Confirmation) -> None:
         """Add a confirmation: later, a candidate that it refuses counts as PASSED."""
         self._judges.append(judge)
 
-    def known(self, candidate: Candidate) -> Verdict | None:
+    def find_verdict(self, candidate: Candidate) -> Verdict | None:
         """Return the last verdict on a candidate, or None if it was not queried."""
         answer = self._answers.get(candidate.digest)
         return self._taken_back.get(candidate.digest, answer)
 
     def has_reproduced(self, candidate: Candidate) -> bool:
         """Tell whether a candidate was queried and reproduced the failure."""
-        known = self.known(candidate)
+        known = self.find_verdict(candidate)
         return known is not None and known.reproduced
 
-    def shown_by(self, candidate: Candidate) -> Signature | None:
+    def find_signature(self, candidate: Candidate) -> Signature | None:
         """Return the failure that a candidate showed, or None if it is unknown."""
-        verdict = self.known(candidate)
+        verdict = self.find_verdict(candidate)
         if verdict is None:
             return self._seen_elsewhere.get(candidate.digest)
         return verdict.observation.signature
 
-    def saw(self, candidate: Candidate, failure: Signature) -> None:
+    def record_failure(self, candidate: Candidate, failure: Signature) -> None:
         """Record the failure of a candidate that is not queried: the input program."""
         self._seen_elsewhere[candidate.digest] = failure
 
@@ -152,11 +154,11 @@ class Asker:
         return list((self._answers | self._taken_back).values())
 
     @property
-    def asked_about(self) -> int:
+    def query_count(self) -> int:
         """The number of candidates that were queried."""
         return len(self._answers)
 
-    def _judged(self, candidate: Candidate, verdict: Verdict) -> Verdict:
+    def _apply_confirmations(self, candidate: Candidate, verdict: Verdict) -> Verdict:
         """Turn REPRODUCED into PASSED if a confirmation refuses the candidate."""
         if not verdict.reproduced:
             return verdict
@@ -178,20 +180,20 @@ class Asker:
                 self._oracle.learn(candidate, verdict)
         return verdict
 
-    def _asked(
+    def _query_oracle(
         self, strategy: str, candidate: Candidate, shown: Signature | None
     ) -> Verdict:
         """Query the oracle; the journal records the query before the answer."""
 
         def check(candidate: Candidate) -> Verdict:
-            return self._oracle.check(candidate).held_to(shown)
+            return self._oracle.check(candidate).require_difference_of(shown)
 
         self.budget.spend()
         began = self.budget.seconds
         asked = strategy, self.form, candidate, self.build
         verdict = self._journal.ask(*asked, check)
         check_s = verdict.observation.seconds
-        self.budget.took(self.budget.seconds - began, check_s)
+        self.budget.record_wait(self.budget.seconds - began, check_s)
         return verdict
 
 

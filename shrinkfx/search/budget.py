@@ -90,12 +90,12 @@ class Budget:
         if self.max_seconds is not None:
             self.reserve_s = _CHECKS_KEPT * self.check_s
 
-    def must_have(self, seconds: float) -> None:
+    def guarantee_seconds(self, seconds: float) -> None:
         """Guarantee that so many seconds are left, beyond the limit if necessary."""
         if self.max_seconds is not None:
             self.overtime_s = max(0.0, seconds - self.spare_s)
 
-    def took(self, seconds: float, check_s: float = 0.0) -> None:
+    def record_wait(self, seconds: float, check_s: float = 0.0) -> None:
         """Record how long the search waited for an answer.
 
         Args:

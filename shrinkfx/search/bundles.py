@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Self
 
-from shrinkfx.search.odds import Beliefs, Item
+from shrinkfx.search.odds import Item, Probabilities
 
 
 class Bundles(Generic[Item]):
@@ -21,11 +21,11 @@ class Bundles(Generic[Item]):
         odds: the probabilities; they learn from the answers.
     """
 
-    def __init__(self, items: Sequence[Item], odds: Beliefs[Item]) -> None:
+    def __init__(self, items: Sequence[Item], odds: Probabilities[Item]) -> None:
         self._items, self._odds = items, odds
         self._stuck: frozenset[Item] = frozenset()  # rejected alone in this round
 
-    def copy(self, odds: Beliefs[Item]) -> Self:
+    def copy(self, odds: Probabilities[Item]) -> Self:
         """Copy the state, to use other probabilities."""
         twin = copy.copy(self)
         twin._odds = odds
@@ -33,9 +33,11 @@ class Bundles(Generic[Item]):
 
     def next(self) -> list[Item]:
         """Choose the next bundle; empty once each item was rejected alone."""
-        return self._odds.bundle([i for i in self._items if i not in self._stuck])
+        return self._odds.choose_bundle(
+            [i for i in self._items if i not in self._stuck]
+        )
 
-    def accepted(
+    def record_accepted(
         self, bundle: Sequence[Item], left: Callable[[Sequence[Item]], list[Item]]
     ) -> None:
         """Record that a bundle was removed, and go on with the items that remain.
@@ -43,18 +45,18 @@ class Bundles(Generic[Item]):
         Args:
             left: returns the items, of those given, that can still be removed.
         """
-        self._odds.accepted(bundle)
+        self._odds.record_accepted(bundle)
         self._items = left(self._items)
 
-    def rejected(self, bundle: Sequence[Item]) -> None:
-        self._odds.rejected(bundle)
+    def record_rejected(self, bundle: Sequence[Item]) -> None:
+        self._odds.record_rejected(bundle)
         if len(bundle) == 1:
             self._stuck |= {*bundle}
 
 
 def in_bundles(
     items: Sequence[Item],
-    odds: Beliefs[Item],
+    odds: Probabilities[Item],
     accepts: Callable[[list[Item]], bool],
     left: Callable[[Sequence[Item]], list[Item]],
 ) -> Iterator[list[Item]]:
@@ -71,9 +73,9 @@ def in_bundles(
     while bundle := bundles.next():
         if accepts(bundle):
             yield bundle
-            bundles.accepted(bundle, left)
+            bundles.record_accepted(bundle, left)
         else:
-            bundles.rejected(bundle)
+            bundles.record_rejected(bundle)
 
 
 class Subset(Generic[Item]):
@@ -86,7 +88,7 @@ class Subset(Generic[Item]):
     def __init__(
         self,
         items: Sequence[Item],
-        odds: Beliefs[Item],
+        odds: Probabilities[Item],
         holds: Callable[[list[Item]], bool],
     ) -> None:
         """Begin with all items: these have the property, and the empty set has not.
@@ -103,7 +105,7 @@ class Subset(Generic[Item]):
         before: list[Item] = []
         while self.kept != before:
             before = self.kept
-            self._odds.begin(len(before))
+            self._odds.start_round(len(before))
             for _ in in_bundles(before, self._odds, self._accepts, self._left):
                 pass
         return self.kept

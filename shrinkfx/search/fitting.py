@@ -17,8 +17,8 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit, Rewrite
 from shrinkfx.program.listing.changes import Change, place_of
 from shrinkfx.program.listing.types import UNTYPED, Types
-from shrinkfx.program.view import NOBODY
-from shrinkfx.search.strategy import Strategy, proposals
+from shrinkfx.program.view import NO_SUSPECTS
+from shrinkfx.search.strategy import Strategy, collect_proposals
 
 _TRIES = 8
 """The highest number of rewrites to remove from one bundle because they do not fit."""
@@ -44,7 +44,7 @@ class Fitter(Protocol):
     def ahead(self) -> Fitter:
         """Create a fitter for speculation: searches that may never happen.
 
-        It reports no errors: where it has no answer, it raises ``Unforeseen``.
+        It reports no errors: where it has no answer, it raises ``SpeculationError``.
         """
         ...
 
@@ -64,11 +64,11 @@ class Unfitted:
         return self
 
 
-def fitting_proposals(
+def collect_valid_proposals(
     strategy: Strategy,
     candidate: Candidate,
     fitter: Fitter,
-    suspects: Mapping[str, float] = NOBODY,
+    suspects: Mapping[str, float] = NO_SUSPECTS,
 ) -> list[Edit]:
     """Collect a strategy's edits; for a printed program, only the valid ones.
 
@@ -80,11 +80,11 @@ def fitting_proposals(
         StrategyError: the strategy raised, or broke a law.
     """
     if candidate.listing is None:
-        return proposals(strategy, candidate, suspects)
+        return collect_proposals(strategy, candidate, suspects)
     types = fitter.types(candidate)
     edits = [
         edit
-        for edit in proposals(strategy, candidate, suspects, types)
+        for edit in collect_proposals(strategy, candidate, suspects, types)
         if isinstance(edit, Rewrite)
     ]
     fits = fitter.fit(candidate, edits)
@@ -96,7 +96,7 @@ def fitting_proposals(
     return list(dict.fromkeys(found))
 
 
-def fitted_together(
+def join_fitting_rewrites(
     candidate: Candidate, edits: Sequence[Edit], fitter: Fitter
 ) -> tuple[list[Rewrite], Rewrite | None]:
     """Select rewrites, in order, that make a valid program together.
@@ -105,7 +105,7 @@ def fitted_together(
         The selected rewrites, and one rewrite that joins them with the changes that
         follow; None instead of it if none fits.
     """
-    chosen = _apart(edit for edit in edits if isinstance(edit, Rewrite))
+    chosen = _omit_conflicting(edit for edit in edits if isinstance(edit, Rewrite))
     fitting: tuple[list[Rewrite], Rewrite | None] = [], None
     for _ in range(_TRIES):
         if not chosen:
@@ -125,8 +125,8 @@ def single_steps(
     candidate: Candidate, strategy: Strategy, fitter: Fitter
 ) -> Iterator[Candidate]:
     """Yield each smaller program that a single edit of a strategy would make."""
-    for edit in fitting_proposals(strategy, candidate, fitter):
-        _, made = fitted_together(candidate, [edit], fitter)
+    for edit in collect_valid_proposals(strategy, candidate, fitter):
+        _, made = join_fitting_rewrites(candidate, [edit], fitter)
         if made is None:
             continue
         with contextlib.suppress(InvalidEdit):
@@ -140,7 +140,7 @@ def _joined(rewrites: Sequence[Rewrite]) -> Rewrite:
     return Rewrite(tuple(dict.fromkeys(changes)))
 
 
-def _apart(rewrites: Iterable[Rewrite]) -> list[Rewrite]:
+def _omit_conflicting(rewrites: Iterable[Rewrite]) -> list[Rewrite]:
     """Omit each rewrite that contradicts an earlier one at the same place."""
     written: dict[tuple[object, ...], Change] = {}
     chosen = []

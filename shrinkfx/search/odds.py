@@ -58,7 +58,7 @@ Key = tuple[object, str]
 Item = TypeVar("Item")
 
 
-class Beliefs(ABC, Generic[Item]):
+class Probabilities(ABC, Generic[Item]):
     """The p of each key that the items are about.
 
     Args:
@@ -71,13 +71,13 @@ class Beliefs(ABC, Generic[Item]):
         self._suspects, self._guess = suspects, guess
         self._raised: dict[Key, float] = {}
         self._least = 0.0  # lower bound of p: at least one remaining key is needed
-        self.begin(count)
+        self.start_round(count)
 
     @abstractmethod
     def about(self, item: Item) -> Iterable[Key]:
         """List the keys of an item, in a deterministic order."""
 
-    def begin(self, count: int) -> None:
+    def start_round(self, count: int) -> None:
         """Start a round with ``count`` items: reset the prior and the rejections."""
         self._fresh = min(_MOST, self._guess / max(1, count))
         self._rejected: list[list[Key]] = []
@@ -88,11 +88,11 @@ class Beliefs(ABC, Generic[Item]):
         twin._raised, twin._rejected = dict(self._raised), list(self._rejected)
         return twin
 
-    def chance(self, items: Sequence[Item]) -> float:
+    def acceptance_probability(self, items: Sequence[Item]) -> float:
         """Return the probability that the failure needs none of the items' keys."""
-        return math.exp(-self._doubt(map(self._p, self._keys(items))))
+        return math.exp(-self._sum_negative_logs(map(self._p, self._keys(items))))
 
-    def bundle(self, items: Sequence[Item]) -> list[Item]:
+    def choose_bundle(self, items: Sequence[Item]) -> list[Item]:
         """Choose the next bundle; empty if there are no items."""
         self._least = 1 / max(1, len(self._keys(items)))
         believed = [[self._p(key) for key in self._keys([item])] for item in items]
@@ -100,13 +100,13 @@ class Beliefs(ABC, Generic[Item]):
         chosen: list[Item] = []
         doubt = 0.0
         for i in order:
-            doubt += self._doubt(believed[i])
+            doubt += self._sum_negative_logs(believed[i])
             if chosen and doubt > _DOUBT:
                 break
             chosen.append(items[i])
         return chosen
 
-    def accepted(self, bundle: Sequence[Item]) -> None:
+    def record_accepted(self, bundle: Sequence[Item]) -> None:
         """Lower p of the keys that were never rejected.
 
         If the bundle was part of a rejected one, raise p of that one's remaining keys.
@@ -119,27 +119,27 @@ class Beliefs(ABC, Generic[Item]):
                 self._blame(keys)
         self._rejected = [keys for keys in rest if len(keys) > 1]
 
-    def rejected(self, bundle: Sequence[Item]) -> None:
+    def record_rejected(self, bundle: Sequence[Item]) -> None:
         """Raise p of each key of the bundle."""
         keys = self._keys(bundle)
         believed = {key: max(self._p(key), self._least) for key in keys}
-        hope = math.exp(-max(_DOUBT, self._doubt(believed.values())))
+        hope = math.exp(-max(_DOUBT, self._sum_negative_logs(believed.values())))
         self._raised.update({key: p / (1 - hope) for key, p in believed.items()})
         self._rejected.append(keys)
 
     def _blame(self, keys: list[Key]) -> None:
         """Raise p of the keys until the sum of their -ln(1 - p) is ``_DOUBT``."""
-        doubt = self._doubt(map(self._p, keys))
+        doubt = self._sum_negative_logs(map(self._p, keys))
         if keys and doubt < _DOUBT:
             for key in keys:
-                share = self._doubt([self._p(key)]) * _DOUBT / doubt
+                share = self._sum_negative_logs([self._p(key)]) * _DOUBT / doubt
                 self._raised[key] = -math.expm1(-share)
 
     def _p(self, key: Key) -> float:
         blame = _BLAME * self._suspects.get(key[1], 0.0)
         return max(self._raised.get(key, self._fresh), blame)
 
-    def _doubt(self, believed: Iterable[float]) -> float:
+    def _sum_negative_logs(self, believed: Iterable[float]) -> float:
         """Sum -ln(1 - p) over the probabilities."""
         return -sum(math.log1p(-min(max(p, self._least), _SURE)) for p in believed)
 
@@ -147,7 +147,7 @@ class Beliefs(ABC, Generic[Item]):
         return list(dict.fromkeys(key for item in items for key in self.about(item)))
 
 
-class Odds(Beliefs[Edit]):
+class EditProbabilities(Probabilities[Edit]):
     """The p of operators, inputs and sizes, separately for each kind of edit.
 
     They are separate because an operator that cannot be dropped may still be bypassed.
@@ -160,7 +160,7 @@ class Odds(Beliefs[Edit]):
         """List the names that an edit changes, with the kind of the edit."""
         return ((type(item), name) for name in sorted(names_of(item)))
 
-    def outlook(self, names: Iterable[str]) -> float:
+    def estimate_queries(self, names: Iterable[str]) -> float:
         """Estimate how many queries it takes to find which operators are needed.
 
         2.5 bits + 3.5 sum(p), with the entropy of each p in bits: a query answers less

@@ -16,17 +16,23 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.events import Asking, Checked, Listener, Stepped, ignore
+from shrinkfx.events import (
+    Listener,
+    QueryAnswered,
+    QueryStarted,
+    StepTaken,
+    ignore_event,
+)
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.listing.types import Kind
-from shrinkfx.program.view import NOBODY
+from shrinkfx.program.view import NO_SUSPECTS
 from shrinkfx.search.asker import Asker
-from shrinkfx.search.course import Course, Question
 from shrinkfx.search.fitting import Fitter, Unfitted, single_steps
+from shrinkfx.search.search_state import Query, SearchState
 from shrinkfx.search.strategy import Rewriter, Strategy
 
 logger = logging.getLogger(__name__)
@@ -49,8 +55,8 @@ class Reducer:
         asker: Asker,
         strategies: Sequence[Strategy],
         *,
-        suspects: Mapping[str, float] = NOBODY,
-        listener: Listener = ignore,
+        suspects: Mapping[str, float] = NO_SUSPECTS,
+        listener: Listener = ignore_event,
         fitter: Fitter = Unfitted(),  # noqa: B008 - it holds nothing
     ) -> None:
         self.asker = asker
@@ -64,9 +70,9 @@ class Reducer:
         """Continue from another candidate that is known to fail; keep all answers."""
         self.best = best
         self.history = [best]
-        self._answers_at_step = self.asker.asked_about
-        self._course = Course(best, self._strategies, self._suspects, self._fitter)
-        self._steps = self._steps_down()
+        self._answers_at_step = self.asker.query_count
+        self._course = SearchState(best, self._strategies, self._suspects, self._fitter)
+        self._steps = self._run_steps()
 
     def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:
         """Apply every strategy to a fixed point, and return the reduced program.
@@ -78,22 +84,22 @@ class Reducer:
         Raises:
             BudgetExhausted: ``best`` holds the reduced program so far.
         """
-        with self.asker.following(self._course):
+        with self.asker.speculate_for(self._course):
             while not (pause and pause(self.best)):
                 if next(self._steps, None) is None:
                     break
         return self.best
 
-    def _steps_down(self) -> Iterator[Candidate]:
+    def _run_steps(self) -> Iterator[Candidate]:
         """Yield each accepted candidate until no strategy finds another."""
-        while question := self._course.question():
+        while question := self._course.next_query():
             asked = question.strategy, question.candidate
-            verdict = self.ask(*asked, shown=self._to_be_kept(question))
+            verdict = self.ask(*asked, shown=self._find_signature_to_keep(question))
             if self._course.answer(verdict.outcome):
                 self._step(question.strategy, question.candidate)
                 yield self.best
 
-    def _to_be_kept(self, question: Question) -> Signature | None:
+    def _find_signature_to_keep(self, question: Query) -> Signature | None:
         """Return the failure whose difference from eager must stay the same, or None.
 
         While operators are removed, wrong values may become a wrong shape and vice
@@ -103,7 +109,7 @@ class Reducer:
         """
         if not question.edits or question.candidate.cost[0] < self.best.cost[0]:
             return None
-        return self.asker.shown_by(self.best)
+        return self.asker.find_signature(self.best)
 
     def ask(
         self,
@@ -121,21 +127,23 @@ class Reducer:
         Raises:
             BudgetExhausted: the verdict is unknown, and the budget allows no check.
         """
-        before = self.asker.asked_about
-        if self.asker.known(candidate) is None:
-            self._listener(Asking(strategy, candidate.cost[0]))
+        before = self.asker.query_count
+        if self.asker.find_verdict(candidate) is None:
+            self._listener(QueryStarted(strategy, candidate.cost[0]))
         verdict = self.asker.ask(strategy, candidate, judged=judged, shown=shown)
-        if self.asker.asked_about > before:
-            self._tell(strategy, candidate, verdict)
+        if self.asker.query_count > before:
+            self._notify_checked(strategy, candidate, verdict)
         return verdict
 
-    def _tell(self, strategy: str, candidate: Candidate, verdict: Verdict) -> None:
+    def _notify_checked(
+        self, strategy: str, candidate: Candidate, verdict: Verdict
+    ) -> None:
         budget = self.asker.budget
         expected_s = None  # unknown for a printed program
         if candidate.listing is None:
             expected_s = budget.time_for(self._questions_left(candidate, verdict))
         self._listener(
-            Checked(
+            QueryAnswered(
                 budget.checks,
                 verdict.outcome,
                 self.best.cost[0],
@@ -151,23 +159,23 @@ class Reducer:
     def _questions_left(self, candidate: Candidate, verdict: Verdict) -> float:
         """Estimate how many queries the search still makes after this one."""
         if verdict.reproduced:  # the search continues from this candidate
-            return max(1.0, self._course.odds.outlook(candidate.operators))
-        since = self.asker.asked_about - self._answers_at_step
-        return max(1.0, self._course.odds.outlook(self.best.operators) - since)
+            return max(1.0, self._course.odds.estimate_queries(candidate.operators))
+        since = self.asker.query_count - self._answers_at_step
+        return max(1.0, self._course.odds.estimate_queries(self.best.operators) - since)
 
     def _step(self, strategy: str, candidate: Candidate) -> None:
         before, after = self.best.cost[0], candidate.cost[0]
         nbytes = _bytes_of(self.best), _bytes_of(candidate)
         self.best = candidate
         self.history.append(candidate)
-        self._answers_at_step = self.asker.asked_about
+        self._answers_at_step = self.asker.query_count
         check, seconds = self.asker.budget.checks, self.asker.budget.seconds
         logger.info(
             "%d -> %d operators  %s  check %d  %.0f s",
             *(before, after, strategy, check, seconds),
         )
         held = None if candidate.listing is None else nbytes
-        self._listener(Stepped(before, after, strategy, check, seconds, held))
+        self._listener(StepTaken(before, after, strategy, check, seconds, held))
 
     @property
     def minimal(self) -> bool:
@@ -205,7 +213,7 @@ class Reducer:
 
     def _is_refused(self, candidate: Candidate) -> bool:
         final = {Outcome.PASSED, Outcome.DIFFERENT, Outcome.INVALID}
-        verdict = self.asker.known(candidate)
+        verdict = self.asker.find_verdict(candidate)
         return verdict is not None and verdict.outcome in final
 
 

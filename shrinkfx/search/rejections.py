@@ -30,7 +30,7 @@ class Rejections:
         self, edits: Sequence[Edit], candidate: Candidate, outcome: Outcome
     ) -> None:
         """Record that ``edits``, which led to ``candidate``, were rejected."""
-        nodes = dropped(edits)
+        nodes = dropped_operators(edits)
         if nodes and outcome is Outcome.PASSED:
             self._passed.append((candidate.outputs, nodes))
 
@@ -40,14 +40,14 @@ class Rejections:
         Args:
             edits: all of them are still to be made, and make ``candidate``.
         """
-        nodes = dropped(edits)
+        nodes = dropped_operators(edits)
         return len(nodes) > 1 and any(
             outputs is candidate.outputs and fewer <= nodes
             for outputs, fewer in self._passed
         )
 
 
-def dropped(edits: Sequence[Edit]) -> frozenset[str]:
+def dropped_operators(edits: Sequence[Edit]) -> frozenset[str]:
     """Collect the operators that a bundle of drops removes; empty for other bundles."""
     nodes = [edit.nodes for edit in edits if isinstance(edit, Drop)]
     return frozenset().union(*nodes) if len(nodes) == len(edits) else frozenset()

@@ -49,7 +49,7 @@ def _nobody(text: str) -> None:
     """Ignore a note."""
 
 
-def steps_back(history: Sequence[Candidate]) -> list[Candidate]:
+def select_steps_back(history: Sequence[Candidate]) -> list[Candidate]:
     """Select the steps to query when the last one is not confirmed.
 
     They are the last step, those one, two, four and so on before it, and the first.
@@ -60,7 +60,7 @@ def steps_back(history: Sequence[Candidate]) -> list[Candidate]:
     return [history[last - n] for n in sorted(back)]
 
 
-def near_or_known(
+def select_near_or_known(
     history: Sequence[Candidate], is_known: Callable[[Candidate], bool]
 ) -> list[Candidate]:
     """Select steps whose query costs no more than one of the search.
@@ -87,7 +87,7 @@ class Stage:
 
     name: str
     search: Search
-    steps_back: Callable[[Sequence[Candidate]], list[Candidate]] = steps_back
+    steps_back: Callable[[Sequence[Candidate]], list[Candidate]] = select_steps_back
     early: Callable[[], bool] | None = None
     going_on: str = ""
     giving_up: str = ""
@@ -130,7 +130,7 @@ class StagedSearch:
         """
         early, first = self._stage.early, self._first
         if early is not None and early() and not self._is_confirmed():
-            self._go_on(first.run)
+            self._continue_by_stage(first.run)
             return
         (first.find if isinstance(first, StagedSearch) else first.run)()
         self.is_open = True
@@ -143,9 +143,9 @@ class StagedSearch:
         if isinstance(self._first, StagedSearch):
             self._first.ask_stages()
         if not self._is_confirmed():
-            self._go_on()
+            self._continue_by_stage()
 
-    def _go_on(self, rest: Callable[[], object] | None = None) -> None:
+    def _continue_by_stage(self, rest: Callable[[], object] | None = None) -> None:
         """Reduce further by the stage's answers, from a step that the stage confirms.
 
         Args:
@@ -208,19 +208,19 @@ class StagedSearch:
         steps = sorted(self.history, key=lambda c: c.cost, reverse=True)
         known = [c for c in steps if c.cost > best.cost]
         judges = [*self._judges, judge]  # a later one is more expensive
-        for start in steps_back([*known, best]):
+        for start in select_steps_back([*known, best]):
             if all(judge.confirms(start) for judge in judges):
                 break
         else:
             return False
         self._judges.append(judge)
-        self.reducer.asker.confirm_by(judge)
+        self.reducer.asker.add_confirmation(judge)
         if start is not best:
             self._earlier = [c for c in known if c.cost > start.cost]
             self.reducer.restart(start)
         return True
 
-    def run_on(self) -> None:
+    def continue_search(self) -> None:
         """Reduce further if ``confirm`` went back.
 
         Raises:
@@ -268,7 +268,7 @@ class StagedSearch:
         """List every verdict that was paid for, stage by stage."""
         return [v for reducer in self.reducers for v in reducer.asker.verdicts()]
 
-    def by_catch(self) -> list[tuple[Candidate, Verdict]]:
+    def list_other_failures(self) -> list[tuple[Candidate, Verdict]]:
         """List the candidates that show other failures, with their verdicts."""
         return [pair for reducer in self.reducers for pair in reducer.asker.by_catch]
 
@@ -288,7 +288,7 @@ def in_each_form(program: Reducer, source: Reducer) -> StagedSearch:
         is_step = best is not program.history[0]
         return is_step and FEW <= best.cost[0] < READABLE
 
-    back = partial(near_or_known, is_known=source.asker.has_reproduced)
+    back = partial(select_near_or_known, is_known=source.asker.has_reproduced)
     stage = Stage(SOURCE, source, back, lambda: asks_early(program.run(asks_early)))
     return StagedSearch(program, stage)
 

@@ -12,8 +12,9 @@ A strategy obeys these laws; ``shrinkfx.testing.check_strategy`` tests them:
    input; for a printed program, for each statement, leaf of a statement, input and
    weight.
 
-A strategy with a ``kind`` is for printed programs: its candidates have a ``Listing``,
-and it proposes ``Rewrite`` edits. All other strategies are for operators.
+A strategy with a ``kind`` is for printed programs: its candidates have a
+``PrintedProgram``, and it proposes ``Rewrite`` edits. All other strategies are for
+operators.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from typing import Protocol, runtime_checkable
 from shrinkfx.errors import StrategyError
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit, Rewrite
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.listing.types import UNTYPED, Kind, Types
-from shrinkfx.program.view import NOBODY, View
+from shrinkfx.program.view import NO_SUSPECTS, View
 
 ENTRY_POINTS = "shrinkfx.strategies"
 EDITS_PER_NODE = 100
@@ -84,16 +85,18 @@ class Rewriter(Strategy, Protocol):
     kind: str
 
 
-def fitting_for(candidate: Candidate, strategies: Iterable[Strategy]) -> list[Strategy]:
+def select_strategies(
+    candidate: Candidate, strategies: Iterable[Strategy]
+) -> list[Strategy]:
     """Select the strategies for printed programs, or those for operators."""
     listed = candidate.listing is not None
     return [s for s in strategies if isinstance(s, Rewriter) is listed]
 
 
-def proposals(
+def collect_proposals(
     strategy: Strategy,
     candidate: Candidate,
-    suspects: Mapping[str, float] = NOBODY,
+    suspects: Mapping[str, float] = NO_SUSPECTS,
     types: Types = UNTYPED,
 ) -> list[Edit]:
     """Collect a strategy's edits to a candidate, and check laws 2, 3 and 6.
@@ -110,13 +113,13 @@ def proposals(
         message = f"strategy '{strategy.name}' raised {error!r}"
         raise StrategyError(message) from error
     if len(edits) > limit:
-        raise broken(strategy, 6, f"it proposed more than {limit} edits")
+        raise make_law_error(strategy, 6, f"it proposed more than {limit} edits")
     wanted = Edit if candidate.listing is None else Rewrite
     for edit in edits:
         if not isinstance(edit, wanted):
-            raise broken(strategy, 3, f"it proposed {edit!r}")
+            raise make_law_error(strategy, 3, f"it proposed {edit!r}")
     if candidate.to_json() != before:
-        raise broken(strategy, 2, "it changed the view's candidate")
+        raise make_law_error(strategy, 2, "it changed the view's candidate")
     return edits
 
 
@@ -127,12 +130,12 @@ def _size(candidate: Candidate) -> int:
     return len(candidate.listing.given) + _leaves(candidate.listing)
 
 
-def _leaves(listing: Listing) -> int:
+def _leaves(listing: PrintedProgram) -> int:
     lines = (line for block in listing.blocks for line in block.statements)
     return sum(1 + len(line.leaves) for line in lines)
 
 
-def broken(strategy: Strategy, law: int, seen: str) -> StrategyError:
+def make_law_error(strategy: Strategy, law: int, seen: str) -> StrategyError:
     """Create the error for a strategy that broke a law of this module.
 
     Args:

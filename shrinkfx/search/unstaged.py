@@ -10,7 +10,7 @@ from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.staged import Search, StagedSearch
 
 
-class Unstaged(StagedSearch):
+class UnstagedSearch(StagedSearch):
     """A search that only confirmations confirm.
 
     Args:

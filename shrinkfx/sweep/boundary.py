@@ -77,7 +77,7 @@ class Grid:
         return sum(k > 0 for k in positions), sum(positions), positions
 
 
-def lower(start: Sizes, fails: Test, grid: Grid) -> Sizes:
+def find_local_minimum(start: Sizes, fails: Test, grid: Grid) -> Sizes:
     """Return a local minimum: lower sizes until no smaller ones nearby fail.
 
     In a local minimum none of these fails: one symbol at its smallest size or one less,
@@ -85,13 +85,15 @@ def lower(start: Sizes, fails: Test, grid: Grid) -> Sizes:
     """
     best = start
     while True:
-        found = next(_lowered(best, fails, grid), None)
+        found = next(_yield_lower(best, fails, grid), None)
         if found is None:
             return best
         best = found
 
 
-def leap(start: Sizes, known: Sequence[Sizes], fails: Test, grid: Grid) -> Sizes | None:
+def find_smaller_beyond_passes(
+    start: Sizes, known: Sequence[Sizes], fails: Test, grid: Grid
+) -> Sizes | None:
     """Find smaller failing sizes beyond some that pass; return None if there are none.
 
     Each symbol, and each group of equal ones at once, takes values from other failing
@@ -169,7 +171,7 @@ def _equal(positions: Sizes, grid: Grid) -> list[tuple[int, ...]]:
     return [tuple(same) for same in equal.values() if len(same) > 1]
 
 
-def _lowered(positions: Sizes, fails: Test, grid: Grid) -> Iterator[Sizes]:
+def _yield_lower(positions: Sizes, fails: Test, grid: Grid) -> Iterator[Sizes]:
     away = [index for index, k in enumerate(positions) if k]
     groups: list[tuple[int, ...]] = [(index,) for index in away]
     groups += itertools.combinations(away, 2)

@@ -80,31 +80,31 @@ class SweepFailure:
     missing_guard: bool = False
 
 
-class Record(Protocol):
+class ExampleRecord(Protocol):
     """A store of examples that survives a kill."""
 
     def recall(self, sizes: Sizes, attempt: int) -> Example | None: ...
 
-    def asked(self, sizes: Sizes, attempt: int) -> int: ...
+    def record_start(self, sizes: Sizes, attempt: int) -> int: ...
 
-    def answered(self, number: int, example: Example) -> None: ...
+    def record_example(self, number: int, example: Example) -> None: ...
 
-    def withdrawn(self, number: int) -> None: ...
+    def delete_start(self, number: int) -> None: ...
 
 
-class Nowhere:
+class NullRecord:
     """A record that stores nothing."""
 
     def recall(self, sizes: Sizes, attempt: int) -> Example | None:
         return None
 
-    def asked(self, sizes: Sizes, attempt: int) -> int:
+    def record_start(self, sizes: Sizes, attempt: int) -> int:
         return 0
 
-    def answered(self, number: int, example: Example) -> None:
+    def record_example(self, number: int, example: Example) -> None:
         pass
 
-    def withdrawn(self, number: int) -> None:
+    def delete_start(self, number: int) -> None:
         pass
 
 
@@ -132,19 +132,19 @@ class Examples:
     def __init__(
         self,
         run: Callable[[Sizes], Example],
-        record: Record | None = None,
+        record: ExampleRecord | None = None,
         listener: Callable[[Example], None] = lambda example: None,
     ) -> None:
         self._run = run
-        self._record = record or Nowhere()
+        self._record = record or NullRecord()
         self._listener = listener
         self._failures: list[Signature] = []
         self._known: dict[tuple[Sizes, int], Example] = {}
 
     def ask(self, sizes: Sizes) -> Example:
-        return self.again(sizes, 0)
+        return self.run_attempt(sizes, 0)
 
-    def again(self, sizes: Sizes, attempt: int) -> Example:
+    def run_attempt(self, sizes: Sizes, attempt: int) -> Example:
         """Run sizes again, as a numbered attempt; each attempt runs once, too."""
         key = (sizes, attempt)
         if key not in self._known:
@@ -156,16 +156,16 @@ class Examples:
         return self._known[key]
 
     def _run_recorded(self, sizes: Sizes, attempt: int) -> Example:
-        number = self._record.asked(sizes, attempt)
+        number = self._record.record_start(sizes, attempt)
         try:
             example = self._run(sizes)
         except WorkerError:
             raise  # keep the row: these sizes may have killed the worker
         except (ShrinkfxError, OSError, KeyboardInterrupt):
             with suppress(StorageError):  # these sizes did not cause the error
-                self._record.withdrawn(number)
+                self._record.delete_start(number)
             raise
-        self._record.answered(number, example)
+        self._record.record_example(number, example)
         return example
 
     def all(self) -> list[Example]:

@@ -98,7 +98,7 @@ Span = tuple[int, int]
 
 
 @st.composite
-def drawn(draw: st.DrawFn, plan: Plan) -> Sizes:
+def draw_positions(draw: st.DrawFn, plan: Plan) -> Sizes:
     """Draw the positions of all symbols, as the module's docstring describes."""
     row = draw(st.integers(0, len(plan.rows)))
     chosen: list[int] = []
@@ -162,7 +162,7 @@ def _round(
 
     try:
         # Hypothesis draws some examples twice.
-        _hunt(drawn(plan), test, 4 * count, seed)
+        _run_hypothesis(draw_positions(plan), test, 4 * count, seed)
     except _Stop as stop:
         raise stop.reason from None
     except _Enough:
@@ -207,7 +207,7 @@ class _Target:
         return example.failure == self.number
 
 
-def _hunt(
+def _run_hypothesis(
     strategy: st.SearchStrategy[Sizes],
     test: Callable[[Sizes], None],
     count: int,
@@ -236,7 +236,7 @@ def _hunt(
     def run(positions: Sizes) -> None:
         test(positions)
 
-    with _leaving_nothing():
+    with _hypothesis_home_in_scratch():
         try:
             run()
         except Unsatisfiable:
@@ -244,9 +244,9 @@ def _hunt(
 
 
 @contextmanager
-def _leaving_nothing() -> Iterator[None]:
+def _hypothesis_home_in_scratch() -> Iterator[None]:
     """Move the folder of Hypothesis to scratch, so that it writes none for the user."""
-    with scratch.folder("hypothesis") as folder:
+    with scratch.make_scratch_folder("hypothesis") as folder:
         set_hypothesis_home_dir(folder)
         try:
             yield

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shrinkfx.program.sizes import Sizes
-from shrinkfx.sweep.boundary import Grid, leap, lower, nearest_pass
+from shrinkfx.sweep.boundary import (
+    Grid,
+    find_local_minimum,
+    find_smaller_beyond_passes,
+    nearest_pass,
+)
 from shrinkfx.sweep.examples import Answer, Examples, SweepFailure
 
 CONFIRMATIONS = 2
@@ -24,11 +29,11 @@ def minimise(grid: Grid, examples: Examples, number: int) -> SweepFailure:
 
     best = _minimum(grid, examples, number)
     sizes = grid.sizes(best)
-    again = [examples.again(sizes, n + 1) for n in range(CONFIRMATIONS)]
+    again = [examples.run_attempt(sizes, n + 1) for n in range(CONFIRMATIONS)]
     known = [grid.positions(e.sizes) for e in examples.passing()]
     near = nearest_pass(best, passes, known, grid)
     return replace(
-        _found(sizes, examples, number),
+        _make_sweep_failure(sizes, examples, number),
         nearest=None if near is None else grid.sizes(near),
         runs=1 + len(again),
         failed=1 + sum(e.failure == number for e in again),
@@ -44,20 +49,22 @@ def _minimum(grid: Grid, examples: Examples, number: int) -> Sizes:
     def leaps(positions: Sizes) -> bool:
         return len(examples.all()) < limit and fails(positions)
 
-    best = lower(grid.positions(_smallest(grid, examples, number)), fails, grid)
+    best = find_local_minimum(
+        grid.positions(_smallest(grid, examples, number)), fails, grid
+    )
     limit = len(examples.all()) + LEAPS
     while True:
         known = [grid.positions(e.sizes) for e in examples.failing(number)]
-        found = leap(best, known, leaps, grid)
+        found = find_smaller_beyond_passes(best, known, leaps, grid)
         if found is None:
             return best
-        best = lower(found, fails, grid)
+        best = find_local_minimum(found, fails, grid)
 
 
-def so_far(grid: Grid, examples: Examples) -> list[SweepFailure]:
+def collect_failures(grid: Grid, examples: Examples) -> list[SweepFailure]:
     """Return the failures of a sweep that was stopped, at their smallest sizes."""
     return [
-        _found(_smallest(grid, examples, number), examples, number)
+        _make_sweep_failure(_smallest(grid, examples, number), examples, number)
         for number in examples.failures()
     ]
 
@@ -75,7 +82,7 @@ def minimise_outside(
         passes = inside.ask(within).answer is Answer.PASSES
         found.append(
             replace(
-                _found(smallest, examples, number),
+                _make_sweep_failure(smallest, examples, number),
                 nearest=within if passes else None,
                 missing_guard=True,
             )
@@ -97,7 +104,7 @@ def _smallest(grid: Grid, examples: Examples, number: int) -> Sizes:
     )
 
 
-def _found(sizes: Sizes, examples: Examples, number: int) -> SweepFailure:
+def _make_sweep_failure(sizes: Sizes, examples: Examples, number: int) -> SweepFailure:
     signature = examples.ask(sizes).signature
     assert signature is not None
     first, failing = examples.first(number), len(examples.failing(number))

@@ -10,7 +10,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit
 from shrinkfx.program.listing.types import UNTYPED, Types
 from shrinkfx.program.view import View
-from shrinkfx.search.strategy import Strategy, broken, proposals
+from shrinkfx.search.strategy import Strategy, collect_proposals, make_law_error
 
 
 def check_strategy(
@@ -32,11 +32,11 @@ def check_strategy(
         TypeError: the object is not a strategy.
     """
     _check_form(strategy, candidate)
-    edits = proposals(strategy, candidate, types=types)
+    edits = collect_proposals(strategy, candidate, types=types)
     twin = Candidate.from_json(candidate.skeleton, candidate.to_json())
     for again in (candidate, twin):
-        if (other := proposals(strategy, again, types=types)) != edits:
-            raise broken(strategy, 1, f"it proposed {edits}, then {other}")
+        if (other := collect_proposals(strategy, again, types=types)) != edits:
+            raise make_law_error(strategy, 1, f"it proposed {edits}, then {other}")
     for edit in edits:
         _check_edit(strategy, candidate, edit)
 
@@ -45,7 +45,7 @@ def _check_form(strategy: Strategy, candidate: Candidate) -> None:
     if not isinstance(strategy, Strategy) or not strategy.name.isidentifier():
         raise TypeError(f"{strategy!r} has no name, combines and propose(view)")
     if not isinstance(strategy.propose(View(candidate)), Iterator):
-        raise broken(strategy, 4, "propose is no generator")
+        raise make_law_error(strategy, 4, "propose is no generator")
 
 
 def _check_edit(strategy: Strategy, candidate: Candidate, edit: Edit) -> None:
@@ -54,4 +54,4 @@ def _check_edit(strategy: Strategy, candidate: Candidate, edit: Edit) -> None:
     except InvalidEdit:
         return
     except Exception as error:  # a plug-in may put anything into an edit
-        raise broken(strategy, 3, f"{edit!r} raises {error!r}") from error
+        raise make_law_error(strategy, 3, f"{edit!r} raises {error!r}") from error

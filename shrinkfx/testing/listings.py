@@ -5,18 +5,30 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.listing import MAIN, Block, Given, Listing, Run
-from shrinkfx.program.listing.recipes import Constant, Counted, Fill, Recipe, Seeded
+from shrinkfx.program.listing.printed_program import (
+    MAIN,
+    Block,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
 from shrinkfx.program.listing.statements import Statement
 from shrinkfx.program.listing.strides import row_major
+from shrinkfx.program.listing.tensor_specs import (
+    Constant,
+    Counted,
+    Initializer,
+    Seeded,
+    TensorSpec,
+)
 from shrinkfx.program.listing.types import ListedType, Types
 from shrinkfx.testing.programs import chain, whole
 
-ROWS = Recipe((2, 3), "float32", Seeded("randn"))
+ROWS = TensorSpec((2, 3), "float32", Seeded("randn"))
 """The default initializer of the inputs of ``listing``."""
 
 
-def listing(text: str, **inputs: Recipe) -> Listing:
+def listing(text: str, **inputs: TensorSpec) -> PrintedProgram:
     """Make a printed program from its statements and inputs.
 
     Args:
@@ -25,19 +37,21 @@ def listing(text: str, **inputs: Recipe) -> Listing:
             the initializer ``ROWS``.
     """
     lines = [row.strip() for row in text.strip().splitlines()]
-    main = tuple(Statement.parsed(line) for line in lines)
+    main = tuple(Statement.parse_line(line) for line in lines)
     held = inputs or {"x": ROWS}
-    given = [Given(n, "input", ((Run.EXAMPLE, made),)) for n, made in held.items()]
-    return Listing((Block(MAIN, tuple(held), (), main),), tuple(given))
+    given = [
+        InputOrWeight(n, "input", ((Run.EXAMPLE, made),)) for n, made in held.items()
+    ]
+    return PrintedProgram((Block(MAIN, tuple(held), (), main),), tuple(given))
 
 
-def listed(program: Listing) -> Candidate:
+def listed(program: PrintedProgram) -> Candidate:
     """Make a candidate whose printed program is ``program``."""
     names = [statement.name for _, statement in program.operators()]
-    return whole(chain("_", *names)).listed(program)
+    return whole(chain("_", *names)).with_listing(program)
 
 
-def types_of(program: Listing) -> Types:
+def types_of(program: PrintedProgram) -> Types:
     """Return types for a program in which each value has the type of the first input.
 
     This holds for programs of pointwise operators on inputs of one type.
@@ -53,14 +67,21 @@ def types_of(program: Listing) -> Types:
     return dict.fromkeys(names, known)
 
 
-_FILLS: list[Fill] = [Constant(0.0), Constant(2.5), Counted(), Seeded("randn")]
+_INITIALIZERS: list[Initializer] = [
+    Constant(0.0),
+    Constant(2.5),
+    Counted(),
+    Seeded("randn"),
+]
 
 
 @st.composite
-def listings(draw: st.DrawFn, max_operators: int = 6) -> Listing:
+def listings(draw: st.DrawFn, max_operators: int = 6) -> PrintedProgram:
     """Draw a printed program of ``add`` operators with a number as argument."""
     shape = tuple(draw(st.lists(st.integers(1, 8), max_size=3)))
-    recipes = st.sampled_from(_FILLS).map(lambda f: Recipe(shape, "float32", f))
+    recipes = st.sampled_from(_INITIALIZERS).map(
+        lambda f: TensorSpec(shape, "float32", f)
+    )
     inputs = {name: draw(recipes) for name in ("x", "y")}
     values, lines = ["x", "y"], []
     for number in range(draw(st.integers(1, max_operators))):

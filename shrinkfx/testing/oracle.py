@@ -48,7 +48,7 @@ class FakeOracle:
         answer = self._answer(candidate)
         if isinstance(answer, bool):
             answer = Outcome.REPRODUCED if answer else Outcome.PASSED
-        return Verdict(answer, _SEEN[answer])
+        return Verdict(answer, _OBSERVATIONS[answer])
 
     @property
     def digests(self) -> list[str]:
@@ -56,7 +56,7 @@ class FakeOracle:
         return [candidate.digest for candidate in self.asked]
 
 
-_SEEN = {
+_OBSERVATIONS = {
     Outcome.REPRODUCED: Observation(PLANTED),
     Outcome.DIFFERENT: Observation(OTHER),
     Outcome.PASSED: Observation(),

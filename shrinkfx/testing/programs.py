@@ -124,14 +124,14 @@ def skeleton(
             into.
         sizes: the dynamic sizes, if the sizes at which the program passes are known.
     """
-    named = [_named(name, node) for name, node in nodes.items()]
+    named = [_name_node(name, node) for name, node in nodes.items()]
     used = {operand for node in named for operand in node.operands}
     unused = [n.name for n in named if n.name not in used and n.value is not None]
     returned = outputs.split() or unused
     return Skeleton(named, returned, writes=writes, sizes=sizes)
 
 
-def _named(name: str, short: str | Node) -> Node:
+def _name_node(name: str, short: str | Node) -> Node:
     if isinstance(short, str):
         short = operator(short) if short else feed()
     target = short.target
@@ -152,4 +152,4 @@ def chain(first: str, *operators: str) -> Skeleton:
 
 def whole(program: Skeleton) -> Candidate:
     """Make the candidate that contains all operators of a program."""
-    return Candidate.whole(program)
+    return Candidate.from_skeleton(program)

@@ -27,36 +27,36 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Job, Request, Setup
 from shrinkfx.protocol.tasks import ForkServer
 from shrinkfx.torch_versions import RANGE, why_too_old, why_untested
-from shrinkfx.wording import Words
-from shrinkfx.worker.becoming import JOB, AnyWorker, work_of
+from shrinkfx.wording import MessageText
+from shrinkfx.worker.child_main import JOB, AnyWorker, choose_work
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.serve import (
     Line,
     ParentGone,
+    open_connection,
     serve,
-    take_line,
 )
-from shrinkfx.worker.forkserver.stem import split
 from shrinkfx.worker.forkserver.supervise import (
     Work,
-    wait_for_children,
+    restore_sigchld,
     write_answer,
 )
-from shrinkfx.worker.loading.missing import advice_on, in_short
+from shrinkfx.worker.forkserver.zygote import fork_zygote
+from shrinkfx.worker.loading.import_advice import advice_on, summarize_error
 
 if TYPE_CHECKING:  # it imports torch
     from shrinkfx.worker.cuda_memory.contexts import Contexts
 
 
 def main() -> None:
-    _find_modules_here()
+    _prepend_current_folder()
     if sys.argv[1:2] == ["--once"]:
-        _once(Path(sys.argv[2]))
+        _answer_once(Path(sys.argv[2]))
         return
     with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
         setup = Setup.from_line(stdin.readline())
     directory = Path(setup.directory)
-    line = take_line(directory / "server.log")
+    line = open_connection(directory / "server.log")
     try:
         try:
             with _collecting_once():
@@ -65,12 +65,12 @@ def main() -> None:
                     line.write(Ready(versions={"torch": _torch_version()}))
                     return
                 _import_worker()
-                setup, line, stem = split(setup, line)
+                setup, line, stem = fork_zygote(setup, line)
                 directory = Path(setup.directory)
                 worker, ready = _start(setup, threads)
         except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
             traceback.print_exc()  # into the server's log
-            line.write(_refusal(error))
+            line.write(_ready_with_error(error))
             return
         # A garbage collection in a child would visit all objects of torch and so copy
         # their pages: 0.24 of the 0.37 CPU-seconds that a small check took.
@@ -81,7 +81,7 @@ def main() -> None:
         return
 
 
-def _find_modules_here() -> None:
+def _prepend_current_folder() -> None:
     """Put the current folder first on the module path, as Python does without ``-P``.
 
     Modules that preloads import may be there, and so may another copy of ``shrinkfx``.
@@ -99,11 +99,11 @@ def _serve(line: Line, worker: AnyWorker, directory: Path) -> None:
     first = FirstLowering(worker.program if makes_one else None, directory)
 
     def work(request: Request) -> Work:
-        first.make_for(request)
-        return work_of(worker, request)
+        first.lower_before(request)
+        return choose_work(worker, request)
 
-    settle = functools.partial(_settle_in_fork, worker.setup.gpus)
-    serve(line, work, directory, first.heard, settle, _device(worker))
+    settle = functools.partial(_configure_fork, worker.setup.gpus)
+    serve(line, work, directory, first.note_ending, settle, _device(worker))
 
 
 def _device(worker: AnyWorker) -> Contexts | None:
@@ -116,7 +116,7 @@ def _device(worker: AnyWorker) -> Contexts | None:
     return Contexts(worker.settle, f"cuda:{wanted_gpu(worker.setup)}")
 
 
-def _settle_in_fork(names: Sequence[str], task: ForkServer) -> None:
+def _configure_fork(names: Sequence[str], task: ForkServer) -> None:
     """Move temporary files into this fork's folder, and set its share of the disk.
 
     The disk limit applies to all files in the server's folder, which contains this
@@ -126,15 +126,15 @@ def _settle_in_fork(names: Sequence[str], task: ForkServer) -> None:
         names: the GPUs that checks are spread over.
     """
     from shrinkfx.worker.aoti import backend as aoti
-    from shrinkfx.worker.disk_space import share
+    from shrinkfx.worker.disk_space import divide_free_space
     from shrinkfx.worker.loading import gpus
 
     if names:
-        gpus.see_only(names[task.gpu])
+        gpus.show_one_gpu(names[task.gpu])
 
-    os.environ.update(aoti.temporary_below(Path(task.directory)))
+    os.environ.update(aoti.temporary_folder_variables(Path(task.directory)))
     tempfile.tempdir = None
-    share(task.servers)
+    divide_free_space(task.servers)
 
 
 @contextlib.contextmanager
@@ -153,13 +153,13 @@ def _collecting_once() -> Iterator[None]:
         gc.collect()
 
 
-def _refusal(error: Exception) -> Ready:
+def _ready_with_error(error: Exception) -> Ready:
     """Return the ``Ready`` message that says why the worker cannot serve."""
     if isinstance(error, LoadError):
         return Ready(error.reason, error.subject, error.advice)
     advice = advice_on(error) or f"the program is not the cause: {REPORT_BUG}"
-    reason = f"cannot start: {in_short(error)}"
-    return Ready(reason, Words("the worker"), Words(advice))
+    reason = f"cannot start: {summarize_error(error)}"
+    return Ready(reason, MessageText("the worker"), MessageText(advice))
 
 
 def _import_torch() -> int:
@@ -174,7 +174,7 @@ def _import_torch() -> int:
         version = _torch_version()
     except Exception as error:
         advice = advice_on(error) or f"try: {sys.executable} -c 'import torch'"
-        reason = f"cannot be imported: {in_short(error)}"
+        reason = f"cannot be imported: {summarize_error(error)}"
         raise LoadError("PyTorch", reason, f"{advice}\n{SEE_DOCTOR}") from error
     if why := why_too_old(version):
         advice = f"{sys.executable} imports {torch.__file__}: install torch {RANGE}"
@@ -200,7 +200,7 @@ def _import_worker() -> None:
         importlib.import_module("shrinkfx.worker.starting")  # it imports all the others
     except Exception as error:
         version = _torch_version()
-        reason = f"cannot be imported with torch {version}: {in_short(error)}"
+        reason = f"cannot be imported with torch {version}: {summarize_error(error)}"
         advice = advice_on(error) or REPORT_BUG
         if why_untested(version):
             advice = f"install a version with which shrinkfx is tested: torch {RANGE}"
@@ -213,7 +213,7 @@ def _start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     return start(setup, threads)
 
 
-def _once(folder: Path) -> None:
+def _answer_once(folder: Path) -> None:
     job = Job.from_line((folder / JOB).read_text())
     setup, request = job.setup, job.request
     stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
@@ -227,7 +227,7 @@ def _once(folder: Path) -> None:
         import torch
 
         from shrinkfx.worker.aoti import backend as aoti
-        from shrinkfx.worker.disk_space import allow
+        from shrinkfx.worker.disk_space import limit_folder_size
         from shrinkfx.worker.forkserver.supervise import describe_error
         from shrinkfx.worker.loading.load import preload
         from shrinkfx.worker.tasks import Worker
@@ -239,13 +239,13 @@ def _once(folder: Path) -> None:
         else:
             aoti.warm_up()  # before the process has its own cache, which is empty
         if not request.options.sanitize:  # AddressSanitizer reports signals itself
-            last_words.keep()
+            last_words.log_thread_exceptions()
         gc.freeze()
     try:
         preload(setup.preloads)
-        wait_for_children()  # compiler processes are children
+        restore_sigchld()  # compiler processes are children
         worker = Worker(setup, torch.get_num_threads())
-        allow(Path(setup.directory), setup.max_disk_bytes)
+        limit_folder_size(Path(setup.directory), setup.max_disk_bytes)
         write_answer(folder, worker.perform(request, note, folder))
     except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
         write_answer(folder, describe_error(error))

@@ -52,19 +52,19 @@ def _is_of_home(name: str) -> bool:
     return name.startswith("XDG_") and name.endswith("_HOME")
 
 
-def become(environment: Mapping[str, str], folder: str) -> None:
+def act_as_new_interpreter(environment: Mapping[str, str], folder: str) -> None:
     """Resolve all later imports, also of ``shrinkfx``, as a new interpreter would.
 
     Args:
         folder: the folder of the script.
     """
-    take_places(environment, folder)
+    set_environment_and_path(environment, folder)
     for name in [*sys.modules]:
         if name.partition(".")[0] == "shrinkfx":
             del sys.modules[name]  # modules that imported it keep their reference
 
 
-def take_places(environment: Mapping[str, str], folder: str) -> None:
+def set_environment_and_path(environment: Mapping[str, str], folder: str) -> None:
     """Set the environment and ``sys.path``, but keep the imported modules."""
     os.environ.clear()
     os.environ.update(environment)

@@ -12,7 +12,7 @@ from shrinkfx import user_cache
 
 def folder() -> Path:
     """Return the cache folder of the user; it need not exist."""
-    return user_cache.folder("shrinkfx")
+    return user_cache.cache_folder("shrinkfx")
 
 
 _KEPT_DAYS = 60

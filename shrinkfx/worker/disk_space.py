@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import MANY_BYTES
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 from shrinkfx.worker.sizes.bindings import nbytes
 from shrinkfx.worker.weights import weights_of
 
@@ -29,13 +29,13 @@ _allowed: tuple[Path, int] | None = None
 _sharing = 1
 
 
-def allow(home: Path, most: int | None) -> None:
+def limit_folder_size(home: Path, most: int | None) -> None:
     """Limit the total size of the files in a folder; None means the free space."""
     global _allowed
     _allowed = (home, most) if most else None
 
 
-def share(processes: int) -> None:
+def divide_free_space(processes: int) -> None:
     """Divide the free space by the number of server processes that share it."""
     global _sharing
     _sharing = processes
@@ -45,11 +45,11 @@ def _free(folder: Path) -> int:
     free = shutil.disk_usage(folder).free
     if _allowed is not None:
         home, most = _allowed
-        free = min(free, most - _taken(home))
+        free = min(free, most - _used_bytes(home))
     return max(0, free) // _sharing
 
 
-def _taken(home: Path) -> int:
+def _used_bytes(home: Path) -> int:
     """Add up the disk blocks of all files below a folder, in bytes.
 
     Files of children may disappear during the count.
@@ -102,7 +102,7 @@ def require_space_for_recording(exported: ExportedProgram, folder: Path) -> None
         raise LoadError(str(folder), reason, _ADVICE)
 
 
-_ADVICE = Words(
+_ADVICE = MessageText(
     "free some space, set TMPDIR to a folder on a disk that has more, or allow more "
     "with ",
     Flag("--max-disk", stands="GB"),

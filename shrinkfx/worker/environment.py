@@ -21,10 +21,10 @@ from shrinkfx.torch_versions import RANGE
 from shrinkfx.worker.cuda_memory import sanitizer
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.loading import gpus
-from shrinkfx.worker.loading.missing import (
+from shrinkfx.worker.loading.import_advice import (
     PTXAS_FROM,
-    assembler,
-    in_short,
+    ptxas_version,
+    summarize_error,
     triton_version,
 )
 from shrinkfx.worker.private_api import FEATURES
@@ -83,9 +83,9 @@ def _tool(
     try:
         return Row(part, Status.WORKS, tell())
     except absent as error:
-        return Row(part, Status.MISSING, in_short(error), cost, remedy)
+        return Row(part, Status.MISSING, summarize_error(error), cost, remedy)
     except Exception as error:  # noqa: BLE001 - any other error: it is broken
-        return Row(part, Status.BROKEN, in_short(error), cost, remedy)
+        return Row(part, Status.BROKEN, summarize_error(error), cost, remedy)
 
 
 def _triton() -> Row:
@@ -98,19 +98,19 @@ def _ptxas(triton: Row) -> Row:
     if not triton.works:
         return Row("ptxas", Status.NOT_TRIED, "needs Triton: see that row")
     cost = "CUDA programs cannot be compiled."
-    return _tool("ptxas", assembler, RuntimeError, cost, _sentence(PTXAS_FROM))
+    return _tool("ptxas", ptxas_version, RuntimeError, cost, _sentence(PTXAS_FROM))
 
 
 def _gpu() -> Row:
     if torch.cuda.is_available():
-        return Row("GPU", Status.WORKS, gpus.in_words(0, gpus.facts(0)))
+        return Row("GPU", Status.WORKS, gpus.describe_gpu(0, gpus.gpu_properties(0)))
     cuda = torch.version.cuda
     built = f"torch is built for CUDA {cuda}" if cuda else "torch is built without CUDA"
     smi = shutil.which("nvidia-smi") or "not on the PATH"
     return Row(
         "GPU",
         Status.MISSING,
-        f"{gpus.how_many()}; {built}; nvidia-smi: {smi}",
+        f"{gpus.describe_gpu_count()}; {built}; nvidia-smi: {smi}",
         "CUDA programs are checked on Triton's interpreter, which detects no races "
         "and runs no kernels of libraries.",
         "Run shrinkfx on a machine with an NVIDIA GPU and its driver"

@@ -59,11 +59,13 @@ def build(
             _compile([compiler, *flags, str(source)], library, timeout_s)
         build_cache.note_use(library)
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        raise CannotBuild(_done_without(f"{type(error).__name__}: {error}")) from error
+        raise CannotBuild(
+            _hide_full_disk(f"{type(error).__name__}: {error}")
+        ) from error
     return library
 
 
-def _done_without(said: str) -> str:
+def _hide_full_disk(said: str) -> str:
     """Replace the system's message for a full disk by another one.
 
     The message gets into the log of a check. In the system's words, the check would be
@@ -87,6 +89,6 @@ def _compile(command: Sequence[str], library: Path, timeout_s: float) -> None:
             check=False,
         )
         if done.returncode:
-            said = _done_without(done.stderr[-500:].strip())
+            said = _hide_full_disk(done.stderr[-500:].strip())
             raise CannotBuild(f"{command[0]} fails: {said}")
         draft.rename(library)

@@ -39,7 +39,7 @@ def origin_of(node: fx.Node) -> str:
     return ", ".join(filter(None, [source_of(node), scope_of(node)]))
 
 
-def come_from(node: fx.Node, origin: str) -> None:
+def set_origin(node: fx.Node, origin: str) -> None:
     """Set the origin of a node to a string that ``origin_of`` returned."""
     for key in _KEYS:
         node.meta.pop(key, None)
@@ -54,7 +54,7 @@ def come_from(node: fx.Node, origin: str) -> None:
 _ORIGIN = re.compile(r"([^,]+:\d+)?(?:, )?(.*)", re.DOTALL)
 
 
-def hand_on_origins(before: fx.GraphModule, after: fx.GraphModule) -> None:
+def copy_origins(before: fx.GraphModule, after: fx.GraphModule) -> None:
     """Copy the origins of operators to a program that was exported again.
 
     Only graphs that call the same operators in the same order get them.
@@ -62,7 +62,7 @@ def hand_on_origins(before: fx.GraphModule, after: fx.GraphModule) -> None:
     graphs = graphs_of(after)
     for name, graph in graphs_of(before).items():
         if name in graphs:
-            _hand_on_origins(graph, graphs[name])
+            _copy_graph_origins(graph, graphs[name])
 
 
 def graphs_of(module: fx.GraphModule) -> dict[str, fx.Graph]:
@@ -71,8 +71,8 @@ def graphs_of(module: fx.GraphModule) -> dict[str, fx.Graph]:
     return {name: m.graph for name, m in modules if isinstance(m, fx.GraphModule)}
 
 
-def _hand_on_origins(before: fx.Graph, after: fx.Graph) -> None:
-    old, new = calls(before), calls(after)
+def _copy_graph_origins(before: fx.Graph, after: fx.Graph) -> None:
+    old, new = operator_nodes(before), operator_nodes(after)
     if [node.target for node in old] != [node.target for node in new]:
         return
     for known, node in zip(old, new, strict=True):
@@ -82,7 +82,7 @@ def _hand_on_origins(before: fx.Graph, after: fx.Graph) -> None:
                 node.meta[key] = known.meta[key]
 
 
-def calls(graph: fx.Graph) -> list[fx.Node]:
+def operator_nodes(graph: fx.Graph) -> list[fx.Node]:
     """Return the operators of a graph, without those that read or check sizes.
 
     Each export reads and checks sizes in another way.
@@ -91,8 +91,8 @@ def calls(graph: fx.Graph) -> list[fx.Node]:
         node
         for node in graph.nodes
         if getattr(node.target, "namespace", "")
-        and not str(node.target).startswith(_OF_SIZES)
+        and not str(node.target).startswith(_SIZE_OPERATORS)
     ]
 
 
-_OF_SIZES = ("aten.sym_", "aten._assert_")
+_SIZE_OPERATORS = ("aten.sym_", "aten._assert_")

@@ -17,13 +17,13 @@ from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.becoming import AnyWorker
+from shrinkfx.worker.child_main import AnyWorker
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.cuda_memory import red_zones
-from shrinkfx.worker.disk_space import allow
+from shrinkfx.worker.disk_space import limit_folder_size
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.serve import used_cpu_s
-from shrinkfx.worker.forkserver.supervise import wait_for_children
+from shrinkfx.worker.forkserver.supervise import restore_sigchld
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.loading import gpus
 from shrinkfx.worker.loading.devices import (
@@ -32,11 +32,15 @@ from shrinkfx.worker.loading.devices import (
     is_on_gpu,
     wanted_gpu,
 )
+from shrinkfx.worker.loading.import_advice import (
+    advice_on,
+    require_triton,
+    summarize_error,
+)
 from shrinkfx.worker.loading.load import load, preload
-from shrinkfx.worker.loading.missing import advice_on, in_short, require_triton
-from shrinkfx.worker.loading.wall import limited_to
+from shrinkfx.worker.loading.sandbox import limit_cpu_time
 from shrinkfx.worker.model import Program
-from shrinkfx.worker.preloads.files_used import Witness
+from shrinkfx.worker.preloads.files_used import FileRecorder
 from shrinkfx.worker.private_api import FOR_CUDA_WITHOUT_GPU, NEEDED, OPTIONAL
 from shrinkfx.worker.tasks import Worker
 
@@ -54,17 +58,17 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
         threads: the number of torch threads in a child; the server uses one.
     """
     # Compilers and preloads that are killed leave their files in this folder.
-    os.environ.update(aoti.temporary_below(Path(setup.directory)))
+    os.environ.update(aoti.temporary_folder_variables(Path(setup.directory)))
     tempfile.tempdir = None
-    with Witness() as witness:
+    with FileRecorder() as witness:
         files = preload(setup.preloads)
-    beside = witness.beside()
-    wait_for_children()  # compilers that were asked for their version and flags
+    beside = witness.collect_files()
+    restore_sigchld()  # compilers that were asked for their version and flags
     if setup.gpus and (setup.model is None or is_for_cuda(setup)):
-        setup = replace(setup, gpus=gpus.settle_on(setup.gpus))
+        setup = replace(setup, gpus=gpus.select_gpus(setup.gpus))
     setup = replace(setup, backend=choose_backend(setup))
     worker = Worker(setup, threads)
-    allow(Path(setup.directory), setup.max_disk_bytes)
+    limit_folder_size(Path(setup.directory), setup.max_disk_bytes)
     for_cuda = is_for_cuda(setup)
     environment = _for_cuda(setup) if for_cuda else {}
     for name, value in environment.items():
@@ -74,13 +78,13 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     if for_cuda:
         require_triton()
     aoti.warm_up()
-    last_words.keep()
+    last_words.log_thread_exceptions()
     ignored: list[str] = []
     if not is_on_gpu(setup) and (setup.model or for_cuda):
         gpus.hide()
     if setup.backend == Backend.INTERPRETER:
         interpreter.warm_up()
-        ignored = interpreter.overridden(setup.inductor)
+        ignored = interpreter.list_overridden_options(setup.inductor)
     gc.freeze()
     # A process that has touched a GPU cannot fork children that do.
     if setup.model and not is_on_gpu(setup):
@@ -92,8 +96,8 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
         versions |= {**cuda, "triton": _version("triton")}
         if setup.backend == Backend.AOTI:
             index = wanted_gpu(setup)
-            known = gpus.facts(index)
-            versions, gpu = versions | known, gpus.in_words(index, known)
+            known = gpus.gpu_properties(index)
+            versions, gpu = versions | known, gpus.describe_gpu(index, known)
     versions |= {
         "g++": aoti.compiler_version(),
         "on": f"{platform.system()} {platform.machine()}",
@@ -127,21 +131,21 @@ def _load_program(setup: Setup) -> Program:
         LoadError: the program cannot be read.
     """
     try:
-        with limited_to(setup.reading_cpu_s):
+        with limit_cpu_time(setup.reading_cpu_s):
             return load(setup)
     except LoadError:
         raise
     except Exception as error:
-        reason = f"cannot be read: {in_short(error)}"
+        reason = f"cannot be read: {summarize_error(error)}"
         advice = advice_on(error) or "does torch.export.load read it?"
         raise LoadError(str(setup.model), reason, advice) from error
 
 
 def _no_guard_pages(on_gpu: bool) -> str:
     """Return why there are no guard pages although they were requested, or ''."""
-    if on_gpu and guard_pages.are_asked_for():
+    if on_gpu and guard_pages.is_requested():
         return red_zones.prepare()
-    return guard_pages.why_not()
+    return guard_pages.why_unavailable()
 
 
 def _for_cuda(setup: Setup) -> dict[str, str]:

@@ -15,7 +15,7 @@ import torch
 from torch.utils import collect_env
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.listing.listing import Listing, Run
+from shrinkfx.program.listing.printed_program import PrintedProgram, Run
 from shrinkfx.protocol.answers import Answer, Done, Invalid
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.descriptions import (
@@ -56,18 +56,21 @@ from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.checking.check import check
 from shrinkfx.worker.checking.in_script import run_script
 from shrinkfx.worker.checking.printed import (
-    printed,
-    text_of_graph,
+    describe_printed,
+    print_graph,
     text_of_listing,
 )
 from shrinkfx.worker.checking.reference import Reference
-from shrinkfx.worker.checking.with_aoti import check_outside, instrumented
+from shrinkfx.worker.checking.with_aoti import (
+    check_undeclared_sizes,
+    compile_instrumented,
+)
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.cuda_memory import red_zones
-from shrinkfx.worker.eager.intermediates import Values
+from shrinkfx.worker.eager.intermediates import EagerValues
 from shrinkfx.worker.environment import export_sample, inspect
+from shrinkfx.worker.explaining.node_names import restore_known_names
 from shrinkfx.worker.explaining.settings import read_settings
-from shrinkfx.worker.explaining.untold import by_known_names
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
 from shrinkfx.worker.graph.describe import (
@@ -79,8 +82,7 @@ from shrinkfx.worker.graph.describe import (
     is_functional,
     keeps_state,
 )
-from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
-from shrinkfx.worker.held import SKELETON, Held
+from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate
 from shrinkfx.worker.intake.tables import own_entries
 from shrinkfx.worker.listing.fit import fit_rewrites
 from shrinkfx.worker.operators.custom import custom_operators
@@ -88,9 +90,10 @@ from shrinkfx.worker.operators.examine import examine, examine_runs
 from shrinkfx.worker.preloads.alone import register
 from shrinkfx.worker.printing.module import Unprintable
 from shrinkfx.worker.sizes.read_space import find_space
+from shrinkfx.worker.worker_state import SKELETON, WorkerState
 
 
-class Worker(Held):
+class Worker(WorkerState):
     """A server's state with the methods that answer requests, in a forked child."""
 
     def perform(self, request: Request, note: Note, folder: Path) -> Answer:
@@ -100,25 +103,27 @@ class Worker(Held):
         """Apply the settings that must precede CUDA; a pre-warmed child has done so."""
         side = request.options.guard_pages
         if self.on_gpu:
-            red_zones.switch(side, loud=isinstance(request.task, RunScript))
+            red_zones.install_red_zones(side, loud=isinstance(request.task, RunScript))
         else:
-            guard_pages.switch(side)
-        _set(request.options.environment)
+            guard_pages.set_guard_side(side)
+        _set_variables(request.options.environment)
 
     def instrument(self, request: Request, note: Note, folder: Path) -> Request:
         """Compile the program for an interpreter that runs under AddressSanitizer."""
         match request.task:
             case CheckOriginal():
-                return instrumented(self.setup, self._as_it_is, request, note, folder)
+                return compile_instrumented(
+                    self.setup, self._input_program, request, note, folder
+                )
             case CheckCandidate() as task:
-                build = partial(self.built, task, request.options)
-                return instrumented(self.setup, build, request, note, folder)
+                build = partial(self.build_candidate, task, request.options)
+                return compile_instrumented(self.setup, build, request, note, folder)
         return request
 
     def _answer(self, request: Request, note: Note, folder: Path) -> Answer:
         torch.set_num_threads(self.threads)
         if request.one_thread:
-            last_words.one_thread()
+            last_words.limit_to_one_thread()
         self.settle(request)
         options = request.options
         match request.task:
@@ -129,9 +134,9 @@ class Worker(Held):
             case ExamineCandidate() as task:
                 return self._examine_candidate(task, options, note, folder)
             case CheckOriginal():
-                return self._original(options, note, folder)
+                return self._check_original(options, note, folder)
             case CheckCandidate() as task:
-                return self._candidate(task, options, note, folder)
+                return self._check_candidate(task, options, note, folder)
             case SaveCandidate() as task:
                 return self._save(task, options, note)
             case WriteCandidate() as task:
@@ -141,11 +146,11 @@ class Worker(Held):
             case ListCandidate() as task:
                 return self._list(task, options, note)
             case FindSpace():
-                return self._space(note)
+                return self._find_space(note)
             case CompileOriginal():
                 return self._compile(options, note, folder)
             case CheckAtSizes() as task:
-                return self._at_sizes(task, options, note, folder)
+                return self._check_at_sizes(task, options, note, folder)
             case SaveInputs() as task:
                 return self._save_inputs(task, note)
             case ReadSettings() as task:
@@ -155,7 +160,7 @@ class Worker(Held):
                 note(Stage.DONE)
                 return own_entries()
             case CollectVersions():
-                return self._versions(note)
+                return self._collect_versions(note)
             case InspectEnvironment():
                 note(Stage.DONE)
                 return inspect()
@@ -178,8 +183,8 @@ class Worker(Held):
     def _describe(self, options: CheckOptions, note: Note, folder: Path) -> Description:
         self.prepare_eager()
         note(Stage.EAGER)
-        program, home = self.cut_from(options.graph)
-        recorded = Values(home, program).record(program, folder / OPERATOR)
+        program, home = self.base_program(options.graph)
+        recorded = EagerValues(home, program).record(program, folder / OPERATOR)
         content = content_digest(
             self.setup.model, self.setup.inputs, *self.setup.preloads
         )
@@ -203,35 +208,39 @@ class Worker(Held):
     def _examine(self, task: Examine, note: Note, folder: Path) -> Examined:
         self.prepare_eager()
         note(Stage.EAGER)
-        return examine(self.loaded(), task, folder / OPERATOR)
+        return examine(self.load_program(), task, folder / OPERATOR)
 
     def _examine_candidate(
         self, task: ExamineCandidate, options: CheckOptions, note: Note, folder: Path
     ) -> Answer:
         note(Stage.REBUILD)
         try:
-            built = self.built(task, options)
+            built = self.build_candidate(task, options)
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
         if built.names is not None and not built.names.why_not:
-            built = built.with_names_before()
+            built = built.with_original_names()
         self.prepare_eager()
         note(Stage.EAGER)
         runs = [built.passing] if built.passing else []
         runs.append(built.failing)
         return examine_runs(built.exported, runs, task, folder / OPERATOR)
 
-    def _original(self, options: CheckOptions, note: Note, folder: Path) -> Answer:
-        return check(self.setup, self._as_it_is(), options, note, folder)
+    def _check_original(
+        self, options: CheckOptions, note: Note, folder: Path
+    ) -> Answer:
+        return check(self.setup, self._input_program(), options, note, folder)
 
-    def _as_it_is(self) -> Rebuilt:
+    def _input_program(self) -> RebuiltCandidate:
         """Return the input program unchanged."""
-        program = self.loaded()
+        program = self.load_program()
         inputs = program.example, program.failing
         original = program.original
-        return Rebuilt(original, *inputs, passing=program.passing, original=original)
+        return RebuiltCandidate(
+            original, *inputs, passing=program.passing, original=original
+        )
 
-    def _candidate(
+    def _check_candidate(
         self,
         task: CheckCandidate,
         options: CheckOptions,
@@ -240,17 +249,17 @@ class Worker(Held):
     ) -> Answer:
         note(Stage.REBUILD)
         try:
-            built = self.built(task, options)
+            built = self.build_candidate(task, options)
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
-        built, options = by_known_names(built, options)
+        built, options = restore_known_names(built, options)
         return check(self.setup, built, options, note, folder)
 
     def _save(self, task: SaveCandidate, options: CheckOptions, note: Note) -> Answer:
         """Save a candidate and its inputs as files for the user's command."""
         note(Stage.REBUILD)
         try:
-            built = self.built(task, options)
+            built = self.build_candidate(task, options)
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
         self.prepare_eager()
@@ -268,29 +277,31 @@ class Worker(Held):
         self, task: WriteCandidate, options: CheckOptions, note: Note
     ) -> Printed:
         note(Stage.REBUILD)
-        built = self.built(task, options)
+        built = self.build_candidate(task, options)
         as_source = self.write_program(built.exported, Path(task.path))
         device = "cuda" if self.setup.backend == Backend.INTERPRETER else ""
         listing = self.candidate(task, options).listing
         if task.at_passing and built.at_passing:
             built = built.at_passing
-            listing = listing.with_run_alone(Run.PASSING) if listing else None
+            listing = listing.with_single_run(Run.PASSING) if listing else None
         if listing is None:
-            two_sets = self.loaded().failing is not self.loaded().example
-            text = text_of_graph(built, device, two_sets=two_sets)
+            two_sets = self.load_program().failing is not self.load_program().example
+            text = print_graph(built, device, two_sets=two_sets)
         else:
-            text = text_of_listing(built, listing, self.saved(options), device)
+            text = text_of_listing(built, listing, self.saved_values(options), device)
         if task.anonymous:
             text = text.without_names()
         torch.save(text.values, task.data)
         self.prepare_eager()
         note(Stage.DONE)
-        return replace(printed(built, text, options), is_source_archive=as_source)
+        return replace(
+            describe_printed(built, text, options), is_source_archive=as_source
+        )
 
     def _list(self, task: ListCandidate, options: CheckOptions, note: Note) -> Answer:
         note(Stage.REBUILD)
         try:
-            answer = self.listed(task, options)
+            answer = self.listing_of_candidate(task, options)
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
         note(Stage.DONE)
@@ -298,43 +309,43 @@ class Worker(Held):
 
     def _fit(self, task: FitRewrites, options: CheckOptions, note: Note) -> Fitted:
         note(Stage.REBUILD)
-        listing = Listing.from_json(task.candidate["listing"])
-        fitted = fit_rewrites(listing, task.rewrites, self.saved(options))
+        listing = PrintedProgram.from_json(task.candidate["listing"])
+        fitted = fit_rewrites(listing, task.rewrites, self.saved_values(options))
         note(Stage.DONE)
         return fitted
 
-    def _space(self, note: Note) -> OpenSizes:
-        program = self.loaded()
+    def _find_space(self, note: Note) -> OpenSizes:
+        program = self.load_program()
         space = find_space(program.original, program.failing)
         note(Stage.DONE)
         return OpenSizes(space)
 
     def _compile(self, options: CheckOptions, note: Note, folder: Path) -> Done:
         note(Stage.COMPILE)
-        original = self.loaded().original
+        original = self.load_program().original
         aoti.build_once(original, folder, self.setup.inductor, options)
         note(Stage.DONE)
         return Done()
 
-    def _at_sizes(
+    def _check_at_sizes(
         self, task: CheckAtSizes, options: CheckOptions, note: Note, folder: Path
     ) -> Answer:
-        run = self.made(task.sizes, task.seed)
-        checked = check_outside if task.outside else check
+        run = self.program_at_sizes(task.sizes, task.seed)
+        checked = check_undeclared_sizes if task.outside else check
         return checked(self.setup, run, options, note, folder)
 
     def _save_inputs(self, task: SaveInputs, note: Note) -> Done:
-        made = self.made(task.sizes, task.seed).failing
+        made = self.program_at_sizes(task.sizes, task.seed).failing
         saved = {"args": made.args, "kwargs": made.kwargs}
         passing = {}
         if task.passing is not None:
-            near = self.made(task.passing, task.seed).failing
+            near = self.program_at_sizes(task.passing, task.seed).failing
             passing = {"passing": {"args": near.args, "kwargs": near.kwargs}}
         torch.save({**saved, **passing}, task.path)
         note(Stage.DONE)
         return Done()
 
-    def _versions(self, note: Note) -> Collected:
+    def _collect_versions(self, note: Note) -> Collected:
         note(Stage.DONE)
         text = collect_env.get_pretty_env_info()
         return Collected(text, (socket.gethostname(), platform.node()))
@@ -347,7 +358,7 @@ class Worker(Held):
         return answer
 
 
-def _set(environment: Mapping[str, str]) -> None:
+def _set_variables(environment: Mapping[str, str]) -> None:
     """Set environment variables of this process; an empty value removes one."""
     for name, value in environment.items():
         if value:

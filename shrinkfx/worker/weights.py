@@ -23,10 +23,10 @@ def shared_weights(exported: ExportedProgram) -> dict[str, str]:
 
     If any operator of the graph writes into an argument, no weight is shared.
     """
-    return {} if calls_mutable(exported) else weights_of(exported)
+    return {} if mutates_arguments(exported) else weights_of(exported)
 
 
-def calls_mutable(exported: ExportedProgram) -> bool:
+def mutates_arguments(exported: ExportedProgram) -> bool:
     """Return whether an operator of the graph writes into one of its arguments."""
     schemas = (getattr(n.target, "_schema", None) for n in exported.graph.nodes)
     return any(schema is not None and schema.is_mutable for schema in schemas)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from support.doubles import FakeServer
 
-from shrinkfx.check.baseline.anew import seeds_to_try
-from shrinkfx.check.baseline.stock import Baseline, baseline
+from shrinkfx.check.baseline.recompile import seeds_to_try
+from shrinkfx.check.baseline.stock import Baseline, find_baseline
 from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import Kind
@@ -57,7 +57,7 @@ def run(
 ) -> Baseline:
     client = CheckClient(server, Limits(10.0, 1 << 30)).with_options(weights=weights)
     asked = client, None, "", max_runs, lambda _: None
-    return baseline(*asked, seeds=seeds)
+    return find_baseline(*asked, seeds=seeds)
 
 
 @pytest.mark.parametrize("weights", [Weights.INSIDE, Weights.BESIDE])

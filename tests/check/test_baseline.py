@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from support.doubles import FakeServer
 
-from shrinkfx.check.baseline.stock import Baseline, baseline
+from shrinkfx.check.baseline.stock import Baseline, find_baseline
 from shrinkfx.check.oracle import (
     ENOUGH,
     MISSED,
@@ -24,7 +24,7 @@ from shrinkfx.check.oracle import (
     runs_to_be_sure,
 )
 from shrinkfx.errors import NotReproducible
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Build, Weights
@@ -53,7 +53,7 @@ RAISES = Ending(
 HANGS = Ending("timeout", stage="run")
 LATE = Ending("late", stage="run", seconds=600.0, waited_s=590.0)
 KILLED = Ending("signal", signal.SIGKILL, "run")
-CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)
 MISMATCH = Signature(Kind.MISMATCH, Stage.COMPARE)
 
 
@@ -65,7 +65,7 @@ def found(
     server: FakeServer, until: str | None = None, match: str = "", max_runs: int = 100
 ) -> tuple[Baseline, list[str]]:
     notes: list[str] = []
-    return baseline(compiler(server), until, match, max_runs, notes.append), notes
+    return find_baseline(compiler(server), until, match, max_runs, notes.append), notes
 
 
 def test_steady_failure_to_compile_takes_two_forks() -> None:
@@ -129,7 +129,7 @@ def test_only_run_of_a_program_is_in_a_fresh_interpreter(
 def test_program_that_keeps_state_is_called_until_it_fails() -> None:
     server = FakeServer(*[PASSES] * 3, DIFFERS)
     notes: list[str] = []
-    base = baseline(compiler(server), None, "", 100, notes.append, 10)
+    base = find_baseline(compiler(server), None, "", 100, notes.append, 10)
     assert base.target.kind is Kind.MISMATCH
     assert (base.calls, base.rate) == (3, 1.0)
     calls = [request.options.calls for request in server.asked]
@@ -142,7 +142,7 @@ def test_calls_are_added_however_long_they_take() -> None:
     slow, failing = (replace(ending, seconds=4.0) for ending in (PASSES, DIFFERS))
     first = replace(PASSES, seconds=6.0)
     server = FakeServer(first, *[slow] * 6, failing)
-    base = baseline(compiler(server), None, "", None, lambda _: None, 10)
+    base = find_baseline(compiler(server), None, "", None, lambda _: None, 10)
     assert base.calls == 7
 
 
@@ -154,7 +154,9 @@ def test_program_without_state_is_called_once_in_a_run() -> None:
 
 
 def test_program_that_fails_at_once_is_not_called_again() -> None:
-    base = baseline(compiler(FakeServer(DIFFERS)), None, "", 100, lambda _: None, 10)
+    base = find_baseline(
+        compiler(FakeServer(DIFFERS)), None, "", 100, lambda _: None, 10
+    )
     assert base.calls == 1
 
 
@@ -236,7 +238,7 @@ def test_no_more_runs_are_made_and_told_than_are_allowed(
 ) -> None:
     server = PassingServer()
     with pytest.raises(NotReproducible) as raised:
-        baseline(compiler(server), None, "", max_runs, lambda _: None, max_calls)
+        find_baseline(compiler(server), None, "", max_runs, lambda _: None, max_calls)
     assert raised.value.runs == server.runs == max_runs
 
 
@@ -291,7 +293,7 @@ def test_program_that_passes_is_compiled_once_more() -> None:
 
 def test_inputs_are_checked_by_the_package_that_has_failed() -> None:
     server = FakeServer(PASSES, CRASHES)
-    baseline(compiler(server), None, "", 100, lambda _: None, build=Build.FAST)
+    find_baseline(compiler(server), None, "", 100, lambda _: None, build=Build.FAST)
     *_, last_run, asked = (request.options for request in server.asked)
     assert asked.sanity
     assert asked.package == last_run.package
@@ -301,7 +303,7 @@ def test_inputs_are_checked_by_the_package_that_has_failed() -> None:
 def test_values_are_watched_for_a_nan_in_a_build_of_its_own() -> None:
     server = FakeServer(IS_NAN)
     client = compiler(server).with_options(inductor={"max_autotune": True})
-    base = baseline(client, None, "", 100, lambda _: None, build=Build.FAST)
+    base = find_baseline(client, None, "", 100, lambda _: None, build=Build.FAST)
     assert base.target.kind is Kind.NAN
     asked = server.asked[-1].options
     assert asked.sanity
@@ -406,7 +408,7 @@ def test_third_run_without_an_answer_is_one(silent: Ending) -> None:
     server = FakeServer(silent)
     notes: list[str] = []
     with pytest.raises(NotReproducible):
-        baseline(compiler(server), "crash", "", 100, notes.append)
+        find_baseline(compiler(server), "crash", "", 100, notes.append)
     assert len(server.asked) == 3
     assert any("3 runs were inconclusive" in note for note in notes)
 
@@ -583,7 +585,7 @@ def test_flaky_candidate_that_does_not_compile_is_asked_about_once() -> None:
 def of_large_weights(server: FakeServer, max_runs: int = 100) -> tuple[Baseline, str]:
     notes: list[str] = []
     beside = compiler(server).with_options(weights=Weights.BESIDE)
-    return baseline(beside, None, "", max_runs, notes.append), "\n".join(notes)
+    return find_baseline(beside, None, "", max_runs, notes.append), "\n".join(notes)
 
 
 def places(server: FakeServer) -> list[str]:

@@ -57,7 +57,7 @@ class World:
         if not self.is_alive:
             raise WorkerError("the worker is closed")
         task = type(request.task).__name__
-        in_time = self._do(task, request.options.graph, request.most_s)
+        in_time = self._do(task, request.options.graph, request.wall_clock_limit_s)
         if not in_time:
             return Ending("late")
         if task != DESCRIBE:

@@ -10,11 +10,11 @@ from typing import Any
 
 from support.doubles import Arguments, FakeServer, Minutes
 
-from shrinkfx.check.localise import interrogate
+from shrinkfx.check.localise import collect_evidence
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.blame import Evidence, suspects
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.blame import Evidence, rank_suspects
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Node, Role, TensorType
 from shrinkfx.protocol.answers import Checked, Difference, Ending
@@ -23,7 +23,7 @@ from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.testing import chain, skeleton, whole
 
 PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
-FAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+FAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
 BUILD = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no")
 PRINTED = Ending("signal", signal.SIGSEGV, "run", log="[ before_launch: cpp_1 ]\n")
@@ -39,8 +39,8 @@ def blamed(
 ) -> list[str]:
     """Name the surest suspects after the interrogation."""
     compiler = CheckClient(server, Limits(10.0, 1 << 30), CheckOptions(**options))
-    evidence = interrogate(compiler, program, target, known, lambda _: None)
-    found = suspects(evidence, program.skeleton, target)
+    evidence = collect_evidence(compiler, program, target, known, lambda _: None)
+    found = rank_suspects(evidence, program.skeleton, target)
     return [s.node for s in found if s.weight == found[0].weight]
 
 
@@ -66,7 +66,7 @@ def asked_within(left: float, target: Signature, seconds: float) -> list[str]:
     server = FakeServer(lambda _: PRINTED)
     compiler = CheckClient(server, Limits(600.0, 1 << 30))
     asked = compiler, PROGRAM, target, Evidence(), notes.append
-    interrogate(*asked, seconds, Minutes(left))
+    collect_evidence(*asked, seconds, Minutes(left))
     assert bool(server.asked) is not any("not enough time left" in n for n in notes)
     return notes
 
@@ -82,13 +82,13 @@ def test_nobody_is_blamed_where_that_takes_more_than_a_quarter_of_the_minutes() 
 def test_interrogation_ends_with_its_share_of_the_minutes() -> None:
     class Watching(FakeServer):
         def ask(self, request: Request) -> Ending:
-            limits.append(request.most_s)
+            limits.append(request.wall_clock_limit_s)
             raise BudgetExhausted("time limit reached")
 
     limits: list[float] = []
     compiler = CheckClient(Watching(lambda _: PRINTED), Limits(600.0, 1 << 30))
     asked = compiler, PROGRAM, FAULT, Evidence(), lambda _: None
-    assert interrogate(*asked, 20.0, Minutes(100.0)) == Evidence()
+    assert collect_evidence(*asked, 20.0, Minutes(100.0)) == Evidence()
     assert limits == [25.0]
 
 

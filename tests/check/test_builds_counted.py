@@ -35,7 +35,7 @@ def asked(*endings: Ending) -> tuple[FakeServer, Builds]:
     options = CheckOptions(build=Build.FAST, only=Step.KERNEL)
     compiler = CheckClient(server, Limits(10.0, 1 << 30), options)
     for _ in endings:
-        compiler.candidate(CANDIDATE)
+        compiler.check_candidate(CANDIDATE)
     return server, compiler.builds
 
 
@@ -73,7 +73,7 @@ def test_stock_build_is_never_asked_for_one_step_only() -> None:
     server = FakeServer(STOCK)
     options = CheckOptions(build=Build.FAST, only=Step.KERNEL, calls=2)
     compiler = CheckClient(server, Limits(10.0, 1 << 30), options)
-    compiler.built_stock().candidate(CANDIDATE)
+    compiler.with_stock_build().check_candidate(CANDIDATE)
     asked = server.asked[0].options
     assert (asked.build, asked.calls, asked.only) == (Build.STOCK, 2, None)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.check.busy import Busyness
-from shrinkfx.failure.classify import observe
+from shrinkfx.check.busy import BusyNotice
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckOriginal
@@ -15,9 +15,9 @@ STARVED = Ending("exit", stage="done", seconds=60.0, waited_s=50.0, runnable=12)
 
 def said(*endings: Ending) -> list[str]:
     lines: list[str] = []
-    busyness = Busyness(lines.append, cores=2)
+    busyness = BusyNotice(lines.append, cores=2)
     for ending in endings:
-        busyness.hear(ending)
+        busyness.record_ending(ending)
     return lines
 
 
@@ -42,7 +42,7 @@ def test_machine_that_is_not_busy_is_not_told(ending: Ending) -> None:
 
 def test_what_a_busy_machine_does_not_answer_is_no_hang() -> None:
     late = Ending("late", stage="run", seconds=600.0, waited_s=580.0, runnable=40)
-    seen = observe(late)
+    seen = classify_ending(late)
     assert seen.signature is None
     assert seen.unresolved == (
         "the machine is too busy: the check waited 580 of 600 s for a CPU, in run"
@@ -51,5 +51,5 @@ def test_what_a_busy_machine_does_not_answer_is_no_hang() -> None:
 
 
 def test_limit_by_the_clock_is_many_times_the_other_unless_it_is_given() -> None:
-    assert Request(CheckOriginal(), timeout_s=60.0).most_s == 1800
-    assert Request(CheckOriginal(), timeout_s=60.0, clock_s=5.0).most_s == 5
+    assert Request(CheckOriginal(), timeout_s=60.0).wall_clock_limit_s == 1800
+    assert Request(CheckOriginal(), timeout_s=60.0, clock_s=5.0).wall_clock_limit_s == 5

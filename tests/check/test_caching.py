@@ -12,14 +12,14 @@ from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.baseline.with_caching import (
     NO_CACHING,
     baseline_with_either,
-    is_chosen,
+    is_allocator_chosen,
 )
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import NotReproducible
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 
-ILLEGAL = Signature(Kind.IMA, Stage.RUN, MEMORY, "CUDA error: illegal")
+ILLEGAL = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT, "CUDA error: illegal")
 REFUSED = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no", "no such thing")
 DIES = Ending("exit", stage="run", answer=Raised("RuntimeError", "CUDA error: oh no"))
 PASSES = Ending("exit", stage="done", answer=Checked())
@@ -97,5 +97,5 @@ def test_what_fails_with_neither_is_said_of_both() -> None:
 
 @pytest.mark.parametrize("value", ["1", "0", ""])
 def test_variable_counts_by_being_set(value: str) -> None:
-    assert is_chosen({}, {NO_CACHING: value})
-    assert not is_chosen({}, {"CUDA_LAUNCH_BLOCKING": value})
+    assert is_allocator_chosen({}, {NO_CACHING: value})
+    assert not is_allocator_chosen({}, {"CUDA_LAUNCH_BLOCKING": value})

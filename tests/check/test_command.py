@@ -10,7 +10,7 @@ import pytest
 from support.doubles import Minutes
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.check.command import Command, CommandOracle, see_it_fail
+from shrinkfx.check.command import Command, CommandOracle, require_command_failure
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.verdict import Outcome
@@ -106,14 +106,16 @@ def test_original_must_fail_every_time(tmp_path: Path) -> None:
     server = Saves(exits(0), exits(1), exits(0))
     model = tmp_path / "model.pt2"
     with pytest.raises(NotReproducible) as caught:
-        see_it_fail(COMMAND, compiler(server), model, None)
+        require_command_failure(COMMAND, compiler(server), model, None)
     assert "exits with another status" in str(caught.value)
     assert f"./fails.sh --quiet {model}" in str(caught.value)
 
 
 def test_original_that_fails_tells_how_long_that_takes() -> None:
     server = Saves(*[exits(0)] * 3)
-    own_seconds = see_it_fail(COMMAND, compiler(server), Path("m.pt2"), None)
+    own_seconds = require_command_failure(
+        COMMAND, compiler(server), Path("m.pt2"), None
+    )
     assert own_seconds == 1.5
 
 
@@ -129,7 +131,7 @@ def test_original_is_run_once_where_minutes_are_short(left: float, runs: int) ->
     minutes = Minutes(left)
     server = Clocked(*[exits(0)] * 3)
     asked = COMMAND, compiler(server), Path("m.pt2"), None
-    assert see_it_fail(*asked, minutes) == 1.5  # of its own time
+    assert require_command_failure(*asked, minutes) == 1.5  # of its own time
     assert len(server.asked) == runs
 
 

@@ -9,10 +9,10 @@ from support.listings import floats, given, listed, listing
 
 from shrinkfx.check.listing import FakeTensors
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.errors import Unforeseen, WorkerError
+from shrinkfx.errors import SpeculationError, WorkerError
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Write
-from shrinkfx.program.listing.listing import MAIN
+from shrinkfx.program.listing.printed_program import MAIN
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.listed import Fitted
 from shrinkfx.protocol.requests import Request
@@ -68,7 +68,7 @@ def test_what_was_asked_ahead_is_not_asked_again() -> None:
 def test_what_has_no_answer_ahead_is_asked_anew(trouble: Ending | Exception) -> None:
     worker = Worker([trouble])
     fitter = over(worker)
-    with pytest.raises(Unforeseen):
+    with pytest.raises(SpeculationError):
         fitter.ahead().fit(START, [ZERO])
     assert fitter.refused == ""
     assert fitter.fit(START, [ZERO]) == [ZERO]

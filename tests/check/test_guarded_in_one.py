@@ -10,12 +10,12 @@ from test_baseline import CRASHES, PASSES, compiler
 from test_guarding import EAGER_FAULTS, FAULT, WRONG
 from test_in_one import TRACES, WHOLE, Worker
 
-from shrinkfx.check.baseline.guarded_in_one import guarded_in_one
-from shrinkfx.check.baseline.in_one import InOne
+from shrinkfx.check.baseline.guarded_in_one import find_guarded_baseline
 from shrinkfx.check.baseline.stock import Baseline
+from shrinkfx.check.baseline.whole_candidate import WholeCandidate
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.oracle import ENOUGH
-from shrinkfx.failure.signature import MEMORY, Kind
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, Guard
 from shrinkfx.protocol.requests import CheckOptions
@@ -44,10 +44,10 @@ class Program(FakeServer):
 
 def seen(
     program: Program, until: str = "ima"
-) -> tuple[tuple[Baseline, Guarding] | None, InOne]:
-    in_one = InOne(WHOLE)
+) -> tuple[tuple[Baseline, Guarding] | None, WholeCandidate]:
+    in_one = WholeCandidate(WHOLE)
     asked = in_one, compiler(program), until, "", 100, lambda _: None
-    return guarded_in_one(*asked), in_one
+    return find_guarded_baseline(*asked), in_one
 
 
 def test_overrun_is_seen_guarded_and_run_on_from_one_package() -> None:
@@ -55,7 +55,11 @@ def test_overrun_is_seen_guarded_and_run_on_from_one_package() -> None:
     found, in_one = seen(program)
     assert found is not None
     base, guarding = found
-    assert (base.target.kind, base.target.detail, base.rate) == (Kind.IMA, MEMORY, 1.0)
+    assert (base.target.kind, base.target.detail, base.rate) == (
+        Kind.IMA,
+        MEMORY_FAULT,
+        1.0,
+    )
     assert (guarding.pages, guarding.steady) == (Guard.AFTER, False)
     assert len(program.packages) == 1
     assert all(r.task == CheckCandidate(WHOLE.to_json()) for r in program.asked)

@@ -16,7 +16,7 @@ from shrinkfx.check.baseline.with_guard_pages import (
     find_guarding,
     runs_without_guard_pages,
 )
-from shrinkfx.check.baseline.with_guard_pages import under as under_tool
+from shrinkfx.check.baseline.with_guard_pages import sanitizer_settings as under_tool
 from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
@@ -180,7 +180,7 @@ def test_tool_of_compute_sanitizer_looks_on_in_every_check(
     guarding = find_guarding(client, "ima", "", notes.append, settings=under_tool(tool))
     assert guarding.pages is (tool if seen is REPORTED else Guard.OFF)
     assert any(shows in note for note in notes)
-    assert guarding.around(CheckOptions()).guard_pages is guarding.pages
+    assert guarding.apply_to(CheckOptions()).guard_pages is guarding.pages
 
 
 def test_other_failure_is_not_taken_for_the_one_asked_for() -> None:

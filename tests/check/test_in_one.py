@@ -11,11 +11,14 @@ import pytest
 from support.doubles import DESCRIPTION, Arguments, FakeServer
 from test_baseline import CRASH, CRASHES, DIFFERS, MISMATCH, PASSES, RAISES, compiler
 
-from shrinkfx.check.baseline.in_one import InOne, baseline_in_one
 from shrinkfx.check.baseline.stock import Baseline
+from shrinkfx.check.baseline.whole_candidate import (
+    WholeCandidate,
+    find_whole_candidate_baseline,
+)
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import ENOUGH
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
@@ -24,7 +27,7 @@ from shrinkfx.protocol.files import Traces
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.observe import find_subject
+from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.testing import chain, whole
 
 WHOLE = whole(chain("x", "relu", "tanh"))
@@ -33,10 +36,10 @@ TRACES = Traces(message="no", raised_at=(("tanh",),))
 
 def seen_in_one(
     *told: Ending, until: str | None = None
-) -> tuple[Baseline | None, InOne, FakeServer]:
-    server, in_one = FakeServer(*told), InOne(WHOLE)
+) -> tuple[Baseline | None, WholeCandidate, FakeServer]:
+    server, in_one = FakeServer(*told), WholeCandidate(WHOLE)
     asked = in_one, compiler(server), until, "", 100, lambda _: None
-    return baseline_in_one(*asked), in_one, server
+    return find_whole_candidate_baseline(*asked), in_one, server
 
 
 def test_wrong_result_is_compiled_once_and_run_on() -> None:
@@ -84,7 +87,7 @@ def test_first_run_answers_for_what_it_was_asked() -> None:
     assert in_one.verdict(MISMATCH, CheckOptions()) is None
     assert in_one.verdict(CRASH, CheckOptions(calls=2)) is None
     assert in_one.verdict(CRASH, CheckOptions(fallback_random=True)) is None
-    assert InOne(WHOLE).verdict(CRASH, CheckOptions()) is None
+    assert WholeCandidate(WHOLE).verdict(CRASH, CheckOptions()) is None
 
 
 class Worker(FakeServer):
@@ -108,8 +111,8 @@ class Worker(FakeServer):
 
     def suspects(self, folder: Path, **options: Any) -> list[str]:
         """See it fail; name the operators that may be why."""
-        context = RunContext(Options(Path("m.pt2"), **options), folder, ignore)
-        subject = find_subject(context, cast(Server, self))
+        context = RunContext(Options(Path("m.pt2"), **options), folder, ignore_event)
+        subject = reproduce_failure(context, cast(Server, self))
         return [suspect.node for suspect in subject.suspects]
 
     @property

@@ -18,11 +18,16 @@ from support.doubles import request_of
 
 from shrinkfx.check.client.fork import Fork
 from shrinkfx.check.client.restarting import RestartingServer
-from shrinkfx.check.lanes import Forks, Lanes, Question, least_used
 from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.check.worker_slots import (
+    ForkPool,
+    ForkQuery,
+    ForkSlots,
+    choose_least_used_gpu,
+)
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.classify import observe
-from shrinkfx.failure.verdict import Outcome, Undecided, Verdict
+from shrinkfx.failure.classify import classify_ending
+from shrinkfx.failure.verdict import ConcurrentQueryError, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Built, Ending, Unresolved
 from shrinkfx.protocol.choices import Build, Step
@@ -57,7 +62,7 @@ class Asking:
         ending = replace(ending, stage="run", built=Built(Build.FAST, Step.LINK))
         self.client.builds.add(self.client.meter.add(ending))
         self.endings.append(ending)
-        return Verdict(Outcome.PASSED, observe(ending))
+        return Verdict(Outcome.PASSED, classify_ending(ending))
 
 
 @dataclass(frozen=True)
@@ -65,14 +70,14 @@ class House:
     """A server, and the forks of it."""
 
     server: RestartingServer
-    forks: Forks
+    forks: ForkPool
 
-    def lanes(self, vice: str, timeout_s: float = 60.0, **told: Any) -> Lanes:
+    def lanes(self, vice: str, timeout_s: float = 60.0, **told: Any) -> ForkSlots:
         client = CheckClient(self.server, Limits(timeout_s, LIMIT))
         asked = request_of(vice, timeout_s=timeout_s, **told)
-        return Lanes(Asking(client, asked, []), self.forks)
+        return ForkSlots(Asking(client, asked, []), self.forks)
 
-    def begin(self, vice: str, **told: Any) -> Question:
+    def begin(self, vice: str, **told: Any) -> ForkQuery:
         return self.lanes(vice, **told).begin(SOME)
 
     def answer(self, vice: str, timeout_s: float = 60.0, **told: Any) -> Verdict:
@@ -80,14 +85,14 @@ class House:
         lanes = self.lanes(vice, timeout_s, **told)
         try:
             return lanes.begin(SOME).result()
-        except Undecided:
+        except ConcurrentQueryError:
             return lanes.alone(SOME)
 
 
 SOME = whole(chain("x", "relu"))
 
 
-def said(question: Question) -> str:
+def said(question: ForkQuery) -> str:
     return question.result().observation.unresolved
 
 
@@ -106,7 +111,7 @@ def _open_house(vices: Path, marked: Marked) -> Iterator[Open]:
         command = [sys.executable, str(vices)]
         server = RestartingServer(command=command)
         server.seconds_left = seconds_left
-        houses.append(House(server, Forks(server, count, gpus=gpus)))
+        houses.append(House(server, ForkPool(server, count, gpus=gpus)))
         return houses[-1]
 
     yield open_house
@@ -158,8 +163,13 @@ def test_forks_are_spread_over_the_gpus(open_house: Open, tmp_path: Path) -> Non
 
 
 def test_gpu_that_fewest_forks_use_is_the_next() -> None:
-    assert [least_used(2, used) for used in ([], [0], [0, 1], [1, 1])] == [0, 1, 0, 0]
-    assert least_used(1, [0, 0]) == 0
+    assert [choose_least_used_gpu(2, used) for used in ([], [0], [0, 1], [1, 1])] == [
+        0,
+        1,
+        0,
+        0,
+    ]
+    assert choose_least_used_gpu(1, [0, 0]) == 0
 
 
 @processes
@@ -189,7 +199,9 @@ def test_what_a_fork_dies_of_is_asked_again_alone(
     pid = house.server.pid
     lanes = house.lanes("kill_server", deaths=str(deaths))
     question, other = lanes.begin(SOME), house.begin("echo", word="other")
-    with pytest.raises(Undecided, match="a fork of the worker died while compiling"):
+    with pytest.raises(
+        ConcurrentQueryError, match="a fork of the worker died while compiling"
+    ):
         question.result()
     assert lanes.alone(SOME).observation.unresolved == "survived"
     assert said(other) == "other"
@@ -221,7 +233,7 @@ def test_memory_is_shared_and_who_wants_more_is_asked_alone(
 ) -> None:
     house = open_house()
     lanes = house.lanes("hold")  # which takes 200 MB, of 150 in each lane
-    with pytest.raises(Undecided, match="memory in run"):
+    with pytest.raises(ConcurrentQueryError, match="memory in run"):
         lanes.begin(SOME).result()
     lanes.alone(SOME)
     endings = lanes.oracle.endings  # type: ignore[attr-defined]
@@ -242,7 +254,9 @@ def test_time_of_a_child_is_its_own_however_many_share_its_core(
     endings = lanes.oracle.endings  # type: ignore[attr-defined]
     assert [ending.how for ending in endings] == ["exit"] * 3
     assert max(ending.seconds for ending in endings) > 1.5  # by the clock
-    with pytest.raises(Undecided, match="timeout"):  # for a lock of another, perhaps
+    with pytest.raises(
+        ConcurrentQueryError, match="timeout"
+    ):  # for a lock of another, perhaps
         house.lanes("hang", 1.0).begin(SOME).result()
     core = min(os.sched_getaffinity(0))
     endless = house.lanes("spin", 1.0, core=core, cpu_s=1000).begin(SOME).result()
@@ -268,7 +282,7 @@ def test_last_look_of_an_oracle_decides(open_house: Open) -> None:
     house = open_house()
     client = CheckClient(house.server, Limits(1.0, LIMIT))
     oracle = LookingAgain(client, request_of("hang", timeout_s=1.0), [])
-    question = Lanes(oracle, house.forks).begin(SOME)
+    question = ForkSlots(oracle, house.forks).begin(SOME)
     assert said(question) == "again"
     assert [ending.how for ending in oracle.endings] == ["timeout", "exit"]
 
@@ -357,7 +371,7 @@ def test_question_that_the_minutes_end_is_asked_by_who_knows_what_that_means(
     left = [None, 0.3]
     house = open_house(seconds_left=lambda: left[-1])
     lanes = house.lanes("hang")
-    with pytest.raises(Undecided):
+    with pytest.raises(ConcurrentQueryError):
         lanes.begin(SOME).result()
     left.append(0.0)
     with pytest.raises(BudgetExhausted):

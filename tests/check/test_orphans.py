@@ -102,8 +102,8 @@ def test_next_run_ends_a_daemon_that_has_emptied_its_environment(
 
 def test_folder_of_this_process_is_not_taken_for_abandoned() -> None:
     root = scratch.root()
-    assert root not in list(scratch.abandoned())
-    with scratch.folder("package") as folder:
+    assert root not in list(scratch.remove_abandoned_roots())
+    with scratch.make_scratch_folder("package") as folder:
         assert Path(folder).parent == root
     assert not Path(folder).exists()
 

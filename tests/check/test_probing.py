@@ -11,7 +11,7 @@ from support.doubles import Minutes
 
 from shrinkfx.check.baseline.on_interpreter import probe_baseline
 from shrinkfx.check.baseline.stock import Baseline
-from shrinkfx.check.oracle import Asks, CheckClient, Limits
+from shrinkfx.check.oracle import CheckClient, Limits, RequestHandler
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.answers import Checked, Ending, Raised, Unresolved
@@ -54,7 +54,7 @@ class ByProbe:
 
 
 def run(
-    server: Asks,
+    server: RequestHandler,
     until: str | None = None,
     match: str = "",
     *,
@@ -208,7 +208,7 @@ class Slow(ByProbe):
     def ask(self, request: Request) -> Ending:
         ending = super().ask(request)
         needed = self.seconds[str(request.options.probe)]
-        took = min(needed, request.most_s)
+        took = min(needed, request.wall_clock_limit_s)
         if took > self.minutes.left:
             raise BudgetExhausted("time limit reached")
         self.minutes.left -= took

@@ -20,7 +20,7 @@ from support.doubles import request_of as request
 from shrinkfx import scratch
 from shrinkfx.check.client.restarting import LIVES, RestartingServer
 from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.protocol.answers import Unresolved
 from shrinkfx.protocol.files import LOWERING
 from shrinkfx.protocol.tasks import (
@@ -88,7 +88,7 @@ def test_what_it_dies_of_twice_has_no_answer_and_the_next_question_has_one(
     server = start()
     ending = server.ask(request("kill_server", deaths=str(deaths(2))))
     assert ending.how == "server"
-    seen = observe(ending)
+    seen = classify_ending(ending)
     assert "the worker died in each attempt" in seen.unresolved
     assert (seen.signature, seen.invalid) == (None, "")
     assert server.ask(request("echo", word="next")).answer == Unresolved("next")

@@ -8,10 +8,10 @@ import signal
 import pytest
 from support.doubles import Minutes, TimedServer
 
-from shrinkfx.check.baseline.stock import Baseline, baseline
+from shrinkfx.check.baseline.stock import Baseline, find_baseline
 from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted, NotReproducible
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.requests import Request
 
@@ -19,7 +19,7 @@ PASSES = Ending("exit", stage="done", answer=Checked())
 CRASHES = Ending("signal", signal.SIGSEGV, "run")
 ERROR = Raised("ValueError", "no")
 RAISES = Ending("exit", stage="compile", answer=ERROR)
-CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)
 
 
 def seen(
@@ -27,7 +27,7 @@ def seen(
 ) -> Baseline:
     note = (notes if notes is not None else []).append
     asked = CheckClient(server, Limits(600.0, 1 << 30))
-    return baseline(asked, None, "", max_runs, note, budget=server.minutes)
+    return find_baseline(asked, None, "", max_runs, note, budget=server.minutes)
 
 
 def healthy(server: TimedServer, max_runs: int | None = None) -> NotReproducible:

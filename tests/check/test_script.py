@@ -20,7 +20,7 @@ from shrinkfx.check.client.server import GUARDED_WORKER, Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.beside import ONLY_ON
+from shrinkfx.program.uninstalled_files import ONLY_ON
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, Guard
 
@@ -117,7 +117,7 @@ def test_script_that_passes_is_counted_as_such(
     runner: ScriptRunner, files: list[Path]
 ) -> None:
     files[0].write_text('print("no longer fails")')
-    assert runner.again(files, ASSERTION) == [False, False]
+    assert runner.run_again(files, ASSERTION) == [False, False]
     assert not runner.fails(files, ASSERTION)
 
 
@@ -136,7 +136,7 @@ def test_script_that_came_to_its_end_unchecked_has_passed(
 def test_script_that_fails_every_time_is_verified(
     runner: ScriptRunner, files: list[Path]
 ) -> None:
-    assert runner.again(files, ASSERTION) == [True, True]
+    assert runner.run_again(files, ASSERTION) == [True, True]
     assert runner.fails(files, ASSERTION)
 
 
@@ -186,7 +186,7 @@ def test_variable_that_is_read_at_import_matters_in_every_run(
 ) -> None:
     files[0].write_text(SETS)
     assert runner.fails(files, ASSERTION)
-    assert runner.again(files, ASSERTION) == [True, True]
+    assert runner.run_again(files, ASSERTION) == [True, True]
 
 
 @pytest.mark.torch
@@ -278,7 +278,7 @@ def test_places_of_the_maker_stay_where_pytorch_is_only_found_there(
 ) -> None:
     makers = {"PYTHONPATH": "/of/torch", "PYTHONSTARTUP": "/x.py", "PATH": "/bin"}
     monkeypatch.setattr(environment, "has_torch", lambda: False)
-    kept = environment.bare(makers)
+    kept = environment.remove_python_variables(makers)
     assert kept.pop("PYTHONUSERBASE") == site.getuserbase()
     assert kept == {"PYTHONPATH": "/of/torch", "PATH": "/bin"}
 
@@ -292,11 +292,11 @@ def test_runs_of_a_repro_that_uses_files_of_this_machine_do_not_count(
     runner = ScriptRunner(server, limits, Meter(), note=notes.append)
     script = tmp_path / "repro.py"
     script.write_text(f"# CRASH\n#\n# {ONLY_ON} the machine that has table.txt\n")
-    assert runner.again([script], ASSERTION) == [False, False]
+    assert runner.run_again([script], ASSERTION) == [False, False]
     assert server.asked == []
     assert "files of this machine" in notes[0]
     script.write_text(f"# CRASH\nimport torch\n# {ONLY_ON} linux\n")
-    runner.again([script], ASSERTION)
+    runner.run_again([script], ASSERTION)
     assert len(server.asked) == 2
 
 
@@ -315,7 +315,7 @@ def answered(
     runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter(), note=notes.append)
     script = folder / "repro.py"
     script.write_text("def compiled(): ...\nactual = compiled()\n")
-    failed = runner.again([script], ASSERTION, Minutes(left))
+    failed = runner.run_again([script], ASSERTION, Minutes(left))
     return failed, len(server.asked), notes
 
 
@@ -375,7 +375,7 @@ def test_repro_is_run_again_only_where_there_is_time(tmp_path: Path) -> None:
         server = FakeServer(lambda _: failing)
         runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter())
         runner.fails([script], ASSERTION)
-        assert len(runner.again([script], ASSERTION, Minutes(left))) == times
+        assert len(runner.run_again([script], ASSERTION, Minutes(left))) == times
 
 
 def test_script_that_has_failed_in_a_new_interpreter_is_run_in_forks(
@@ -394,7 +394,7 @@ def test_script_that_has_failed_in_a_new_interpreter_is_run_in_forks(
         server = FakeServer(first, failing)
         runner = ScriptRunner(server, Limits(60.0, 1 << 30), Meter(), afresh_first=True)
         runner.fails([script], ASSERTION)
-        runner.again([script], ASSERTION)
+        runner.run_again([script], ASSERTION)
         assert [request.fresh for request in server.asked] == ways
 
 
@@ -491,7 +491,7 @@ def test_script_that_is_ended_while_it_compiles_has_more_time(
     limited = Limits(timeout_s, 1 << 30)
     runner = ScriptRunner(server, limited, Meter(), note=notes.append)
     assert runner.fails([script], target)
-    assert runner.again([script], target) == [True, True]
+    assert runner.run_again([script], target) == [True, True]
     assert [request.timeout_s for request in server.asked] == limits
     assert len([note for note in notes if "with 60 s" in note]) == len(limits) - 3
 
@@ -513,7 +513,7 @@ def test_independent_runs_are_in_new_interpreters_with_other_environments(
     script = tmp_path / "repro.py"
     script.write_text("actual = compiled()\n")
     assert runner.fails([script], ASSERTION)
-    assert runner.again([script], ASSERTION) == [True] * 3
+    assert runner.run_again([script], ASSERTION) == [True] * 3
     assert all(request.fresh for request in server.asked)
     assert len({asked["padding"] for asked in server.arguments}) == 4
 
@@ -530,7 +530,7 @@ def test_run_that_passes_ends_independent_runs_unless_they_are_counted(
     )
     script = tmp_path / "repro.py"
     script.write_text("def compiled(): ...\nactual = compiled()\n")
-    failed = [runner.fails([script], ASSERTION), *runner.again([script], ASSERTION)]
+    failed = [runner.fails([script], ASSERTION), *runner.run_again([script], ASSERTION)]
     assert failed == [True, False, True, True][:runs]
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from support.doubles import FakeServer
 
-from shrinkfx.check import second_look
+from shrinkfx.check import retry
 from shrinkfx.check.baseline.with_guard_pages import seen_without_guard_pages
 from shrinkfx.check.oracle import ENOUGH, CheckClient, InductorOracle, Limits, Meter
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.failure.classify import UNSAID, observe
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.classify import NO_EXCEPTION_TEXT, classify_ending
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import Guard
@@ -54,8 +54,8 @@ REQUEST = Request(CheckOriginal())
 @pytest.mark.parametrize("log", [LOST, ANOTHER, ANOTHER + LOST])
 def test_words_come_from_one_thread_and_both_runs_are_paid_for(log: str) -> None:
     server = Threads(aborted(log), aborted(SAID))
-    ending = second_look.ask(server.ask, REQUEST)
-    assert BOUNDS.admits(observe(ending).signature)
+    ending = retry.ask_with_retry(server.ask, REQUEST)
+    assert BOUNDS.admits(classify_ending(ending).signature)
     assert (ending.seconds, ending.cpu_seconds) == (4.0, 6.0)
     assert [request.one_thread for request in server.asked] == [False, True]
 
@@ -74,7 +74,7 @@ def test_what_is_kept_of_each_thread_or_is_no_such_death_is_not_asked_again(
     many: Ending,
 ) -> None:
     server = Threads(many, aborted(ANOTHER))
-    assert second_look.ask(server.ask, REQUEST) == many
+    assert retry.ask_with_retry(server.ask, REQUEST) == many
     assert len(server.asked) == 1
 
 
@@ -92,15 +92,15 @@ def test_what_is_kept_of_each_thread_or_is_no_such_death_is_not_asked_again(
 )
 def test_one_thread_that_does_something_else_tells_nothing(one: Ending) -> None:
     server = Threads(aborted(LOST), one)
-    found = observe(second_look.ask(server.ask, REQUEST)).signature
+    found = classify_ending(retry.ask_with_retry(server.ask, REQUEST)).signature
     assert found is not None
-    assert (found.kind, found.detail) == (Kind.CRASH, UNSAID)
+    assert (found.kind, found.detail) == (Kind.CRASH, NO_EXCEPTION_TEXT)
 
 
 def test_check_looks_again_with_the_same_options() -> None:
     server = Threads(aborted(LOST), aborted(SAID))
     compiler = CheckClient(server, Limits(60.0, 1 << 30), CheckOptions(package="p.pt2"))
-    assert BOUNDS.admits(compiler.original()[0].signature)
+    assert BOUNDS.admits(compiler.run_input_program()[0].signature)
     assert [request.options.package for request in server.asked] == ["p.pt2"] * 2
     assert compiler.meter.cpu_seconds == 6.0
 
@@ -148,7 +148,7 @@ def test_script_that_fails_as_it_should_runs_once(
 
 # --- a heap that was overrun
 
-OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
+OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT)
 CANDIDATE = whole(chain("x", "relu"))
 HANGS = Ending("timeout", stage="run", seconds=60.0, cpu_seconds=1.0)
 DIES = Ending("signal", signal.SIGSEGV, "run", seconds=2.0, cpu_seconds=3.0)
@@ -187,7 +187,7 @@ def test_hang_of_what_may_have_overrun_the_heap_is_asked_once_more(
         (OVERRUN, PASSES, Guard.OFF),
         (OVERRUN, Ending("timeout", stage="compile"), Guard.OFF),
         (BOUNDS, HANGS, Guard.OFF),
-        (Signature(Kind.CRASH, Stage.COMPILE, MEMORY), HANGS, Guard.OFF),
+        (Signature(Kind.CRASH, Stage.COMPILE, MEMORY_FAULT), HANGS, Guard.OFF),
         (Signature(Kind.HANG, Stage.RUN), HANGS, Guard.OFF),
     ],
 )

@@ -21,7 +21,7 @@ import shrinkfx
 from shrinkfx import scratch
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import LoadError, UsageError, WorkerError
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.protocol.answers import Ending, Unresolved
 from shrinkfx.protocol.requests import Job, Request, Setup
 
@@ -165,7 +165,7 @@ def test_server_hands_on_both_ends_of_megabytes(shared: Server) -> None:
     message = ending.raised.message
     assert len(message) < 600_000
     assert (message[:5], message[-3:]) == ("begin", "end")
-    assert len(str(observe(replace(ending, stage="run")).signature)) < 3_000
+    assert len(str(classify_ending(replace(ending, stage="run")).signature)) < 3_000
 
 
 def test_server_survives_an_exception_that_cannot_be_told(shared: Server) -> None:

@@ -16,7 +16,7 @@ import pytest
 from support.doubles import request_of, told
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.check.client.stem import ADOPTION, Stem
+from shrinkfx.check.client.zygote import ADOPTION, Zygote
 from shrinkfx.errors import WorkerError
 from shrinkfx.protocol.requests import MARK
 
@@ -81,7 +81,7 @@ def test_server_goes_on_beside_the_stem_that_it_has_left(
     assert pipes[0] == pipes[1]
     assert main.ask(request_of("runaways")).how == "exit"
     grown = start(environment=None, beside=main)
-    assert isinstance(grown._process, Stem)
+    assert isinstance(grown._process, Zygote)
 
 
 @pytest.mark.parametrize("name", ["TORCH_LOGS", "OMP_NUM_THREADS", "PYTHONHASHSEED"])
@@ -241,8 +241,8 @@ def test_stem_ends_with_a_parent_that_is_killed(
 ASK = """
 import sys
 {imports}
-from shrinkfx.worker.forkserver.stem import is_as_anyones
-print(is_as_anyones())
+from shrinkfx.worker.forkserver.zygote import has_no_local_modules
+print(has_no_local_modules())
 """
 
 

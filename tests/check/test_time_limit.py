@@ -83,7 +83,7 @@ def limits_given(
         oracle.learn(CHAIN, each)
     for _ in range(11):
         oracle.check(CHAIN)
-    compiler.built_stock().candidate(CHAIN)
+    compiler.with_stock_build().check_candidate(CHAIN)
     return worker.given
 
 

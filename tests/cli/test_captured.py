@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.cli.captured import is_run
-from shrinkfx.cli.command import apart, as_shown
+from shrinkfx.cli.captured_program import is_run_to_explain
+from shrinkfx.cli.command import abbreviate_command, split_command_line
 from shrinkfx.cli.main import main
-from shrinkfx.cli.parser import make_parser, with_values
+from shrinkfx.cli.parser import list_flags_with_values, make_parser
 from shrinkfx.errors import NothingToReduce
-from shrinkfx.folder_lock import is_taken
+from shrinkfx.folder_lock import is_folder_locked
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 
@@ -47,7 +47,10 @@ from shrinkfx.options.options import Options
     ],
 )
 def test_command_is_told_from_options(typed: str, ours: str, theirs: str) -> None:
-    assert apart(typed.split(), with_values()) == (ours.split(), theirs.split())
+    assert split_command_line(typed.split(), list_flags_with_values()) == (
+        ours.split(),
+        theirs.split(),
+    )
 
 
 def test_options_behind_the_command_are_told_where_they_go(
@@ -99,7 +102,7 @@ def test_full_disk_is_told_as_one_with_how_to_run_again(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shrinkfx.intake.capture.door.write_json", full)
+    monkeypatch.setattr("shrinkfx.intake.capture.script_capture.write_json", full)
     assert main(["--capture", "--out", "out", "true"]) == 2
     said = capsys.readouterr().err
     assert "No space left on device" in said
@@ -127,17 +130,21 @@ def test_explain_beside_the_folder_of_a_capture_is_of_its_run_or_for_a_new_one(
     if begun:
         Journal(folder / "journal.sqlite").close()
     arguments = make_parser().parse_args([str(folder), "--explain", *program])
-    assert is_run(arguments) is explains
+    assert is_run_to_explain(arguments) is explains
     other = make_parser().parse_args([str(tmp_path), "--explain"])
-    assert is_run(other)
+    assert is_run_to_explain(other)
 
 
 def test_what_a_script_was_told_is_not_shown() -> None:
     command = ["python", "serve.py", "--token", "secret"]
-    assert as_shown(command) == ["--", "python", "serve.py", "..."]
-    assert as_shown(command[:2]) == ["--", "python", "serve.py"]
-    assert as_shown(["env", "HF_TOKEN=hf_x", "python", "a.py"]) == ["--", "env", "..."]
-    assert as_shown([]) == []
+    assert abbreviate_command(command) == ["--", "python", "serve.py", "..."]
+    assert abbreviate_command(command[:2]) == ["--", "python", "serve.py"]
+    assert abbreviate_command(["env", "HF_TOKEN=hf_x", "python", "a.py"]) == [
+        "--",
+        "env",
+        "...",
+    ]
+    assert abbreviate_command([]) == []
 
 
 @pytest.mark.parametrize(
@@ -215,10 +222,10 @@ def test_folder_is_kept_until_the_run_in_it_is_over(
 
     def reduce(options: Options, _: object) -> None:
         assert options.model.name == "program-1.pt2"
-        assert is_taken(tmp_path / "out")
+        assert is_folder_locked(tmp_path / "out")
         raise NothingToReduce("it was taken")
 
-    monkeypatch.setattr("shrinkfx.intake.capture.door.capture", captured)
+    monkeypatch.setattr("shrinkfx.intake.capture.script_capture.capture", captured)
     monkeypatch.setattr("shrinkfx.api.reduce", reduce)
     assert main(["--capture", "--out", str(tmp_path / "out"), "true"]) == 3
-    assert not is_taken(tmp_path / "out")
+    assert not is_folder_locked(tmp_path / "out")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.cli.main import main
-from shrinkfx.cli.parser import options
+from shrinkfx.cli.parser import list_options
 from shrinkfx.failure.signature import UNTIL
 
 
@@ -64,14 +64,16 @@ def test_bash_completes_options_values_and_files(
     assert "inputs.pt" in completed(script, tmp_path, "--inputs", "in")
     assert "model.pt2" in completed(script, tmp_path, "mod")
     every = completed(script, tmp_path, "--")
-    long = {flag for each in options() for flag in each.flags if flag.startswith("--")}
+    long = {
+        flag for each in list_options() for flag in each.flags if flag.startswith("--")
+    }
     assert long <= set(every)
 
 
 def test_zsh_has_each_option(capsys: pytest.CaptureFixture[str]) -> None:
     script = printed(capsys, "zsh")
     assert script.startswith("#compdef shrinkfx")
-    assert [each.flag for each in options() if each.flag not in script] == []
+    assert [each.flag for each in list_options() if each.flag not in script] == []
 
 
 def test_what_is_missing_is_named(

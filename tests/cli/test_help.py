@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.cli.main import main
-from shrinkfx.cli.parser import options
+from shrinkfx.cli.parser import list_options
 
 HERE = Path(__file__).parent
 RECORDED = {"--help": HERE / "help.txt", "--help-all": HERE / "help_all.txt"}
@@ -53,7 +53,7 @@ def test_each_option_is_in_one_help_and_the_common_ones_in_both(
     """A new option is in ``--help-all`` without a word, and not in ``--help``."""
     option, text = said
     shown = {line.split()[0].strip(",") for line in text.splitlines() if line.strip()}
-    expected = {each.flags[0]: each.common for each in options()}
+    expected = {each.flags[0]: each.common for each in list_options()}
     assert any(expected.values())
     if option == "--help-all":
         assert expected.keys() <= shown
@@ -65,7 +65,9 @@ def test_each_option_is_in_one_help_and_the_common_ones_in_both(
 
 
 def test_shorter_phrases_are_for_options_that_are_common() -> None:
-    assert [each.flag for each in options() if each.brief and not each.common] == []
+    assert [
+        each.flag for each in list_options() if each.brief and not each.common
+    ] == []
 
 
 def test_mistake_is_answered_with_the_names_of_both(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.api import Run, looking_back
+from shrinkfx.api import Run, earlier_runs
 from shrinkfx.cli.main import main
-from shrinkfx.cli.runs import lines
+from shrinkfx.cli.run_table import render_run_lines
 
 AT = time.mktime((2026, 11, 22, 17, 31, 0, 0, 0, -1))
 HERE = Path("shrinkfx-out")
@@ -42,12 +42,12 @@ shrinkfx-out/other-2: it is empty; run anew
 
 def test_runs_are_tabulated_with_the_way_on() -> None:
     runs = [OVER, WORKS, STOPPED, DAMAGED]
-    assert [*lines(runs, HERE, 1000)] == TABLE.splitlines()
+    assert [*render_run_lines(runs, HERE, 1000)] == TABLE.splitlines()
 
 
 def test_capture_that_came_to_no_run_is_gone_on_with() -> None:
     left = Run(HERE / "serve-1", "captured", "serve.py", at=AT)
-    *_, row, on, other = lines([left], HERE, 1000)
+    *_, row, on, other = render_run_lines([left], HERE, 1000)
     assert row.split()[:3] == ["serve-1", "captured", "serve.py"]
     assert on.endswith("shrinkfx --resume shrinkfx-out/serve-1")
     assert other.endswith("shrinkfx shrinkfx-out/serve-1 --program N")
@@ -55,20 +55,22 @@ def test_capture_that_came_to_no_run_is_gone_on_with() -> None:
 
 def test_names_are_cut_where_the_terminal_is_narrow() -> None:
     long = Run(HERE / "transformer_of_layers-1", "reduced", "transformer_of_layers.pt2")
-    _, whole = lines([long], HERE, 1000)
+    _, whole = render_run_lines([long], HERE, 1000)
     assert whole.startswith(
         "transformer_of_layers-1  reduced  transformer_of_layers.pt2"
     )
-    _, row = lines([long], HERE, 105)
+    _, row = render_run_lines([long], HERE, 105)
     assert len(row) <= 105 < len(whole)
     assert row.startswith("transformer_of_layers-1  reduced  transf")
-    _, row = lines([long], HERE, 90)
+    _, row = render_run_lines([long], HERE, 90)
     assert len(row) <= 90
     assert row.startswith("transf...  reduced  trans...  -")
 
 
 def test_run_that_is_over_is_not_gone_on_with() -> None:
-    assert not any("--resume" in line for line in lines([OVER, WORKS], HERE, 1000))
+    assert not any(
+        "--resume" in line for line in render_run_lines([OVER, WORKS], HERE, 1000)
+    )
 
 
 def test_folder_without_runs_says_what_to_do(
@@ -111,7 +113,7 @@ def test_folder_that_is_missing_is_told(
 def test_other_programs_read_the_list_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(looking_back, "list_runs", lambda *_: [OVER, STOPPED])
+    monkeypatch.setattr(earlier_runs, "list_runs", lambda *_: [OVER, STOPPED])
     assert main(["--list", "--json"]) == 0
     end = json.loads(capsys.readouterr().out)
     assert (end["event"], end["status"], end["exit_code"]) == ("end", "listed", 0)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from shrinkfx.api import Retrieved
-from shrinkfx.cli import printed
+from shrinkfx.cli import task_output
 from shrinkfx.cli.main import main
 from shrinkfx.journal.journal import Journal
-from shrinkfx.report.written import Verified, Written
+from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,11 @@ def test_without_a_folder_the_command_is_told(
 def test_candidate_that_fails_is_told_with_what_makes_its_papers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = Written((tmp_path / "repro.py",), "source")
+    written = ReproFiles((tmp_path / "repro.py",), "source")
     program = tmp_path / "minimal.pt2"
-    came = printed.candidate(Retrieved("crash", 2, program, Verified(written, 3, 3)))
+    came = task_output.print_candidate(
+        Retrieved("crash", 2, program, VerifiedRepro(written, 3, 3))
+    )
     assert came.exit_code == 0
     said = capsys.readouterr().out.splitlines()
     assert said[-2].startswith(

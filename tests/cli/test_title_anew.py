@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import api
-from shrinkfx.api import looking_back
-from shrinkfx.cli.from_arguments import refuse_beside_explain
+from shrinkfx.api import earlier_runs
+from shrinkfx.cli.from_arguments import refuse_with_explain
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.errors import UsageError
 from shrinkfx.options.options import Options
@@ -16,9 +16,9 @@ from shrinkfx.options.options import Options
 
 def test_title_may_be_said_anew_and_names_not() -> None:
     parse = make_parser().parse_args
-    refuse_beside_explain(parse(["out", "--explain", "--title", "it fails"]))
+    refuse_with_explain(parse(["out", "--explain", "--title", "it fails"]))
     with pytest.raises(UsageError, match="omit --anonymous"):
-        refuse_beside_explain(parse(["out", "--explain", "--anonymous"]))
+        refuse_with_explain(parse(["out", "--explain", "--anonymous"]))
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ def test_title_reaches_who_explains(
 ) -> None:
     asked: list[Options] = []
     before = Options(Path("m.pt2"), title="as it was")
-    monkeypatch.setattr(looking_back, "over", lambda _: before)
+    monkeypatch.setattr(earlier_runs, "load_finished_options", lambda _: before)
     monkeypatch.setattr(
-        looking_back, "explain_folder", lambda options, *_: asked.append(options)
+        earlier_runs, "explain_folder", lambda options, *_: asked.append(options)
     )
     api.explain("out", title=anew)
     assert asked[0].title == title

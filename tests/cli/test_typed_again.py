@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.cli.from_arguments import options_of
+from shrinkfx.cli.from_arguments import read_options
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.options.options import Options
-from shrinkfx.options.typed import typed
+from shrinkfx.options.shell_command import format_command
 
 ASKED: list[dict[str, Any]] = [
     {},
@@ -31,10 +31,12 @@ ASKED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("asked", ASKED)
 def test_command_asks_for_what_it_was_made_of(asked: dict[str, Any]) -> None:
     options = replace(Options(Path("my model.pt2")), **asked)
-    program, *words = shlex.split(typed(options))
+    program, *words = shlex.split(format_command(options))
     assert program == "shrinkfx"
-    assert options_of(make_parser().parse_args(words), "") == options
+    assert read_options(make_parser().parse_args(words), "") == options
 
 
 def test_what_is_usual_is_not_said() -> None:
-    assert typed(Options(Path("model.pt2"), command="x")) == "shrinkfx model.pt2"
+    assert (
+        format_command(Options(Path("model.pt2"), command="x")) == "shrinkfx model.pt2"
+    )

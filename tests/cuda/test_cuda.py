@@ -13,7 +13,7 @@ import torch
 from on_gpu import PRELOAD, ROOT, export, export_haystack, holds_context, run
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Request
@@ -62,7 +62,7 @@ def test_server_holds_no_context(haystack: Path) -> None:
     with Server(model=haystack, preloads=[str(PRELOAD)]) as server:
         for task in (Describe(), CheckOriginal()):
             ending = server.ask(Request(task))
-        seen = observe(ending).signature
+        seen = classify_ending(ending).signature
         assert seen is not None
         assert (seen.kind, seen.stage) == (Kind.IMA, Stage.RUN)
         assert not holds_context(server.pid)
@@ -74,7 +74,7 @@ def test_interpreter_leaves_the_device_alone(haystack: Path) -> None:
     ) as server:
         for task in (Describe(), CheckOriginal()):
             ending = server.ask(Request(task))
-        seen = observe(ending).signature
+        seen = classify_ending(ending).signature
         assert seen is not None
         assert seen.kind is Kind.IMA
         assert not holds_context(server.pid)
@@ -84,7 +84,7 @@ def test_child_after_an_illegal_access_starts_clean(haystack: Path) -> None:
     with Server(model=haystack, preloads=[str(PRELOAD)]) as server:
         server.ask(Request(Describe()))
         endings = [server.ask(Request(CheckOriginal())) for _ in range(2)]
-    first, second = (observe(ending).signature for ending in endings)
+    first, second = (classify_ending(ending).signature for ending in endings)
     assert first is not None
     assert first.admits(second)
 

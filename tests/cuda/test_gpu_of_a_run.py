@@ -12,7 +12,7 @@ import torch
 from on_gpu import HERE, PRELOAD, export, export_haystack, run
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import CheckOptions, Request
@@ -66,7 +66,7 @@ def reserved(server: Server, **environment: str) -> int:
     """Ask a child how much memory its caching allocator holds when eager runs."""
     options = CheckOptions(environment=environment)
     ending = server.ask(Request(CheckOriginal(), options))
-    assert observe(ending).signature is None, ending
+    assert classify_ending(ending).signature is None, ending
     said = re.findall(r"reserved (\d+) on cuda", ending.log)
     assert said
     return max(map(int, said))

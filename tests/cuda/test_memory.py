@@ -15,15 +15,15 @@ import pytest
 import torch
 
 from shrinkfx.check.client.server import GUARDED_WORKER, Server
-from shrinkfx.failure.classify import observe
-from shrinkfx.failure.readers import compute_sanitizer, device, zones
+from shrinkfx.failure.classify import classify_ending
+from shrinkfx.failure.readers import compute_sanitizer, device, red_zone_log
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal, Describe
-from shrinkfx.run.core_dump import settings
+from shrinkfx.run.core_dump import core_dump_variables
 from shrinkfx.worker.cuda_memory import first, red_zones
 
 HERE = Path(__file__).parent
@@ -73,7 +73,7 @@ def _healthy(tmp_path: Path) -> Iterator[Server]:
 
 def asked(server: Server, guard: Guard) -> tuple[Ending, Observation]:
     ending = server.ask(Request(CheckOriginal(), CheckOptions(guard_pages=guard)))
-    return ending, observe(ending)
+    return ending, classify_ending(ending)
 
 
 def script(side: int) -> subprocess.CompletedProcess[str]:
@@ -106,7 +106,7 @@ def test_healthy_program_passes_between_zones(healthy: Server, guard: Guard) -> 
     ending, seen = asked(healthy, guard)
     assert seen.signature is None, ending.log
     assert seen.invalid == seen.unresolved == ""
-    assert zones.told(ending.log)
+    assert red_zone_log.find_red_zone_note(ending.log)
 
 
 @needs_nvcc
@@ -115,7 +115,7 @@ def test_overrun_shows_between_pages_and_is_at_least_no_number_between_zones(
 ) -> None:
     ending, seen = asked(lying, Guard.AFTER)
     assert seen.signature is not None, ending.log
-    pages = "pages" in zones.told(ending.log)
+    pages = "pages" in red_zone_log.find_red_zone_note(ending.log)
     assert seen.signature.kind in ({Kind.IMA} if pages else {Kind.IMA, Kind.NAN})
 
 
@@ -125,7 +125,7 @@ def test_compute_sanitizer_names_the_kernel_or_says_why_it_does_not(
     ending, seen = asked(lying, Guard.MEMCHECK)
     if seen.unresolved:
         pytest.skip(seen.unresolved)
-    report = compute_sanitizer.parse(ending.log)
+    report = compute_sanitizer.parse_sanitizer_report(ending.log)
     assert report is not None, ending.log
     assert report.kernel.startswith("triton_")
     assert report.line > 0
@@ -152,12 +152,14 @@ def test_warm_children_answer_as_others_do_after_a_fault(lying: Server) -> None:
 def test_fault_leaves_a_core_dump(tmp_path: Path) -> None:
     """A float far from any tensor: no allocator maps that much."""
     far = [sys.executable, str(HERE / "overrun.py"), "25", str(1 << 30)]
-    environment = {**os.environ, **settings(tmp_path)}
+    environment = {**os.environ, **core_dump_variables(tmp_path)}
     environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     done = subprocess.run(
         far, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
-    died = device.death(done.stderr, Stage.RUN)  # an H100 tells another address space
+    died = device.classify_kernel_death(
+        done.stderr, Stage.RUN
+    )  # an H100 tells another address space
     assert died is not None
     assert died.kind is Kind.IMA, done.stderr
     assert [path.name.partition(".")[0] for path in tmp_path.iterdir()] == ["core"]

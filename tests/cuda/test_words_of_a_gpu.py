@@ -98,4 +98,4 @@ def test_kernel_that_dies_is_known_by_its_words(
 
 
 def test_gpu_is_fine_after_all_that(runner: ScriptRunner, tmp_path: Path) -> None:
-    assert seen(runner, tmp_path, "torch.ones(4, device='cuda').sum()").tells
+    assert seen(runner, tmp_path, "torch.ones(4, device='cuda').sum()").is_conclusive

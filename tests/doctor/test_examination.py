@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.doctor import parts, probes
-from shrinkfx.doctor.examination import ESSENTIAL, Trial, works
+from shrinkfx.doctor.examination import ESSENTIAL, Trial, can_reduce
 from shrinkfx.doctor.parts import Part
 from shrinkfx.errors import SEE_DOCTOR, LoadError, UsageError, WorkerError
 from shrinkfx.protocol.descriptions import Row, Status
@@ -27,7 +27,7 @@ def raising(error: Exception) -> Callable[[], list[Row]]:
 @pytest.mark.parametrize(
     ("error", "detail", "remedy"),
     [
-        (probes.Failed("it smokes"), "it smokes", "Buy one."),
+        (probes.ProbeFailed("it smokes"), "it smokes", "Buy one."),
         (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0", "Buy one."),
         (UsageError("$TMPDIR is noexec"), "$TMPDIR is noexec", "Buy one."),
         (
@@ -67,24 +67,24 @@ def test_rows_of_other_parts_from_a_probe_are_kept() -> None:
 
 def test_essential_parts_decide_the_verdict() -> None:
     rows = [Row(name, Status.WORKS) for name in ESSENTIAL]
-    assert works([*rows, parts.INTERPRETER.broken("no Triton")])
-    assert not works([*rows[1:], parts.AOTI.broken("no")])
-    assert not works(rows[1:])
+    assert can_reduce([*rows, parts.INTERPRETER.broken("no Triton")])
+    assert not can_reduce([*rows[1:], parts.AOTI.broken("no")])
+    assert not can_reduce(rows[1:])
 
 
 def test_torch_and_the_modules_of_a_report_may_be_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(probes, "find_spec", lambda _: None)
-    (torch,) = probes.torch()
-    (page,) = probes.page()
+    (torch,) = probes.probe_torch()
+    (page,) = probes.probe_report_page()
     assert torch.status is page.status is Status.MISSING
     assert page.detail == "not installed: igraph, jinja2"
 
 
 def test_absent_tlparse_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "find_tlparse", lambda: None)
-    (row,) = probes.tlparse()
+    (row,) = probes.probe_tlparse()
     assert row.status is Status.MISSING
     assert "pip install tlparse" in row.remedy
 
@@ -101,7 +101,7 @@ def test_tool_that_does_not_end_is_killed_with_its_descendants(
     tool.chmod(0o755)
     monkeypatch.setattr(probes, "find_tlparse", lambda: str(tool))
     monkeypatch.setattr(probes, "TOOL_S", 0.5)
-    (row,) = Trial(parts.TLPARSE, probes.tlparse).rows(())
+    (row,) = Trial(parts.TLPARSE, probes.probe_tlparse).rows(())
     assert row.status is Status.BROKEN
     assert row.detail == "it did not end within 0.5 s"
     assert survivors() == []

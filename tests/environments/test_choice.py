@@ -12,7 +12,7 @@ from shrinkfx.environments import folders
 from shrinkfx.environments.choice import Choice, choose, refuse
 from shrinkfx.environments.installers import Pip
 from shrinkfx.errors import InstallError, UsageError
-from shrinkfx.events import Event, ignore
+from shrinkfx.events import Event, ignore_event
 
 pytestmark = [
     pytest.mark.processes,
@@ -47,7 +47,7 @@ def visited(chosen: Choice, fails: Callable[[str], bool | None]) -> list[str]:
 
 def test_request_lists_missing_versions_and_their_sizes() -> None:
     consent = Consent()
-    chosen = choose("2.15.0, 2.13.0,2.14.1", HERE, "", consent, ignore)
+    chosen = choose("2.15.0, 2.13.0,2.14.1", HERE, "", consent, ignore_event)
     assert visited(chosen, lambda _: True) == ["2.13.0", "2.14.1", "2.15.0"]
     assert (chosen.released, chosen.here) == (tuple(VERSIONS), HERE)
     (words,) = consent.questions
@@ -61,7 +61,7 @@ def test_request_lists_missing_versions_and_their_sizes() -> None:
 
 
 def test_version_may_be_written_as_people_and_reports_write_it() -> None:
-    chosen = choose("2.13,2.14.1+cpu,2.15.0+cu132", HERE, "", Consent(), ignore)
+    chosen = choose("2.13,2.14.1+cpu,2.15.0+cu132", HERE, "", Consent(), ignore_event)
     assert chosen.versions == ("2.13.0", "2.14.1", "2.15.0")
     assert chosen.is_here("2.14.1")
 
@@ -71,7 +71,7 @@ def test_request_has_the_sizes_of_the_index(
 ) -> None:
     monkeypatch.setattr(Pip, "download_bytes", lambda self, version: 200_000_000)
     consent = Consent()
-    choose("2.13.0", HERE, "", consent, ignore)
+    choose("2.13.0", HERE, "", consent, ignore_event)
     assert "0.2 GB to download and about 1.0 GB on disk; " in consent.questions[0]
 
 
@@ -83,35 +83,37 @@ def test_no_request_if_no_version_is_missing(
     python = chosen.python("2.13.0")
     assert chosen.is_here("2.14.1")
     assert "installing torch 2.13.0 with pip" in str(told)
-    again = choose("2.13.0,2.14.1", HERE, "", refuse, ignore)
+    again = choose("2.13.0,2.14.1", HERE, "", refuse, ignore_event)
     assert again.python("2.13.0") == python
     monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")  # and no network
-    offline = choose("2.13.0,2.14.1", HERE, "", refuse, ignore)
+    offline = choose("2.13.0,2.14.1", HERE, "", refuse, ignore_event)
     assert (offline.python("2.13.0"), offline.released) == (python, None)
 
 
 def test_bisection_ends_at_the_version_of_this_interpreter() -> None:
     consent = Consent()
-    chosen = choose("bisect", HERE, "", consent, ignore)
+    chosen = choose("bisect", HERE, "", consent, ignore_event)
     assert chosen.versions == ("2.6.0", "2.13.0", "2.14.0", HERE)
     assert visited(chosen, lambda v: v != "2.6.0")[0] == HERE
     (words,) = consent.questions
     assert "to install about 2 of 3 versions of torch with pip into" in words
-    choose("bisect", HERE, "2.13.0", consent, ignore)  # two boundaries, if it passes
+    choose(
+        "bisect", HERE, "2.13.0", consent, ignore_event
+    )  # two boundaries, if it passes
     _, words = consent.questions
     assert "to install torch 2.6.0, 2.13.0, 2.14.0 with pip into" in words
 
 
 def test_bisection_reaches_the_version_on_which_the_failure_was_seen() -> None:
-    chosen = choose("bisect", HERE, "2.15.0", Consent(), ignore)
+    chosen = choose("bisect", HERE, "2.15.0", Consent(), ignore_event)
     assert chosen.versions == ("2.6.0", "2.13.0", "2.14.0", HERE, "2.15.0")
 
 
 def test_nothing_is_installed_without_consent() -> None:
     with pytest.raises(UsageError, match="nothing was installed"):
-        choose("2.13.0", HERE, "", Consent(agrees=False), ignore)
+        choose("2.13.0", HERE, "", Consent(agrees=False), ignore_event)
     with pytest.raises(UsageError, match="to install, add --yes"):
-        choose("2.13.0", HERE, "", refuse, ignore)
+        choose("2.13.0", HERE, "", refuse, ignore_event)
     assert not folders.home().exists()
 
 
@@ -137,7 +139,7 @@ def test_nothing_is_installed_without_consent() -> None:
 )
 def test_unusable_versions_are_refused(asked: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        choose(asked, HERE, "", Consent(), ignore)
+        choose(asked, HERE, "", Consent(), ignore_event)
 
 
 def test_too_little_disk_space_is_an_error_before_the_installation(
@@ -148,12 +150,12 @@ def test_too_little_disk_space_is_an_error_before_the_installation(
     with pytest.raises(
         InstallError, match=r"8\.6 GB are free. Nothing was changed"
     ) as e:
-        choose("2.13.0", HERE, "", consent, ignore)
+        choose("2.13.0", HERE, "", consent, ignore_event)
     assert "3.0 GB to download and about 5.7 GB on disk" in str(e.value)
     assert "set XDG_CACHE_HOME to a folder on another disk" in str(e.value)
     assert consent.questions == []
     monkeypatch.setattr(folders, "free_bytes", lambda: 8_800_000_000)
-    choose("2.13.0", HERE, "", consent, ignore)
+    choose("2.13.0", HERE, "", consent, ignore_event)
 
 
 def test_unreadable_index_is_an_error_if_it_is_needed(
@@ -164,4 +166,4 @@ def test_unreadable_index_is_an_error_if_it_is_needed(
         with pytest.raises(
             InstallError, match=r"the package index: pip failed: .*torch"
         ):
-            choose(asked, HERE, "", Consent(), ignore)
+            choose(asked, HERE, "", Consent(), ignore_event)

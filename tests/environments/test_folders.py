@@ -17,7 +17,7 @@ from shrinkfx.environments import folders
 from shrinkfx.environments.folders import find, home, make, remove_unusable
 from shrinkfx.environments.installers import Pip
 from shrinkfx.errors import InstallError, UsageError
-from shrinkfx.folder_lock import taken
+from shrinkfx.folder_lock import lock_folder
 
 pytestmark = [
     pytest.mark.processes,
@@ -95,7 +95,7 @@ def test_environment_without_a_working_python_is_made_again() -> None:
 
 
 def test_second_process_waits_for_the_first(wait_for: Waiting) -> None:
-    with taken(folders._place("2.13.0")):
+    with lock_folder(folders._place("2.13.0")):
         waits = threading.Event()
         found: list[str] = []
 

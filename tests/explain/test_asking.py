@@ -13,14 +13,14 @@ from shrinkfx.check.allowance import Unlimited
 from shrinkfx.check.fast_builds import MAX_FALLBACKS_IN_A_ROW, Builds
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.chain import chain
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import operators_left
+from shrinkfx.explain.operators import list_operators
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.anatomy import UNTOLD
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.choices import Build, CandidateForm
+from shrinkfx.protocol.compiled_program_view import REASON_FILE
 from shrinkfx.protocol.requests import Request
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -52,7 +52,7 @@ class Recorded:
         folder = Path(request.options.anatomy)
         assert not list(folder.iterdir())
         if self.renamed:
-            (folder / UNTOLD).write_text(self.renamed)
+            (folder / REASON_FILE).write_text(self.renamed)
         elif self.tells:
             (folder / "anatomy.json").write_text(json.dumps(self.data["anatomy"]))
             (folder / "telling").write_text(self.data["telling"])
@@ -64,10 +64,10 @@ class Recorded:
             return Ending("exit", 0, "run", Raised("RuntimeError", message))
         return Ending("exit", 0, "done", Checked())
 
-    def minimum(self, target: Signature = BOUNDS) -> Minimum:
+    def minimum(self, target: Signature = BOUNDS) -> ReducedProgram:
         skeleton = Skeleton.from_json(self.data["skeleton"])
         client = CheckClient(self, Limits(60.0, 1 << 30))
-        return Minimum(client, Candidate.whole(skeleton), target)
+        return ReducedProgram(client, Candidate.from_skeleton(skeleton), target)
 
 
 def test_one_compilation_tells_all() -> None:
@@ -131,7 +131,7 @@ def test_it_is_said_why_an_answer_tells_nothing(
     assert minimum.why_not(ending).startswith(why)
 
 
-def as_source(minimum: Minimum) -> Minimum:
+def as_source(minimum: ReducedProgram) -> ReducedProgram:
     client = minimum.client.with_options(form=CandidateForm.SOURCE)
     return minimum.with_client(client)
 
@@ -182,12 +182,12 @@ def test_what_fails_at_times_is_asked_until_it_does(rate: float, tries: int) -> 
         client=CheckClient(Seldom(), Limits(60.0, 1 << 30)),
         rate=rate,
     )
-    ending = minimum.see(build=Build.FAST)
+    ending = minimum.run_until_failing(build=Build.FAST)
     assert len(asked) == min(tries, 5)
     assert minimum.fails(ending) is (tries >= 5)
     never = replace(minimum, target=Signature(Kind.CRASH, Stage.RUN))
     asked.clear()
-    never.see(build=Build.FAST)
+    never.run_until_failing(build=Build.FAST)
     assert len(asked) == tries
 
 
@@ -232,7 +232,7 @@ def test_failures_of_other_kinds_are_not_asked_about() -> None:
 
 
 def test_operators_that_are_left_bear_their_own_lines() -> None:
-    left = operators_left(Recorded("roll").minimum().candidate)
+    left = list_operators(Recorded("roll").minimum().candidate)
     assert [str(operator) for operator in left] == [
         "aten.flip.default (own2.py:6)",
         "aten.roll.default (own2.py:6)",

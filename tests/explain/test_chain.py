@@ -11,18 +11,18 @@ import pytest
 from support.lies import lie, tensor
 
 from shrinkfx.explain.access import access_chain, assertion_chain
-from shrinkfx.explain.anatomy import Known
-from shrinkfx.explain.guilt import guilty as guilty_of
+from shrinkfx.explain.compiled_view import CompiledView
 from shrinkfx.explain.index import index_chain
-from shrinkfx.explain.lines import written_for
+from shrinkfx.explain.index_culprits import find_culprits as guilty_of
+from shrinkfx.explain.kernel_log import KernelLog
+from shrinkfx.explain.lines import find_line_operators
 from shrinkfx.explain.refusal import refusal_chain
-from shrinkfx.explain.told import Told
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
-from shrinkfx.protocol.anatomy import (
+from shrinkfx.protocol.compiled_program_view import (
     Anatomy,
     EagerLayout,
     EagerRange,
@@ -32,20 +32,20 @@ from shrinkfx.protocol.anatomy import (
 )
 from shrinkfx.report.explanation.chain import Chain, Step
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.words import in_lines
+from shrinkfx.report.explanation.words import explanation_lines
 
 FAILURE = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
 
 RECORDED = Path(__file__).parent / "recorded"
 
 
-def recorded(name: str) -> tuple[Known, str]:
+def recorded(name: str) -> tuple[CompiledView, str]:
     """Read what the worker had left of a failing run, and what that had said."""
     data: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
-    known = Known(
+    known = CompiledView(
         Anatomy.from_json(data["anatomy"]),
         cut_to(Skeleton.from_json(data["skeleton"]), *data["left"]),
-        Told.read(data["telling"]),
+        KernelLog.read(data["telling"]),
     )
     return known, data["said"]
 
@@ -116,7 +116,7 @@ def test_line_is_that_of_the_operator_it_was_written_for_and_of_no_other() -> No
         LineOrigin("", lines[5].strip(), ("embedding",)),
     )
     kernel = KernelText("cpp_fused_0", "\n".join(lines), origins)
-    found = [written_for(known, kernel, Code(kernel.text), n) for n in range(6)]
+    found = [find_line_operators(known, kernel, Code(kernel.text), n) for n in range(6)]
     names = [[operator.name for operator in operators] for operators in found]
     assert names == [[], ["ne"], ["add"], [], [], ["embedding"]]
 
@@ -196,7 +196,7 @@ def test_size_is_followed_to_the_dim_that_carries_it() -> None:
     assert [s.operators[0].name for s in chain.steps if "tmp2 =" in s.code] == ["add_1"]
 
 
-def replaced(known: Known, skeleton: Skeleton) -> Known:
+def replaced(known: CompiledView, skeleton: Skeleton) -> CompiledView:
     """Have it be about another program."""
     return replace(known, candidate=replace(known.candidate, skeleton=skeleton))
 
@@ -254,7 +254,7 @@ def test_value_that_eager_refuses_too_is_said_to_be_given() -> None:
     assert at_fault(chain).startswith("tl.device_assert(")
 
 
-def counted(launches: int) -> Known:
+def counted(launches: int) -> CompiledView:
     """A failure of a program that has launched its kernel so often, and keeps state."""
     known, _ = recorded("emb")
     kernel = known.anatomy.launches[0].kernel
@@ -267,7 +267,7 @@ def counted(launches: int) -> Known:
     )
     state = EagerState(table.name, 2, "cumsum", "0", "7")
     anatomy = replace(known.anatomy, inputs=tuple(inputs), states=(state,))
-    return replace(known, anatomy=anatomy, told=Told(given, running=launches - 1))
+    return replace(known, anatomy=anatomy, told=KernelLog(given, running=launches - 1))
 
 
 @pytest.mark.parametrize(("launches", "call"), [(0, 0), (1, 1), (2, 2), (3, 3)])
@@ -311,7 +311,7 @@ def test_nothing_is_said_of_values_that_eager_may_have() -> None:
 def test_line_is_not_guessed_where_several_say_the_same() -> None:
     known, _ = recorded("emb")
     kernel = known.anatomy.kernels[0].name
-    known = replace(known, told=Told())
+    known = replace(known, told=KernelLog())
     once = f"index out of bounds: 0 <= tmp9 < ks0\nException raised from {kernel}"
     chain = index_chain(known, once, False)
     assert "(tmp9 < ks0)" in at_fault(chain)
@@ -372,7 +372,7 @@ def test_what_is_written_over_a_liars_result_is_the_liars_memory() -> None:
     assert "loadu(in_out_ptr0" in at_fault(chain)
 
 
-def handing(shape: tuple[int, ...], stride: tuple[int, ...]) -> Known:
+def handing(shape: tuple[int, ...], stride: tuple[int, ...]) -> CompiledView:
     """A death in what an operator hands over, which nobody is known to lie about."""
     known, _ = recorded("inplace")
     anatomy = known.anatomy
@@ -483,7 +483,7 @@ def test_assertion_outside_of_kernels_is_a_liars_or_nobodys() -> None:
     chain = assertion_chain(known, "no", False)
     assert guilty(chain) == ["planted.hash_features.default"]
     known, _ = recorded("copy")
-    done = Told.read("launch cpp_fused_abs_copysign_sub_0 a=0x10\ndone x\n")
+    done = KernelLog.read("launch cpp_fused_abs_copysign_sub_0 a=0x10\ndone x\n")
     chain = assertion_chain(replace(known, told=done), "no", False)
     assert not chain.guilty
     assert chain.unknown == ("which kernel: no kernel contains the assertion",)
@@ -491,7 +491,7 @@ def test_assertion_outside_of_kernels_is_a_liars_or_nobodys() -> None:
 
 def test_assertion_of_a_kernel_is_its_lines() -> None:
     known, _ = recorded("copy")
-    running = Told.read("launch cpp_fused_abs_copysign_sub_0 in_ptr0=0x10\n")
+    running = KernelLog.read("launch cpp_fused_abs_copysign_sub_0 in_ptr0=0x10\n")
     known = replace(known, told=running)
     chain = assertion_chain(known, "volatile float", False)
     assert chain.code == ()  # one of two lines: that of the loop, or of its tail
@@ -510,7 +510,7 @@ def test_assertion_of_a_kernel_is_its_lines() -> None:
 
 def test_death_outside_of_kernels_says_how_far_it_came() -> None:
     known, _ = recorded("copy")
-    done = Told.read("launch k a=0x10\ndone k\n")
+    done = KernelLog.read("launch k a=0x10\ndone k\n")
     chain = access_chain(replace(known, told=done), None, False)
     assert "the crash is outside the generated kernels, after k" in chain.unknown[0]
     assert not chain.cause
@@ -518,7 +518,7 @@ def test_death_outside_of_kernels_says_how_far_it_came() -> None:
 
 def test_kernel_is_not_guessed_where_launches_were_too_many_to_tell() -> None:
     known, _ = recorded("copy")
-    many = Told.read("launch k a=0x10\ndone k\ncut\nfault 0x8 k 3\n")
+    many = KernelLog.read("launch k a=0x10\ndone k\ncut\nfault 0x8 k 3\n")
     chain = access_chain(replace(known, told=many), None, False)
     assert chain.unknown == (
         "which kernel: the program has too many launches to trace",
@@ -690,18 +690,20 @@ def test_chain_is_read_back_as_it_was_written(path: Path) -> None:
     assert Explanation.from_line(told.to_line()) == told
     assert len(chain.cause) <= 3
     at_fault = [line.text.strip() for line in chain.code if line.at_fault]
-    shown = [line for line in in_lines(told, FAILURE) if line.startswith("code: ")]
+    shown = [
+        line for line in explanation_lines(told, FAILURE) if line.startswith("code: ")
+    ]
     assert len(shown) == len(at_fault)
     assert all(text[:40] in line for text, line in zip(at_fault, shown, strict=True))
 
 
 def test_end_of_what_was_told_may_be_missing() -> None:
-    told = Told.read("launch k in_ptr0=0x10 ks0=3\nrefused k 7 tmp1=5 ks0=3 tm")
+    told = KernelLog.read("launch k in_ptr0=0x10 ks0=3\nrefused k 7 tmp1=5 ks0=3 tm")
     assert told.running == 0
     assert told.refused == ("k", 7, {"tmp1": 5, "ks0": 3})
-    assert Told.read("").given == ()
-    died = Told.read("launch k a=1\ndone k\nfault 0x8 k 17\nlaunch j")
+    assert KernelLog.read("").given == ()
+    died = KernelLog.read("launch k a=1\ndone k\nfault 0x8 k 17\nlaunch j")
     assert (died.fault, died.at, died.running) == ("0x8", ("k", 17), None)
-    assert Told.read("fault 0x8 ? -1").at is None
+    assert KernelLog.read("fault 0x8 ? -1").at is None
     # What has thrown has not ended.
-    assert Told.read("launch k a=1\ndone k\nlaunch j a=1\nthrew j\n").running == 1
+    assert KernelLog.read("launch k a=1\ndone k\nlaunch j a=1\nthrew j\n").running == 1

@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.bisecting import needed_applications
-from shrinkfx.explain.decisions import decisions
-from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.decisions import find_decisions
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.variants import Variants
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import Backend, CandidateForm, Probe, Subsystem
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckCandidate, Describe
-from shrinkfx.report.explanation.decisions import Decisions, by_hand, lines
+from shrinkfx.report.explanation.decisions import Decisions, by_hand, format_decisions
 
 ROLL = Path(__file__).resolve().parents[2] / "repros" / "assert_roll_bound"
 
@@ -56,7 +56,7 @@ class Reversed(nn.Module):
 @contextmanager
 def failing(
     module: nn.Module, preload: Path, folder: Path, *, device: str | None = None
-) -> Iterator[Minimum]:
+) -> Iterator[ReducedProgram]:
     """Take a program that fails for a minimum."""
     model = folder / "model.pt2"
     torch.export.save(torch.export.export(module, (torch.rand(8, 12),)), model)
@@ -70,10 +70,10 @@ def failing(
         described = client.ask(Describe()).answer
         assert isinstance(described, Description)
         skeleton = Skeleton.from_json(json.loads(Path(described.skeleton).read_text()))
-        whole = Candidate.whole(skeleton)
-        seen = observe(client.ask(CheckCandidate(whole.to_json())))
+        whole = Candidate.from_skeleton(skeleton)
+        seen = classify_ending(client.ask(CheckCandidate(whole.to_json())))
         assert seen.signature is not None
-        yield Minimum(client, whole, seen.signature)
+        yield ReducedProgram(client, whole, seen.signature)
 
 
 @pytest.mark.aoti
@@ -84,8 +84,8 @@ def test_kernels_on_the_interpreter_pass_without_what_is_at_fault(
     planted = tmp_path / "planted.py"
     planted.write_text(PERSISTENT)
     with failing(SumOfLogarithms(), planted, tmp_path, device="cuda") as minimum:
-        found = decisions(minimum)
-        told = lines(found, minimum.target)
+        found = find_decisions(minimum)
+        told = format_decisions(found, minimum.target)
     assert found.unknown == ()
     gone = (
         "The failure disappears when lowering 0 (aten.log1p.default) falls back to the "
@@ -103,7 +103,7 @@ def test_kernels_on_the_interpreter_pass_without_what_is_at_fault(
 def test_lowering_that_is_at_fault_is_found_by_its_number(tmp_path: Path) -> None:
     with failing(Reversed(), ROLL / "planted.py", tmp_path) as minimum:
         variants = Variants(minimum).with_options(form=CandidateForm.SOURCE)
-        known = needed_applications(variants.built_fast())
+        known = needed_applications(variants.with_fast_build())
     (one,) = known.left_out
     assert known.unknown == ()
     assert (one.subsystem, one.number, one.of) == (Subsystem.LOWERINGS, 1, 2)

@@ -12,18 +12,23 @@ import pytest
 from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.compiling import code_of, compiling, innermost, phase
-from shrinkfx.explain.lines import in_files
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.failure.classify import observe
-from shrinkfx.failure.readers.compilers import gcc, triton
+from shrinkfx.explain.compiling import (
+    classify_phase,
+    explain_stop,
+    find_innermost_function,
+    quote_error_lines,
+)
+from shrinkfx.explain.lines import renumber_quotes
+from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.failure.classify import classify_ending
+from shrinkfx.failure.readers.compilers import parse_gcc_error, parse_triton_error
 from shrinkfx.failure.readers.script import name_frame
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.files import Excerpt, Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.compiling import StopPoint
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.testing import chain, whole
 
@@ -52,12 +57,12 @@ class Server(FakeServer):
         super().__init__(answer)
 
 
-def explain(traces: Traces, *endings: Ending, **options: Any) -> Halted:
-    target = observe(endings[0]).signature
+def explain(traces: Traces, *endings: Ending, **options: Any) -> StopPoint:
+    target = classify_ending(endings[0]).signature
     assert target
     server = Server(traces, *endings)
     client = CheckClient(server, Limits(20.0, 1 << 30), CheckOptions(**options))
-    found = compiling(Minimum(client, PROGRAM, target))
+    found = explain_stop(ReducedProgram(client, PROGRAM, target))
     assert found
     return found
 
@@ -85,8 +90,8 @@ def raised(error: Raised) -> Ending:
 )
 def test_frames_tell_what_was_done(name: str, doing: str, place: str) -> None:
     frames = recorded(name).frames
-    assert phase(frames) == doing
-    assert innermost(frames) == place
+    assert classify_phase(frames) == doing
+    assert find_innermost_function(frames) == place
 
 
 @pytest.mark.parametrize(
@@ -104,7 +109,7 @@ def test_frames_tell_what_was_done(name: str, doing: str, place: str) -> None:
     ],
 )
 def test_phase_is_that_of_the_innermost_frame_known(frame: str, doing: str) -> None:
-    assert phase((frame, "torch/fx/node.py:args")) == doing
+    assert classify_phase((frame, "torch/fx/node.py:args")) == doing
 
 
 def test_what_stands_for_inductor_on_the_interpreter_is_not_named() -> None:
@@ -164,7 +169,7 @@ KERNEL = "cpp_fused_add_cat_hypot_mul_native_layer_norm_sigmoid_split_view_5"
 
 def test_compilers_line_is_shown_among_those_around_it() -> None:
     error = recorded("compile_missing_symbol")
-    complaint = gcc(error.message)
+    complaint = parse_gcc_error(error.message)
     assert complaint
     lines = ("{", "    a();", "    b();", *complaint.code, "    c();", "}", "")
     excerpt = Excerpt("x.kernel.cpp", 638, 641, lines)
@@ -187,9 +192,9 @@ def test_compilers_line_is_shown_among_those_around_it() -> None:
 
 def test_lines_are_counted_as_the_files_do_that_are_kept() -> None:
     code = tuple(CodeLine(n, text, n == 12) for n, text in enumerate("abc", 11))
-    halted = Halted((), "C++ compilation", code=code, file="other.cpp")
+    halted = StopPoint((), "C++ compilation", code=code, file="other.cpp")
     known = Explanation(cause=halted.cause, halted=halted)
-    told = in_files(known, {"explain/sources/k.cpp": "x\n  a\nb\n c\n"})
+    told = renumber_quotes(known, {"explain/sources/k.cpp": "x\n  a\nb\n c\n"})
     assert told.cause == (
         "C++ compilation fails.",
         "The error is at line 3 of explain/sources/k.cpp: `b`.",
@@ -197,7 +202,7 @@ def test_lines_are_counted_as_the_files_do_that_are_kept() -> None:
     assert told.halted
     assert told.halted.cause == told.cause
     assert [line.number for line in told.halted.code] == [2, 3, 4]
-    assert in_files(known, {}) == known
+    assert renumber_quotes(known, {}) == known
 
 
 def test_linker_is_told_from_the_compiler() -> None:
@@ -210,9 +215,9 @@ def test_triton_marks_the_last_line_that_it_shows() -> None:
         "at 3:10:\ndef leaky(x):\n    y = x\n    z = y + SLOPE\n          ^\n"
         "NameError('SLOPE')"
     )
-    complaint = triton(text)
+    complaint = parse_triton_error(text)
     assert complaint
-    code = code_of(complaint, None)
+    code = quote_error_lines(complaint, None)
     assert [line.number for line in code] == [1, 2, 3]
     assert code[-1].mark.index("^") == 10
 
@@ -263,7 +268,7 @@ def test_that_eager_fails_too_is_said_first() -> None:
 )
 def test_chains_of_others_are_left_to_them(target: Signature) -> None:
     client = CheckClient(FakeServer(HANGS), Limits(20.0, 1 << 30))
-    assert compiling(Minimum(client, PROGRAM, target)) is None
+    assert explain_stop(ReducedProgram(client, PROGRAM, target)) is None
 
 
 def test_a_death_of_the_compiler_says_how_it_ended() -> None:
@@ -289,17 +294,17 @@ def test_a_hang_of_the_compiler_is_said_as_one() -> None:
 )
 def test_it_is_said_why_nobody_knows_where_it_stops(then: Ending, why: str) -> None:
     before = Ending("exit", stage="compile", answer=recorded("lowering/alone"))
-    seen = observe(before).signature
+    seen = classify_ending(before).signature
     assert seen
     client = CheckClient(Server(Traces(), then), Limits(20.0, 1 << 30))
-    found = compiling(Minimum(client, PROGRAM, seen))
+    found = explain_stop(ReducedProgram(client, PROGRAM, seen))
     assert found is not None
     assert not found.cause
     (unknown,) = found.unknown
     assert unknown.startswith(f"where the program stops: {why}")
 
 
-def lowering(calls: str, *, is_own: bool = False) -> Halted:
+def lowering(calls: str, *, is_own: bool = False) -> StopPoint:
     traces = Traces(raised_at=(("tanh",),), at_work=calls, is_own=is_own)
     return explain(traces, raised(recorded("lowering/alone")))
 

@@ -15,13 +15,13 @@ import pytest
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.bisecting import needed_applications
-from shrinkfx.explain.cause import Shown, explain
-from shrinkfx.explain.decisions import decisions
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.switches import SWITCHES, On, Switch
+from shrinkfx.explain.cause import KnownFacts, explain
+from shrinkfx.explain.decisions import find_decisions
+from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.explain.switches import SWITCHES, Switch, SwitchDevice
 from shrinkfx.explain.switching import MOST, needed_switches
 from shrinkfx.explain.variants import Variants
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import (
     Build,
@@ -35,17 +35,17 @@ from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.kernel_values import KernelValues, Wrong
 from shrinkfx.protocol.requests import CheckOptions, LeaveOut, Request
 from shrinkfx.protocol.tasks import ReadSettings
-from shrinkfx.report.explanation.by_number import LeftOut
 from shrinkfx.report.explanation.decisions import (
     Decisions,
+    OptionSearch,
     Setting,
-    Switching,
-    avoiding,
-    beside,
     by_hand,
-    lines,
+    format_avoiding,
+    format_decisions,
+    mark_only_shows,
 )
 from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.skipped_parts import SkippedPart
 from shrinkfx.testing import chain, whole
 
 TARGET = Signature(Kind.MISMATCH, Stage.COMPARE, "")
@@ -71,7 +71,7 @@ triton.max_tiles
 )
 """What PyTorch 2.15 decides if nobody says otherwise; the last one for CUDA."""
 
-ON_CPU = [s for s in SWITCHES if s.option in USUAL and s.on is not On.CUDA]
+ON_CPU = [s for s in SWITCHES if s.option in USUAL and s.on is not SwitchDevice.CUDA]
 OF_THE_USER: InductorOptions = {"max_autotune": True, "size_asserts": False}
 COUNTS = {Subsystem.JOINT: 4, Subsystem.POST_GRAD: 9, Subsystem.LOWERINGS: 6}
 
@@ -127,10 +127,10 @@ class Compiler:
         return self.does_without(options.leave_out)
 
 
-def minimum(compiler: Compiler, target: Signature = TARGET) -> Minimum:
+def minimum(compiler: Compiler, target: Signature = TARGET) -> ReducedProgram:
     limits = Limits(timeout_s=60.0, max_rss_bytes=1 << 30)
     client = CheckClient(compiler, limits, CheckOptions(inductor=OF_THE_USER))
-    return Minimum(client, whole(chain("x", "relu", "tanh", "erfc")), target)
+    return ReducedProgram(client, whole(chain("x", "relu", "tanh", "erfc")), target)
 
 
 def passes_with(*needed: str, otherwise: Ending = FAILS) -> Compiles:
@@ -168,14 +168,14 @@ def test_what_fails_all_the_same_takes_one_compilation() -> None:
     found = needed_switches(Variants(minimum(compiler)))
     assert (found.passes_with, found.compilations, found.unknown) == ((), 1, "")
     assert found.tried == len(ON_CPU)
-    (told,) = lines(Decisions(found), TARGET)
+    (told,) = format_decisions(Decisions(found), TARGET)
     count = f"{len(ON_CPU)} Inductor options"
     assert (
         told
         == f"The failure is the same with {count} at conservative values (all at once)."
     )
     assert [setting.option for setting in found.settings] == [s.option for s in ON_CPU]
-    assert avoiding(Decisions(found), TARGET) == []
+    assert format_avoiding(Decisions(found), TARGET) == []
     (asked,) = compiler.asked
     assert asked.inductor == {
         **OF_THE_USER,
@@ -200,7 +200,7 @@ def test_another_failure_is_no_pass(other: Ending) -> None:
     found = needed_switches(Variants(minimum(Compiler(lambda _: other))))
     assert not found.passes_with
     assert "fails differently" in found.unknown
-    assert lines(Decisions(found), TARGET) == []
+    assert format_decisions(Decisions(found), TARGET) == []
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_kernels_on_the_interpreter_have_switches_of_their_own() -> None:
     compiler = Compiler(passes_with("triton.max_tiles"), cuda=True)
     made = minimum(compiler)
     made = made.with_client(made.client.with_options(probe=Probe.REAL))
-    found = decisions(made)
+    found = find_decisions(made)
     assert found.switching is not None
     assert [s.option for s in found.switching.passes_with] == ["triton.max_tiles"]
     assert all(asked.build is Build.STOCK for asked in compiler.asked)
@@ -277,7 +277,7 @@ def test_kernels_on_the_interpreter_have_switches_of_their_own() -> None:
         ),
         (
             ["inplace_buffers"],
-            Signature(Kind.CRASH, Stage.RUN, MEMORY),
+            Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT),
             "inplace_buffers=False: the failure needs results written over operands to "
             "show.",
         ),
@@ -294,7 +294,9 @@ def test_switches_in_words(needed: list[str], target: Signature, text: str) -> N
     otherwise = ends[target.stage]
     compiler = Compiler(passes_with(*needed, otherwise=otherwise))
     found = needed_switches(Variants(minimum(compiler, target)))
-    assert lines(Decisions(found), target) == [f"The program passes with {text}"]
+    assert format_decisions(Decisions(found), target) == [
+        f"The program passes with {text}"
+    ]
 
 
 # --- by number
@@ -341,7 +343,7 @@ def test_numbers_are_those_of_the_program_where_its_source_does_not_fail() -> No
             return PASSES if request.options.form is CandidateForm.SOURCE else ending
 
     compiler = FailsAsProgram(does_without=needs(Subsystem.LOWERINGS, 2))
-    found = decisions(minimum(compiler))
+    found = find_decisions(minimum(compiler))
     assert [one.number for one in found.left_out] == [2]
     assert found.unknown == ()
 
@@ -356,8 +358,8 @@ def test_all_that_are_needed_are_told_the_last_first() -> None:
 
 def test_lowering_in_words_and_as_commands() -> None:
     compiler = Compiler(does_without=needs(Subsystem.LOWERINGS, 2))
-    found = decisions(minimum(compiler))
-    first, in_vain = lines(found, TARGET)
+    found = find_decisions(minimum(compiler))
+    first, in_vain = format_decisions(found, TARGET)
     assert first == (
         "The failure disappears when lowering 2 (pass_2) falls back to the eager "
         "kernel: it needs the code that Inductor generates for it."
@@ -367,7 +369,7 @@ def test_lowering_in_words_and_as_commands() -> None:
         "The failure is the same without 4 joint passes and 9 post-grad passes and "
         f"with {count} at conservative values (all at once)."
     )
-    assert avoiding(found, TARGET) == [first]
+    assert format_avoiding(found, TARGET) == [first]
     variables = "TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM=lowerings"
     out = "and later ones run by the eager kernels"
     assert [*map(str, by_hand(found))] == [
@@ -386,48 +388,48 @@ def test_lowering_of_an_innocent_is_only_said_to_show_it() -> None:
         Operator(name, f"aten.{name}.default") for name in ("relu", "tanh", "erfc")
     )
     left_out = [
-        LeftOut(Subsystem.LOWERINGS, 1, 3, reader.operator, alone=True),
-        LeftOut(Subsystem.LOWERINGS, 0, 3, "prims.x", origin=guilty.operator),
-        LeftOut(Subsystem.LOWERINGS, 2, 3, "aten.mul.Tensor", alone=True),
+        SkippedPart(Subsystem.LOWERINGS, 1, 3, reader.operator, alone=True),
+        SkippedPart(Subsystem.LOWERINGS, 0, 3, "prims.x", origin=guilty.operator),
+        SkippedPart(Subsystem.LOWERINGS, 2, 3, "aten.mul.Tensor", alone=True),
     ]
-    found = Decisions(Switching(tried=3), tuple(left_out))
-    told = beside(found, (guilty,), (guilty, reader, other))
+    found = Decisions(OptionSearch(tried=3), tuple(left_out))
+    told = mark_only_shows(found, (guilty,), (guilty, reader, other))
     assert [one.only_shows for one in told.left_out] == [True, False, False]
-    assert lines(told, TARGET)[2:] == [
+    assert format_decisions(told, TARGET)[2:] == [
         "The failure does not show when lowering 1 (aten.tanh.default) falls back to "
         "the eager kernel: it needs the code that Inductor generates for it to show, "
         "but that is not its cause.",
         "The failure is the same with 3 Inductor options at conservative values (all "
         "at once).",
     ]
-    unknown = beside(found, (), (guilty, reader, other))
+    unknown = mark_only_shows(found, (), (guilty, reader, other))
     assert not any(one.only_shows for one in unknown.left_out)
 
 
 def test_no_decision_is_at_fault_where_an_operator_of_the_users_is() -> None:
     mine, other = Operator("mix", "mine.mix.default"), Operator("n", "aten.n.default")
     setting = Setting("inplace_buffers", value=False, what="results in place")
-    left = LeftOut(Subsystem.POST_GRAD, 10, 16, "reinplace", alone=True)
-    only_left = beside(Decisions(left_out=(left,)), (mine,), (mine, other))
-    assert avoiding(only_left, TARGET) == []
-    assert lines(only_left, TARGET) == [
+    left = SkippedPart(Subsystem.POST_GRAD, 10, 16, "reinplace", alone=True)
+    only_left = mark_only_shows(Decisions(left_out=(left,)), (mine,), (mine, other))
+    assert format_avoiding(only_left, TARGET) == []
+    assert format_decisions(only_left, TARGET) == [
         "The failure does not show when post-grad pass 10 (reinplace) is skipped: it "
         "needs the change that this pass makes to the graph to show, but that is not "
         "its cause."
     ]
-    found = Decisions(Switching(3, (setting,), minimal=True))
-    (told,) = lines(beside(found, (mine,), (mine, other)), TARGET)
+    found = Decisions(OptionSearch(3, (setting,), minimal=True))
+    (told,) = format_decisions(mark_only_shows(found, (mine,), (mine, other)), TARGET)
     assert told == (
         "The program passes with inplace_buffers=False: the failure needs results in "
         "place to show."
     )
-    (told,) = lines(beside(found, (other,), (mine, other)), TARGET)
+    (told,) = format_decisions(mark_only_shows(found, (other,), (mine, other)), TARGET)
     assert told.endswith("are at fault.")
 
 
 def test_pass_in_words() -> None:
     compiler = Compiler(does_without=needs(Subsystem.POST_GRAD, 7))
-    first, *_ = lines(decisions(minimum(compiler)), TARGET)
+    first, *_ = format_decisions(find_decisions(minimum(compiler)), TARGET)
     assert first == (
         "The failure disappears when post-grad pass 7 (pass_7) is skipped: it needs "
         "the change that this pass makes to the graph."
@@ -436,7 +438,7 @@ def test_pass_in_words() -> None:
 
 def test_pass_that_has_changed_the_graph_is_told_without_more() -> None:
     compiler = Rewrites(does_without=needs(Subsystem.POST_GRAD, 7))
-    found = explain(minimum(compiler), Shown())
+    found = explain(minimum(compiler), KnownFacts())
     assert found.cause == (
         "aten.tanh.default is computed differently in the graph that Inductor "
         "lowers: its dtype is another; no kernel is at fault.",
@@ -472,7 +474,7 @@ class Rewrites(Compiler):
     ],
 )
 def test_by_hand_says_what_is_left_in(number: int, of: int, told: list[str]) -> None:
-    one = LeftOut(Subsystem.LOWERINGS, number, of, "aten.x", onwards=True)
+    one = SkippedPart(Subsystem.LOWERINGS, number, of, "aten.x", onwards=True)
     found = map(str, by_hand(Decisions(left_out=(one,))))
     assert all(text.startswith(t) for text, t in zip(found, told, strict=True))
 
@@ -485,13 +487,13 @@ def test_what_only_goes_away_with_what_comes_after_is_told_so() -> None:
     compiler = Compiler(does_without=without)
     (one,) = needed_applications(Variants(minimum(compiler))).left_out
     assert (one.number, one.alone, one.onwards) == (2, False, True)
-    (told,) = lines(Decisions(left_out=(one,)), TARGET)
+    (told,) = format_decisions(Decisions(left_out=(one,)), TARGET)
     assert told == (
         "The failure disappears when lowering 2 (pass_2) and all after it fall back to "
         "the eager kernels (lowering 2 (pass_2) alone is not enough): it needs the "
         "code that Inductor generates for some of these."
     )
-    (told,) = lines(Decisions(left_out=(replace(one, number=0),)), TARGET)
+    (told,) = format_decisions(Decisions(left_out=(replace(one, number=0),)), TARGET)
     assert told.startswith(
         "The failure disappears when all 6 lowerings fall back to the eager kernels "
         "(lowering 0"
@@ -536,7 +538,7 @@ def test_what_does_not_hold_twice_is_not_told() -> None:
                 return answers[request.options.build]
             return ending
 
-    fast = Variants(minimum(Moody())).built_fast()
+    fast = Variants(minimum(Moody())).with_fast_build()
     found = needed_applications(fast)
     assert found.left_out == ()
     assert found.unknown == (
@@ -570,7 +572,7 @@ class Short:
 def test_where_minutes_are_short_that_is_said(questions: int) -> None:
     compiler = Compiler(passes_with("max_fusion_size"))
     made = replace(minimum(compiler), budget=Short(questions), seconds=0.5)
-    found = decisions(made)
+    found = find_decisions(made)
     assert len(compiler.asked) <= questions
     assert found.unknown
     assert all("not enough time left" in why for why in found.unknown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.explain.feeding import feeding, taken
+from shrinkfx.explain.feeding import find_feeding_kernels, find_reused_buffers
 
 CPP = """
 extern "C"  void  cpp_fused_roll_2(const float* in_ptr0,
@@ -30,30 +30,38 @@ KERNELS = "cpp_fused_flip_0", "cpp_fused_exp_1", "cpp_fused_roll_2"
 
 
 def test_kernel_is_fed_by_what_wrote_its_buffers() -> None:
-    assert feeding(CPP, KERNELS, "cpp_fused_roll_2") == ("cpp_fused_flip_0",)
-    assert feeding(PYTHON, (), "softclip_kernel_0") == ("triton_poi_fused_mul_0",)
+    assert find_feeding_kernels(CPP, KERNELS, "cpp_fused_roll_2") == (
+        "cpp_fused_flip_0",
+    )
+    assert find_feeding_kernels(PYTHON, (), "softclip_kernel_0") == (
+        "triton_poi_fused_mul_0",
+    )
 
 
 def test_who_only_reads_a_buffer_has_not_made_it() -> None:
-    assert feeding(PYTHON, (), "triton_poi_fused_add_1") == (
+    assert find_feeding_kernels(PYTHON, (), "triton_poi_fused_add_1") == (
         *("triton_poi_fused_mul_0", "softclip_kernel_0"),
     )
 
 
 def test_first_kernel_is_fed_by_none_and_an_unknown_one_neither() -> None:
-    assert feeding(CPP, KERNELS, "cpp_fused_flip_0") == ()
-    assert feeding(CPP, KERNELS, "nobody") == ()
+    assert find_feeding_kernels(CPP, KERNELS, "cpp_fused_flip_0") == ()
+    assert find_feeding_kernels(CPP, KERNELS, "nobody") == ()
 
 
 def test_operators_feed_kernels_too() -> None:
-    assert feeding(WITH_OPERATORS, CALLED, CALLED[-1]) == ("aoti_torch_cpu_cumsum",)
-    assert feeding(WITH_OPERATORS, CALLED, CALLED[1]) == ("cpp_fused_sum_0",)
+    assert find_feeding_kernels(WITH_OPERATORS, CALLED, CALLED[-1]) == (
+        "aoti_torch_cpu_cumsum",
+    )
+    assert find_feeding_kernels(WITH_OPERATORS, CALLED, CALLED[1]) == (
+        "cpp_fused_sum_0",
+    )
     python = "  extern_kernels.mm(arg0_1, arg1_1, out=buf0)\n  k_0.run(buf0, buf1, 3)\n"
-    assert feeding(python, (), "k_0") == ("extern_kernels.mm",)
+    assert find_feeding_kernels(python, (), "k_0") == ("extern_kernels.mm",)
 
 
 def test_buffers_for_results_are_not_taken() -> None:
-    assert taken(WITH_OPERATORS, CALLED, CALLED[-1]) == {"buf2"}
-    assert taken(WITH_OPERATORS, CALLED, CALLED[0]) == frozenset()
-    assert taken(PYTHON, (), "triton_poi_fused_add_1") == {"buf0", "buf1"}
-    assert taken(PYTHON, (), "nobody") == frozenset()
+    assert find_reused_buffers(WITH_OPERATORS, CALLED, CALLED[-1]) == {"buf2"}
+    assert find_reused_buffers(WITH_OPERATORS, CALLED, CALLED[0]) == frozenset()
+    assert find_reused_buffers(PYTHON, (), "triton_poi_fused_add_1") == {"buf0", "buf1"}
+    assert find_reused_buffers(PYTHON, (), "nobody") == frozenset()

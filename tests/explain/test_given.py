@@ -10,9 +10,9 @@ from support.doubles import Arguments, FakeServer
 from support.lies import lie, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.cause import Shown, explain
-from shrinkfx.explain.given import given
-from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.cause import KnownFacts, explain
+from shrinkfx.explain.given import find_wrong_input
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.listing.calls import cut_before
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
@@ -46,14 +46,14 @@ class Server(FakeServer):
 
         super().__init__(answer)
 
-    def minimum(self, target: Signature = REFUSED) -> Minimum:
+    def minimum(self, target: Signature = REFUSED) -> ReducedProgram:
         client = CheckClient(self, Limits(10.0, 1 << 30))
-        return Minimum(client, PROGRAM, target)
+        return ReducedProgram(client, PROGRAM, target)
 
 
 def test_operator_that_dies_is_left_out_and_what_it_was_given_is_looked_at() -> None:
     server = Server(FAILS)
-    found = given(server.minimum(), {"sin"})
+    found = find_wrong_input(server.minimum(), {"sin"})
     assert found is not None
     assert [one.name for one in found.guilty] == ["tanh"]
     assert [one.name for one in found.without] == ["sin"]
@@ -76,12 +76,17 @@ def test_listing_is_cut_before_what_dies() -> None:
         )
     )
     server = Server(FAILS)
-    assert given(replace(server.minimum(), candidate=program), {"sin"}) is not None
+    assert (
+        find_wrong_input(replace(server.minimum(), candidate=program), {"sin"})
+        is not None
+    )
     (block,) = server.arguments[0]["candidate"]["listing"]["blocks"]
     names = [name for name, *_ in block["statements"]]
     assert names == ["topk", "topk_0", "topk_1", "cos", "return"]
     assert block["statements"][-1][1] == "(topk_1, cos)"
-    assert given(replace(server.minimum(), candidate=program), {"topk"}) is None
+    assert (
+        find_wrong_input(replace(server.minimum(), candidate=program), {"topk"}) is None
+    )
 
 
 def test_tensor_of_a_size_that_an_operator_dies_of_is_returned() -> None:
@@ -115,7 +120,7 @@ def test_last_of_a_kernel_that_dies_is_left_out_and_of_all_where_none_is_known()
 ):
     for dying in ({"cos", "sin"}, set[str]()):
         server = Server(FAILS)
-        assert given(server.minimum(), dying) is not None
+        assert find_wrong_input(server.minimum(), dying) is not None
         assert server.arguments[0]["candidate"]["keep"] == ["relu", "tanh", "cos"]
 
 
@@ -124,25 +129,28 @@ def test_last_of_a_kernel_that_dies_is_left_out_and_of_all_where_none_is_known()
     [Server(PASSES), Server(RAISES), Server(FAILS, replace(WRONG_BEFORE, tiny=True))],
 )
 def test_nothing_is_said_where_nothing_is_wrong_before_it(server: Server) -> None:
-    assert given(server.minimum(), {"sin"}) is None
+    assert find_wrong_input(server.minimum(), {"sin"}) is None
 
 
 def test_nothing_is_asked_where_nothing_could_be_told() -> None:
     server = Server(FAILS)
     compiling = Signature(Kind.EXCEPTION, Stage.COMPILE, "RuntimeError: refused")
-    assert given(server.minimum(compiling), {"sin"}) is None
-    assert given(server.minimum(Signature(Kind.HANG, Stage.RUN)), {"sin"}) is None
+    assert find_wrong_input(server.minimum(compiling), {"sin"}) is None
+    assert (
+        find_wrong_input(server.minimum(Signature(Kind.HANG, Stage.RUN)), {"sin"})
+        is None
+    )
     minimum = server.minimum()
     eager_fails = minimum.client.with_options(reference=False)
-    assert given(minimum.with_client(eager_fails), {"sin"}) is None
+    assert find_wrong_input(minimum.with_client(eager_fails), {"sin"}) is None
     at_compile = minimum.client.with_options(probe=Probe.HINTS)
-    assert given(minimum.with_client(at_compile), {"sin"}) is None
-    assert given(server.minimum(), {"relu"}) is None  # it is given an input
+    assert find_wrong_input(minimum.with_client(at_compile), {"sin"}) is None
+    assert find_wrong_input(server.minimum(), {"relu"}) is None  # it is given an input
     assert not server.asked
 
 
 def test_who_made_it_is_guilty_and_where_it_shows_is_said() -> None:
-    found = explain(Server(FAILS).minimum(), Shown())
+    found = explain(Server(FAILS).minimum(), KnownFacts())
     assert [one.name for one in found.guilty] == ["tanh"]
     assert found.cause == (
         "aten.tanh.default in kernel cpp_0 is wrong, observed without "
@@ -154,7 +162,7 @@ def test_who_made_it_is_guilty_and_where_it_shows_is_said() -> None:
 
 
 def test_who_dies_of_what_is_right_is_blamed_as_before() -> None:
-    found = explain(Server(PASSES).minimum(), Shown())
+    found = explain(Server(PASSES).minimum(), KnownFacts())
     assert found.guilty == ()
     assert found.cause == ("The run fails: refused.",)
     assert found.values is None
@@ -162,7 +170,7 @@ def test_who_dies_of_what_is_right_is_blamed_as_before() -> None:
 
 def test_who_lies_is_blamed_for_the_wrong_value_that_another_dies_of() -> None:
     lies = {"relu": lie("relu", tensor("int32", 6), tensor("int64", 6))}
-    found = explain(Server(FAILS).minimum(), Shown(lies=lies))
+    found = explain(Server(FAILS).minimum(), KnownFacts(lies=lies))
     assert [one.name for one in found.guilty] == ["relu"]
     assert "Fake-kernel mismatch" in found.cause[0]
     assert "first wrong values are in the result of aten.tanh.default" in found.cause[1]

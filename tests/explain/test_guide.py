@@ -10,19 +10,19 @@ from support.doubles import FakeServer, Minutes
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain import artifacts
-from shrinkfx.explain.guide import guide
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.explain.guide import run_guide
+from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Ending, Raised, Ready
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.files import KernelRun, Launch, Left, Traces
+from shrinkfx.protocol.files import ArtifactFile, KernelRun, Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.report.explanation.guide import Guide, Outcome
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.testing import chain, whole
 
 PROGRAM = whole(chain("x", "relu", "tanh", "cos"))
-TARGET = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
+TARGET = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT, "SIGSEGV")
 DEAD = Ending("signal", signal.SIGSEGV, "run")
 PASSES = Ending("exit", stage="done", answer=Checked())
 REFUSED = "input_handles[0]: dim value is too large at 1, expected it to be <= 16"
@@ -75,9 +75,9 @@ class Flagged(FakeServer):
         return Ending("signal", signal.SIGSEGV, "run", log=log)
 
     def _leave(self, home: Path) -> None:
-        (home / Left.SOURCES).mkdir(parents=True)
-        (home / Left.SOURCES / "a.wrapper.cpp").write_text(WRAPPER)
-        (home / Left.LOG).write_text("log")
+        (home / ArtifactFile.SOURCES).mkdir(parents=True)
+        (home / ArtifactFile.SOURCES / "a.wrapper.cpp").write_text(WRAPPER)
+        (home / ArtifactFile.LOG).write_text("log")
         (home / "other").write_text("nobody asked for it")
         for name in ("bad_1_buf0", "bad_1_buf1", "made_0_arg0_1"):
             (home / f"before_launch_{name}_cpu.pt").write_bytes(b"values")
@@ -85,7 +85,7 @@ class Flagged(FakeServer):
 
 def asked(server: FakeServer, folder: Path | None = None, *kernels: str) -> Guide:
     client = CheckClient(server, Limits(60.0, 1 << 30), CheckOptions(sanity=True))
-    return guide(Minimum(client, PROGRAM, TARGET), kernels, folder)
+    return run_guide(ReducedProgram(client, PROGRAM, TARGET), kernels, folder)
 
 
 def outcomes(found: Guide) -> dict[str, Outcome]:
@@ -167,8 +167,8 @@ def test_each_of_cudas_variables_is_tried_without_the_other() -> None:
 def test_nothing_is_asked_that_minutes_are_short_for() -> None:
     server = Flagged()
     client = CheckClient(server, Limits(60.0, 1 << 30))
-    short = Minimum(client, PROGRAM, TARGET, budget=Minutes(10.0), seconds=9.0)
-    found = guide(short, ())
+    short = ReducedProgram(client, PROGRAM, TARGET, budget=Minutes(10.0), seconds=9.0)
+    found = run_guide(short, ())
     assert not server.asked
     short_for = [row.why for row in found.rows if row.why == "not enough time left"]
     assert len(short_for) == 5
@@ -201,9 +201,9 @@ def test_end_of_the_kernel_alone_is_told(tmp_path: Path) -> None:
     class WithKernel(Flagged):
         def _leave(self, home: Path) -> None:
             home.mkdir()
-            (home / Left.KERNEL).write_text("kernel")
+            (home / ArtifactFile.KERNEL).write_text("kernel")
             told = KernelRun("bad_1", "python kernel.py", alike=True, said="it strays")
-            (home / Left.KERNEL_RUN).write_text(told.to_line())
+            (home / ArtifactFile.KERNEL_RUN).write_text(told.to_line())
 
     found = asked(WithKernel(), tmp_path / "explain", "bad_1")
     alone = str(found.kernel_alone)
@@ -212,8 +212,8 @@ def test_end_of_the_kernel_alone_is_told(tmp_path: Path) -> None:
 
 class Traced(Flagged):
     def _leave(self, home: Path) -> None:
-        (home / Left.TRACE).mkdir(parents=True)
-        (home / Left.TRACE / "dedicated.log").write_text("trace")
+        (home / ArtifactFile.TRACE).mkdir(parents=True)
+        (home / ArtifactFile.TRACE / "dedicated.log").write_text("trace")
 
 
 @pytest.fixture(name="parser")
@@ -245,8 +245,8 @@ def test_tlparse_may_take_what_is_left_of_the_minutes(
 ) -> None:
     parser.write_text("#!/bin/sh\nexec sleep 60\n")
     client = CheckClient(Traced(), Limits(60.0, 1 << 30))
-    minimum = Minimum(client, PROGRAM, TARGET, budget=Minutes(seconds))
-    found = guide(minimum, ("bad_1",), tmp_path / "explain")
+    minimum = ReducedProgram(client, PROGRAM, TARGET, budget=Minutes(seconds))
+    found = run_guide(minimum, ("bad_1",), tmp_path / "explain")
     by_hand = "tlparse explain/trace/*.log"
     assert f"tlparse's report: {said}: {by_hand}" in found.left_out
 

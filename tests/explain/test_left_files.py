@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.guide import guide
-from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.guide import run_guide
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
@@ -44,8 +44,8 @@ def test_guide_of_an_index_out_of_bounds(tmp_path: Path) -> None:
         told = client.ask(Describe()).answer
         assert isinstance(told, Description)
         skeleton = Skeleton.from_json(json.loads(Path(told.skeleton).read_text()))
-        minimum = Minimum(client, Candidate.whole(skeleton), target)
-        found = guide(minimum, (), tmp_path / "explain")
+        minimum = ReducedProgram(client, Candidate.from_skeleton(skeleton), target)
+        found = run_guide(minimum, (), tmp_path / "explain")
     outcomes = [row.outcome for row in found.rows]
     assert outcomes == [
         *[Outcome.SAME] * 3,

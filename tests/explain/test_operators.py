@@ -11,32 +11,37 @@ from support.lies import lie, strided, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain import cause
-from shrinkfx.explain.cause import Shown, explain
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import computed_from, operators_left
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.explain.cause import KnownFacts, explain
+from shrinkfx.explain.operators import find_dependencies, list_operators
+from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.kernel_values import Wrong
-from shrinkfx.protocol.operators import OF_VALUES, OperatorFinding, What
+from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, OperatorFinding
 from shrinkfx.report.explanation.chain import Chain
-from shrinkfx.report.explanation.lies import NOT_AS_DECLARED, Lie
+from shrinkfx.report.explanation.operator_mismatch import (
+    NOT_AS_DECLARED,
+    OperatorMismatch,
+)
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.testing import chain, operator, skeleton, whole
 from shrinkfx.testing.listings import listed, listing
 
-CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)
 
 
-def asked(candidate: Candidate) -> Minimum:
-    return Minimum(CheckClient(FakeServer(), Limits(10.0, 1 << 30)), candidate, CRASH)
+def asked(candidate: Candidate) -> ReducedProgram:
+    return ReducedProgram(
+        CheckClient(FakeServer(), Limits(10.0, 1 << 30)), candidate, CRASH
+    )
 
 
 def test_operators_bear_their_line_and_module() -> None:
     placed = replace(operator("x", scope="blocks.3"), source="model.py:14")
     program = skeleton({"x": "", "relu": placed})
-    (found,) = operators_left(Candidate.whole(program))
+    (found,) = list_operators(Candidate.from_skeleton(program))
     assert str(found) == "aten.relu.default (model.py:14, blocks.3)"
 
 
@@ -46,17 +51,17 @@ def test_operator_that_stands_in_for_another_is_of_no_line() -> None:
     candidate = Candidate(
         program, frozenset({"mm"}), {}, Outputs.SINKS, replace={"mm": "x"}
     ).normalised()
-    (found,) = operators_left(candidate)
+    (found,) = list_operators(candidate)
     assert found.operator != "aten.mm.default"
     assert not found.line
 
 
 def test_what_fails_alone_is_guilty_and_of_several_nothing_is_said() -> None:
-    alone = explain(asked(whole(chain("x", "relu"))), Shown())
+    alone = explain(asked(whole(chain("x", "relu"))), KnownFacts())
     assert alone.guilty == alone.operators
-    own = explain(asked(whole(chain("x", "relu"))), Shown(own="by a.py."))
+    own = explain(asked(whole(chain("x", "relu"))), KnownFacts(own="by a.py."))
     assert own.cause == ("by a.py.", *alone.cause)
-    several = explain(asked(whole(chain("x", "relu", "exp"))), Shown())
+    several = explain(asked(whole(chain("x", "relu", "exp"))), KnownFacts())
     assert (several.guilty, several.cause) == ((), ())
 
 
@@ -67,16 +72,16 @@ def test_operator_that_lies_is_blamed_for_what_is_made_of_its_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     minimum = asked(whole(chain("x", "shift", "relu")))
-    shift, relu = operators_left(minimum.candidate)
+    shift, relu = list_operators(minimum.candidate)
     found = WrongValue(guilty=(relu,), wrong=WRONG, kernel="cpp_fused_relu_0")
     monkeypatch.setattr(cause, "values", lambda _: found)
-    honest = explain(minimum, Shown())
+    honest = explain(minimum, KnownFacts())
     assert honest.guilty == (relu,)
-    told = explain(minimum, Shown(lies={"shift": strided("shift", (1,), (2,))}))
+    told = explain(minimum, KnownFacts(lies={"shift": strided("shift", (1,), (2,))}))
     assert told.guilty == (shift,)
     assert "has strides [1], but its fake kernel declares [2]" in told.cause[0]
     assert f"the first wrong values are in the result of {relu}" in told.cause[1]
-    innocent = explain(minimum, Shown(lies={"relu": strided("relu", (1,), (2,))}))
+    innocent = explain(minimum, KnownFacts(lies={"relu": strided("relu", (1,), (2,))}))
     assert innocent.guilty == (relu,)
 
 
@@ -85,7 +90,7 @@ def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
     names = ["shift", "relu"] if several else ["shift"]
     minimum = asked(whole(chain("x", *names)))
     lies = {"shift": strided("shift", (1,), (2,))}
-    told = explain(minimum, Shown(lies=lies))
+    told = explain(minimum, KnownFacts(lies=lies))
     assert [one.name for one in told.guilty] == ["shift"]
     assert told.cause == (
         "Fake-kernel mismatch in the input program: aten.shift.default has "
@@ -93,32 +98,34 @@ def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
         "Compiled code uses the result of aten.shift.default as its fake kernel "
         "declares it.",
     )
-    assert told.liar is not None
+    assert told.culprit_mismatch is not None
     while_compiled = replace(minimum, target=Signature(Kind.CRASH, Stage.COMPILE, "x"))
-    assert explain(while_compiled, Shown(lies=lies)).lies == ()
+    assert explain(while_compiled, KnownFacts(lies=lies)).lies == ()
 
 
 def test_operator_that_is_no_measure_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
     minimum = asked(whole(chain("x", "shift", "relu")))
-    shift, relu = operators_left(minimum.candidate)
-    lie = Lie(shift, OF_VALUES[What.UNSTEADY], what=What.UNSTEADY)
-    monkeypatch.setattr(cause, "lying", lambda *_: (lie,))
-    told = explain(minimum, Shown())
+    shift, relu = list_operators(minimum.candidate)
+    lie = OperatorMismatch(
+        shift, VALUE_DEPENDENCIES[Misbehavior.UNSTEADY], what=Misbehavior.UNSTEADY
+    )
+    monkeypatch.setattr(cause, "find_reduced_mismatches", lambda *_: (lie,))
+    told = explain(minimum, KnownFacts())
     assert (told.guilty, told.cause[0]) == ((shift,), lie.sentence)
     wrong = WrongValue(guilty=(relu,), wrong=WRONG, kernel="cpp_fused_relu_0")
     monkeypatch.setattr(cause, "values", lambda _: wrong)
-    assert explain(minimum, Shown()).guilty == (shift,)
+    assert explain(minimum, KnownFacts()).guilty == (shift,)
 
 
 def test_lie_is_told_once_where_a_kernel_dies_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     minimum = asked(whole(chain("x", "shift", "relu")))
-    shift, relu = operators_left(minimum.candidate)
+    shift, relu = list_operators(minimum.candidate)
     said = f"{shift} {NOT_AS_DECLARED}: it is 4, it says 8.", "In kernel cpp_0 it dies."
     found = Chain(kernel="cpp_0", guilty=(shift,), dies=(relu,), cause=said)
     monkeypatch.setattr(cause, "chain", lambda *_: found)
-    told = explain(minimum, Shown(lies={"shift": strided("shift", (1,), (2,))}))
+    told = explain(minimum, KnownFacts(lies={"shift": strided("shift", (1,), (2,))}))
     assert told.cause == (
         "Fake-kernel mismatch in the input program: aten.shift.default has "
         "strides [1], but its fake kernel declares [2].",
@@ -131,13 +138,13 @@ def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:
     custom = replace(operator("x"), target="mine.pool.default")
     program = skeleton({"x": "", "pool": custom, "relu": operator("pool")})
     found = OperatorFinding(
-        *("mine.pool.default", What.FAKE, "renamed"),
+        *("mine.pool.default", Misbehavior.FAKE, "renamed"),
         call="given x[2]",
         declared=tensor("float32", 2),
         made=tensor("float32", 3),
         fake_kernel="/home/me/my_ops.py:10",
     )
-    writes = replace(found, what=What.WRITES, argument="x")
+    writes = replace(found, what=Misbehavior.WRITES, argument="x")
 
     def answer(arguments: Arguments) -> Ending:
         if "findings" in arguments:
@@ -147,8 +154,8 @@ def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:
 
     server = FakeServer(answer)
     client = CheckClient(server, Limits(10.0, 1 << 30))
-    minimum = Minimum(client, Candidate.whole(program), CRASH)
-    told = explain(minimum, Shown(lies={"pool": strided("pool", (48, 1), (1, 4))}))
+    minimum = ReducedProgram(client, Candidate.from_skeleton(program), CRASH)
+    told = explain(minimum, KnownFacts(lies={"pool": strided("pool", (48, 1), (1, 4))}))
     assert told.cause[0] == (
         "Fake-kernel mismatch: mine.pool.default has a fake kernel "
         "(my_ops.py:10) that promises float32[2] with strides [1]; its result is "
@@ -157,7 +164,7 @@ def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:
     assert (told.lies[0].declared, told.lies[0].made) == (found.declared, found.made)
     assert Explanation.from_line(told.to_line()) == told
     assert sum("findings" in asked for asked in server.arguments) == 1
-    honest = explain(asked(whole(chain("x", "relu", "exp"))), Shown())
+    honest = explain(asked(whole(chain("x", "relu", "exp"))), KnownFacts())
     assert honest.lies == ()
 
 
@@ -165,13 +172,13 @@ def test_operator_that_lies_is_blamed_for_an_index_made_of_its_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     minimum = asked(whole(chain("x", "shift", "relu", "cos")))
-    shift, relu, cos = operators_left(minimum.candidate)
+    shift, relu, cos = list_operators(minimum.candidate)
     said = "Index 99 of size 5.", "The index comes from relu.", "In eager it is 1..4."
     found = Chain(kernel="cpp_0", guilty=(shift, relu), dies=(cos,), cause=said)
     monkeypatch.setattr(cause, "chain", lambda *_: found)
-    assert explain(minimum, Shown()).guilty == (shift, relu)
+    assert explain(minimum, KnownFacts()).guilty == (shift, relu)
     of_dtype = lie("shift", tensor("int32", 6), tensor("int64", 6))
-    told = explain(minimum, Shown(lies={"shift": of_dtype}))
+    told = explain(minimum, KnownFacts(lies={"shift": of_dtype}))
     assert told.guilty == (shift,)
     assert told.cause == (
         "Fake-kernel mismatch in the input program: aten.shift.default is "
@@ -189,5 +196,5 @@ def test_operands_are_those_of_the_listing() -> None:
         return (relu, add)
     """
     program = listed(listing(text))
-    assert computed_from(program, ["add"]) == {"tanh"}
-    assert computed_from(program, ["tanh"]) == set()
+    assert find_dependencies(program, ["add"]) == {"tanh"}
+    assert find_dependencies(program, ["tanh"]) == set()

@@ -9,10 +9,10 @@ from test_asking import BOUNDS, Recorded
 from test_guide import PROGRAM, TARGET, Flagged
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.guide import guide
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.operators import operators_among
-from shrinkfx.explain.original import Original, original
+from shrinkfx.explain.guide import run_guide
+from shrinkfx.explain.operators import select_operators
+from shrinkfx.explain.original import OriginalKernels, find_original_kernels
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
@@ -24,15 +24,15 @@ from shrinkfx.report.explanation.guide import Guide
 KERNEL = "cpp_fused_flip_roll_0"
 
 
-def of_roll(server: Recorded, target: Signature = BOUNDS) -> Minimum:
+def of_roll(server: Recorded, target: Signature = BOUNDS) -> ReducedProgram:
     """Take a program of two operators, of which the second one fails alone."""
     minimum = server.minimum(target)
     alone = apply(minimum.candidate, [Drop(frozenset({"flip"}))])
     return replace(minimum, candidate=alone)
 
 
-def found(minimum: Minimum, *guilty: str) -> Original:
-    return original(minimum, operators_among(minimum.candidate, guilty))
+def found(minimum: ReducedProgram, *guilty: str) -> OriginalKernels:
+    return find_original_kernels(minimum, select_operators(minimum.candidate, guilty))
 
 
 def test_kernel_that_fails_in_the_original_is_left() -> None:
@@ -89,14 +89,16 @@ def test_what_cannot_be_known_of_the_original_says_why() -> None:
 
 
 def test_it_lies_beside_the_code_of_the_minimum(tmp_path: Path) -> None:
-    def left(of_it: Original) -> Guide:
-        minimum = Minimum(
+    def left(of_it: OriginalKernels) -> Guide:
+        minimum = ReducedProgram(
             CheckClient(Flagged(), Limits(60.0, 1 << 30)), PROGRAM, TARGET
         )
-        return guide(minimum, ("bad_1",), tmp_path / "explain", of_it)
+        return run_guide(minimum, ("bad_1",), tmp_path / "explain", of_it)
 
-    known = left(Original({"bad_7.cpp": "// the original's\n"}))
+    known = left(OriginalKernels({"bad_7.cpp": "// the original's\n"}))
     assert "original/bad_7.cpp" in [file.name for file in known.files]
     assert (tmp_path / "explain/original/bad_7.cpp").read_text().startswith("//")
-    unknown = left(Original(why_not="the input program's kernel: minutes were short"))
+    unknown = left(
+        OriginalKernels(why_not="the input program's kernel: minutes were short")
+    )
     assert "the input program's kernel: minutes were short" in unknown.left_out

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from shrinkfx.explain.printed_values import given, launched, printed
+from shrinkfx.explain.printed_values import (
+    list_kernel_inputs,
+    parse_launches,
+    parse_values,
+)
 from shrinkfx.report.explanation.guide import Value
 
 FACTS = """
@@ -53,7 +57,7 @@ Value:  7
 
 
 def test_values_are_read_with_shape_and_range() -> None:
-    first = next(iter(given(FROM_CPP)))
+    first = next(iter(list_kernel_inputs(FROM_CPP)))
     range_of_it = "-4.95374", "5.05886", "-0.0653037"
     kernel = "cpp_fused_flip_0"
     assert first == Value(kernel, "arg0_1", "float32", (2, 12, 32), 768, *range_of_it)
@@ -64,7 +68,10 @@ def test_values_are_read_with_shape_and_range() -> None:
 
 
 def test_memory_that_nobody_has_written_is_no_value() -> None:
-    seen = [(value.kernel, value.argument, value.number) for value in given(FROM_CPP)]
+    seen = [
+        (value.kernel, value.argument, value.number)
+        for value in list_kernel_inputs(FROM_CPP)
+    ]
     assert seen == [
         ("cpp_fused_flip_0", "arg0_1", ""),
         ("cpp_fused_flip_0", "s0", "12"),
@@ -74,36 +81,42 @@ def test_memory_that_nobody_has_written_is_no_value() -> None:
 
 def test_buffer_that_is_known_to_be_taken_is_a_value() -> None:
     text = FROM_CPP[FROM_CPP.index("[  before_launch - cpp_fused_roll_1") :]
-    assert list(given(text)) == []
-    assert [v.argument for v in given(text, lambda _: {"buf0"})] == ["buf0"]
+    assert list(list_kernel_inputs(text)) == []
+    assert [v.argument for v in list_kernel_inputs(text, lambda _: {"buf0"})] == [
+        "buf0"
+    ]
 
 
 def test_inputs_of_the_program_belong_to_no_kernel() -> None:
-    assert next((p.when, p.value.kernel) for p in printed(FROM_CPP)) == ("", "")
+    assert next((p.when, p.value.kernel) for p in parse_values(FROM_CPP)) == ("", "")
 
 
 def test_last_launch_of_a_kernel_counts() -> None:
     twice = FROM_CPP + FROM_CPP.replace("arg0_1", "arg9_1")
-    assert [v.argument for v in given(twice) if v.kernel == "cpp_fused_flip_0"] == [
-        *("arg9_1", "s0")
-    ]
+    assert [
+        v.argument for v in list_kernel_inputs(twice) if v.kernel == "cpp_fused_flip_0"
+    ] == [*("arg9_1", "s0")]
 
 
 def test_python_prints_otherwise_and_numbers_too() -> None:
-    tensor, size = given(FROM_PYTHON)
+    tensor, size = list_kernel_inputs(FROM_PYTHON)
     assert (tensor.shape, tensor.dtype, tensor.minimum) == ((1, 2), "float32", "-2.0")
     assert str(size) == "triton_poi_0 receives s0: 7"
 
 
 def test_types_are_named_as_torch_does() -> None:
     text = FROM_CPP.replace("Dtype: float32", "Dtype: long int")
-    assert {value.dtype for value in given(text)} == {"int64", ""}
+    assert {value.dtype for value in list_kernel_inputs(text)} == {"int64", ""}
 
 
 def test_names_of_launches_are_read_in_order() -> None:
     text = "[ before_launch: a_0 ]\n[ after_launch: a_0 ]\n[ before_launch: b_1 ]\n"
-    assert launched(text) == [("before", "a_0"), ("after", "a_0"), ("before", "b_1")]
+    assert parse_launches(text) == [
+        ("before", "a_0"),
+        ("after", "a_0"),
+        ("before", "b_1"),
+    ]
 
 
 def test_text_without_values_gives_none() -> None:
-    assert list(given("Fatal Python error: Segmentation fault\n")) == []
+    assert list(list_kernel_inputs("Fatal Python error: Segmentation fault\n")) == []

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.chain import chain
-from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import Backend, Probe
@@ -89,9 +89,9 @@ def chain_of(
         assert isinstance(described, Description)
         client = client.with_options(reference=not described.eager_error)
         skeleton = Skeleton.from_json(json.loads(Path(described.skeleton).read_text()))
-        target = client.original()[0].signature
+        target = client.run_input_program()[0].signature
         assert target is not None
-        found = chain(Minimum(client, Candidate.whole(skeleton), target))
+        found = chain(ReducedProgram(client, Candidate.from_skeleton(skeleton), target))
     assert found is not None
     return found
 

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.listing import list_candidate
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.cause import Shown, explain
-from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.cause import KnownFacts, explain
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.values import values
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
@@ -144,7 +144,7 @@ def minimum(
     case: str | Path,
     kind: Kind,
     backend: Backend = Backend.AOTI,
-) -> Iterator[Minimum]:
+) -> Iterator[ReducedProgram]:
     """Take a program whole for a minimum, with what a case of ``repros/`` plants.
 
     Args:
@@ -169,10 +169,10 @@ def minimum(
         assert isinstance(described, Description)
         skeleton = Skeleton.from_json(json.loads(Path(described.skeleton).read_text()))
         target = Signature(kind, Stage.COMPARE)
-        yield Minimum(client, Candidate.whole(skeleton), target)
+        yield ReducedProgram(client, Candidate.from_skeleton(skeleton), target)
 
 
-def found(asked: Minimum) -> WrongValue:
+def found(asked: ReducedProgram) -> WrongValue:
     told = values(asked)
     assert told is not None
     return told
@@ -242,17 +242,17 @@ def test_who_made_what_a_call_dies_of_is_guilty_and_not_the_call(
     with minimum(tmp_path, Bags(), plant, Kind.EXCEPTION) as asked:
         ending = asked.ask(build=Build.FAST)
         assert ending is not None
-        dies = observe(ending).signature
+        dies = classify_ending(ending).signature
         assert dies is not None
         dying = replace(asked, target=dies)
         if as_listing:  # as a run explains it
             data = tmp_path / "data"
             written, _ = list_candidate(asked.client, asked.candidate, data)
             assert written is not None
-            listing = asked.candidate.listed(written.listing)
+            listing = asked.candidate.with_listing(written.listing)
             with_data = asked.client.with_options(data=written.data or None)
             dying = replace(dying, candidate=listing).with_client(with_data)
-        told = explain(dying, Shown())
+        told = explain(dying, KnownFacts())
     assert "aten.argmax.default" in [one.operator for one in told.guilty]
     assert "embedding_bag" not in [one.name for one in told.guilty]
     assert told.halted is not None

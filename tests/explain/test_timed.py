@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shrinkfx.explain.anatomy import Known
+from shrinkfx.explain.compiled_view import CompiledView
 from shrinkfx.explain.timed import wrong_sizes
-from shrinkfx.protocol.anatomy import (
+from shrinkfx.protocol.compiled_program_view import (
     Anatomy,
     KernelLaunch,
     KernelText,
@@ -53,7 +53,7 @@ def said(at: str, *timed: TimedSize) -> str:
         stray=stray,
         timed=timed,
     )
-    return wrong_sizes(Known(anatomy, whole(chain("x", "relu"))), stray)
+    return wrong_sizes(CompiledView(anatomy, whole(chain("x", "relu"))), stray)
 
 
 def test_size_that_no_graph_knows_is_followed_into_the_address() -> None:

@@ -8,17 +8,17 @@ import pytest
 from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.cause import Shown, explain
+from shrinkfx.explain.cause import KnownFacts, explain
 from shrinkfx.explain.inputs import describe_rejected_input
-from shrinkfx.explain.minimum import Minimum
+from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.listing.listing import Listing, Run
-from shrinkfx.program.listing.recipes import Recipe, Seeded
+from shrinkfx.program.listing.printed_program import PrintedProgram, Run
+from shrinkfx.program.listing.tensor_specs import Seeded, TensorSpec
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.testing.listings import listed, listing
 
 DRAWN = Seeded("randn")
-EXPORTED = Recipe((2, 3), "float32", DRAWN)
+EXPORTED = TensorSpec((2, 3), "float32", DRAWN)
 TURNED = replace(EXPORTED, stride=(1, 2))
 LONGER = replace(EXPORTED, shape=(9, 3))
 TARGET = Signature(Kind.MISMATCH, Stage.COMPARE)
@@ -29,15 +29,15 @@ REFUSED = "input_handles[0]: unmatched stride value at 0, expected: 3, but got: 
 REFUSES = Ending("exit", stage="run", answer=Raised("RuntimeError", REFUSED))
 
 
-def called_with(failing: Recipe) -> Listing:
+def called_with(failing: TensorSpec) -> PrintedProgram:
     """Make a program that is exported with one input, and fails on another."""
     made = listing("y = torch.ops.aten.mul.Tensor(x, 2)\nreturn (y,)", x=EXPORTED)
     return made.with_given(made.find("x").with_recipe(Run.FAILING, failing))
 
 
-def minimum(server: FakeServer, failing: Recipe = TURNED) -> Minimum:
+def minimum(server: FakeServer, failing: TensorSpec = TURNED) -> ReducedProgram:
     client = CheckClient(server, Limits(10.0, 1 << 30))
-    return Minimum(client, listed(called_with(failing)), TARGET)
+    return ReducedProgram(client, listed(called_with(failing)), TARGET)
 
 
 def compiled(checked: Ending = REFUSES, fitting: Ending = PASSES) -> FakeServer:
@@ -53,7 +53,7 @@ def compiled(checked: Ending = REFUSES, fitting: Ending = PASSES) -> FakeServer:
 
 
 def test_inputs_that_it_was_not_compiled_for_are_at_fault_and_no_operator() -> None:
-    found = explain(minimum(compiled()), Shown())
+    found = explain(minimum(compiled()), KnownFacts())
     assert found.cause == (
         "Input x has strides [1, 2], but was exported with [3, 1]. With "
         "AOTI_RUNTIME_CHECK_INPUTS=1, the compiled program rejects the input "
@@ -65,7 +65,7 @@ def test_inputs_that_it_was_not_compiled_for_are_at_fault_and_no_operator() -> N
     longer = describe_rejected_input(minimum(compiled(), LONGER))
     assert "x has shape [9, 3], but was exported with [2, 3]." in longer
     assert longer.endswith("; with the exported input, it passes.")
-    owned = explain(minimum(compiled()), Shown(own="The lowering is yours."))
+    owned = explain(minimum(compiled()), KnownFacts(own="The lowering is yours."))
     assert owned.cause == ("The lowering is yours.", *found.cause)
 
 

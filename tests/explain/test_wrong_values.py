@@ -9,8 +9,8 @@ import pytest
 from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.minimum import Minimum
-from shrinkfx.explain.values import explained, values
+from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.explain.values import find_first_wrong, values
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten, Wrong
@@ -62,7 +62,7 @@ def guilty(found: WrongValue) -> list[str]:
 
 
 def test_kernel_that_errs_is_guilty_not_the_one_that_shows_it() -> None:
-    found = explained(
+    found = find_first_wrong(
         PROGRAM,
         told(made(1, "relu"), made(2, "tanh", WRONG), made(3, "cos sin", None, "tanh")),
     )
@@ -91,16 +91,16 @@ def test_first_wrong_value_is_not_told_again_where_the_failure_has_it() -> None:
 def test_inputs_are_not_said_to_agree_where_they_do_not() -> None:
     wrong = made(2, "tanh", WRONG, given_wrong="relu")
     for table in (told(wrong), told(made(2, "tanh", WRONG), rewritten="relu")):
-        found = explained(PROGRAM, table)
+        found = find_first_wrong(PROGRAM, table)
         assert "inputs agree" not in found.cause[0]
         assert "other values from them: 12 of 64 values differ" in found.cause[0]
     random = replace(made(2, "tanh", WRONG), given_random=("relu",))
-    assert not explained(PROGRAM, told(random)).agrees
+    assert not find_first_wrong(PROGRAM, told(random)).agrees
 
 
 def test_no_kernel_is_blamed_where_the_graph_was_rewritten() -> None:
     table = told(made(1, "relu"), rewritten="cos", rewritten_wrong=WRONG)
-    found = explained(PROGRAM, replace(table, graph_agrees=False))
+    found = find_first_wrong(PROGRAM, replace(table, graph_agrees=False))
     assert guilty(found) == ["cos"]
     assert found.cause[0].endswith("no kernel is at fault.")
     assert "cpp_" not in " ".join(found.cause)
@@ -108,12 +108,12 @@ def test_no_kernel_is_blamed_where_the_graph_was_rewritten() -> None:
 
 def test_write_that_is_lost_is_said_to_be() -> None:
     table = told(made(1, "relu"), graph_agrees=False, rewritten_wrong=WRONG, lost="cos")
-    found = explained(PROGRAM, table)
+    found = find_first_wrong(PROGRAM, table)
     assert guilty(found) == ["cos"]
     assert found.cause[0].startswith(
         "The write of aten.cos.default is lost in the graph"
     )
-    unknown = explained(PROGRAM, replace(table, lost=""))
+    unknown = find_first_wrong(PROGRAM, replace(table, lost=""))
     assert unknown.guilty == ()
     assert unknown.cause[0].startswith(
         "The result of the program is computed differently"
@@ -133,7 +133,7 @@ def test_write_that_is_lost_is_said_to_be() -> None:
 def test_what_is_not_known_says_why_and_blames_nothing(
     table: KernelValues, why: str
 ) -> None:
-    found = explained(PROGRAM, table)
+    found = find_first_wrong(PROGRAM, table)
     assert found.guilty == ()
     assert why in found.unknown[0]
     assert found.cause == ()
@@ -157,15 +157,15 @@ def test_what_is_not_known_says_why_and_blames_nothing(
     ],
 )
 def test_tiny_error_is_no_cause_where_there_may_be_another(other: KernelValues) -> None:
-    assert "relu" not in guilty(explained(PROGRAM, other))
-    alone = explained(PROGRAM, told(made(1, "relu", WRONG), tiny=True))
+    assert "relu" not in guilty(find_first_wrong(PROGRAM, other))
+    alone = find_first_wrong(PROGRAM, told(made(1, "relu", WRONG), tiny=True))
     assert guilty(alone) == ["relu"]
     assert alone.cause[1].endswith("eager gives 3.0; the error is below the tolerance.")
 
 
 def test_what_could_not_be_told_of_kernels_before_is_said() -> None:
     before = replace(made(1, "relu"), unknown="it depends on random numbers")
-    found = explained(PROGRAM, told(before, made(2, "tanh", WRONG)))
+    found = find_first_wrong(PROGRAM, told(before, made(2, "tanh", WRONG)))
     assert found.unknown == ("kernel cpp_0: it depends on random numbers",)
 
 
@@ -174,27 +174,31 @@ OVER = Overwritten("buf1", "planted.write", 2, ("tanh",), 12, 64, ("cpp_2",), ("
 
 def test_who_changes_a_value_undeclared_is_guilty_and_not_who_reads_it() -> None:
     reader = made(3, "cos", WRONG)
-    found = explained(PROGRAM, told(made(1, "relu"), reader, overwritten=(OVER,)))
+    found = find_first_wrong(
+        PROGRAM, told(made(1, "relu"), reader, overwritten=(OVER,))
+    )
     assert guilty(found) == ["tanh"]
     assert found.cause == (
         "aten.tanh.default (launch 2 of 3) changes 12 of 64 values of its argument "
         "buf1 without declaring the write. Kernel cpp_2, which computes "
         "aten.cos.default, reads the argument afterwards.",
     )
-    earlier = explained(PROGRAM, told(made(1, "relu", WRONG), overwritten=(OVER,)))
+    earlier = find_first_wrong(
+        PROGRAM, told(made(1, "relu", WRONG), overwritten=(OVER,))
+    )
     assert guilty(earlier) == ["relu"]
 
 
 def test_metadata_is_said_as_such() -> None:
     metadata = Wrong(metadata="its dtype is torch.int64, eager's torch.int8")
-    found = explained(PROGRAM, told(made(1, "relu", metadata)))
+    found = find_first_wrong(PROGRAM, told(made(1, "relu", metadata)))
     assert "its dtype is torch.int64, eager's torch.int8." in found.cause[0]
     assert len(found.cause) == 1
 
 
 def test_nans_are_counted_against_eagers() -> None:
     nans = replace(WRONG, wrong=4, nans=4, largest=None, ulps=None, exact="")
-    found = explained(PROGRAM, told(made(1, "relu", nans)))
+    found = find_first_wrong(PROGRAM, told(made(1, "relu", nans)))
     assert "4 of 64 values of its result do not, all NaN." in found.cause[0]
 
 
@@ -220,7 +224,7 @@ def ask(
 ) -> tuple[WrongValue, Server]:
     server = Server(*answers)
     client = CheckClient(server, Limits(10.0, 1 << 30))
-    found = values(Minimum(client, PROGRAM, target, rate=rate))
+    found = values(ReducedProgram(client, PROGRAM, target, rate=rate))
     assert found is not None
     return found, server
 
@@ -308,11 +312,11 @@ def test_nothing_is_said_of_a_run_that_fails_otherwise() -> None:
 def test_other_failures_are_not_asked_about() -> None:
     client = CheckClient(FakeServer(FAILS), Limits(10.0, 1 << 30))
     crash = Signature(Kind.CRASH, Stage.RUN)
-    assert values(Minimum(client, PROGRAM, crash)) is None
+    assert values(ReducedProgram(client, PROGRAM, crash)) is None
 
 
 def test_explanation_is_read_as_it_was_written() -> None:
-    found = explained(PROGRAM, told(made(1, "relu", WRONG)))
+    found = find_first_wrong(PROGRAM, told(made(1, "relu", WRONG)))
     written = Explanation(values=found)
     assert Explanation.from_line(written.to_line()) == written
 
@@ -320,7 +324,9 @@ def test_explanation_is_read_as_it_was_written() -> None:
 def test_size_that_is_worked_out_wrongly_is_no_operators() -> None:
     shape = Wrong(metadata="its shape is (22, 8), eager's (25, 8)")
     size = "3*t + 1 is 25 at these inputs, and 22 in compiled code"
-    found = explained(PROGRAM, told(replace(made(1, "relu", shape), missized=size)))
+    found = find_first_wrong(
+        PROGRAM, told(replace(made(1, "relu", shape), missized=size))
+    )
     assert found.guilty == ()
     (cause,) = found.cause
     assert cause.startswith(

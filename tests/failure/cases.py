@@ -285,7 +285,8 @@ COMPILE = {
         lambda x: torch.ops.recorded.refuses(x), inductor={"implicit_fallbacks": False}
     ),
     "no_lowering_of_another": miss(
-        lambda x: torch.ops.recorded.sleeps(x), inductor={"implicit_fallbacks": False}
+        lambda x: torch.ops.recorded.is_asleep(x),
+        inductor={"implicit_fallbacks": False},
     ),
     "crash_compiling": {
         "faults": alone(torch.special.modified_bessel_i1, script=True),
@@ -348,7 +349,7 @@ RUN = {
     "hang": {
         "in_cpp": among_others(torch.sinh, timeout_s=200.0, script=True),
         "in_operator": alone(
-            lambda x: recorded.sleeps(x), timeout_s=150.0, script=True
+            lambda x: recorded.is_asleep(x), timeout_s=150.0, script=True
         ),
     },
     "oom": {

@@ -32,8 +32,8 @@ from cases import FAMILIES, Case  # noqa: E402
 
 from shrinkfx.check.client.server import Server  # noqa: E402
 from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
-from shrinkfx.failure.classify import observe  # noqa: E402
-from shrinkfx.failure.readers.script import as_check  # noqa: E402
+from shrinkfx.failure.classify import classify_ending  # noqa: E402
+from shrinkfx.failure.readers.script import convert_script_ending  # noqa: E402
 from shrinkfx.failure.signature import Signature  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
@@ -52,7 +52,7 @@ from shrinkfx.report.record import (  # noqa: E402
 from shrinkfx.report.repro import write_repro  # noqa: E402
 from shrinkfx.report.tensors import DATA, Data  # noqa: E402
 from shrinkfx.worker.aoti import backend as aoti  # noqa: E402
-from shrinkfx.worker.forkserver.serve import serve, take_line  # noqa: E402
+from shrinkfx.worker.forkserver.serve import open_connection, serve  # noqa: E402
 from shrinkfx.worker.forkserver.supervise import Note, Work  # noqa: E402
 from shrinkfx.worker.loading.load import load  # noqa: E402
 from shrinkfx.worker.model import Inputs, Program  # noqa: E402
@@ -70,7 +70,7 @@ def record(family: str, name: str, case: Case, server: Server, bare: Server) -> 
     """Run a case as a check does, and as a repro where it asks for that."""
     with tempfile.TemporaryDirectory() as folder:
         compiler = _compiler(case, Path(folder), server)
-        seen, ending = compiler.original()
+        seen, ending = compiler.run_input_program()
         _write(family, name, ending=ending)
         print(f"{family}/{name}: {seen.signature or seen}"[:200], flush=True)
         if not case.script or seen.signature is None:
@@ -78,7 +78,7 @@ def record(family: str, name: str, case: Case, server: Server, bare: Server) -> 
         text = _print(compiler, case, seen.signature, Path(folder))
         ending = _run(text, case, Path(folder), bare)
     _write(family, f"{name}.script", ending=ending, script=text)
-    again = observe(as_check(ending, text))
+    again = classify_ending(convert_script_ending(ending, text))
     print(f"{family}/{name}.script: {again.signature or again}"[:200], flush=True)
 
 
@@ -107,7 +107,7 @@ def _print(
     described = compiler.ask(Describe()).answer
     assert isinstance(described, Description)
     skeleton = json.loads(Path(described.skeleton).read_text())
-    whole = Candidate.whole(Skeleton.from_json(skeleton)).to_json()
+    whole = Candidate.from_skeleton(Skeleton.from_json(skeleton)).to_json()
     path, data = str(folder / "minimal.pt2"), str(folder / DATA)
     answer = compiler.ask(WriteCandidate(whole, path, data)).answer
     assert isinstance(answer, Printed)
@@ -168,7 +168,7 @@ def _serve() -> None:
     with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
         setup = Setup.from_line(stdin.readline())
     directory = Path(setup.directory)
-    line = take_line(directory / "server.log")
+    line = open_connection(directory / "server.log")
     aoti.warm_up()
 
     def answer(request: Request) -> Work:

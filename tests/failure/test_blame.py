@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from shrinkfx.failure.blame import Evidence, Suspect, suspects, ties
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.blame import Evidence, Suspect, group_ties, rank_suspects
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.protocol.files import Code, Launch, Traces
 from shrinkfx.testing import feed, operator, projection, size, skeleton
 
 BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
-FAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY)
-CORRUPTION = Signature(Kind.IMA, Stage.RUN, MEMORY)
+FAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)
+CORRUPTION = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT)
 BUILD = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "C++: not declared")
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
 
@@ -48,7 +48,7 @@ LAUNCHES: tuple[Launch, ...] = (
 def blamed(
     evidence: Evidence, failure: Signature, program: Skeleton = PROGRAM
 ) -> dict[str, float]:
-    return {s.node: s.weight for s in suspects(evidence, program, failure)}
+    return {s.node: s.weight for s in rank_suspects(evidence, program, failure)}
 
 
 def surest(weights: dict[str, float]) -> set[str]:
@@ -67,7 +67,7 @@ def test_assertion_is_blamed_on_what_indexes_in_the_kernel_that_it_names() -> No
         f"Exception raised from {FUSED} at /tmp/abc/model.kernel.cpp:631\n"
         "frame #1: cpp_fused_gelu_0 + 0x3f2 (0x7f in /tmp/abc/model.wrapper.so)"
     )
-    found = suspects(Evidence(LAUNCHES, text), PROGRAM, BOUNDS)
+    found = rank_suspects(Evidence(LAUNCHES, text), PROGRAM, BOUNDS)
     assert {s.node for s in found[:2]} == {"flip", "roll"}
     assert str(found[0]) == f"aten.flip.default in kernel {FUSED}"
     weights = {s.node: s.weight for s in found}
@@ -100,7 +100,7 @@ def test_of_operators_that_share_a_kernel_it_is_the_one_whose_launch_strays() ->
 def test_source_line_of_the_model_is_shown() -> None:
     node = Node("", Role.OPERATOR, "aten.index.Tensor", ("x",), source="model.py:41")
     program = skeleton({"x": "", "index": node})
-    (suspect,) = suspects(
+    (suspect,) = rank_suspects(
         Evidence((Launch("cpp_1", ("index",)),), "in cpp_1"), program, BOUNDS
     )
     assert str(suspect) == "aten.index.Tensor in kernel cpp_1, model.py:41"
@@ -180,7 +180,7 @@ def test_compile_error_is_blamed_on_the_node_at_work() -> None:
 
 def test_what_a_users_pass_has_rewritten_is_not_said_to_be_at_work() -> None:
     evidence = Evidence(raised_at=(("tanh",),), is_own=True)
-    (found,) = suspects(evidence, PROGRAM, BUILD)
+    (found,) = rank_suspects(evidence, PROGRAM, BUILD)
     assert found.node == "tanh"
     assert "rewritten by code other than PyTorch's" in str(found)
 
@@ -308,7 +308,7 @@ def test_users_kernel_that_a_finding_names_comes_first_though_others_bear_its_na
             "add": "softclip",
         }
     )
-    found = suspects(Evidence(launches, text), program, failure)
+    found = rank_suspects(Evidence(launches, text), program, failure)
     assert [(s.node, s.weight) for s in found[:2]] == [
         ("softclip", 1.0),
         ("other", 0.95),
@@ -323,7 +323,7 @@ def test_suspects_of_one_weight_are_said_as_a_tie() -> None:
     names = ("flip", "roll", "tanh", "gelu")
     equal = [suspect(name, 0.9) for name in names]
     last = [suspect("add", 0.5, "lies"), suspect("mul", 0.5, "raises")]
-    first, alone, mixed = ties([*equal, suspect("tan", 0.6), *last])
+    first, alone, mixed = group_ties([*equal, suspect("tan", 0.6), *last])
     assert str(first) == (
         f"suspects: 4 operators of kernel {FUSED}: aten.flip, aten.roll, aten.tanh, ..."
     )
@@ -331,13 +331,13 @@ def test_suspects_of_one_weight_are_said_as_a_tie() -> None:
     said = "suspects: 2 operators, all equally likely: aten.add, aten.mul"
     assert str(mixed) == said
     assert [tie.rank for tie in (first, alone, mixed)] == [1, 5, 6]
-    (twice,) = ties([suspect("add", 1.0, "raises")] * 2)
+    (twice,) = group_ties([suspect("add", 1.0, "raises")] * 2)
     said = "suspects: 2 operators, each of which raises: aten.add"
     assert str(twice) == said
     inner = Suspect("cond", 0.9, f"in kernel {FUSED}", "cond")
-    (both,) = ties([inner, suspect("add", 0.9)])
+    (both,) = group_ties([inner, suspect("add", 0.9)])
     assert str(both) == f"suspects: 2 operators of kernel {FUSED}: cond, aten.add"
-    assert ties([]) == []
+    assert group_ties([]) == []
 
 
 def test_operator_that_made_the_argument_is_among_the_suspects() -> None:
@@ -412,7 +412,7 @@ def test_nodes_of_another_program_are_no_suspects() -> None:
         (("arg0_1",), ("x",)),
         mismatched=("half",),
     )
-    assert suspects(evidence, PROGRAM, FAULT) == ()
+    assert rank_suspects(evidence, PROGRAM, FAULT) == ()
 
 
 def test_weights_are_above_zero_and_at_most_one() -> None:
@@ -420,7 +420,7 @@ def test_weights_are_above_zero_and_at_most_one() -> None:
         LAUNCHES, f"in {FUSED}", (("tanh",),), mismatched=("add",), stopped="gelu"
     )
     for failure in (BOUNDS, FAULT, BUILD):
-        found = suspects(evidence, PROGRAM, failure)
+        found = rank_suspects(evidence, PROGRAM, failure)
         assert all(0 < s.weight <= 1 for s in found)
         assert [s.weight for s in found] == sorted(
             (s.weight for s in found), reverse=True
@@ -429,9 +429,9 @@ def test_weights_are_above_zero_and_at_most_one() -> None:
 
 def test_evidence_is_read_as_the_worker_leaves_it() -> None:
     left = Traces((Launch("cpp_0", ("tanh",)),), "no", (("roll",),), "k")
-    read = Evidence.of(left)
+    read = Evidence.from_traces(left)
     assert read == Evidence((Launch("cpp_0", ("tanh",)),), "no", (("roll",),), "k")
-    assert Evidence.of(Traces()) == Evidence()
+    assert Evidence.from_traces(Traces()) == Evidence()
 
 
 def test_suspect_without_a_source_line_says_the_rest() -> None:

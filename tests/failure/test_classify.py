@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from recordings import read_ending
 
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome, judge
 from shrinkfx.protocol.answers import (
@@ -42,7 +42,7 @@ def ending(name: str) -> Ending:
 
 
 def signature(name: str) -> Signature:
-    seen = observe(ending(name)).signature
+    seen = classify_ending(ending(name)).signature
     assert seen is not None
     return seen
 
@@ -76,7 +76,7 @@ def test_abort_and_exception_are_the_same_assertion() -> None:
     assert (abort.how, abort.code) == ("signal", signal.SIGABRT)
     assert exception.raised is not None
     assert exception.raised.type == "RuntimeError"
-    one, other = observe(abort).signature, observe(exception).signature
+    one, other = classify_ending(abort).signature, classify_ending(exception).signature
     assert one is not None
     assert one.admits(other)
 
@@ -84,8 +84,8 @@ def test_abort_and_exception_are_the_same_assertion() -> None:
 def test_check_that_aborts_is_the_one_that_raises() -> None:
     said = "Expected table_is_ready to be True"
     log = f"terminate called after throwing 'c10::Error'\n  what():  {said}\n"
-    abort = observe(Ending("signal", signal.SIGABRT, "run", log=log)).signature
-    error = observe(raised("RuntimeError", said, "run")).signature
+    abort = classify_ending(Ending("signal", signal.SIGABRT, "run", log=log)).signature
+    error = classify_ending(raised("RuntimeError", said, "run")).signature
     assert abort is not None
     assert abort.kind is Kind.ASSERT
     assert abort.admits(error)
@@ -94,7 +94,7 @@ def test_check_that_aborts_is_the_one_that_raises() -> None:
 def test_misaligned_result_of_an_operator_is_an_assertion() -> None:
     said = "\nError in op: torch.ops.my.off.default\nExpect the tensor to be 16 bytes "
     said += "aligned. Fail due to storage_offset=1 itemsize=4"
-    seen = observe(raised("RuntimeError", said, "run")).signature
+    seen = classify_ending(raised("RuntimeError", said, "run")).signature
     assert seen is not None
     assert seen.kind is Kind.ASSERT
     assert seen.detail == "alignment of torch.ops.my.off.default"
@@ -119,12 +119,14 @@ def test_same_lowering_error_of_another_operator_is_different() -> None:
             message=message.replace("aten.cumsum.default", "aten.sort.stable"),
         ),
     )
-    assert not signature("compile_lowering_raises").admits(observe(other).signature)
+    assert not signature("compile_lowering_raises").admits(
+        classify_ending(other).signature
+    )
 
 
 def test_empty_message_is_told_apart_by_the_innermost_frame_of_torch() -> None:
     seen = [
-        observe(
+        classify_ending(
             raised("InductorError", "AssertionError: ", frames=["x.py:f", at, "y.py:g"])
         ).signature
         for at in ("torch/_inductor/ir.py:freeze", "torch/_inductor/ir.py:realize")
@@ -145,49 +147,51 @@ def test_empty_message_is_told_apart_by_the_innermost_frame_of_torch() -> None:
     ],
 )
 def test_heap_corruption_is_a_memory_fault_like_a_segfault(log: str) -> None:
-    corrupt = observe(Ending("signal", signal.SIGABRT, "run", log=log)).signature
-    fault = observe(Ending("signal", signal.SIGSEGV, "run")).signature
+    corrupt = classify_ending(
+        Ending("signal", signal.SIGABRT, "run", log=log)
+    ).signature
+    fault = classify_ending(Ending("signal", signal.SIGSEGV, "run")).signature
     assert corrupt is not None
     assert corrupt.kind is Kind.IMA
     assert corrupt.admits(fault)
 
 
 def test_corruption_that_shows_after_the_run_is_of_the_run() -> None:
-    seen = observe(Ending("signal", signal.SIGSEGV, "compare")).signature
+    seen = classify_ending(Ending("signal", signal.SIGSEGV, "compare")).signature
     assert seen is not None
     assert seen.stage is Stage.RUN
 
 
 def test_crash_of_the_compiler_is_not_a_crash_of_the_program() -> None:
-    compiling = observe(Ending("signal", signal.SIGSEGV, "compile")).signature
-    running = observe(Ending("signal", signal.SIGSEGV, "run")).signature
+    compiling = classify_ending(Ending("signal", signal.SIGSEGV, "compile")).signature
+    running = classify_ending(Ending("signal", signal.SIGSEGV, "run")).signature
     assert compiling is not None
     assert not compiling.admits(running)
 
 
 @pytest.mark.parametrize("stage", ["rebuild", "eager"])
 def test_failure_before_the_compiler_is_invalid(stage: str) -> None:
-    seen = observe(raised("IndexError", "index 9 is out of bounds", stage))
+    seen = classify_ending(raised("IndexError", "index 9 is out of bounds", stage))
     assert seen.signature is None
     assert "index 9" in seen.invalid
 
 
 def test_time_limit_is_a_hang_and_says_nothing_else() -> None:
-    seen = observe(Ending("timeout", stage="run"))
+    seen = classify_ending(Ending("timeout", stage="run"))
     assert seen.signature is not None
     assert seen.signature.kind is Kind.HANG
     assert seen.unresolved
 
 
 def test_kill_from_outside_is_no_failure() -> None:
-    seen = observe(Ending("signal", signal.SIGKILL, "run"))
+    seen = classify_ending(Ending("signal", signal.SIGKILL, "run"))
     assert seen.signature is None
     assert seen.unresolved
 
 
 def test_refused_input_is_told_by_what_is_wrong_with_it() -> None:
     log = "Error: input_handles[0]: unmatched dim value at 0, expected: 4, but got: 5"
-    seen = observe(
+    seen = classify_ending(
         dataclasses.replace(raised("RuntimeError", "API call failed", "run"), log=log)
     ).signature
     assert seen is not None
@@ -197,7 +201,7 @@ def test_refused_input_is_told_by_what_is_wrong_with_it() -> None:
 def on_cuda(kind: str, message: str, log: str = "", stage: str = "run") -> Signature:
     """A failure that no recording shows: its texts are quoted from bug reports."""
     ending = dataclasses.replace(raised(kind, message, stage), log=log)
-    signature = observe(ending).signature
+    signature = classify_ending(ending).signature
     assert signature is not None
     return signature
 
@@ -266,13 +270,13 @@ def test_other_device_assertions_are_told_apart_and_are_the_interpreters() -> No
     assert not scale.admits(shift)
     text = "interpreter: device-side assert in k (aten.mul): scale must be positive "
     error = Raised("Report", f"{text}[program (0, 0, 0), 5 lanes] at `x`")
-    found = observe(Ending("exit", stage="run", answer=error)).signature
+    found = classify_ending(Ending("exit", stage="run", answer=error)).signature
     assert found is not None
     assert found.admits(scale)
 
 
 def test_pass_has_no_signature() -> None:
-    seen = observe(Ending("exit", stage="done", answer=Checked()))
+    seen = classify_ending(Ending("exit", stage="done", answer=Checked()))
     assert seen.signature is None
     assert not seen.invalid
     assert not seen.unresolved
@@ -288,7 +292,7 @@ def {kernel}(source, target, block: tl.constexpr):
 def test_triton_compile_error_is_what_triton_says_and_not_the_kernel() -> None:
     error = "NameError('SLOPE is not defined')"
     large, small = (
-        observe(raised("InductorError", text)).signature
+        classify_ending(raised("InductorError", text)).signature
         for text in (
             TRITON.format(kernel="leaky_kernel", offset="place + 64", error=error),
             TRITON.format(kernel="triton_poi_0", offset="x0", error=error),
@@ -303,7 +307,7 @@ def test_triton_compile_error_is_what_triton_says_and_not_the_kernel() -> None:
 def test_triton_compile_error_in_a_helper_is_that_of_the_helper() -> None:
     inner = "at 2:8:\ndef helper(x):\n  return x.y\n         ^\nAttributeError('y')"
     text = TRITON.format(kernel="kernel", offset="helper(place)", error=inner)
-    seen = observe(raised("InductorError", text)).signature
+    seen = classify_ending(raised("InductorError", text)).signature
     assert seen is not None
     assert seen.detail == "Triton: AttributeError('y')"
 
@@ -314,7 +318,7 @@ def test_too_much_shared_memory_is_a_compile_error_at_any_size() -> None:
         "memory, Required: {}, Hardware limit: 232448. Reducing block sizes may help."
     )
     large, small = (
-        observe(raised("InductorError", text.format(n))).signature
+        classify_ending(raised("InductorError", text.format(n))).signature
         for n in (524_288, 262_144)
     )
     assert large is not None
@@ -325,14 +329,14 @@ def test_too_much_shared_memory_is_a_compile_error_at_any_size() -> None:
 def test_step_of_the_build_is_told_where_compiling_fails() -> None:
     built = Built(Build.FAST, Step.KERNEL)
     raised = Raised("InductorError", "no")
-    seen = observe(Ending("exit", stage="compile", answer=raised, built=built))
+    seen = classify_ending(Ending("exit", stage="compile", answer=raised, built=built))
     assert seen.step == "kernel"
-    assert observe(Ending("signal", 11, "run", built=built)).step is None
+    assert classify_ending(Ending("signal", 11, "run", built=built)).step is None
 
 
 def test_candidate_that_was_not_run_has_passed_and_says_so() -> None:
     stopped = Stopped("lowering passes, nothing else was tried")
-    seen = observe(Ending("exit", stage="compile", answer=stopped))
+    seen = classify_ending(Ending("exit", stage="compile", answer=stopped))
     assert judge(seen, Signature(Kind.COMPILE_ERROR, Stage.COMPILE)) is Outcome.PASSED
     assert seen.stopped == stopped.why
 
@@ -352,21 +356,21 @@ def test_candidate_that_was_not_run_has_passed_and_says_so() -> None:
     ],
 )
 def test_failure_where_it_should_pass_is_another_one(seen: Ending, kind: str) -> None:
-    early = observe(seen)
-    late = observe(dataclasses.replace(seen, stage="run")).signature
+    early = classify_ending(seen)
+    late = classify_ending(dataclasses.replace(seen, stage="run")).signature
     assert late is not None
     assert early.signature is not None
     assert (early.signature.kind, early.signature.stage) == (kind, Stage.PASSING)
     assert judge(early, late) is Outcome.DIFFERENT
     assert (
-        judge(observe(dataclasses.replace(seen, stage="run")), late).value
+        judge(classify_ending(dataclasses.replace(seen, stage="run")), late).value
         == "reproduced"
     )
 
 
 def test_time_limit_where_it_should_pass_tells_nothing() -> None:
     hang = Signature(Kind.HANG, Stage.RUN)
-    seen = observe(Ending("timeout", stage="passing"))
+    seen = classify_ending(Ending("timeout", stage="passing"))
     assert judge(seen, hang) is Outcome.UNRESOLVED
 
 
@@ -375,7 +379,7 @@ def test_wrong_values_know_of_nan_in_other_outputs(
     besides: str, beside_nan: bool
 ) -> None:
     answer = Checked(Difference("values", "wrong", besides))
-    seen = observe(Ending("exit", stage="done", answer=answer))
+    seen = classify_ending(Ending("exit", stage="done", answer=answer))
     assert seen.signature is not None
     assert seen.signature.beside_nan is beside_nan
 
@@ -384,7 +388,7 @@ def test_what_was_said_before_a_fault_of_many_threads_is_kept() -> None:
     frames = '  File "/torch/_inductor/model.py", line 1 in load\n' * 40
     dump = f"Fatal Python error: Segmentation fault\n\n{frames}"
     ending = Ending("signal", signal.SIGSEGV, "run", log="code at 5\n" + dump * 9)
-    log = observe(ending).log
+    log = classify_ending(ending).log
     assert log.startswith(f"code at 5\n{dump}")
     assert log.endswith(dump)
     assert len(log) == 16_005

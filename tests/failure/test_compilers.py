@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.failure.readers.compilers import gcc, triton
+from shrinkfx.failure.readers.compilers import parse_gcc_error, parse_triton_error
 
 RECORDED = Path(__file__).with_name("recorded")
 
@@ -39,7 +39,7 @@ def message(name: str) -> str:
 
 
 def test_gcc_names_line_function_and_mark() -> None:
-    found = gcc(message("compile_missing_symbol"))
+    found = parse_gcc_error(message("compile_missing_symbol"))
     assert found
     assert (found.line, found.column) == (641, 42)
     assert found.file.endswith(".kernel.cpp")
@@ -51,14 +51,14 @@ def test_gcc_names_line_function_and_mark() -> None:
 
 
 def test_mark_of_gcc_begins_before_its_caret() -> None:
-    found = gcc(message("cpp_no_match/vector"))
+    found = parse_gcc_error(message("cpp_no_match/vector"))
     assert found
     assert "~^~" in found.caret
     assert found.code[0][found.caret.index("~") :].startswith("std::max(x")
 
 
 def test_gcc_inside_of_a_template_names_who_asks_for_it() -> None:
-    found = gcc(INSIDE_A_TEMPLATE)
+    found = parse_gcc_error(INSIDE_A_TEMPLATE)
     assert found
     assert (found.file, found.line) == ("/inductor/abc.kernel.cpp", 19)
     assert found.code == ()
@@ -66,14 +66,14 @@ def test_gcc_inside_of_a_template_names_who_asks_for_it() -> None:
 
 
 def test_linker_names_function_and_line() -> None:
-    found = gcc(message("linker/alone"))
+    found = parse_gcc_error(message("linker/alone"))
     assert found
     assert found.text.startswith("undefined reference to")
     assert (found.function, found.line) == ("cpp_fused_floor_0", 16)
 
 
 def test_triton_shows_a_kernel_up_to_the_line_at_fault() -> None:
-    found = triton(TRITON)
+    found = parse_triton_error(TRITON)
     assert found
     assert found.function == "leaky_kernel"
     assert found.code[-1].lstrip().startswith("tl.store")
@@ -83,5 +83,5 @@ def test_triton_shows_a_kernel_up_to_the_line_at_fault() -> None:
 
 @pytest.mark.parametrize("text", ["", "all is well", "warning: 12:13: error-prone"])
 def test_no_complaint_is_read_where_there_is_none(text: str) -> None:
-    assert gcc(text) is None
-    assert triton(text) is None
+    assert parse_gcc_error(text) is None
+    assert parse_triton_error(text) is None

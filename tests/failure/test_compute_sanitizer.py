@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.compute_sanitizer import (
     RACE,
     UNINITIALIZED,
-    parse,
-    refusal,
+    find_sanitizer_refusal,
+    parse_sanitizer_report,
 )
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 
 OVERRUN = """\
@@ -136,11 +136,11 @@ RACES = """\
     ],
 )
 def test_report_is_read(text: str, expected: MemoryReport | None) -> None:
-    assert parse(f"before\n{text}after\n") == expected
+    assert parse_sanitizer_report(f"before\n{text}after\n") == expected
 
 
 def test_report_says_kernel_line_and_thread() -> None:
-    assert str(parse(OVERRUN)) == (
+    assert str(parse_sanitizer_report(OVERRUN)) == (
         "global out of bounds: read of 4 bytes in triton_poi_fused_add_0, line 33 of "
         "its source, 12 bytes after a 4,096-byte allocation, by thread (96,0,0) in "
         "block (3906,0,0)"
@@ -148,7 +148,7 @@ def test_report_says_kernel_line_and_thread() -> None:
 
 
 def test_generated_kernel_goes_before_others() -> None:
-    found = parse(WITHOUT_LINES + "=========\n" + OVERRUN)
+    found = parse_sanitizer_report(WITHOUT_LINES + "=========\n" + OVERRUN)
     assert found is not None
     assert found.kernel == "triton_poi_fused_add_0"
 
@@ -172,7 +172,7 @@ def test_generated_kernel_goes_before_others() -> None:
     ],
 )
 def test_refusal_is_no_report(text: str, why: str) -> None:
-    assert refusal(text) == why
+    assert find_sanitizer_refusal(text) == why
 
 
 LAUNCH_FAILED = Raised("RuntimeError", "CUDA error: unspecified launch failure")
@@ -183,31 +183,38 @@ LAUNCH_FAILED = Raised("RuntimeError", "CUDA error: unspecified launch failure")
     [
         (
             Ending("exit", 0, "run", answer=LAUNCH_FAILED, log=OVERRUN),
-            Signature(Kind.IMA, Stage.RUN, MEMORY, str(parse(OVERRUN))),
+            Signature(
+                Kind.IMA, Stage.RUN, MEMORY_FAULT, str(parse_sanitizer_report(OVERRUN))
+            ),
         ),
         # These tools look on and let it run to its end.
         (
             Ending("exit", 0, "done", answer=Checked(), log=UNWRITTEN),
-            Signature(Kind.IMA, Stage.RUN, UNINITIALIZED, str(parse(UNWRITTEN))),
+            Signature(
+                Kind.IMA,
+                Stage.RUN,
+                UNINITIALIZED,
+                str(parse_sanitizer_report(UNWRITTEN)),
+            ),
         ),
         (
             Ending("exit", 0, "compare", answer=Checked(), log=RACES),
-            Signature(Kind.IMA, Stage.RUN, RACE, str(parse(RACES))),
+            Signature(Kind.IMA, Stage.RUN, RACE, str(parse_sanitizer_report(RACES))),
         ),
     ],
 )
 def test_report_is_the_failure_of_a_check(ending: Ending, expected: Signature) -> None:
-    assert observe(ending).signature == expected
+    assert classify_ending(ending).signature == expected
 
 
 def test_overrun_of_eager_is_no_failure_of_the_compiler() -> None:
     ending = Ending("exit", 0, "eager", answer=LAUNCH_FAILED, log=WITHOUT_LINES)
-    assert observe(ending).signature is None
-    assert observe(ending).invalid.startswith("eager")
+    assert classify_ending(ending).signature is None
+    assert classify_ending(ending).invalid.startswith("eager")
 
 
 def test_refused_check_has_no_answer() -> None:
     log = "========= Error: Device not supported.\n"
-    seen = observe(Ending("exit", 1, "start", log=log))
+    seen = classify_ending(Ending("exit", 1, "start", log=log))
     assert seen.signature is None
     assert seen.unresolved == "compute-sanitizer refuses: Device not supported."

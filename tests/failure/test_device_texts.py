@@ -6,9 +6,15 @@ import dataclasses
 
 import pytest
 
-from shrinkfx.failure.classify import observe
-from shrinkfx.failure.readers.device import broken, lost
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage, asked_for
+from shrinkfx.failure.classify import classify_ending
+from shrinkfx.failure.readers.device import find_gpu_failure, find_gpu_loss
+from shrinkfx.failure.signature import (
+    MEMORY_FAULT,
+    Kind,
+    Signature,
+    Stage,
+    is_until_target,
+)
 from shrinkfx.failure.verdict import Observation, Outcome, judge
 from shrinkfx.protocol.answers import Ending, Raised
 
@@ -57,7 +63,7 @@ API = (
 
 def seen(kind: str, message: str, log: str = "", stage: str = "run") -> Observation:
     ending = Ending("exit", stage=stage, answer=Raised(kind, message))
-    return observe(dataclasses.replace(ending, log=log))
+    return classify_ending(dataclasses.replace(ending, log=log))
 
 
 def ways_to_say(words: str, name: str) -> list[Observation]:
@@ -68,7 +74,7 @@ def ways_to_say(words: str, name: str) -> list[Observation]:
         seen("AcceleratorError", f"CUDA error: {words}{ADVICE.format(name)}"),
         seen("RuntimeError", f"Triton Error [CUDA]: {words}"),
         seen("RuntimeError", API, log=f"CUDA driver error: {words}\n"),
-        observe(Ending("signal", 6, "run", log=aborts)),
+        classify_ending(Ending("signal", 6, "run", log=aborts)),
     ]
 
 
@@ -82,10 +88,14 @@ def signatures(words: str, name: str) -> list[Signature]:
 def test_stray_pointer_is_one_failure_in_whatever_words(code: int) -> None:
     illegal = signatures(*STRAY[700])[0]
     for each in signatures(*STRAY[code]):
-        assert (each.kind, each.stage, each.detail) == (Kind.IMA, Stage.RUN, MEMORY)
+        assert (each.kind, each.stage, each.detail) == (
+            Kind.IMA,
+            Stage.RUN,
+            MEMORY_FAULT,
+        )
         assert illegal.admits(each)
         assert each.admits(illegal)
-        assert asked_for("ima", each)
+        assert is_until_target("ima", each)
     by_name = seen("RuntimeError", f"CUDA error: {STRAY[code][1]}").signature
     assert illegal.admits(by_name)
 
@@ -107,7 +117,7 @@ def test_launch_that_times_out_is_a_hang() -> None:
         "the launch timed out and was terminated", "cudaErrorLaunchTimeout"
     ):
         assert each.kind is Kind.HANG
-        hang = observe(Ending("timeout", stage="run")).signature
+        hang = classify_ending(Ending("timeout", stage="run")).signature
         assert hang is not None
         assert hang.admits(each)
 
@@ -148,10 +158,10 @@ def test_failure_of_the_machine_tells_nothing_of_the_program(code: int) -> None:
 
 
 def test_only_a_device_that_is_gone_is_lost() -> None:
-    assert lost("CUDA error: no CUDA-capable device is detected")
-    assert lost(XID.format(79, "GPU has fallen off the bus."))
-    assert not lost("CUDA error: uncorrectable ECC error encountered")
-    assert not lost(XID.format(31, "MMU Fault"))
+    assert find_gpu_loss("CUDA error: no CUDA-capable device is detected")
+    assert find_gpu_loss(XID.format(79, "GPU has fallen off the bus."))
+    assert not find_gpu_loss("CUDA error: uncorrectable ECC error encountered")
+    assert not find_gpu_loss(XID.format(31, "MMU Fault"))
 
 
 XID = "NVRM: Xid (PCI:0000:65:00): {}, pid='4711', name=python, {}\n"
@@ -176,12 +186,12 @@ def test_xid_of_the_machine_outweighs_what_cuda_says(number: int) -> None:
     found = seen("RuntimeError", ILLEGAL, log=log)
     assert found.signature is None
     assert f"Xid (PCI:0000:65:00): {number}" in found.unresolved
-    assert broken(log) == XID.format(number, "what it is").strip()
+    assert find_gpu_failure(log) == XID.format(number, "what it is").strip()
 
 
 def test_healthy_run_beside_a_failing_gpu_has_passed() -> None:
     passed = Ending("exit", stage="done", log=XID.format(48, "DBE"))
-    assert not observe(passed).unresolved
+    assert not classify_ending(passed).unresolved
 
 
 def printed(*words: str) -> str:

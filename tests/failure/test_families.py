@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from recordings import read_ending
 
-from shrinkfx.failure.classify import observe
-from shrinkfx.failure.readers.script import as_check
+from shrinkfx.failure.classify import classify_ending
+from shrinkfx.failure.readers.script import convert_script_ending
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Ending
 
@@ -104,8 +104,8 @@ def _read(path: Path) -> Seen:
     data = json.loads(path.read_text())
     ending = read_ending(data["ending"])
     if script := data.get("script"):
-        ending = as_check(ending, script)
-    signature = observe(ending).signature
+        ending = convert_script_ending(ending, script)
+    signature = classify_ending(ending).signature
     assert signature is not None, path
     return Seen(path.stem, ending, signature)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.failure.classify import observe
-from shrinkfx.failure.readers.interpreter import finding
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.classify import classify_ending
+from shrinkfx.failure.readers.interpreter import classify_finding
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Ending, Raised, Unresolved
 
 ACCESS = (
@@ -30,13 +30,15 @@ def access(
     text = ACCESS.format(
         who="", access=access, number=number, size=size, operators=operators
     )
-    seen = finding(text, Stage.RUN)
+    seen = classify_finding(text, Stage.RUN)
     assert seen is not None
     return seen
 
 
 def asserted(words: str, operators: str = "aten.index") -> Signature:
-    seen = finding(ASSERTION.format(words=words, operators=operators), Stage.RUN)
+    seen = classify_finding(
+        ASSERTION.format(words=words, operators=operators), Stage.RUN
+    )
     assert seen is not None
     return seen
 
@@ -58,11 +60,13 @@ def test_fellows_in_the_kernel_go_as_the_program_shrinks() -> None:
 
 
 def test_device_says_less_of_the_same_failure() -> None:
-    on_device = Signature(Kind.IMA, Stage.RUN, MEMORY, "CUDA error: an illegal ...")
+    on_device = Signature(
+        Kind.IMA, Stage.RUN, MEMORY_FAULT, "CUDA error: an illegal ..."
+    )
     assert access().admits(on_device)
     assert on_device.admits(access())
-    assert not access().admits(Signature(Kind.IMA, Stage.COMPILE, MEMORY))
-    assert not access().admits(Signature(Kind.CRASH, Stage.RUN, MEMORY))
+    assert not access().admits(Signature(Kind.IMA, Stage.COMPILE, MEMORY_FAULT))
+    assert not access().admits(Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT))
 
 
 def test_assertion_on_bounds_is_that_of_compiled_code() -> None:
@@ -74,7 +78,7 @@ def test_assertion_on_bounds_is_that_of_compiled_code() -> None:
 
 
 def test_misaligned_address_is_an_illegal_access_of_another_sort() -> None:
-    seen = finding(MISALIGNED, Stage.RUN)
+    seen = classify_finding(MISALIGNED, Stage.RUN)
     assert seen is not None
     assert (seen.kind, seen.operators) == (Kind.IMA, ("aten.add",))
     assert not seen.admits(access(operators="aten.add"))
@@ -90,18 +94,20 @@ def test_benchmark_fails_while_compiling(stage: str) -> None:
         operators="aten.add",
     )
     error = Raised("Report", text)
-    seen = observe(Ending("exit", stage=stage, answer=error)).signature
+    seen = classify_ending(Ending("exit", stage=stage, answer=error)).signature
     assert seen is not None
     assert (seen.kind, seen.stage) == (Kind.IMA, Stage.COMPILE)
 
 
 def test_what_the_interpreter_cannot_run_is_neither_failure_nor_pass() -> None:
     reason = "interpreter: unsupported: inline assembly"
-    seen = observe(Ending("exit", stage="run", answer=Unresolved(reason)))
+    seen = classify_ending(Ending("exit", stage="run", answer=Unresolved(reason)))
     assert seen.unresolved == reason
     assert seen.signature is None
 
 
 def test_other_text_is_no_finding() -> None:
-    assert finding("RuntimeError: the interpreter: no", Stage.RUN) is None
-    assert finding("interpreter: unsupported: inline assembly", Stage.RUN) is None
+    assert classify_finding("RuntimeError: the interpreter: no", Stage.RUN) is None
+    assert (
+        classify_finding("interpreter: unsupported: inline assembly", Stage.RUN) is None
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.failure.launches import is_call, is_inside, reached
+from shrinkfx.failure.launches import ended_inside_launch, find_reached_launch, is_call
 
 KERNELS = ["cpp_0", "aoti_torch_cpu__embedding_bag", "cpp_1"]
 CALL = "at::_ops::_embedding_bag::call"
@@ -28,25 +28,35 @@ def printed(*names: str, ended: bool = True) -> str:
     ],
 )
 def test_launch_that_has_not_ended_is_found(said: str, place: int | None) -> None:
-    assert reached(KERNELS, said) == place
+    assert find_reached_launch(KERNELS, said) == place
 
 
 def test_call_that_no_launch_is_known_for_blames_none_before_it() -> None:
     said = printed("cpp_0", "at::_ops::cumsum::call", ended=False)
-    assert reached(KERNELS, said) is None
-    assert reached(KERNELS, printed("cpp_0", "at::_ops::cumsum::call")) is None
+    assert find_reached_launch(KERNELS, said) is None
+    assert (
+        find_reached_launch(KERNELS, printed("cpp_0", "at::_ops::cumsum::call")) is None
+    )
 
 
 def test_name_of_a_call_is_the_same_with_and_without_out() -> None:
-    assert reached(["aoti_torch_cpu_mm_out"], printed("at::_ops::mm_out::call")) is None
     assert (
-        reached(["aoti_torch_mm"], printed("at::_ops::mm_out::call", ended=False)) == 0
+        find_reached_launch(
+            ["aoti_torch_cpu_mm_out"], printed("at::_ops::mm_out::call")
+        )
+        is None
+    )
+    assert (
+        find_reached_launch(
+            ["aoti_torch_mm"], printed("at::_ops::mm_out::call", ended=False)
+        )
+        == 0
     )
 
 
 def test_calls_are_told_from_kernels() -> None:
     assert is_call("aoti_torch_cpu__embedding_bag")
     assert not is_call("cpp_fused_embedding_0")
-    assert is_inside(printed("cpp_0", ended=False))
-    assert not is_inside(printed("cpp_0"))
-    assert not is_inside("")
+    assert ended_inside_launch(printed("cpp_0", ended=False))
+    assert not ended_inside_launch(printed("cpp_0"))
+    assert not ended_inside_launch("")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.failure.readers.own_frames import own_frame
+from shrinkfx.failure.readers.own_frames import find_user_frame
 
 TORCHS = "/env/lib/python3.11/site-packages/torch/_inductor/compile_fx.py"
 
@@ -35,7 +35,7 @@ def dump(*frames: tuple[str, str], above: str = "Current thread 0x7f17") -> str:
     ],
 )
 def test_what_is_installed_or_made_is_nobodys(path: str) -> None:
-    assert own_frame(dump((path, "go"), (TORCHS, "compile_fx"))) == ""
+    assert find_user_frame(dump((path, "go"), (TORCHS, "compile_fx"))) == ""
 
 
 @pytest.mark.parametrize(
@@ -45,25 +45,25 @@ def test_what_is_installed_or_made_is_nobodys(path: str) -> None:
 def test_the_innermost_of_a_users_own_is_named(path: str) -> None:
     outer = "/home/me/driver.py", "compile_all"
     log = dump((TORCHS, "go"), (path, "settle"), (TORCHS, "go"), outer)
-    assert own_frame(log) == "passes.py:settle"
+    assert find_user_frame(log) == "passes.py:settle"
 
 
 def test_script_that_calls_the_compiler_is_not_what_it_is_in() -> None:
-    assert own_frame(dump((TORCHS, "go"), ("/tmp/x/repro.py", "<module>"))) == ""
-    assert own_frame(dump(("/tmp/x/repro.py", "settle"))) == "settle"
+    assert find_user_frame(dump((TORCHS, "go"), ("/tmp/x/repro.py", "<module>"))) == ""
+    assert find_user_frame(dump(("/tmp/x/repro.py", "settle"))) == "settle"
 
 
 def test_other_threads_tell_nothing() -> None:
     other = dump(("/home/me/loader.py", "wait"), above="Thread 0x7f18")
-    assert own_frame(other) == ""
+    assert find_user_frame(other) == ""
     current = dump((TORCHS, "go"))
-    assert own_frame(f"{other}\n{current}") == ""
-    assert own_frame(f"{current}\n{other}") == ""
+    assert find_user_frame(f"{other}\n{current}") == ""
+    assert find_user_frame(f"{current}\n{other}") == ""
 
 
 def test_log_without_frames_names_nothing() -> None:
-    assert own_frame("") == ""
-    assert own_frame("settle: still at it\n") == ""
+    assert find_user_frame("") == ""
+    assert find_user_frame("settle: still at it\n") == ""
 
 
 HANGS = """
@@ -108,4 +108,4 @@ def test_pass_that_does_not_end_is_found_below_what_it_calls(tmp_path: Path) -> 
             ended.cancel()
             process.kill()
     assert "torch/_inductor/" in log
-    assert own_frame(log) == "passes.py:settle"
+    assert find_user_frame(log) == "passes.py:settle"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.failure.readers.asan import MemoryReport, parse
+from shrinkfx.failure.readers.asan import MemoryReport, parse_asan_report
 
 RECORDED = Path(__file__).parent / "sanitized"
 
@@ -43,7 +43,7 @@ def test_every_recording_is_expected() -> None:
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_report_names_kernel_and_line(name: str) -> None:
-    assert parse((RECORDED / f"{name}.txt").read_text()) == EXPECTED[name]
+    assert parse_asan_report((RECORDED / f"{name}.txt").read_text()) == EXPECTED[name]
 
 
 def test_access_near_null_is_told_apart() -> None:
@@ -60,7 +60,7 @@ def test_report_is_a_line_to_read() -> None:
 
 def test_first_report_counts() -> None:
     texts = [(RECORDED / f"{name}.txt").read_text() for name in sorted(EXPECTED)]
-    assert parse("".join(reversed(texts))) == EXPECTED["over_read"]
+    assert parse_asan_report("".join(reversed(texts))) == EXPECTED["over_read"]
 
 
 def test_innermost_function_is_named_where_no_kernel_is() -> None:
@@ -71,7 +71,7 @@ def test_innermost_function_is_named_where_no_kernel_is() -> None:
         "    #1 0x4 in main (/a/python+0x1)\n\n"
         "0x1 is located 8 bytes inside of 16-byte region [0x0,0x2)\n"
     )
-    report = parse(log)
+    report = parse_asan_report(log)
     assert report is not None
     assert (report.kernel, report.line, report.access) == ("mix_cpu", 0, "write")
     assert report.where == "8 bytes inside of 16-byte region"
@@ -79,4 +79,4 @@ def test_innermost_function_is_named_where_no_kernel_is() -> None:
 
 @pytest.mark.parametrize("log", ["", "READ of size 4\n", "AddressSanitizer: nothing"])
 def test_other_words_are_no_report(log: str) -> None:
-    assert parse(log) is None
+    assert parse_asan_report(log) is None

@@ -8,16 +8,16 @@ import pytest
 
 from shrinkfx.failure.signature import (
     ANY,
-    MEMORY,
+    MEMORY_FAULT,
     Kind,
     Signature,
     Stage,
-    asked_for,
-    why_another_word,
+    explain_other_kind,
+    is_until_target,
 )
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict, judge
 
-SEGFAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
+SEGFAULT = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT, "SIGSEGV")
 BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
 MISMATCH = Signature(Kind.MISMATCH, Stage.COMPARE)
 NAN = Signature(Kind.NAN, Stage.COMPARE)
@@ -41,7 +41,7 @@ HANG = Signature(Kind.HANG, Stage.RUN)
     ],
 )
 def test_until_takes_its_kind(until: str, seen: Signature, taken: bool) -> None:
-    assert asked_for(until, seen) is taken
+    assert is_until_target(until, seen) is taken
 
 
 @pytest.mark.parametrize("seen", [MISMATCH, NAN, SEGFAULT, BOUNDS])
@@ -50,21 +50,21 @@ def test_failure_of_the_run_that_must_pass_is_the_same_without_the_other(
 ) -> None:
     passing = dataclasses.replace(seen, stage=Stage.PASSING)
     assert not seen.admits(passing)
-    assert passing.alone == seen
-    assert seen.alone is seen
+    assert passing.without_passing_run == seen
+    assert seen.without_passing_run is seen
     assert f"{seen.kind} at the sizes that must pass: " in str(passing)
 
 
 def test_why_a_failure_goes_by_another_word_than_was_asked_for_is_said() -> None:
     """Whatever ``--until`` takes, it takes with a reason."""
-    seen = [SEGFAULT, NAN, Signature(Kind.IMA, Stage.RUN, MEMORY)]
+    seen = [SEGFAULT, NAN, Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT)]
     for until in (*Kind, ANY):
         for failure in seen:
             another = until not in (failure.kind, ANY)
-            taken = asked_for(until, failure)
-            why = why_another_word(until, failure.kind)
+            taken = is_until_target(until, failure)
+            why = explain_other_kind(until, failure.kind)
             assert bool(why) is (another and taken), (until, failure)
-    said = why_another_word(Kind.IMA, Kind.CRASH)
+    said = explain_other_kind(Kind.IMA, Kind.CRASH)
     assert "segmentation fault" in said
     assert "calls this kind crash" in said
 
@@ -83,12 +83,12 @@ def test_of_what_is_wrong_of_a_result_another_thing_may_be_another_failure() -> 
         dataclasses.replace(MISMATCH, differs=each) for each in ("values", "shape")
     )
     assert values.admits(shape)  # while operators go
-    narrow = MISMATCH.differing_as(values)
+    narrow = MISMATCH.require_same_difference(values)
     assert narrow.admits(values)
     assert not narrow.admits(shape)
     assert not Signature.from_json(dataclasses.asdict(narrow)).admits(shape)
-    assert MISMATCH.differing_as(None).admits(shape)
-    assert BOUNDS.differing_as(BOUNDS).admits(BOUNDS)
+    assert MISMATCH.require_same_difference(None).admits(shape)
+    assert BOUNDS.require_same_difference(BOUNDS).admits(BOUNDS)
 
 
 def test_verdict_is_held_to_what_differs_where_that_is_known() -> None:
@@ -96,11 +96,17 @@ def test_verdict_is_held_to_what_differs_where_that_is_known() -> None:
         dataclasses.replace(MISMATCH, differs=each) for each in ("values", "shape")
     )
     fails = Verdict(Outcome.REPRODUCED, Observation(shape))
-    assert fails.held_to(shape) == fails
-    assert fails.held_to(values) == Verdict(Outcome.DIFFERENT, Observation(shape))
-    assert fails.held_to(None) == fails.held_to(MISMATCH) == fails
+    assert fails.require_difference_of(shape) == fails
+    assert fails.require_difference_of(values) == Verdict(
+        Outcome.DIFFERENT, Observation(shape)
+    )
+    assert (
+        fails.require_difference_of(None)
+        == fails.require_difference_of(MISMATCH)
+        == fails
+    )
     refused = Verdict(Outcome.INVALID, Observation(invalid="eager raises"))
-    assert refused.held_to(values) == refused
+    assert refused.require_difference_of(values) == refused
 
 
 def test_target_admits_itself_whatever_the_text() -> None:
@@ -147,8 +153,8 @@ def test_judge_takes_a_hang_when_hangs_are_asked_for() -> None:
 
 def test_target_is_no_by_catch_and_what_differs_otherwise_is() -> None:
     target = Signature(Kind.MISMATCH, Stage.COMPARE, differs="values")
-    assert target.shows_in(target)
-    assert target.shows_in(dataclasses.replace(target, stage=Stage.PASSING))
-    assert not target.shows_in(dataclasses.replace(target, differs="shape"))
-    assert not target.shows_in(Signature(Kind.CRASH, Stage.PASSING))
-    assert not target.shows_in(None)
+    assert target.occurs_in(target)
+    assert target.occurs_in(dataclasses.replace(target, stage=Stage.PASSING))
+    assert not target.occurs_in(dataclasses.replace(target, differs="shape"))
+    assert not target.occurs_in(Signature(Kind.CRASH, Stage.PASSING))
+    assert not target.occurs_in(None)

@@ -7,8 +7,11 @@ import time
 
 import pytest
 
-from shrinkfx.failure.classify import UNSAID, observe
-from shrinkfx.failure.readers.threads import in_order, of_the_first
+from shrinkfx.failure.classify import NO_EXCEPTION_TEXT, classify_ending
+from shrinkfx.failure.readers.threads import (
+    keep_first_thread_exception,
+    sort_thread_exceptions,
+)
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.protocol.answers import Ending
 
@@ -38,25 +41,25 @@ def aborted(log: str) -> Ending:
 
 
 def signature(log: str) -> Signature:
-    found = observe(aborted(log)).signature
+    found = classify_ending(aborted(log)).signature
     assert found is not None
     return found
 
 
 def test_words_stand_in_the_order_of_threads_and_equal_ones_once() -> None:
     log = f"before\n{kept(9, BOUNDS)}{kept(0, BOUNDS, 'main')}{kept(2, BOUNDS)}{DUMP}"
-    ordered = in_order(log)
+    ordered = sort_thread_exceptions(log)
     assert ordered.count(BOUNDS) == 2
     first, second = ordered.index("in thread 0 of 16"), ordered.index("threads 2, 9 of")
     assert ordered.index("before") < first < ordered.index("frame #0: main") < second
     assert second < ordered.index("frame #0: kernel") < ordered.index(DUMP)
-    assert observe(aborted(log)).log == ordered
+    assert classify_ending(aborted(log)).log == ordered
 
 
 def test_long_stack_does_not_crowd_out_the_other_threads() -> None:
     deep = "\n".join(f"frame #{n}: {'x' * 200}" for n in range(400))
     log = kept(1, BOUNDS, deep) + kept(0, ANOTHER, deep) + DUMP
-    said = observe(aborted(log)).log
+    said = classify_ending(aborted(log)).log
     assert said.index(ANOTHER) < said.index(BOUNDS) < said.index(DUMP)
 
 
@@ -73,7 +76,7 @@ def test_what_the_first_part_of_a_loop_throws_is_the_failure(
 ) -> None:
     what = {0: ANOTHER, 9: BOUNDS}
     log = "".join(kept(thread, what[thread]) for thread in order) + DUMP
-    assert BOUNDS not in of_the_first(log)
+    assert BOUNDS not in keep_first_thread_exception(log)
     found = signature(log)
     assert (found.kind, found.text) == (Kind.EXCEPTION, f"RuntimeError: {ANOTHER}")
     what = {9: ANOTHER, 0: BOUNDS}
@@ -105,7 +108,7 @@ LOST = [
 @pytest.mark.parametrize("lost", LOST)
 def test_lost_words_are_not_made_up(lost: str) -> None:
     found = signature(lost + DUMP)
-    assert (found.kind, found.detail) == (Kind.CRASH, UNSAID)
+    assert (found.kind, found.detail) == (Kind.CRASH, NO_EXCEPTION_TEXT)
 
 
 @pytest.mark.parametrize("lost", LOST)

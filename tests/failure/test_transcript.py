@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.script import (
-    AT_ITS_END,
     CANNOT_TELL,
-    as_check,
+    RAN_TO_END_PREFIX,
+    convert_script_ending,
     frames_of_death,
     name_frame,
 )
-from shrinkfx.failure.signature import MEMORY, Kind, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Stage
 from shrinkfx.protocol.answers import Ending, Unresolved
 
 SCRIPT = """\
@@ -37,7 +37,7 @@ def died(line: int, error: str, code: int = 1) -> Ending:
         '  File "/lib/site-packages/torch/_inductor/ir.py", line 9, in freeze\n'
         f"    more\n{error}\n"
     )
-    return as_check(Ending("exit", code, log=trace), SCRIPT)
+    return convert_script_ending(Ending("exit", code, log=trace), SCRIPT)
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,11 @@ def test_stage_is_that_of_the_line(line: int, stage: str) -> None:
 
 def test_what_the_interpreter_cannot_run_is_no_pass() -> None:
     answer = Unresolved("inline assembly")
-    seen = observe(as_check(Ending("exit", stage="run", answer=answer), SCRIPT))
+    seen = classify_ending(
+        convert_script_ending(Ending("exit", stage="run", answer=answer), SCRIPT)
+    )
     assert seen.unresolved == "inline assembly"
-    assert not seen.tells
+    assert not seen.is_conclusive
 
 
 def test_exception_has_its_type_message_and_frames() -> None:
@@ -69,18 +71,20 @@ def test_exception_has_its_type_message_and_frames() -> None:
 def test_first_error_of_a_long_compiler_output_is_found() -> None:
     output = "k.cpp:9:1: error: 'foo' was not declared\n" + "k.cpp: note: more\n" * 9000
     text = f"InductorError: CppCompileError: C++ compile error\n\nOutput:\n{output}"
-    seen = observe(died(6, text)).signature
+    seen = classify_ending(died(6, text)).signature
     assert seen is not None
     assert seen.detail == "C++: 'foo' was not declared"
-    assert len(observe(died(6, text)).log) < 20_000
+    assert len(classify_ending(died(6, text)).log) < 20_000
 
 
 def test_export_that_fails_is_no_failure_of_the_compiler() -> None:
-    assert observe(died(4, "RuntimeError: cannot export")).signature is None
+    assert classify_ending(died(4, "RuntimeError: cannot export")).signature is None
 
 
 def test_failed_comparison_is_a_mismatch() -> None:
-    seen = observe(died(9, "AssertionError: Tensor-likes are not close!")).signature
+    seen = classify_ending(
+        died(9, "AssertionError: Tensor-likes are not close!")
+    ).signature
     assert seen is not None
     assert (seen.kind, seen.stage) == (Kind.MISMATCH, Stage.COMPARE)
 
@@ -98,14 +102,14 @@ def test_failed_comparison_is_a_mismatch() -> None:
 def test_what_of_a_result_differs_is_read_off_the_comparison(
     says: str, differs: str
 ) -> None:
-    seen = observe(died(9, f"AssertionError: {says}")).signature
+    seen = classify_ending(died(9, f"AssertionError: {says}")).signature
     assert seen is not None
     assert seen.differs == differs
 
 
 def test_failed_check_for_nan_is_a_nan() -> None:
     error = "AssertionError: not finite where eager is finite"
-    seen = observe(died(9, error)).signature
+    seen = classify_ending(died(9, error)).signature
     assert seen is not None
     assert seen.kind is Kind.NAN
 
@@ -116,7 +120,9 @@ def test_segfault_takes_its_stage_from_faulthandler() -> None:
         'call first):\n  File "/lib/torch/x.py", line 3 in call\n'
         '  File "/tmp/repro.py", line 8 in <module>\n'
     )
-    seen = observe(as_check(Ending("signal", 11, log=log), SCRIPT)).signature
+    seen = classify_ending(
+        convert_script_ending(Ending("signal", 11, log=log), SCRIPT)
+    ).signature
     assert seen is not None
     assert (seen.kind, seen.stage) == (Kind.CRASH, Stage.RUN)
 
@@ -128,9 +134,11 @@ def test_heap_that_is_found_corrupt_when_memory_is_freed_fails_in_the_run() -> N
         "Current thread 0x7f (most recent call first):\n"
         '  File "/tmp/repro.py", line 10 in <module>\n'
     )
-    seen = observe(as_check(Ending("signal", 6, log=log), freeing)).signature
+    seen = classify_ending(
+        convert_script_ending(Ending("signal", 6, log=log), freeing)
+    ).signature
     assert seen is not None
-    assert (seen.kind, seen.stage, seen.detail) == (Kind.IMA, Stage.RUN, MEMORY)
+    assert (seen.kind, seen.stage, seen.detail) == (Kind.IMA, Stage.RUN, MEMORY_FAULT)
 
 
 @pytest.mark.parametrize("how", ["timeout", "memory"])
@@ -140,7 +148,9 @@ def test_script_that_was_killed_takes_its_stage_from_faulthandler(how: str) -> N
         '  File "/lib/site-packages/torch/_inductor/ir.py", line 3 in freeze\n'
         '  File "/tmp/repro.py", line 6 in <module>\n'
     )
-    seen = observe(as_check(Ending(how, log=log), SCRIPT)).signature
+    seen = classify_ending(
+        convert_script_ending(Ending(how, log=log), SCRIPT)
+    ).signature
     assert seen is not None
     assert seen.stage is Stage.COMPILE
 
@@ -152,24 +162,28 @@ def test_stack_that_is_too_deep_to_be_printed_is_the_compilers() -> None:
         + '  File "/lib/site-packages/sympy/core/expr.py", line 3 in subs\n' * 100
         + "  ...\n\nExtension modules: torch._C (total: 1)\n"
     )
-    seen = observe(as_check(Ending("signal", 11, log=log), SCRIPT)).signature
+    seen = classify_ending(
+        convert_script_ending(Ending("signal", 11, log=log), SCRIPT)
+    ).signature
     assert seen is not None
     assert seen.stage is Stage.COMPILE
 
 
 def test_script_that_passes_has_no_signature() -> None:
-    ending = as_check(Ending("exit", 0, log="no longer fails\n"), SCRIPT)
-    assert observe(ending).signature is None
+    ending = convert_script_ending(Ending("exit", 0, log="no longer fails\n"), SCRIPT)
+    assert classify_ending(ending).signature is None
     assert ending.stage == "done"
 
 
 def test_script_that_cannot_tell_has_come_to_its_end() -> None:
-    said = f"{AT_ITS_END}an out-of-bounds access need not show: ...\n"
-    ending = as_check(Ending("exit", CANNOT_TELL, log=said), SCRIPT)
-    seen = observe(ending)
+    said = f"{RAN_TO_END_PREFIX}an out-of-bounds access need not show: ...\n"
+    ending = convert_script_ending(Ending("exit", CANNOT_TELL, log=said), SCRIPT)
+    seen = classify_ending(ending)
     assert (ending.stage, seen.signature, seen.invalid) == ("done", None, "")
     for log, code in (("noise\n", CANNOT_TELL), (said, 1)):
-        other = observe(as_check(Ending("exit", code, log=log), SCRIPT))
+        other = classify_ending(
+            convert_script_ending(Ending("exit", code, log=log), SCRIPT)
+        )
         assert other.signature is not None
 
 
@@ -194,17 +208,21 @@ def test_script_fails_as_it_says_only_after_a_run_that_passes(
         f'{said}Traceback (most recent call last):\n  File "/x/repro.py", line 10, '
         "in <module>\nAssertionError: Tensor-likes are not close!\n"
     )
-    seen = observe(as_check(Ending("exit", 1, log=trace), PASSES_FIRST)).signature
+    seen = classify_ending(
+        convert_script_ending(Ending("exit", 1, log=trace), PASSES_FIRST)
+    ).signature
     assert seen is not None
     assert (seen.kind, seen.stage) == (Kind.MISMATCH, stage)
 
 
 def test_crash_before_a_run_has_passed_is_not_that_of_the_script() -> None:
-    died_early = as_check(Ending("signal", 11, log=""), PASSES_FIRST)
+    died_early = convert_script_ending(Ending("signal", 11, log=""), PASSES_FIRST)
     assert (
-        observe(died_early).signature
-        != observe(
-            as_check(Ending("signal", 11, log="passes at (3,)\n"), PASSES_FIRST)
+        classify_ending(died_early).signature
+        != classify_ending(
+            convert_script_ending(
+                Ending("signal", 11, log="passes at (3,)\n"), PASSES_FIRST
+            )
         ).signature
     )
     assert died_early.stage == "passing"

@@ -22,15 +22,15 @@ from support.fake_torch import install
 from shrinkfx import api
 from shrinkfx.api import reducing
 from shrinkfx.errors import NothingToReduce, UsageError
-from shrinkfx.intake.capture import door, pythons
-from shrinkfx.intake.capture.counts import tell
-from shrinkfx.intake.capture.pythons import with_ours
+from shrinkfx.intake.capture import pythons, script_capture
+from shrinkfx.intake.capture.counts import write_counts
+from shrinkfx.intake.capture.pythons import advise_own_python
 from shrinkfx.intake.capture.running import environment
-from shrinkfx.intake.set_again import SetAgain, text_that_sets
-from shrinkfx.options.in_script import Failed
+from shrinkfx.intake.restored_settings import RestoredValue, render_settings
+from shrinkfx.options.in_script import FailedStep
 from shrinkfx.options.options import Options
-from shrinkfx.report.whose_code import as_ours
-from shrinkfx.run.folder import begun
+from shrinkfx.report.custom_code_sources import mark_as_generated
+from shrinkfx.run.folder import create_run_folder
 
 pytestmark = pytest.mark.processes
 
@@ -50,7 +50,7 @@ def run(what, *args, name="package", **options):
 """
 
 
-TELLER = door.Teller(lambda _: None, lambda _: None)
+TELLER = script_capture.Reporter(lambda _: None, lambda _: None)
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Captured:
         assert self.asked.inputs is not None
         return pickle.loads(self.asked.inputs.read_bytes())
 
-    def failed(self) -> tuple[Failed, bool] | None:
+    def failed(self) -> tuple[FailedStep, bool] | None:
         """Say what has failed in the script, and whether its process died of that."""
         assert self.asked is not None
         failure = self.asked.in_script
@@ -105,8 +105,10 @@ def captured(
         made.folder.mkdir(exist_ok=True)
         words = command or (sys.executable, "serve.py")
         options = Options(model=Path("serve"), timeout_s=timeout_s, preload=preload)
-        teller = door.Teller(made.said.append, lambda _: None)
-        made.asked = door.capture(options, words, program, made.folder, teller)
+        teller = script_capture.Reporter(made.said.append, lambda _: None)
+        made.asked = script_capture.capture(
+            options, words, program, made.folder, teller
+        )
         return made
 
     return run
@@ -122,7 +124,7 @@ def test_process_that_dies_in_a_call_leaves_program_and_inputs(
         "captured: the process died in call 1 of program 1 (serve.py:10): the script "
         "was killed by SIGSEGV"
     ]
-    assert came.failed() == (Failed.CALL, True)
+    assert came.failed() == (FailedStep.CALL, True)
 
 
 @pytest.mark.parametrize("step", ["compile", "load"])
@@ -133,7 +135,7 @@ def test_process_that_dies_before_any_call(
     assert came.reduced() == [f"{step}:segv"]
     assert came.asked is not None
     assert came.asked.inputs is None
-    assert came.failed() == (Failed(step), True)
+    assert came.failed() == (FailedStep(step), True)
     verb = {"compile": "compiling", "load": "loading"}[step]
     assert f"the process died in {verb} program 1" in came.said[0]
 
@@ -146,7 +148,7 @@ def test_step_that_does_not_end_is_a_hang(
     came = captured(f"run('{what}')", timeout_s=1.0)
     assert time.monotonic() - began < 60
     assert came.reduced() == [what]
-    assert came.failed() == (Failed(what.partition(":")[0]), False)
+    assert came.failed() == (FailedStep(what.partition(":")[0]), False)
     assert "did not end in " in came.said[0]
     assert ("a longer --timeout" in came.said[0]) is what.startswith("compile")
 
@@ -167,7 +169,7 @@ def test_exception_that_the_script_catches_is_a_failure(
 ) -> None:
     came = captured("try: run('call:raise')\nexcept RuntimeError: pass\nrun('b')")
     assert came.reduced() == ["call:raise"]
-    assert came.failed() == (Failed.CALL, False)
+    assert came.failed() == (FailedStep.CALL, False)
     assert came.said[-1].endswith(
         "raised RuntimeError: call failed; the script continued"
     )
@@ -186,7 +188,7 @@ def test_script_that_fails_after_all_has_ended_well_is_asked_for_its_last_call(
     came = captured("run('a', 1)\nassert run('b', 2) == 3")
     assert came.reduced() == ["b"]
     assert came.inputs() == (2,)
-    assert came.failed() == (Failed.NOTHING, False)
+    assert came.failed() == (FailedStep.NOTHING, False)
     assert (
         "steps in PyTorch succeeded, and the script ended with exit code 1"
         in came.said[-1]
@@ -254,20 +256,22 @@ def test_capture_is_there_for_another_of_its_programs(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured("run('a', 1, name='one')\nrun('call:raise', name='two')")
-    teller = door.Teller(came.said.append, lambda _: None)
+    teller = script_capture.Reporter(came.said.append, lambda _: None)
     for folder in (came.folder, came.place):
         options = Options(model=folder)
-        asked = door.recaptured(options, folder, 1, teller)
+        asked = script_capture.resolve_earlier_capture(options, folder, 1, teller)
         assert asked.model == came.place / "program-1.pt2"
     with pytest.raises(UsageError, match=r"captured: program 1, 2\n.*--program N"):
-        door.recaptured(Options(model=came.folder), came.folder, 3, teller)
+        script_capture.resolve_earlier_capture(
+            Options(model=came.folder), came.folder, 3, teller
+        )
 
 
 def test_run_goes_on_from_what_was_captured(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured("run('call:raise', 1)")
-    again = door.resumable(came.folder, TELLER)
+    again = script_capture.read_pending_options(came.folder, TELLER)
     assert again is not None
     assert again.model == came.place / "program-1.pt2"
     assert again.inputs
@@ -283,7 +287,7 @@ def test_capture_that_was_moved_is_gone_on_with(
         "run('mine::mix call:raise', 1)"
     )
     there = came.folder.rename(tmp_path / "elsewhere")
-    again = door.resumable(there, TELLER)
+    again = script_capture.read_pending_options(there, TELLER)
     assert again is not None
     assert again.out == there
     assert len(again.files) == 3
@@ -303,9 +307,11 @@ def test_preloads_of_a_run_are_not_written_over_for_another(
     assert came.asked is not None
     (first,) = map(Path, came.asked.preload)
     before = first.read_text()
-    teller = door.Teller(came.said.append, lambda _: None)
+    teller = script_capture.Reporter(came.said.append, lambda _: None)
     other, same = (
-        door.recaptured(Options(model=came.folder), came.folder, number, teller)
+        script_capture.resolve_earlier_capture(
+            Options(model=came.folder), came.folder, number, teller
+        )
         for number in (1, 2)
     )
     assert first.read_text() == before
@@ -501,7 +507,7 @@ def test_pass_that_an_import_makes_is_set_by_a_preload(
     named = re.split(r"\W", value)[1]
     head = f"import {config}\nfrom passes import {named}\n\n"
     body = text.replace("X = ", f"{config}.custom_pass = ")
-    assert Path(written).read_text() == as_ours(f"{head}{body}\n", _WHAT)
+    assert Path(written).read_text() == mark_as_generated(f"{head}{body}\n", _WHAT)
     check = (
         f"import passes, preload_settings, {config} as c\n"
         f"ours, theirs = c.custom_pass, {value}\n"
@@ -519,8 +525,11 @@ _WHAT = "settings as they were where it was called"
 
 def test_settings_take_names_from_modules_that_are_all_others() -> None:
     """Of two classes with one name each is itself; nothing reads a module."""
-    mine, other = SetAgain("a.passes", "Drop", "()"), SetAgain("b", "Drop.Inner")
-    text = text_that_sets({"first": mine, "second": other, "third": mine})
+    mine, other = (
+        RestoredValue("a.passes", "Drop", "()"),
+        RestoredValue("b", "Drop.Inner"),
+    )
+    text = render_settings({"first": mine, "second": other, "third": mine})
     assert text.splitlines() == [
         "import torch._inductor.config",
         "from a.passes import Drop",
@@ -774,8 +783,11 @@ def test_script_that_goes_to_another_folder_is_captured(
     ],
 )
 def test_script_is_found_behind_options_of_python(words: str, script: str) -> None:
-    assert pythons.script_in(("/env/bin/python3.11", *shlex.split(words))) == script
-    assert pythons.script_in(("pytest", *shlex.split(words))) == ""
+    assert (
+        pythons.find_python_script(("/env/bin/python3.11", *shlex.split(words)))
+        == script
+    )
+    assert pythons.find_python_script(("pytest", *shlex.split(words))) == ""
 
 
 @pytest.mark.parametrize(
@@ -788,7 +800,7 @@ def test_script_is_found_behind_options_of_python(words: str, script: str) -> No
     ],
 )
 def test_command_is_named_by_its_first_words(command: str, short: str) -> None:
-    assert pythons.in_short(shlex.split(command)) == short
+    assert pythons.shorten_command(shlex.split(command)) == short
 
 
 def test_script_in_utf_8_is_captured_wherever_it_runs(
@@ -864,7 +876,7 @@ def test_python_without_torch_is_named_and_what_to_type(
         captured("", python, "alone/serve.py")
     said = str(told.value)
     assert f"did not import PyTorch: its Python has no PyTorch ({python})" in said
-    assert with_ours((python, "alone/serve.py")) in said
+    assert advise_own_python((python, "alone/serve.py")) in said
 
 
 @pytest.mark.parametrize(
@@ -881,7 +893,7 @@ def test_python_of_shrinkfx_takes_the_place_of_another(
     monkeypatch.setattr(pythons, "find_spec", lambda _: True)
     python = shlex.quote(sys.executable)
     said = f"shrinkfx --capture -- {typed.format(python=python)}"
-    assert with_ours(shlex.split(command)).endswith(f" {said}")
+    assert advise_own_python(shlex.split(command)).endswith(f" {said}")
 
 
 def test_what_is_no_python_finds_that_of_shrinkfx_by_the_path(
@@ -889,7 +901,7 @@ def test_what_is_no_python_finds_that_of_shrinkfx_by_the_path(
 ) -> None:
     monkeypatch.setattr(pythons, "find_spec", lambda _: True)
     path = f"PATH={Path(sys.executable).parent}:$PATH"
-    said = with_ours(("./serve.sh", "a b"))
+    said = advise_own_python(("./serve.sh", "a b"))
     assert said.endswith(f": {path} shrinkfx --capture -- ./serve.sh 'a b'")
 
 
@@ -899,7 +911,7 @@ def test_no_python_with_torch_is_offered_where_there_is_none(
     monkeypatch.setattr(pythons, "find_spec", lambda _: None)
     assert (
         "use the path of a Python that has PyTorch, as in /env/bin/python"
-        in with_ours(("python", "serve.py"))
+        in advise_own_python(("python", "serve.py"))
     )
 
 
@@ -919,16 +931,18 @@ def test_what_a_session_has_left_that_was_killed_at_once_is_in_nobodys_way(
 ) -> None:
     place = tmp_path / "out" / "capture"
     place.mkdir(parents=True)
-    tell(place)
+    write_counts(place)
     assert captured("run('call:raise')").reduced() == ["call:raise"]
 
 
 def test_damaged_capture_is_told(captured: Callable[..., Captured]) -> None:
     came = captured("run('call:raise')")
     (came.place / "end.json").write_text('{"code": 1}')
-    teller = door.Teller(came.said.append, lambda _: None)
+    teller = script_capture.Reporter(came.said.append, lambda _: None)
     with pytest.raises(UsageError, match="damaged, or from another version"):
-        door.recaptured(Options(model=came.folder), came.folder, None, teller)
+        script_capture.resolve_earlier_capture(
+            Options(model=came.folder), came.folder, None, teller
+        )
 
 
 @pytest.mark.parametrize(
@@ -942,7 +956,7 @@ def test_damaged_capture_is_told(captured: Callable[..., Captured]) -> None:
     ],
 )
 def test_run_is_named_after_its_script(command: str, name: str) -> None:
-    assert door.name_of(tuple(command.split())).name == name
+    assert script_capture.name_run(tuple(command.split())).name == name
 
 
 def test_run_of_a_captured_program_is_called_after_the_script(
@@ -952,8 +966,10 @@ def test_run_of_a_captured_program_is_called_after_the_script(
     assert came.asked is not None
     assert came.asked.model.name == "program-2.pt2"
     assert came.asked.called == "serve.py"
-    other = door.recaptured(Options(model=came.folder), came.folder, 1, TELLER)
-    with begun(other) as folder:
+    other = script_capture.resolve_earlier_capture(
+        Options(model=came.folder), came.folder, 1, TELLER
+    )
+    with create_run_folder(other) as folder:
         assert folder == Path("shrinkfx-out/serve-1")
 
 
@@ -979,7 +995,7 @@ def test_command_that_is_not_there_is_told(captured: Callable[..., Captured]) ->
 def both_ways(folder: Path, *words: str) -> list[subprocess.CompletedProcess[str]]:
     place = folder / "capture"
     place.mkdir(exist_ok=True)
-    tell(place)
+    write_counts(place)
     command = [sys.executable, *words]
     usual = dict(os.environ)
     return [
@@ -1121,7 +1137,7 @@ def test_ctrl_c_ends_the_script_and_says_what_it_was_in(
     # What was captured is in the list of runs, and may be gone on with.
     (run,) = api.runs(tmp_path)
     assert (run.status, run.program, run.may_go_on) == ("captured", "serve.py", True)
-    asked = door.resumable(tmp_path / "out", TELLER)
+    asked = script_capture.read_pending_options(tmp_path / "out", TELLER)
     assert asked is not None
     assert (asked.called, asked.model.name) == ("serve.py", "program-1.pt2")
     assert asked.out == tmp_path / "out"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import api
-from shrinkfx.errors import FailsOtherwise
-from shrinkfx.events import Noted
+from shrinkfx.errors import FailsDifferently
+from shrinkfx.events import NoteAdded
 from shrinkfx.options.options import Options
 
 pytestmark = pytest.mark.aoti
@@ -87,7 +87,9 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def listener(said: list[str]) -> Callable[[object], None]:
-    return lambda event: said.append(event.text) if isinstance(event, Noted) else None
+    return lambda event: (
+        said.append(event.text) if isinstance(event, NoteAdded) else None
+    )
 
 
 def segfaulting(tmp_path: Path, said: list[str]) -> Options:
@@ -226,7 +228,7 @@ def test_another_failure_than_the_scripts_is_not_reduced_in_its_place(
     with api.capture(options, [sys.executable, "serve.py"], listener(said)) as asked:
         pass
     assert any("call 1 of program 1 (serve.py:13) raised" in line for line in said)
-    with pytest.raises(FailsOtherwise) as caught:
+    with pytest.raises(FailsDifferently) as caught:
         api.reduce(asked)
     told = str(caught.value)
     assert "in the script: call 1 of program 1 (serve.py:13) raised" in told

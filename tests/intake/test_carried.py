@@ -9,14 +9,14 @@ from types import SimpleNamespace as Has
 
 import pytest
 
-from shrinkfx.intake.capture.counts import tell
+from shrinkfx.intake.capture.counts import write_counts
 from shrinkfx.intake.carried import (
     is_setting,
+    is_user_variable,
     is_variable,
-    is_variable_of_mine,
     names_programs,
 )
-from shrinkfx.program.namespaces import PYTORCHS
+from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
 from shrinkfx.worker.intake.watching import counts
 
 
@@ -30,7 +30,7 @@ from shrinkfx.worker.intake.watching import counts
 )
 def test_what_tunes_pytorch_is_carried(name: str, value: str) -> None:
     assert is_variable(name, value)
-    assert is_variable_of_mine(name, value)
+    assert is_user_variable(name, value)
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_what_tunes_pytorch_is_carried(name: str, value: str) -> None:
 )
 def test_what_is_only_told_or_a_place_or_a_secret_is_not(name: str, value: str) -> None:
     assert not is_variable(name, value)
-    assert not is_variable_of_mine(name, value)
+    assert not is_user_variable(name, value)
 
 
 def test_compiler_is_carried_from_a_script_of_ones_own_alone() -> None:
     for value in ("g++-12", "/usr/bin/clang++"):
-        assert is_variable_of_mine("CXX", value)
+        assert is_user_variable("CXX", value)
         assert not is_variable("CXX", value)
     assert names_programs("cpp.cxx")
     assert not names_programs("max_autotune")
@@ -102,7 +102,7 @@ def test_where_files_go_is_no_setting_of_a_run() -> None:
 def test_script_counts_no_arithmetic_on_sizes(
     tmp_path: Path, op: str, target: object, value: object, is_one: bool
 ) -> None:
-    tell(tmp_path)
+    write_counts(tmp_path)
     node = Has(op=op, target=target, meta={"val": value})
     assert counts.read(str(tmp_path)).is_operator(node) is is_one
 
@@ -110,9 +110,9 @@ def test_script_counts_no_arithmetic_on_sizes(
 def test_script_is_told_what_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tell(tmp_path)
+    write_counts(tmp_path)
     told = counts.read(str(tmp_path))
-    assert told.namespaces == PYTORCHS
+    assert told.namespaces == PYTORCH_NAMESPACES
     monkeypatch.setenv("TORCH_SOMETHING", "1")
     monkeypatch.setenv("TORCH_TOKEN", "abc")
     monkeypatch.setenv("CXX", "clang++")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.intake.capture.preloads import preloads_of
+from shrinkfx.intake.capture.preloads import choose_captured_preloads
 from shrinkfx.intake.capture.records import CapturedProgram, Origin
 
 SCRIPT = """\
@@ -46,7 +46,7 @@ def test_call_that_compiles_is_taken_out_of_the_script(
         environment={},
         origins=(origin,),
     )
-    (name,) = preloads_of(program, folder, tmp_path).names
+    (name,) = choose_captured_preloads(program, folder, tmp_path).names
     text = Path(name).read_text()
     assert call in text
     assert "SOURCE = " in text

@@ -23,12 +23,12 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.folder_lock import is_taken
+from shrinkfx.folder_lock import is_folder_locked
 from shrinkfx.intake import minifier, runnable
-from shrinkfx.intake.door import take_in, with_torch_compile
 from shrinkfx.intake.minifier import locate
+from shrinkfx.intake.resolve_input import resolve_program, with_torch_compile
 from shrinkfx.intake.script import read_script
-from shrinkfx.intake.worker import Asks, settings_that_differ
+from shrinkfx.intake.worker import AskWorker, find_changed_settings
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import Answer, Done, Ending, Raised, Unresolved
 from shrinkfx.protocol.descriptions import Exported, Settings
@@ -54,7 +54,7 @@ class Told:
         self.said: list[str] = []
 
     @contextmanager
-    def worker(self, *_: object) -> Iterator[Asks]:
+    def worker(self, *_: object) -> Iterator[AskWorker]:
         yield self.ask
 
     def ask(self, task: Task) -> Ending:
@@ -76,7 +76,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 
 
 def take(options: Options, told: Callable[[str], None]) -> Options:
-    with take_in(options, told) as asked:
+    with resolve_program(options, told) as asked:
         return asked
 
 
@@ -147,7 +147,7 @@ def test_file_is_found_by_the_end_of_its_path(tmp_path: Path) -> None:
 
 def test_only_settings_that_are_no_defaults_are_kept(told: Told) -> None:
     script = read_script(Path("a.py"), LAUNCHER)
-    inductor, said = settings_that_differ(told.ask, script)
+    inductor, said = find_changed_settings(told.ask, script)
     assert inductor == {"comprehensive_padding": False, "max_autotune": True}
     assert said == (
         "with the settings: comprehensive_padding=False, max_autotune=True",
@@ -231,7 +231,10 @@ def test_folder_where_another_is_at_work_is_left_as_it_is(
     dump: Path, told: Told
 ) -> None:
     out = dump.parent / "out"
-    with ThreadPoolExecutor(1) as another, take_in(Options(dump, out=out), print):
+    with (
+        ThreadPoolExecutor(1) as another,
+        resolve_program(Options(dump, out=out), print),
+    ):
         theirs = out / "intake" / "program.pt2"
         theirs.write_text("theirs")
         begun = another.submit(take, Options(dump, out=out), told.said.append)
@@ -365,12 +368,12 @@ def test_dump_that_does_not_fail_is_listed(
     dump: Path, told: Told, error: NotReproducible, status: list[str]
 ) -> None:
     options = Options(dump, out=dump.parent / "out")
-    with pytest.raises(NotReproducible), take_in(options, told.said.append):
+    with pytest.raises(NotReproducible), resolve_program(options, told.said.append):
         raise error
     listed = api.runs(dump.parent)
     assert [run.status for run in listed] == status
     assert all(run.program == dump.name and not run.may_go_on for run in listed)
-    with take_in(options, told.said.append):
+    with resolve_program(options, told.said.append):
         assert api.runs(dump.parent) == []  # a run is about to begin
 
 
@@ -385,11 +388,11 @@ def test_dump_is_swept_and_what_is_found_reduced(
     asked: list[tuple[str, Options, bool]] = []
 
     def run_sweep(options: Options, folder: Path, _: object) -> Swept:
-        asked.append(("sweep", options, is_taken(folder)))
+        asked.append(("sweep", options, is_folder_locked(folder)))
         return Swept("found", (target,), target, "", folder, {})
 
     def run(options: Options, folder: Path, _: object) -> None:
-        asked.append(("reduce", options, is_taken(folder)))
+        asked.append(("reduce", options, is_folder_locked(folder)))
 
     monkeypatch.setattr(reducing, "run_sweep", run_sweep)
     monkeypatch.setattr(reducing, "run", run)

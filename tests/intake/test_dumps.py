@@ -12,7 +12,7 @@ import pytest
 
 import shrinkfx
 from shrinkfx import api
-from shrinkfx.events import Event, Noted, Seen
+from shrinkfx.events import BaselineFound, Event, NoteAdded
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options, Sweeping
 
@@ -118,7 +118,7 @@ def test_graph_of_a_trace_is_reduced(folder: Path, tmp_path: Path) -> None:
     said: list[str] = []
 
     def listen(event: Event) -> None:
-        if isinstance(event, Noted):
+        if isinstance(event, NoteAdded):
             said.append(event.text)
 
     reduction = shrinkfx.minify(
@@ -143,7 +143,7 @@ def test_minifiers_dump_is_reduced_and_gone_on_with_when_it_is_gone(
     out = tmp_path / "out"
 
     def stop(event: Event) -> None:
-        if isinstance(event, Seen):
+        if isinstance(event, BaselineFound):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx.intake.found import Found
+from shrinkfx.intake.found import ResolvedProgram
 from shrinkfx.options.options import Options
 
-FOUND = Found(
+FOUND = ResolvedProgram(
     program=Path("found.pt2"),
     inputs=Path("found.pt"),
     inductor={"max_autotune": True, "freezing": True},
@@ -19,14 +19,14 @@ FOUND = Found(
 
 
 def test_what_was_found_is_asked_about() -> None:
-    asked = FOUND.asked_with(Options(model=Path("script.py"), until="assert"))
+    asked = FOUND.to_options(Options(model=Path("script.py"), until="assert"))
     assert (asked.model, asked.inputs) == (FOUND.program, FOUND.inputs)
     assert asked.inductor == FOUND.inductor
     assert asked.environment == FOUND.environment
     assert (asked.preload, asked.device) == (FOUND.preload, "cpu")
     assert asked.until == "assert"
     assert asked.called == "script.py"  # a door's own file is called program.pt2
-    assert FOUND.asked_with(replace(asked, name="serve.py")).called == "serve.py"
+    assert FOUND.to_options(replace(asked, name="serve.py")).called == "serve.py"
 
 
 def test_what_the_user_says_goes_before() -> None:
@@ -38,7 +38,7 @@ def test_what_the_user_says_goes_before() -> None:
         preload=("ops", "mine"),
         device="cuda",
     )
-    asked = FOUND.asked_with(said)
+    asked = FOUND.to_options(said)
     assert (asked.inputs, asked.device) == (Path("mine.pt"), "cuda")
     assert asked.inductor == {"max_autotune": True, "freezing": False}
     assert asked.environment == {"A": "1", "B": "2"}

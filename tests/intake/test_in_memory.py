@@ -19,14 +19,14 @@ from torch import Tensor, nn
 import shrinkfx
 from shrinkfx.api import reducing
 from shrinkfx.errors import LoadError, StorageError, UsageError
-from shrinkfx.events import Noted
+from shrinkfx.events import NoteAdded
 from shrinkfx.intake import in_memory
-from shrinkfx.intake.in_memory import Given, written_down
-from shrinkfx.intake.in_session import Source, from_session
+from shrinkfx.intake.in_memory import ObjectInput, save_object
+from shrinkfx.intake.in_session import Source, copy_session
 from shrinkfx.intake.modules import Preload
-from shrinkfx.intake.taken_out import TakenOut
+from shrinkfx.intake.removed_registrations import RemovedRegistrations
 from shrinkfx.options.options import Options
-from shrinkfx.worker.intake.operators import registrations
+from shrinkfx.worker.intake.operators import find_registrations
 
 OPERATORS = """
 import torch
@@ -80,12 +80,14 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
 
 
 @pytest.fixture(name="gone", autouse=True)
-def _gone(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, ...], TakenOut]:
+def _gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[tuple[str, ...], RemovedRegistrations]:
     """What is taken out where some preloads have been imported; nothing is asked."""
-    gone: dict[tuple[str, ...], TakenOut] = {}
+    gone: dict[tuple[str, ...], RemovedRegistrations] = {}
 
-    def answer(preloads: Sequence[str], *_: object) -> TakenOut:
-        return gone.setdefault(tuple(preloads), TakenOut())
+    def answer(preloads: Sequence[str], *_: object) -> RemovedRegistrations:
+        return gone.setdefault(tuple(preloads), RemovedRegistrations())
 
     monkeypatch.setattr(in_memory, "taken_out", answer)
     return gone
@@ -134,7 +136,7 @@ def test_same_object_has_the_same_bytes_and_another_one_is_refused(
     program = torch.export.export(Small().eval(), (X,), BIAS)
     shrinkfx.minify(program, out=out)
     before = asked[0].model.read_bytes()
-    with written_down(Given(program), options) as (again, _):
+    with save_object(ObjectInput(program), options) as (again, _):
         assert again.model.read_bytes() == before
     other = torch.export.export(Small().double().eval(), (X.double(),), BIAS)
     with pytest.raises(UsageError, match="contains a run of another program:"):
@@ -150,7 +152,7 @@ def test_two_at_once_do_not_disturb_one_another(
     options = Options(Path(), out=out)
     with (
         ThreadPoolExecutor(1) as another,
-        written_down(Given(program), options) as (mine, _),
+        save_object(ObjectInput(program), options) as (mine, _),
     ):
         before = mine.model.read_bytes()
         theirs = another.submit(shrinkfx.minify, program, args=(X,), out=out)
@@ -184,7 +186,7 @@ def test_training_mode_is_told_and_kept(asked: list[Options]) -> None:
     module, told = Small(), list[str]()
 
     def listen(event: object) -> None:
-        if isinstance(event, Noted):
+        if isinstance(event, NoteAdded):
             told.append(event.text)
 
     shrinkfx.minify(module, args=(X,), kwargs=BIAS, listener=listen)
@@ -316,7 +318,7 @@ def test_operators_are_found_however_they_were_registered(imported: str) -> None
     library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{name}::twice", torch.empty_like, lib=library)
     program = torch.export.export(Custom(name).eval(), (X,))
-    (found,) = registrations(program)
+    (found,) = find_registrations(program)
     assert found.operator == f"{name}::twice"
     assert found.module == __name__
     assert in_memory._of_python(found) == __name__
@@ -355,7 +357,7 @@ def noted() -> tuple[list[str], Callable[[object], None]]:
     told: list[str] = []
 
     def listen(event: object) -> None:
-        if isinstance(event, Noted):
+        if isinstance(event, NoteAdded):
             told.append(event.text)
 
     return told, listen
@@ -363,7 +365,7 @@ def noted() -> tuple[list[str], Callable[[object], None]]:
 
 def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
     asked: list[Options],
-    gone: dict[tuple[str, ...], TakenOut],
+    gone: dict[tuple[str, ...], RemovedRegistrations],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -402,14 +404,14 @@ def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
 
 def test_what_the_session_has_taken_out_is_preloaded_last_and_told(
     asked: list[Options],
-    gone: dict[tuple[str, ...], TakenOut],
+    gone: dict[tuple[str, ...], RemovedRegistrations],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "live_decomps.py").write_text(PASSES)
     monkeypatch.syspath_prepend(str(tmp_path))
     text = "import torch\n"
-    gone["live_decomps",] = TakenOut(
+    gone["live_decomps",] = RemovedRegistrations(
         Preload("preload_taken_out", text), ("x is taken out",), ("y is not",)
     )
     told, listen = noted()
@@ -438,7 +440,7 @@ def test_what_the_session_has_taken_out_is_preloaded_last_and_told(
 def test_code_of_the_session_is_preloaded_or_told_of(
     source: Source, preload: list[str], modules: int, lost: bool
 ) -> None:
-    found = from_session([source], {}, preload)
+    found = copy_session([source], {}, preload)
     assert len(found.modules) == modules
     assert (
         any(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.program.beside import is_library, is_path
+from shrinkfx.program.uninstalled_files import is_library, is_path
 from shrinkfx.worker.intake.watching.origins import _named_in
 
 NAMES = b"\0ops\0add(Tensor x) -> Tensor\0"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from shrinkfx.intake.capture.patience import ASLEEP_S, BUSY_CALL_S, Patience
+from shrinkfx.intake.capture.patience import ASLEEP_S, BUSY_CALL_S, HangDetector
 from shrinkfx.intake.capture.records import BEGUN, Step
 from shrinkfx.processes import Sample
 
@@ -34,14 +34,14 @@ def hangs_after(
     machine: Machine, step: Step, timeout_s: float | None = None
 ) -> float | None:
     """Wait for half an hour at most."""
-    patience = Patience(
+    patience = HangDetector(
         timeout_s,
         clock=lambda: machine.now,
         look=machine.look,
         moved=machine.moved,
     )
     while machine.now < 1800:
-        if patience.at_its_end([step]):
+        if patience.find_hanging_step([step]):
             return machine.now
         machine.now += 1.0
     return None
@@ -75,10 +75,10 @@ def test_sleeper_that_reads_and_writes_does_not_hang() -> None:
 
 def test_steps_that_end_are_not_added_up() -> None:
     machine = Machine()
-    patience = Patience(
+    patience = HangDetector(
         2.0, clock=lambda: machine.now, look=machine.look, moved=machine.moved
     )
     for at in range(100):
-        assert patience.at_its_end([step(at=at)]) is None
+        assert patience.find_hanging_step([step(at=at)]) is None
         machine.now += 1.0
-    assert patience.at_its_end([]) is None
+    assert patience.find_hanging_step([]) is None

@@ -8,7 +8,7 @@ import pytest
 from support.dumped import LAUNCHER, RUNNABLE, logged
 
 from shrinkfx.errors import LoadError, UsageError
-from shrinkfx.intake.recognise import is_dump, recognise
+from shrinkfx.intake.recognise import is_dump, read_dump
 from shrinkfx.intake.script import Kind
 
 
@@ -22,7 +22,7 @@ def put(folder: Path, *paths: str, text: str = LAUNCHER) -> None:
 def test_what_may_be_a_program_is_left_to_others(tmp_path: Path, name: str) -> None:
     if not name.startswith("no"):
         (tmp_path / name).write_bytes(b"PK\3\4")
-    assert recognise(tmp_path / name) is None
+    assert read_dump(tmp_path / name) is None
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ def test_kind_is_that_of_the_text(
     tmp_path: Path, name: str, text: str, kind: Kind
 ) -> None:
     put(tmp_path, name, text=text)
-    script = recognise(tmp_path / name)
+    script = read_dump(tmp_path / name)
     assert script is not None
     assert (script.kind, script.path) == (kind, tmp_path / name)
 
 
 def test_graph_in_a_log_is_the_one_that_was_written(tmp_path: Path) -> None:
     put(tmp_path, "a.log", text=logged(RUNNABLE))
-    script = recognise(tmp_path / "a.log")
+    script = read_dump(tmp_path / "a.log")
     assert script is not None
     assert script.text.strip() == RUNNABLE.strip()
 
@@ -58,7 +58,7 @@ def test_of_a_log_with_several_graphs_one_must_be_named(
 ) -> None:
     put(tmp_path, "a.log", text=logged(*graphs))
     with pytest.raises(UsageError, match=rf"{len(graphs)} runnable graphs .*tlparse"):
-        recognise(tmp_path / "a.log")
+        read_dump(tmp_path / "a.log")
 
 
 BELOW = "torch_compile_debug/run_2026-pid_1/"
@@ -77,7 +77,7 @@ BELOW = "torch_compile_debug/run_2026-pid_1/"
 )
 def test_folder_is_that_of_its_dump(tmp_path: Path, there: tuple[str, ...]) -> None:
     put(tmp_path, *there)
-    script = recognise(tmp_path)
+    script = read_dump(tmp_path)
     assert script is not None
     assert script.path == tmp_path / there[0]
     assert is_dump(tmp_path)
@@ -89,12 +89,12 @@ TRACE = "dedicated_log_torch_trace_{}.log"
 def test_folder_of_torch_trace_is_its_one_log(tmp_path: Path) -> None:
     put(tmp_path, TRACE.format("rank_0_x"), text=logged(RUNNABLE))
     put(tmp_path, "other.log", text=logged(RUNNABLE))
-    script = recognise(tmp_path)
+    script = read_dump(tmp_path)
     assert script is not None
     assert script.text.strip() == RUNNABLE.strip()
     assert is_dump(tmp_path)
     put(tmp_path, "repro.py")
-    script = recognise(tmp_path)
+    script = read_dump(tmp_path)
     assert script is not None
     assert script.path == tmp_path / "repro.py"
 
@@ -105,21 +105,21 @@ def test_of_several_logs_one_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match="2 logs of TORCH_TRACE: pass one of them"
     ) as refused:
-        recognise(tmp_path)
+        read_dump(tmp_path)
     assert all(str(tmp_path / name) in str(refused.value) for name in names)
 
 
 def test_of_several_one_must_be_named(tmp_path: Path) -> None:
     put(tmp_path, *(f"run_{n}/minifier/minifier_launcher.py" for n in range(12)))
     with pytest.raises(UsageError, match="12 dumps: pass one of them") as refused:
-        recognise(tmp_path)
+        read_dump(tmp_path)
     assert str(refused.value).endswith("and 4 more")
 
 
 def test_empty_folder_is_no_dump(tmp_path: Path) -> None:
     assert not is_dump(tmp_path)
     with pytest.raises(LoadError, match=r"is a folder without a dump"):
-        recognise(tmp_path)
+        read_dump(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["journal.sqlite", "summary.json"])
@@ -127,10 +127,10 @@ def test_folder_of_a_run_is_no_dump(tmp_path: Path, name: str) -> None:
     put(tmp_path, "repro.py", name)
     assert not is_dump(tmp_path)
     with pytest.raises(UsageError, match="--resume"):
-        recognise(tmp_path)
+        read_dump(tmp_path)
 
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(LoadError, match="cannot be read"):
-        recognise(tmp_path / "a.py")
+        read_dump(tmp_path / "a.py")

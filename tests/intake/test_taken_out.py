@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.errors import WorkerError
-from shrinkfx.intake import taken_out as asking
-from shrinkfx.intake.taken_out import Entry, TakenOut, taken_out
-from shrinkfx.intake.worker import Asks
+from shrinkfx.intake import removed_registrations as asking
+from shrinkfx.intake.removed_registrations import Entry, RemovedRegistrations, taken_out
+from shrinkfx.intake.worker import AskWorker
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Entries
@@ -32,7 +32,7 @@ def told(monkeypatch: pytest.MonkeyPatch, answer: Ending | WorkerError) -> list[
         return answer
 
     @contextmanager
-    def worker(_: Options, __: object, preloads: Sequence[str]) -> Iterator[Asks]:
+    def worker(_: Options, __: object, preloads: Sequence[str]) -> Iterator[AskWorker]:
         preloaded.extend(preloads)
         yield ask
 
@@ -40,7 +40,7 @@ def told(monkeypatch: pytest.MonkeyPatch, answer: Ending | WorkerError) -> list[
     return preloaded
 
 
-def found(gone: Sequence[Entry]) -> TakenOut:
+def found(gone: Sequence[Entry]) -> RemovedRegistrations:
     def not_here(entries: Sequence[Entry]) -> Sequence[Entry]:
         return [each for each in entries if each in gone]
 
@@ -88,4 +88,4 @@ def test_nothing_is_taken_out_where_nothing_is_known_to_be_gone(
     monkeypatch: pytest.MonkeyPatch, answer: Ending | WorkerError
 ) -> None:
     told(monkeypatch, answer)
-    assert found([SOFTMAX]) == TakenOut()
+    assert found([SOFTMAX]) == RemovedRegistrations()

@@ -34,9 +34,9 @@ from shrinkfx.program.candidate import Candidate, Outputs  # noqa: E402
 from shrinkfx.program.edits import Drop  # noqa: E402
 from shrinkfx.protocol.requests import Setup  # noqa: E402
 from shrinkfx.worker import tasks  # noqa: E402, F401 - what a worker imports
-from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager  # noqa: E402
+from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager  # noqa: E402
 from shrinkfx.worker.graph.describe import describe  # noqa: E402
-from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt  # noqa: E402
+from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate  # noqa: E402
 from shrinkfx.worker.loading.load import load, preload  # noqa: E402
 from shrinkfx.worker.printing.module import export_source  # noqa: E402
 
@@ -148,15 +148,15 @@ def read(folder: Path) -> Loaded:
     inputs = folder / "inputs.pt"
     given = str(inputs) if inputs.exists() else None
     program = load(Setup(str(folder), model=str(folder / "model.pt2"), inputs=given))
-    values = Values(folder / "values", program)
+    values = EagerValues(folder / "values", program)
     recorded = values.record(program)
-    assert recorded == Recorded(), recorded
+    assert recorded == RunRecord(), recorded
     return Loaded(program, describe(program, ""), values)
 
 
 def cut_often(loaded: Loaded, tally: Tally, random: Random) -> None:
     """Check the whole program and so many random cuts of it."""
-    whole = Candidate.whole(loaded.skeleton)
+    whole = Candidate.from_skeleton(loaded.skeleton)
     tally.operators = whole.cost[0]
     _check(loaded, whole, tally)
     assert not tally.refused, tally.refused
@@ -192,7 +192,7 @@ def _check(loaded: Loaded, candidate: Candidate, tally: Tally) -> None:
         tally.printed += 1
 
 
-def _check_source(built: Rebuilt) -> None:
+def _check_source(built: RebuiltCandidate) -> None:
     printed, _ = export_source(built)
     results = (
         run_eager(exported, built.failing, seed=SEED, memory=0)

@@ -14,13 +14,13 @@ from support.planting import PRELOAD, Plant, write_plants
 
 from shrinkfx import scratch
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.events import Checked, Event
+from shrinkfx.events import Event, QueryAnswered
 from shrinkfx.options.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder import at_work
-from shrinkfx.run.observe import find_subject
+from shrinkfx.run.folder import open_run_folder
+from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.run.oracles import oracle_for
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
@@ -74,14 +74,14 @@ def test_neither_memory_nor_files_grow_over_thousands_of_checks(
     used: list[Use] = []
 
     def look(event: Event) -> None:
-        if isinstance(event, Checked) and event.check % EVERY == 0:
+        if isinstance(event, QueryAnswered) and event.check % EVERY == 0:
             parent, worker = own_bytes(os.getpid()), own_bytes(server.pid)
             files = count_files(out), count_files(scratch.root())
             used.append(Use(event.check, parent, worker, *files))
             print(used[-1])
 
-    with at_work(options, out, look) as context, context.server() as server:
-        check_all(context, find_subject(context, server))
+    with open_run_folder(options, out, look) as context, context.server() as server:
+        check_all(context, reproduce_failure(context, server))
     assert len(used) == CHECKS // EVERY
     first, half, last = used[0], used[len(used) // 2], used[-1]
     # Allocators take what they need in steps; what leaks would go on doing so.

@@ -205,7 +205,7 @@ def test_slip_between_failures_without_words_is_told(field: Field, name: str) ->
     assert reduced.operators == {other.at if is_told else target.at}
     assert bool(reduced.found.second) == is_told
     if is_told:
-        first = reduced.found.by_catch(reduced.subject.target)[0]
+        first = reduced.found.collect_other_failures(reduced.subject.target)[0]
         assert first.kind == reduced.subject.target.kind
         assert target.at in kept(reduced.found.second[0][0])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.program.apply import apply, left_of
+from shrinkfx.program.apply import apply, remaining_edit
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
 from shrinkfx.testing import skeleton, whole
 
@@ -30,4 +30,4 @@ def test_edit_says_what_is_left_to_do(edit: Edit, left: Edit | None) -> None:
         whole(PROGRAM),
         [Bypass("b", "a"), Replace("c", "c"), Merge(frozenset({"y", "z"}))],
     )
-    assert left_of(edit, candidate) == left
+    assert remaining_edit(edit, candidate) == left

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.apply import apply
-from shrinkfx.program.broadcasting import misfits, reshaped
+from shrinkfx.program.broadcasting import find_misfitting_readers, find_retyped_values
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Bypass, Drop, Replace
 from shrinkfx.program.skeleton import Node, Role, TensorType
@@ -59,7 +59,7 @@ def test_what_an_expand_repeats_is_read_where_all_readers_broadcast() -> None:
     edited = apply(candidate, [TO_ROW])
     assert edited.operators == ("div",)
     assert edited.operands("div") == ["x", "row"]
-    assert reshaped(edited) == {"expand"}
+    assert find_retyped_values(edited) == {"expand"}
 
 
 def test_full_shape_must_come_from_another_operand() -> None:
@@ -144,13 +144,13 @@ def test_symbols_broadcast_with_one_and_with_themselves() -> None:
 def test_no_candidate_reads_what_does_not_fit(
     candidate: Candidate, data: st.DataObject
 ) -> None:
-    assert misfits(candidate) == []
+    assert find_misfitting_readers(candidate) == []
     edits = data.draw(edits_of(candidate))
     try:
         edited = apply(candidate, edits)
     except InvalidEdit:
         return
-    assert misfits(edited) == []
+    assert find_misfitting_readers(edited) == []
 
 
 @given(candidates())

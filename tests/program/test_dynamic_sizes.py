@@ -7,7 +7,7 @@ import json
 import pytest
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.apply import apply, left_of
+from shrinkfx.program.apply import apply, remaining_edit
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop, Specialisation, Specialise
 from shrinkfx.program.skeleton import FreeSize, Skeleton, TensorType
@@ -79,8 +79,8 @@ def test_each_edit_is_a_step_down_and_done_once(edit: Specialise) -> None:
     settled = apply(start, [edit])
     assert settled.cost < start.cost
     assert settled.digest != start.digest
-    assert left_of(edit, start) == edit
-    assert left_of(edit, settled) is None
+    assert remaining_edit(edit, start) == edit
+    assert remaining_edit(edit, settled) is None
     with pytest.raises(InvalidEdit):
         apply(settled, [edit])
 

@@ -16,29 +16,38 @@ from shrinkfx.program.listing.changes import (
     Refill,
     Resize,
     Straighten,
-    changed,
+    apply_changes,
 )
-from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing, Run
-from shrinkfx.program.listing.recipes import (
+from shrinkfx.program.listing.printed_program import (
+    MAIN,
+    Block,
+    Dim,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
+from shrinkfx.program.listing.statements import Statement
+from shrinkfx.program.listing.tensor_specs import (
     LISTED,
     Constant,
     Counted,
-    Fill,
-    Recipe,
+    Initializer,
     Saved,
     Seeded,
     Sparse,
+    TensorSpec,
 )
-from shrinkfx.program.listing.statements import Statement
 
 
-def adding(recipe: Recipe, open_dims: tuple[tuple[int, str], ...] = ()) -> Listing:
+def adding(
+    recipe: TensorSpec, open_dims: tuple[tuple[int, str], ...] = ()
+) -> PrintedProgram:
     """List a program that adds a weight to its input."""
-    given = Given("x", "input", ((Run.EXAMPLE, recipe),), open_dims)
-    weight = Given("w", "parameter", ((Run.EXAMPLE, recipe),))
+    given = InputOrWeight("x", "input", ((Run.EXAMPLE, recipe),), open_dims)
+    weight = InputOrWeight("w", "parameter", ((Run.EXAMPLE, recipe),))
     lines = ("add = torch.ops.aten.add.Tensor(x, self.w)", "return (add,)")
-    block = Block(MAIN, ("x",), (), tuple(map(Statement.parsed, lines)))
-    return Listing((block,), (weight, given))
+    block = Block(MAIN, ("x",), (), tuple(map(Statement.parse_line, lines)))
+    return PrintedProgram((block,), (weight, given))
 
 
 ONES = Constant(1.0)
@@ -49,18 +58,18 @@ LISTABLE = Sparse(0.5, tuple((place, 1.5) for place in range(2, 2 + LISTED)))
 @pytest.mark.parametrize(
     ("recipe", "change"),
     [
-        (Recipe((8,), "float32", ONES), Resize("x", 0, 1)),
-        (Recipe((8,), "bfloat16", ONES), Cast("x", "float32")),
-        (Recipe((8,), "int8", ONES), Cast("x", "int64")),
-        (Recipe((8,), "complex128", ONES), Cast("x", "float32")),
-        (Recipe((8, 8), "float32", ONES, (0, 1)), Straighten("x")),
-        (Recipe((8, 8), "float32", ONES, (16, 1)), Straighten("x")),
-        (Recipe((8,), "float32", ONES), Convert("w", "input")),
+        (TensorSpec((8,), "float32", ONES), Resize("x", 0, 1)),
+        (TensorSpec((8,), "bfloat16", ONES), Cast("x", "float32")),
+        (TensorSpec((8,), "int8", ONES), Cast("x", "int64")),
+        (TensorSpec((8,), "complex128", ONES), Cast("x", "float32")),
+        (TensorSpec((8, 8), "float32", ONES, (0, 1)), Straighten("x")),
+        (TensorSpec((8, 8), "float32", ONES, (16, 1)), Straighten("x")),
+        (TensorSpec((8,), "float32", ONES), Convert("w", "input")),
     ],
 )
-def test_a_plainer_tensor_costs_less(recipe: Recipe, change: Change) -> None:
+def test_a_plainer_tensor_costs_less(recipe: TensorSpec, change: Change) -> None:
     listing = adding(recipe)
-    assert changed(listing, [change]).cost < listing.cost
+    assert apply_changes(listing, [change]).cost < listing.cost
 
 
 @pytest.mark.parametrize(
@@ -79,15 +88,15 @@ def test_a_plainer_tensor_costs_less(recipe: Recipe, change: Change) -> None:
         (Constant(2.0), ONES),
     ],
 )
-def test_a_plainer_fill_costs_less(fill: Fill, plainer: Fill) -> None:
-    listing = adding(Recipe((1000,), "float32", fill))
-    assert changed(listing, [Refill("x", plainer)]).cost < listing.cost
+def test_a_plainer_fill_costs_less(fill: Initializer, plainer: Initializer) -> None:
+    listing = adding(TensorSpec((1000,), "float32", fill))
+    assert apply_changes(listing, [Refill("x", plainer)]).cost < listing.cost
 
 
 @pytest.mark.parametrize(
     "change", [Fix("x", 0), Declare("n", 0, None), Declare("n", 2, 99)]
 )
 def test_what_is_less_open_costs_less(change: Change) -> None:
-    recipe = Recipe((8,), "float32", ONES)
+    recipe = TensorSpec((8,), "float32", ONES)
     listing = replace(adding(recipe, ((0, "n"),)), dims=(Dim("n", 2, 128),))
-    assert changed(listing, [change]).cost < listing.cost
+    assert apply_changes(listing, [change]).cost < listing.cost

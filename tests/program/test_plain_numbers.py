@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shrinkfx.program.listing.plain_numbers import (
+from shrinkfx.program.listing.simple_numbers import (
     MOST,
     Number,
     is_power,
-    plainer_numbers,
-    plainness,
+    number_complexity,
+    simpler_numbers,
 )
 
 
@@ -34,7 +34,7 @@ from shrinkfx.program.listing.plain_numbers import (
     ],
 )
 def test_which_numbers_stand_near_by(number: Number, near: list[Number]) -> None:
-    found = [*plainer_numbers(number)]
+    found = [*simpler_numbers(number)]
     assert found == near
     assert {type(each) for each in found} <= {type(number)}
 
@@ -49,16 +49,16 @@ def test_which_numbers_stand_near_by(number: Number, near: list[Number]) -> None
     ],
 )
 def test_numbers_alike_are_as_plain(numbers: list[Number]) -> None:
-    assert len({plainness(number) for number in numbers}) == 1
+    assert len({number_complexity(number) for number in numbers}) == 1
 
 
 @given(st.floats() | st.integers(-(2**63), 2**63 - 1))
 def test_numbers_near_by_are_few_plainer_and_of_the_same_sign(number: float) -> None:
-    found = [*plainer_numbers(number)]
+    found = [*simpler_numbers(number)]
     assert len(found) <= 3
     for each in found:
         assert not isinstance(each, complex)
-        assert plainness(each) < plainness(number) <= MOST
+        assert number_complexity(each) < number_complexity(number) <= MOST
         assert each * number >= 0
         assert abs(each) <= max(1, round(abs(number)))
 

@@ -13,8 +13,8 @@ from shrinkfx.program.sizes import (
     Symbol,
     evaluate,
     names_in,
-    near,
     outside,
+    sizes_near_export,
 )
 
 SPACE = Space(
@@ -55,19 +55,19 @@ def test_space_writes_out_what_follows_from_its_sizes() -> None:
 
 
 def test_beside_are_declared_sizes_near_the_exported_ones() -> None:
-    assert near(SPACE) == [(5, 6), (9, 8), (5, 2)]
-    assert all(SPACE.admits(sizes) for sizes in near(SPACE))
+    assert sizes_near_export(SPACE) == [(5, 6), (9, 8), (5, 2)]
+    assert all(SPACE.admits(sizes) for sizes in sizes_near_export(SPACE))
     apart = Space((Symbol("t", 3, 64, 5), Symbol("b", 1, None, 4)))
-    assert near(apart) == [(6, 6), (10, 8), (4, 2)]
+    assert sizes_near_export(apart) == [(6, 6), (10, 8), (4, 2)]
     alone = Space(apart.symbols, conditions=("t == 5 or b == 4",))
-    assert near(alone) == [(6, 4), (5, 6)]
+    assert sizes_near_export(alone) == [(6, 4), (5, 6)]
 
 
 def test_beside_is_nothing_that_takes_far_more_memory() -> None:
     large = Space((Symbol("t", 1, None, 1000),), tensors=("t**3",))
-    assert near(large) == [(1001,), (999,)]
+    assert sizes_near_export(large) == [(1001,), (999,)]
     fixed = Space((Symbol("t", 5, 5, 5),))
-    assert near(fixed) == []
+    assert sizes_near_export(fixed) == []
 
 
 def test_outside_is_one_symbol_next_to_its_range() -> None:

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.words import (
+from shrinkfx.program.display_text import (
     LINE,
-    cut,
-    cut_apart,
+    cut_distinctly,
     cut_middle,
+    cut_text,
     printable,
     short_kernels,
 )
@@ -42,14 +42,14 @@ def test_plain_text_stays_as_it_is() -> None:
 
 @given(st.text(max_size=50), st.integers(30, 40))
 def test_cut_texts_fit_and_are_cut_once(text: str, most: int) -> None:
-    for shorten in (cut, cut_apart):
+    for shorten in (cut_text, cut_distinctly):
         short = shorten(text, most)
         assert len(short) <= most
         assert shorten(short, most) == short
 
 
 def test_texts_that_differ_behind_the_cut_are_told_apart() -> None:
-    one, other = (cut_apart("x" * LINE + end) for end in ("one", "other"))
+    one, other = (cut_distinctly("x" * LINE + end) for end in ("one", "other"))
     assert one != other
     assert len(one) == len(other) == LINE
 
@@ -67,7 +67,7 @@ def test_lines_of_any_length_are_searched() -> None:
     for stage in (Stage.COMPILE, Stage.LOAD, Stage.RUN):
         told = Ending("exit", 0, stage, answer=Raised("E", text))
         for ending in (told, Ending("signal", signal.SIGABRT, stage, log=text)):
-            seen = observe(ending).signature
+            seen = classify_ending(ending).signature
             assert seen is not None
             assert len(seen.text) <= 2 * LINE
 

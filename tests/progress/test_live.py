@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from shrinkfx.events import (
-    Asking,
-    Begun,
-    Checked,
-    Doing,
-    Entered,
+    ActivityStarted,
     Event,
     Phase,
-    Started,
-    Stepped,
-    Tried,
+    PhaseEntered,
+    QueryAnswered,
+    QueryStarted,
+    RunStarted,
+    SearchStarted,
+    SizesTried,
+    StepTaken,
 )
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.progress.live import Live, in_words
+from shrinkfx.progress.live import Live, format_duration
 
 
 class Clock:
@@ -34,23 +34,23 @@ def checked(
     seconds: float,
     left: float | None = None,
     expected: float | None = None,
-) -> Checked:
+) -> QueryAnswered:
     about = Outcome.PASSED, 12, seconds, left
-    return Checked(number, *about, "drop_nodes", expected_s=expected)
+    return QueryAnswered(number, *about, "drop_nodes", expected_s=expected)
 
 
 RUN: list[tuple[float, Event, str]] = [
-    (0, Begun("reduce", "m.pt2"), "0:00: starting PyTorch for m.pt2"),
-    (1, Entered(Phase.BASELINE), "baseline 0:01"),
-    (9, Doing("compiling it"), "baseline 0:09: compiling it"),
-    (60, Entered(Phase.SEARCH), "search 1:00"),
-    (60, Started(87, None), "search 1:00; 87 operators"),
-    (61, Asking("drop_nodes", 43), "search 1:01; 87 operators: drop_nodes to 43"),
-    (62, Doing("compiling"), "search 1:02; 87 operators: drop_nodes to 43"),
+    (0, RunStarted("reduce", "m.pt2"), "0:00: starting PyTorch for m.pt2"),
+    (1, PhaseEntered(Phase.BASELINE), "baseline 0:01"),
+    (9, ActivityStarted("compiling it"), "baseline 0:09: compiling it"),
+    (60, PhaseEntered(Phase.SEARCH), "search 1:00"),
+    (60, SearchStarted(87, None), "search 1:00; 87 operators"),
+    (61, QueryStarted("drop_nodes", 43), "search 1:01; 87 operators: drop_nodes to 43"),
+    (62, ActivityStarted("compiling"), "search 1:02; 87 operators: drop_nodes to 43"),
     (64, checked(1, 64.0), "search 1:04; 12 operators, 1 check: drop_nodes to 43"),
     (
         65,
-        Stepped(87, 10, "drop_nodes", 1, 64.0),
+        StepTaken(87, 10, "drop_nodes", 1, 64.0),
         "search 1:05; 10 operators, 1 check: d",
     ),
     (
@@ -60,22 +60,26 @@ RUN: list[tuple[float, Event, str]] = [
     ),
     (
         75,
-        Doing("measuring"),
+        ActivityStarted("measuring"),
         "search 1:15, about 40 s more; 12 operators, 2 checks, 3.1 s",
     ),
-    (80, Entered(Phase.PLAINER), "simplifying 1:20; 12 operators, 2 checks"),
+    (80, PhaseEntered(Phase.PLAINER), "simplifying 1:20; 12 operators, 2 checks"),
     (
         81,
-        Asking("shrink_sizes", 12),
+        QueryStarted("shrink_sizes", 12),
         "simplifying 1:21; 12 operators, 2 checks: shrink",
     ),
-    (99, Entered(Phase.VERIFICATION), "verifying 1:39; 12 operators, 2 checks"),
+    (99, PhaseEntered(Phase.VERIFICATION), "verifying 1:39; 12 operators, 2 checks"),
     (
         100,
-        Doing("running repro.py"),
+        ActivityStarted("running repro.py"),
         "verifying 1:40; 12 operators, 2 checks: running repro.py",
     ),
-    (4000, Entered(Phase.EXPLANATION), "explaining 1:06:40; 12 operators, 2 checks"),
+    (
+        4000,
+        PhaseEntered(Phase.EXPLANATION),
+        "explaining 1:06:40; 12 operators, 2 checks",
+    ),
 ]
 
 
@@ -92,13 +96,13 @@ def test_line_says_phase_time_operators_checks_rate_and_what_is_tried() -> None:
 
 def searching(clock: Clock, *events: Event) -> Live:
     live = Live(clock)
-    for event in (Entered(Phase.SEARCH), Started(972, 5000), *events):
+    for event in (PhaseEntered(Phase.SEARCH), SearchStarted(972, 5000), *events):
         live.take(event)
     return live
 
 
 def test_what_is_tried_is_cut_first_then_the_rate_then_the_time_that_is_left() -> None:
-    checks = checked(1, 2.0), checked(2, 5.1, 100.0), Asking("drop_nodes", 6)
+    checks = checked(1, 2.0), checked(2, 5.1, 100.0), QueryStarted("drop_nodes", 6)
     live = searching(Clock(), *checks)
     head = "search 0:00, at most 2 min more; 12 operators, 2 of 5000 checks"
     assert live.text(120) == f"{head}, 3.1 s each: drop_nodes to 6"
@@ -153,22 +157,22 @@ def test_rate_is_that_of_the_last_checks() -> None:
 def test_examples_of_a_sweep_are_counted_and_then_checks() -> None:
     clock = Clock()
     live = Live(clock)
-    live.take(Entered(Phase.SWEEP))
+    live.take(PhaseEntered(Phase.SWEEP))
     for size in (3, 4, 5):
         clock.now += 2
-        live.take(Tried(f"n = {size}", "passes", ""))
+        live.take(SizesTried(f"n = {size}", "passes", ""))
     assert live.text(80) == "sweep 0:06; 3 examples, 2.0 s each: n = 5"
-    live.take(Entered(Phase.SEARCH))
-    live.take(Started(9, None))
+    live.take(PhaseEntered(Phase.SEARCH))
+    live.take(SearchStarted(9, None))
     assert live.text(80) == "search 0:06; 9 operators"
 
 
 def test_what_is_at_most_so_long_is_not_rounded_down() -> None:
     seconds = [1, 9, 41, 89, 91, 130, 3000, 5399, 5401, 8000]
-    words = [in_words(s, up=True) for s in seconds]
+    words = [format_duration(s, up=True) for s in seconds]
     assert words[:6] == ["10 s", "10 s", "50 s", "90 s", "2 min", "3 min"]
     assert words[6:] == ["50 min", "90 min", "1.6 h", "2.3 h"]
-    assert [in_words(s) for s in (1, 41, 130, 8000)] == [
+    assert [format_duration(s) for s in (1, 41, 130, 8000)] == [
         "10 s",
         "40 s",
         "2 min",

@@ -11,13 +11,20 @@ import pytest
 
 from shrinkfx import minify
 from shrinkfx.api import minifying
-from shrinkfx.events import Checked, Event, Listener, Noted, Started, Stepped
+from shrinkfx.events import (
+    Event,
+    Listener,
+    NoteAdded,
+    QueryAnswered,
+    SearchStarted,
+    StepTaken,
+)
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.progress.notebook import Bar, in_notebook
-from shrinkfx.progress.shown import shown
-from shrinkfx.progress.terminal import Plain, Progress, Quiet, on_stream
+from shrinkfx.progress.shown import show_progress
+from shrinkfx.progress.terminal import Plain, Progress, Quiet, make_display
 from shrinkfx.testing import chain, whole
 
 
@@ -45,10 +52,10 @@ class FakeBar:
 
 def test_bar_counts_checks_and_shows_notes_and_steps() -> None:
     bar = Bar(FakeBar)
-    bar(Started(12, 40))
-    bar(Noted("simplifying the reduced program: sizes, values, arguments"))
-    bar(Checked(1, Outcome.PASSED, 12, 3.0, None))
-    bar(Stepped(12, 3, "drop_nodes", 1, 4.0))
+    bar(SearchStarted(12, 40))
+    bar(NoteAdded("simplifying the reduced program: sizes, values, arguments"))
+    bar(QueryAnswered(1, Outcome.PASSED, 12, 3.0, None))
+    bar(StepTaken(12, 3, "drop_nodes", 1, 4.0))
     bar.close()
     assert FakeBar.said == [
         *(
@@ -73,11 +80,11 @@ def test_bar_is_shown_in_a_notebook_where_nobody_else_listens(
     notebook(monkeypatch, kernel=None)  # IPython in a terminal
     assert not in_notebook()
     notebook(monkeypatch, kernel=object())
-    with shown(None) as listener:
+    with show_progress(None) as listener:
         assert isinstance(listener, Bar)
-    with shown(print) as listener:
+    with show_progress(print) as listener:
         assert listener is print
-    with shown(None, quiet=True) as listener:
+    with show_progress(None, quiet=True) as listener:
         assert type(listener) is Quiet
 
 
@@ -87,7 +94,7 @@ def test_run_of_a_script_is_told_on_stderr_unless_it_is_to_be_quiet(
     came = reduction_of(Path("out/repro.py"))
 
     def reduce(_: Options, listener: Listener) -> Reduction:
-        listener(Noted("baseline: it fails"))
+        listener(NoteAdded("baseline: it fails"))
         return came
 
     monkeypatch.setattr(minifying, "reduce", reduce)
@@ -121,8 +128,8 @@ def test_terminal_gets_a_live_line_and_a_pipe_plain_ones() -> None:
         def isatty(self) -> bool:
             return True
 
-    assert isinstance(on_stream(Terminal()), Progress)
-    assert isinstance(on_stream(io.StringIO()), Plain)
+    assert isinstance(make_display(Terminal()), Progress)
+    assert isinstance(make_display(io.StringIO()), Plain)
 
 
 def reduction_of(repro: Path) -> Reduction:

@@ -21,18 +21,18 @@ from support.terminals import read_to_the_end
 from shrinkfx.cli.json_lines import Json
 from shrinkfx.errors import UsageError
 from shrinkfx.events import (
-    Asking,
-    Begun,
-    Checked,
-    Doing,
-    Ended,
-    Entered,
+    ActivityStarted,
     Event,
-    Noted,
+    NoteAdded,
     Phase,
-    Started,
-    Stepped,
-    Tried,
+    PhaseEntered,
+    QueryAnswered,
+    QueryStarted,
+    RunEnded,
+    RunStarted,
+    SearchStarted,
+    SizesTried,
+    StepTaken,
 )
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.progress import pulse, terminal
@@ -40,11 +40,11 @@ from shrinkfx.progress.pulse import Pulse
 from shrinkfx.progress.terminal import Plain, Progress, Quiet, Verbose
 
 EVENTS: list[Event] = [
-    Noted("baseline: it fails"),
-    Started(65, None),
-    Checked(1, Outcome.PASSED, 65, 2.0, 480.0),
-    Checked(2, Outcome.REPRODUCED, 65, 4.0, 420.0),
-    Stepped(65, 49, "drop_nodes", 2, 4.0),
+    NoteAdded("baseline: it fails"),
+    SearchStarted(65, None),
+    QueryAnswered(1, Outcome.PASSED, 65, 2.0, 480.0),
+    QueryAnswered(2, Outcome.REPRODUCED, 65, 4.0, 420.0),
+    StepTaken(65, 49, "drop_nodes", 2, 4.0),
 ]
 
 
@@ -90,10 +90,10 @@ def test_live_line_goes_on_below_what_is_printed_between() -> None:
     """As the sum of a sweep is, which a reduction follows."""
     stream = io.StringIO()
     with contextlib.closing(Progress(stream)) as shower:
-        shower(Tried("n = 3", "passes", ""))
+        shower(SizesTried("n = 3", "passes", ""))
         shower.close()
         stream.write("2 sizes run\n")
-        shower(Noted("searching"))
+        shower(NoteAdded("searching"))
         below = stream.getvalue().partition("2 sizes run\n")[2]
     assert "searching\n" in below
     assert "1 example: n = 3" in below
@@ -101,8 +101,10 @@ def test_live_line_goes_on_below_what_is_printed_between() -> None:
 
 @pytest.mark.usefixtures("_at_once")
 def test_live_line_fits_into_80_columns_where_nothing_says_how_many() -> None:
-    asking = Asking("a_strategy_of_somebody" * 4, 3)
-    text = shown(Progress, [Started(972, 5000), asking, Doing("x" * 200)])
+    asking = QueryStarted("a_strategy_of_somebody" * 4, 3)
+    text = shown(
+        Progress, [SearchStarted(972, 5000), asking, ActivityStarted("x" * 200)]
+    )
     assert max(map(len, re.split(r"[\r\n]", text))) == 79
 
 
@@ -111,7 +113,7 @@ def test_time_goes_by_on_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "_TICK_S", 0.02)
     stream = io.StringIO()
     with contextlib.closing(Progress(stream)) as shower:
-        shower(Doing("running it"))
+        shower(ActivityStarted("running it"))
         deadline = time.monotonic() + 120
         while stream.getvalue().count("0:00: running it") < 5:
             assert time.monotonic() < deadline
@@ -127,11 +129,11 @@ def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
         spoken.set()
 
     events: list[tuple[Event, str]] = [
-        (Begun("reduce", "m.pt2"), "[0 min] starting PyTorch for m.pt2"),
-        (Doing("running it"), "[0 min] running it"),
-        (Started(65, None), "[0 min] running it, 65 operators"),
+        (RunStarted("reduce", "m.pt2"), "[0 min] starting PyTorch for m.pt2"),
+        (ActivityStarted("running it"), "[0 min] running it"),
+        (SearchStarted(65, None), "[0 min] running it, 65 operators"),
         (EVENTS[2], "[0 min] running it, 65 operators after check 1"),
-        (Tried("n = 3", "passes", ""), "[0 min] running it, last at n = 3"),
+        (SizesTried("n = 3", "passes", ""), "[0 min] running it, last at n = 3"),
     ]
     with contextlib.closing(Pulse(say, every_s=0.05)) as beat:
         for event, expected in events:
@@ -144,7 +146,7 @@ def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
     time.sleep(0.2)
     assert len(said) == count
     with contextlib.closing(beat):  # of a sweep that a reduction follows
-        beat.take(Doing("reducing it"))
+        beat.take(ActivityStarted("reducing it"))
         spoken.clear()
         assert spoken.wait(30)
     assert said[-1] == "[0 min] reducing it, last at n = 3"
@@ -153,8 +155,8 @@ def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
 def test_pulse_is_silent_as_long_as_others_speak() -> None:
     said: list[str] = []
     with contextlib.closing(Pulse(said.append, every_s=30)) as beat:
-        beat.take(Doing("running it"))
-        beat.spoke()
+        beat.take(ActivityStarted("running it"))
+        beat.restart_timer()
     assert said == []
 
 
@@ -165,7 +167,7 @@ def test_minute_of_silence_is_broken(
     monkeypatch.setattr(pulse, "EVERY_S", 0.05)
     stream = io.StringIO()
     with contextlib.closing(listener(stream)) as shower:
-        shower(Doing("running it"))
+        shower(ActivityStarted("running it"))
         deadline = time.monotonic() + 120
         while "[0 min] running it\n" not in stream.getvalue():
             assert time.monotonic() < deadline
@@ -183,8 +185,12 @@ def test_live_line_fits_into_a_terminal_and_shows_where_it_says_no_size(
     size = struct.pack("HHHH", rows, columns, 0, 0)
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
     with open(theirs, "w") as stream, contextlib.closing(Progress(stream)) as shower:
-        shower(Entered(Phase.BASELINE))
-        shower(Doing("compiling or running the program as it is, again and again"))
+        shower(PhaseEntered(Phase.BASELINE))
+        shower(
+            ActivityStarted(
+                "compiling or running the program as it is, again and again"
+            )
+        )
     lines = re.split(r"[\r\n]", read_to_the_end(ours))
     assert max(map(len, lines)) == widest
     assert any(text.startswith("baseline 0:00: compiling") for text in lines)
@@ -211,7 +217,7 @@ class FullDisk(io.StringIO):
 
 def test_events_that_nobody_can_read_are_refused_before_anything_begins() -> None:
     with pytest.raises(UsageError, match=r"left on device\. The run was not started"):
-        Json(FullDisk(0))(Begun("reduce", "m.pt2"))
+        Json(FullDisk(0))(RunStarted("reduce", "m.pt2"))
 
 
 def test_run_goes_on_where_the_disk_of_its_events_is_full(
@@ -219,7 +225,7 @@ def test_run_goes_on_where_the_disk_of_its_events_is_full(
 ) -> None:
     stream = FullDisk(1)
     told = Json(stream)
-    for event in (Begun("reduce", "m.pt2"), EVENTS[2], Ended("reduced", 0)):
+    for event in (RunStarted("reduce", "m.pt2"), EVENTS[2], RunEnded("reduced", 0)):
         told(event)
     assert json.loads(stream.getvalue())["event"] == "start"
     said = capsys.readouterr().err

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from test_repro import about
 
-from shrinkfx.intake.set_again import SetAgain, module_that_sets
-from shrinkfx.program.beside import ONLY_ON, Beside, Loading
-from shrinkfx.report.carried import Carried, Cut, Preload
-from shrinkfx.report.carrying import carry
-from shrinkfx.report.paths import named, with_places
+from shrinkfx.intake.restored_settings import RestoredValue, render_settings_module
+from shrinkfx.program.uninstalled_files import ONLY_ON, Loading, UninstalledFiles
+from shrinkfx.report.bundle_builder import build_bundle
+from shrinkfx.report.custom_code_sources import mark_as_generated
+from shrinkfx.report.paths import find_named_files, rewrite_paths
+from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.report.repro import write_registrations
-from shrinkfx.report.whose_code import as_ours
 
 FAKE_TORCH = """
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ def mix(x): return {0}
 """
 
 
-def registered(carried: Carried, folder: Path) -> str:
+def registered(carried: PreloadBundle, folder: Path) -> str:
     """Run what registers operators where nothing else is."""
     home = folder / "stranger"
     home.mkdir()
@@ -63,7 +63,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
 
-def seen(folder: Path, *files: str, loads: Sequence[Loading] = ()) -> Beside:
+def seen(folder: Path, *files: str, loads: Sequence[Loading] = ()) -> UninstalledFiles:
     """Tell of modules as a worker that has imported them does."""
     modules = {}
     for name in files:
@@ -72,14 +72,17 @@ def seen(folder: Path, *files: str, loads: Sequence[Loading] = ()) -> Beside:
         modules[".".join(dotted)] = str(folder / name)
     libraries = list(dict.fromkeys(each.library for each in loads))
     callers = [(each.file, each.span[0]) for each in loads]
-    return Beside(modules, libraries, (), loads, callers)
+    return UninstalledFiles(modules, libraries, (), loads, callers)
 
 
 def cut_of(
-    preload: Path | str, file: Path, beside: Beside, cut: Cut | None = None
-) -> Carried:
+    preload: Path | str,
+    file: Path,
+    beside: UninstalledFiles,
+    cut: PreloadCut | None = None,
+) -> PreloadBundle:
     each = Preload(str(preload), file)
-    return carry([each], beside, ["mylib::mix"], cut or Cut())
+    return build_bundle([each], beside, ["mylib::mix"], cut or PreloadCut())
 
 
 def test_module_of_a_module_comes_along(tmp_path: Path) -> None:
@@ -120,7 +123,9 @@ def test_module_that_was_seen_comes_along_whoever_names_it(tmp_path: Path) -> No
     carried = cut_of(home / "ops.py", home / "ops.py", beside)
     assert carried.modules == ("helper",)
     assert registered(carried, tmp_path) == "[('mylib::mix', 4)]"
-    unused = cut_of(home / "ops.py", home / "ops.py", beside, Cut(modules=frozenset()))
+    unused = cut_of(
+        home / "ops.py", home / "ops.py", beside, PreloadCut(modules=frozenset())
+    )
     assert unused.modules == ()
 
 
@@ -154,12 +159,14 @@ def test_modules_are_cut_as_preloads_are(tmp_path: Path, preload: str) -> None:
         (str(home / "pkg/mix.py"), 2, 23),
     ]
     assert set(gone) <= set(sliced.units)
-    least = cut_of(preload, file, beside, Cut(acts=frozenset(gone), modules=SEEN))
+    least = cut_of(
+        preload, file, beside, PreloadCut(acts=frozenset(gone), modules=SEEN)
+    )
     assert least.modules == ("pkg", "pkg.mix", "pkg.scale")
     assert "from .scale import by\n" in least.unpacking
     assert "ONE" not in least.unpacking
     assert registered(least, tmp_path) == "[('mylib::mix', 4)]"
-    cut = Cut(acts=frozenset(gone), modules=SEEN, joined=True)
+    cut = PreloadCut(acts=frozenset(gone), modules=SEEN, joined=True)
     in_one = cut_of(preload, file, beside, cut)
     assert (in_one.modules, in_one.unpacking) == ((), "")
     assert in_one.definitions[0].text.count("import") == 1
@@ -212,8 +219,8 @@ def test_preload_that_another_preload_imports_is_there_for_it(
     first.write_text("TWO = 2\n" + other)
     second.write_text("import first" + MIX.format("x * first.TWO"))
     preloads = [Preload(str(file), file) for file in (first, second)]
-    cut = Cut(whole=registers)
-    carried = carry(preloads, Beside(), ["mylib::mix"], cut)
+    cut = PreloadCut(whole=registers)
+    carried = build_bundle(preloads, UninstalledFiles(), ["mylib::mix"], cut)
     assert carried.modules == ("first",)
     assert "('mylib::mix', 4)" in registered(carried, tmp_path)
 
@@ -294,7 +301,7 @@ def test_table_that_was_read_lies_beside_and_large_or_distant_files_do_not(
     read = "import pathlib\nROW = pathlib.Path(__file__).with_name('table.txt')"
     (home / "ops.py").write_text(read + MIX.format("ROW.read_text()"))
     names = [str(home / "table.txt"), str(home / "huge.bin"), str(tmp_path / "far.txt")]
-    beside = Beside(files=names)
+    beside = UninstalledFiles(files=names)
     carried = cut_of(home / "ops.py", home / "ops.py", beside)
     assert carried.files == {"table.txt": home / "table.txt"}
     assert registered(carried, tmp_path) == "[('mylib::mix', '7')]"
@@ -307,7 +314,7 @@ def test_two_files_of_one_name_get_two(tmp_path: Path) -> None:
         (tmp_path / name / "repro.py").write_text(name)
     ours = [str(tmp_path / n / f) for f in ("ops.so", "repro.py") for n in "ab"]
     (tmp_path / "ops.py").write_text(MIX.format("x"))
-    beside = Beside(libraries=ours[:2], files=ours[2:])
+    beside = UninstalledFiles(libraries=ours[:2], files=ours[2:])
     carried = cut_of(tmp_path / "ops.py", tmp_path / "ops.py", beside)
     assert sorted(carried.files) == ["2-ops.so", "2-repro.py", "3-repro.py", "ops.so"]
 
@@ -324,16 +331,18 @@ def test_preload_of_which_nothing_is_left_goes(tmp_path: Path) -> None:
         for name in ("ops.py", "other.py")
     ]
     preloads += [Preload(str(tmp_path / "lib.so")), Preload("installed")]
-    sliced = carry(preloads, Beside(), ["mylib::mix"], Cut())
+    sliced = build_bundle(preloads, UninstalledFiles(), ["mylib::mix"], PreloadCut())
     assert list(sliced.kept.values()) == ["cut", "not needed", "library", "imported"]
     library = str(tmp_path / "lib.so")
     assert sliced.units == ((library, 0, 0), ("installed", 0, 0))
-    least = Cut(preloads=frozenset([library, "installed"]))
-    carried = carry(preloads, Beside(), ["mylib::mix"], least)
+    least = PreloadCut(preloads=frozenset([library, "installed"]))
+    carried = build_bundle(preloads, UninstalledFiles(), ["mylib::mix"], least)
     assert list(carried.kept.values()) == ["cut", *3 * ["not needed"]]
     assert (carried.files, carried.modules, carried.unpacking) == ({}, (), "")
     assert [part.text for part in carried.definitions][1:] == ["", "", ""]
-    whole = carry(preloads, Beside(), ["mylib::mix"], Cut(whole=True))
+    whole = build_bundle(
+        preloads, UninstalledFiles(), ["mylib::mix"], PreloadCut(whole=True)
+    )
     assert list(whole.kept.values()) == ["whole", "whole", "library", "imported"]
     assert whole.modules == ("helper",)
 
@@ -343,7 +352,7 @@ def test_modules_are_quoted_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text(odd)
     text = "import helper" + MIX.format("helper.A + helper.B + helper.C + helper.D")
     (tmp_path / "ops.py").write_text(text)
-    carried = cut_of(tmp_path / "ops.py", tmp_path / "ops.py", Beside())
+    carried = cut_of(tmp_path / "ops.py", tmp_path / "ops.py", UninstalledFiles())
     expected = "x" + "a\nb\\" + "\\d" + "'''"
     assert registered(carried, tmp_path) == repr([("mylib::mix", expected)])
 
@@ -364,7 +373,7 @@ def test_import_that_is_only_tried_may_be_of_what_cannot_be_read(
 
 def test_file_that_is_gone_is_not_carried(tmp_path: Path) -> None:
     (tmp_path / "ops.py").write_text(MIX.format("x"))
-    beside = Beside(files=[str(tmp_path / "made-for-a-moment.txt")])
+    beside = UninstalledFiles(files=[str(tmp_path / "made-for-a-moment.txt")])
     assert cut_of(tmp_path / "ops.py", tmp_path / "ops.py", beside).files == {}
 
 
@@ -389,7 +398,7 @@ def test_table_is_found_beside_the_repro_whatever_path_named_it(
     (data / "scale.txt").write_text("7")
     scale = f"NAME = 'scale'\nROW = open({way.format(data)}).read()"
     (home / "ops.py").write_text(scale + MIX.format("ROW"))
-    beside = Beside(files=[str(data / "scale.txt")])
+    beside = UninstalledFiles(files=[str(data / "scale.txt")])
     carried = cut_of(home / "ops.py", home / "ops.py", beside)
     assert carried.files == {"scale.txt": data / "scale.txt"}
     assert carried.tied == ()
@@ -418,11 +427,13 @@ def test_repro_says_of_which_files_it_is_not_free(
         file.truncate(size)
     text = f"ROW = {read.format(tmp_path)}\n{MIX.format('ROW')}"
     (home / "ops.py").write_text(text)
-    carried = cut_of(home / "ops.py", home / "ops.py", Beside(files=[str(table)]))
+    carried = cut_of(
+        home / "ops.py", home / "ops.py", UninstalledFiles(files=[str(table)])
+    )
     assert carried.tied == (str(table),)
-    assert any(line.startswith(ONLY_ON) for line in carried.remarks)
-    assert "table.txt" in " ".join(carried.remarks)
-    assert str(tmp_path) not in " ".join(carried.remarks)
+    assert any(line.startswith(ONLY_ON) for line in carried.header_remarks)
+    assert "table.txt" in " ".join(carried.header_remarks)
+    assert str(tmp_path) not in " ".join(carried.header_remarks)
 
 
 def test_path_that_no_expression_may_replace_stays(tmp_path: Path) -> None:
@@ -432,9 +443,9 @@ def test_path_that_no_expression_may_replace_stays(tmp_path: Path) -> None:
 match ROW:
     case "{path}": ROW = 0
 '''
-    assert with_places(text, lambda path: "scale.txt") == text
-    assert named([text], [path]) == (path,)
-    assert named([text.splitlines()[0]], [path]) == ()
+    assert rewrite_paths(text, lambda path: "scale.txt") == text
+    assert find_named_files([text], [path]) == (path,)
+    assert find_named_files([text.splitlines()[0]], [path]) == ()
 
 
 PASSES = """
@@ -451,17 +462,21 @@ drop = Drop()
 """
 
 
-def with_settings(home: Path, passes: str, preload: str, cut: Cut) -> Carried:
+def with_settings(
+    home: Path, passes: str, preload: str, cut: PreloadCut
+) -> PreloadBundle:
     """Carry a package's module, and what shrinkfx has written to set a pass of it."""
     intake = home / "shrinkfx-out" / "m-1" / "intake"
     for folder in (intake, home / "pkg"):
         folder.mkdir(parents=True, exist_ok=True)
     (home / "pkg" / "__init__.py").write_text("")
     (home / "pkg" / "passes.py").write_text(passes)
-    settings = SetAgain("pkg.passes", "Drop", "()")
-    (intake / "preload_settings.py").write_text(module_that_sets({"first": settings}))
+    settings = RestoredValue("pkg.passes", "Drop", "()")
+    (intake / "preload_settings.py").write_text(
+        render_settings_module({"first": settings})
+    )
     text = f"import sys\n\nsys.path.insert(0, {str(home)!r})\nimport pkg.passes\n"
-    ours = as_ours(text, "imports pkg.passes from its own folder")
+    ours = mark_as_generated(text, "imports pkg.passes from its own folder")
     (intake / "preload_pkg_passes.py").write_text(ours)
     first = {
         "pkg.passes": Preload("pkg.passes", home / "pkg" / "passes.py"),
@@ -469,14 +484,14 @@ def with_settings(home: Path, passes: str, preload: str, cut: Cut) -> Carried:
     }
     last = Preload(str(intake / "preload_settings.py"), intake / "preload_settings.py")
     beside = seen(home, "pkg/__init__.py", "pkg/passes.py")
-    return carry([first[preload], last], beside, ["aten::relu"], cut)
+    return build_bundle([first[preload], last], beside, ["aten::relu"], cut)
 
 
 @pytest.mark.parametrize("preload", ["pkg.passes", "preload_pkg_passes.py"])
 def test_pass_that_is_set_by_shrinkfx_is_defined_in_the_script(
     tmp_path: Path, preload: str
 ) -> None:
-    carried = with_settings(tmp_path / "code", PASSES, preload, Cut(joined=True))
+    carried = with_settings(tmp_path / "code", PASSES, preload, PreloadCut(joined=True))
     text = "\n".join(each.text for each in carried.definitions)
     assert (carried.unpacking, carried.modules) == ("", ())
     assert text.count("class Drop") == 1
@@ -485,10 +500,12 @@ def test_pass_that_is_set_by_shrinkfx_is_defined_in_the_script(
     assert "sys.path" not in text
 
 
-@pytest.mark.parametrize("cut", [Cut(joined=True), Cut(), Cut(whole=True)])
+@pytest.mark.parametrize(
+    "cut", [PreloadCut(joined=True), PreloadCut(), PreloadCut(whole=True)]
+)
 @pytest.mark.parametrize("preload", ["pkg.passes", "preload_pkg_passes.py"])
 def test_module_that_stays_one_is_imported_once_from_where_it_lies(
-    tmp_path: Path, preload: str, cut: Cut
+    tmp_path: Path, preload: str, cut: PreloadCut
 ) -> None:
     """Nothing of the folder goes along in which shrinkfx has written files."""
     passes = f"{PASSES}HERE = __file__\nprint(HERE)\n"
@@ -512,5 +529,7 @@ def test_import_stays_that_what_follows_does_later(tmp_path: Path) -> None:
         Preload("a.b", tmp_path / "a" / "b.py"),
         Preload("second", tmp_path / "second.py"),
     ]
-    carried = carry(preloads, seen(tmp_path, "a/__init__.py", "a/b.py"), [], Cut())
+    carried = build_bundle(
+        preloads, seen(tmp_path, "a/__init__.py", "a/b.py"), [], PreloadCut()
+    )
     assert carried.definitions[0].text == "import a.b"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.compiling import PLAIN, beside
 
-from shrinkfx.program.beside import Beside
-from shrinkfx.report.carried import Cut, Preload
-from shrinkfx.report.carrying import carry
-from shrinkfx.report.compiling_calls import as_sources
+from shrinkfx.program.uninstalled_files import UninstalledFiles
+from shrinkfx.report.bundle_builder import build_bundle
+from shrinkfx.report.compiling_calls import drop_compiled_libraries
+from shrinkfx.report.preload_bundle import Preload, PreloadCut
 from shrinkfx.report.statements import read_source
 
 
@@ -25,16 +25,18 @@ from shrinkfx.report.statements import read_source
 )
 def test_call_with_its_sources_is_carried_as_it_is(tmp_path: Path, call: str) -> None:
     file, used = beside(tmp_path, call)
-    assert as_sources(used, read_source) == Beside(callers=used.callers)
-    cut = Cut(compiles=True)
-    carried = carry([Preload(str(file), file)], used, ["my_ops::mix"], cut)
+    assert drop_compiled_libraries(used, read_source) == UninstalledFiles(
+        callers=used.callers
+    )
+    cut = PreloadCut(compiles=True)
+    carried = build_bundle([Preload(str(file), file)], used, ["my_ops::mix"], cut)
     (part,) = carried.definitions
     assert carried.compiles
     assert "load_inline(" in part.text
     assert "HALF = " in part.text
     assert not carried.files
     assert not carried.unpacking
-    assert any("ninja" in line for line in carried.remarks)
+    assert any("ninja" in line for line in carried.header_remarks)
 
 
 @pytest.mark.parametrize(
@@ -52,16 +54,18 @@ def test_call_that_needs_more_than_its_text_leaves_its_library(
     tmp_path: Path, call: str
 ) -> None:
     file, used = beside(tmp_path, call)
-    assert as_sources(used, read_source) == used
-    cut = Cut(compiles=True)
-    carried = carry([Preload(str(file), file)], used, ["my_ops::mix"], cut)
+    assert drop_compiled_libraries(used, read_source) == used
+    cut = PreloadCut(compiles=True)
+    carried = build_bundle([Preload(str(file), file)], used, ["my_ops::mix"], cut)
     assert not carried.compiles
     assert "my_ops.so" in carried.files
 
 
 def test_library_is_carried_where_nobody_asks_for_the_source(tmp_path: Path) -> None:
     file, used = beside(tmp_path, PLAIN)
-    carried = carry([Preload(str(file), file)], used, ["my_ops::mix"], Cut())
+    carried = build_bundle(
+        [Preload(str(file), file)], used, ["my_ops::mix"], PreloadCut()
+    )
     assert not carried.compiles
     assert "my_ops.so" in carried.files
     assert "load_inline(" not in carried.unpacking

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.report.definitions import Definitions, definitions, whole_file
+from shrinkfx.report.definitions import Definitions, slice_file, take_whole_file
 
 MIX = """
 @torch.library.custom_op("mylib::mix", mutates_args=())
@@ -27,7 +27,7 @@ def other(x):
 def cut(folder: Path, source: str, *operators: str) -> Definitions:
     path = folder / "ops.py"
     path.write_text(dedent(source), encoding="utf-8")
-    return definitions(path, operators or ("mylib::mix",))
+    return slice_file(path, operators or ("mylib::mix",))
 
 
 def lines(taken: Definitions) -> list[str]:
@@ -301,20 +301,20 @@ def test_definitions_keep_an_import_of_what_may_register_operators(
 ) -> None:
     path = tmp_path / "ops.py"
     path.write_text(f"{imported}\nimport json\n{MIX}def rest(): return f, helpers\n")
-    taken = definitions(path, ["mylib::mix"], local={"helpers"})
+    taken = slice_file(path, ["mylib::mix"], local={"helpers"})
     assert lines(taken)[0] == imported
     assert taken.acts == ((1, 0),)
-    assert "import" not in definitions(path, ["mylib::mix"]).text
+    assert "import" not in slice_file(path, ["mylib::mix"]).text
 
 
 def test_definitions_keep_what_is_known_to_act(tmp_path: Path) -> None:
     path = tmp_path / "ops.py"
     path.write_text(f"unused = 1\nlib = build(\n    1)\n{MIX}")
-    taken = definitions(path, ["mylib::mix"], acting=[3])
+    taken = slice_file(path, ["mylib::mix"], acting=[3])
     assert taken.text == f"lib = build(\n    1)\n{MIX}"
     assert taken.acts == ((2, 0),)
     assert (
-        definitions(path, ["mylib::mix"], acting=[3], without=[(2, 0)]).text == MIX[1:]
+        slice_file(path, ["mylib::mix"], acting=[3], without=[(2, 0)]).text == MIX[1:]
     )
 
 
@@ -369,9 +369,9 @@ def test_definitions_take_of_an_import_what_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "ops.py"
     use = MIX.replace("return x", "return a(x, c.d)")
     path.write_text(f"from h import (  # why\n    a,\n    b,\n)\nimport c, e{use}")
-    taken = definitions(path, ["mylib::mix"], without=[(3, 4), (5, 10)])
+    taken = slice_file(path, ["mylib::mix"], without=[(3, 4), (5, 10)])
     assert taken.text == f"from h import a\nimport c{use}"
-    both = definitions(path, ["mylib::mix"])
+    both = slice_file(path, ["mylib::mix"])
     assert both.text == path.read_text()
     assert both.acts == ((3, 4), (5, 10))
 
@@ -379,16 +379,16 @@ def test_definitions_take_of_an_import_what_is_needed(tmp_path: Path) -> None:
 def test_definitions_keep_what_others_name(tmp_path: Path) -> None:
     path = tmp_path / "ops.py"
     path.write_text("import os\nONE = 1\nTWO = ONE + 1\nTHREE = 3\n")
-    assert definitions(path, [], named=["TWO", "x"]).text == "ONE = 1\nTWO = ONE + 1\n"
+    assert slice_file(path, [], named=["TWO", "x"]).text == "ONE = 1\nTWO = ONE + 1\n"
 
 
 def test_definitions_leave_out_what_is_known_to_change_nothing(tmp_path: Path) -> None:
     path = tmp_path / "ops.py"
     path.write_text(f"import random\nS = 1\nrandom.seed(S)\nprint(S)\n{MIX}")
-    taken = definitions(path, ["mylib::mix"], without=[(3, 0)])
+    taken = slice_file(path, ["mylib::mix"], without=[(3, 0)])
     assert taken.text == f"S = 1\nprint(S)\n{MIX}"
     assert (
-        definitions(path, ["mylib::mix"], without=[(3, 0), (4, 0)]).text == MIX.lstrip()
+        slice_file(path, ["mylib::mix"], without=[(3, 0), (4, 0)]).text == MIX.lstrip()
     )
 
 
@@ -474,7 +474,7 @@ def test_whole_file_is_its_source_without_the_future(tmp_path: Path) -> None:
     rest = "# about the seed\ntorch.manual_seed(0)  # why\n\n\nunused = 1\n"
     path = tmp_path / "ops.py"
     path.write_text(f'"""Doc."""\nfrom __future__ import annotations; import a\n{rest}')
-    taken = whole_file(path)
+    taken = take_whole_file(path)
     assert taken.whole
     assert taken.text == f'"""Doc."""\nimport a\n{rest}'
     assert taken.future == ("annotations",)
@@ -495,14 +495,14 @@ def test_definitions_raise_when_the_file_does_not_parse(tmp_path: Path) -> None:
 
 def test_definitions_raise_when_there_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        definitions(tmp_path / "missing.py", ["mylib::mix"])
+        slice_file(tmp_path / "missing.py", ["mylib::mix"])
 
 
 def test_definitions_read_the_encoding_that_the_file_declares(tmp_path: Path) -> None:
     path = tmp_path / "ops.py"
     mix = MIX.replace("return x", 'return "é"')
     path.write_bytes(f"# coding: latin-1\n{mix}".encode("latin-1"))
-    assert 'return "é"' in definitions(path, ["mylib::mix"]).text
+    assert 'return "é"' in slice_file(path, ["mylib::mix"]).text
 
 
 # --- the property: the cut registers what the file registers

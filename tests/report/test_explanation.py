@@ -7,18 +7,18 @@ from itertools import takewhile
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.report.explanation.by_number import LeftOut
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.decisions import Decisions
 from shrinkfx.report.explanation.guide import Guide, LeftFile, Outcome, Row
-from shrinkfx.report.explanation.lies import Lie
+from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.skipped_parts import SkippedPart
 from shrinkfx.report.explanation.values import WrongValue
-from shrinkfx.report.explanation.words import LINES, in_lines
-from shrinkfx.report.header import read_failure, with_cause
-from shrinkfx.report.page.page import page
+from shrinkfx.report.explanation.words import LINES, explanation_lines
+from shrinkfx.report.header import read_failure, set_cause
+from shrinkfx.report.page.page import render_page
 from shrinkfx.report.page.record import Run
 
 FAILURE = Signature(Kind.MISMATCH, Stage.COMPARE, "")
@@ -37,15 +37,15 @@ import torch
 
 
 def test_cause_stands_in_the_header_and_is_told_once() -> None:
-    first = with_cause(SCRIPT, ["A roll.", "Index 15 of size 12, " * 8])
+    first = set_cause(SCRIPT, ["A roll.", "Index 15 of size 12, " * 8])
     assert first.count("# Cause:   A roll.\n#          Index 15") == 1
     assert first.replace("\n", "").count("# Seen on: torch") == 1
     assert read_failure(first) == read_failure(SCRIPT)
-    again = with_cause(first, ["Something else."])
+    again = set_cause(first, ["Something else."])
     assert again.count("Cause:") == 1
     assert "roll" not in again
     assert "Index" not in again
-    assert with_cause(again, []) == SCRIPT
+    assert set_cause(again, []) == SCRIPT
 
 
 def test_lie_that_the_cause_tells_is_no_warning_as_well() -> None:
@@ -58,23 +58,23 @@ def test_lie_that_the_cause_tells_is_no_warning_as_well() -> None:
     other = "# Warning (input program): with nan_asserts it fails otherwise\n"
     plain = f"{head}\n#\n{rest}"
     warned = f"{head}\n{lie}{guards}#\n#\n{rest}"
-    told = with_cause(warned, ["It lies."], "my.mix.default")
-    assert told == with_cause(plain, ["It lies."])
-    assert "declares" in with_cause(warned, ["It lies."], "my.mix")
-    assert "declares" in with_cause(warned, ["A roll."])
+    told = set_cause(warned, ["It lies."], "my.mix.default")
+    assert told == set_cause(plain, ["It lies."])
+    assert "declares" in set_cause(warned, ["It lies."], "my.mix")
+    assert "declares" in set_cause(warned, ["A roll."])
     both = f"{head}\n{lie}{other}{guards}#\n#\n{rest}"
-    told = with_cause(both, ["It lies."], "my.mix.default")
-    assert told == with_cause(f"{head}\n{other}#\n#\n{rest}", ["It lies."])
+    told = set_cause(both, ["It lies."], "my.mix.default")
+    assert told == set_cause(f"{head}\n{other}#\n#\n{rest}", ["It lies."])
 
 
 def test_header_fits_on_a_screen_whatever_is_known_of_the_cause() -> None:
-    told = with_cause(SCRIPT, [f"Sentence {n} of some length, " * 5 for n in range(12)])
+    told = set_cause(SCRIPT, [f"Sentence {n} of some length, " * 5 for n in range(12)])
     header = [*takewhile(lambda row: row.startswith("#"), told.splitlines())]
     assert len(header) <= 24
     assert "Sentence 5" in told
     assert header[-3] == "#          explain.json has more."
     long = "# a row\n" * 30 + SCRIPT
-    assert "# Cause:   A roll.\n#          explain.json has" in with_cause(
+    assert "# Cause:   A roll.\n#          explain.json has" in set_cause(
         long, ["A roll.", "B."]
     )
 
@@ -85,28 +85,28 @@ def test_kernel_of_a_long_name_is_short_in_what_is_said_and_nowhere_else() -> No
     known = Explanation(cause=(said,), values=WrongValue(kernel=name))
     short = "cpp_fused_add_mul_add_mul_add_mul_add_mul_a..._7"
     told = (f"cause:    aten.add.Tensor in kernel {short} is wrong.",)
-    assert in_lines(known, FAILURE) == told
-    header = with_cause(SCRIPT, known.cause)
+    assert explanation_lines(known, FAILURE) == told
+    header = set_cause(SCRIPT, known.cause)
     assert f"kernel {short} is wrong." in header.replace("\n#         ", "")
-    shown = page(Run("m.pt2", explanation=known))
+    shown = render_page(Run("m.pt2", explanation=known))
     assert f"kernel {short} is wrong." in shown
     assert known.cause == (said,)  # explain.json has it whole, to be searched for
 
 
 def test_name_of_a_file_is_not_broken_in_the_header() -> None:
     file = f"explain/sources/{'abcd' * 15}.kernel.cpp"
-    assert f" {file}:" in with_cause(SCRIPT, (f"Line 7 of {file}: `x`.",))
+    assert f" {file}:" in set_cause(SCRIPT, (f"Line 7 of {file}: `x`.",))
 
 
 def test_cause_names_no_folder() -> None:
-    assert "/home" not in with_cause(SCRIPT, ["line 3 of /home/me/model.py"])
+    assert "/home" not in set_cause(SCRIPT, ["line 3 of /home/me/model.py"])
 
 
 def test_lines_are_few_whatever_is_known() -> None:
     left = tuple(Operator(f"n{i}", "aten.relu.default", f"m.py:{i}") for i in range(40))
     unknown = tuple(f"why {i}" for i in range(40))
     known = Explanation(cause=("It is so.",) * 8, operators=left, unknown=unknown)
-    lines = in_lines(known, FAILURE)
+    lines = explanation_lines(known, FAILURE)
     assert len(lines) <= LINES
     assert lines[0].endswith("It is so.")
     assert any("more in explain.json" in line for line in lines)
@@ -116,7 +116,9 @@ def test_what_is_not_known_is_told_whatever_is() -> None:
     left = tuple(Operator(f"n{i}", "aten.relu.default", f"m.py:{i}") for i in range(40))
     decided = Decisions(
         left_out=tuple(
-            LeftOut(Subsystem.LOWERINGS, n, 9, f"aten.{n}", alone=True, onwards=True)
+            SkippedPart(
+                Subsystem.LOWERINGS, n, 9, f"aten.{n}", alone=True, onwards=True
+            )
             for n in range(3)
         )
     )
@@ -128,7 +130,7 @@ def test_what_is_not_known_is_told_whatever_is() -> None:
         decisions=decided,
         guide=Guide((Row("A=1", "", Outcome.SAME),), files=(LeftFile("a", 1, "b"),)),
     )
-    lines = in_lines(known, FAILURE)
+    lines = explanation_lines(known, FAILURE)
     assert (len(lines), lines[-1]) == (LINES, "unknown:  why")
 
 
@@ -137,16 +139,16 @@ def test_what_a_probe_could_not_tell_does_not_read_as_if_the_cause_were_unknown(
 ):
     mix = Operator("mix", "my.mix.default")
     crashed = "which kernel is wrong: crash in run: SIGSEGV"
-    lie = Lie(mix, "it has a fake kernel that promises less")
+    lie = OperatorMismatch(mix, "it has a fake kernel that promises less")
     open_yet = Explanation(cause=("It fails alone.",), unknown=(crashed,))
-    assert in_lines(open_yet, FAILURE)[-1] == f"unknown:  {crashed}"
+    assert explanation_lines(open_yet, FAILURE)[-1] == f"unknown:  {crashed}"
     settled = replace(open_yet, guilty=(mix,), lies=(lie,))
-    last = in_lines(settled, FAILURE)[-1]
+    last = explanation_lines(settled, FAILURE)[-1]
     assert last == f"unknown:  {crashed}; the cause does not depend on it"
-    told = page(Run("m.pt2", explanation=settled))
+    told = render_page(Run("m.pt2", explanation=settled))
     assert "Not determined" not in told
     assert "The cause does not depend on this." in told
-    assert "Not determined" in page(Run("m.pt2", explanation=open_yet))
+    assert "Not determined" in render_page(Run("m.pt2", explanation=open_yet))
 
 
 def test_cause_is_settled_where_one_operator_is_at_fault_and_it_is_known_why() -> None:
@@ -162,23 +164,25 @@ def test_cause_is_settled_where_one_operator_is_at_fault_and_it_is_known_why() -
 def test_sentence_that_a_decision_stands_for_is_told_below() -> None:
     chain = Chain(cause=("An index.", "The size is dim 0 of ids.", "It is roll's."))
     cause = ("An index.", "It is roll's.", "Goes away.")
-    lines = in_lines(Explanation(cause=cause, chain=chain), FAILURE)
+    lines = explanation_lines(Explanation(cause=cause, chain=chain), FAILURE)
     assert lines[2:] == ("cause:    Goes away.", "more:     The size is dim 0 of ids.")
     blamed = Explanation(cause=("Another lies.",), chain=chain)
-    assert in_lines(blamed, FAILURE) == ("cause:    Another lies.",)
+    assert explanation_lines(blamed, FAILURE) == ("cause:    Another lies.",)
 
 
 def test_line_at_fault_is_told_once() -> None:
     chain = Chain(code=(CodeLine(7, "  x = no(y);", at_fault=True),))
-    assert in_lines(Explanation(cause=("It dies.",), chain=chain), FAILURE) == (
+    assert explanation_lines(
+        Explanation(cause=("It dies.",), chain=chain), FAILURE
+    ) == (
         "cause:    It dies.",
         "code:     line 7 of the kernel source: x = no(y);",
     )
     kept = replace(chain, file="explain/sources/k.py")
-    told = in_lines(Explanation(chain=kept), FAILURE)
+    told = explanation_lines(Explanation(chain=kept), FAILURE)
     assert told == ("code:     line 7 of explain/sources/k.py: x = no(y);",)
     known = Explanation(cause=("Line 7: `x = no(y);`.",), chain=chain)
-    assert len(in_lines(known, FAILURE)) == 1
+    assert len(explanation_lines(known, FAILURE)) == 1
 
 
 def test_each_flag_is_told_with_what_it_has_changed() -> None:
@@ -191,7 +195,7 @@ def test_each_flag_is_told_with_what_it_has_changed() -> None:
         Row("E=1", "", Outcome.SAME),
         Row("F=1", "", Outcome.NOT_ASKED, why="it is for CUDA"),
     )
-    assert in_lines(Explanation(guide=Guide(rows)), FAILURE) == (
+    assert explanation_lines(Explanation(guide=Guide(rows)), FAILURE) == (
         "flags:    passes: C=2",
         "flags:    another failure: B=1 (assert in run: no)",
         "flags:    no answer: D=1 (not enough time left)",
@@ -199,15 +203,15 @@ def test_each_flag_is_told_with_what_it_has_changed() -> None:
         "flags:    not asked: F=1 (it is for CUDA)",
     )
     more = Guide((*rows[-1:], Row("G=1", "", Outcome.NOT_ASKED, why="minutes")))
-    (told,) = in_lines(Explanation(guide=more), FAILURE)
+    (told,) = explanation_lines(Explanation(guide=more), FAILURE)
     assert told == "flags:    not asked: F=1, G=1 (for the reasons, see explain.json)"
-    assert in_lines(Explanation(guide=Guide(rows[:1])), FAILURE) == ()
+    assert explanation_lines(Explanation(guide=Guide(rows[:1])), FAILURE) == ()
 
 
 def test_calls_from_one_line_are_told_once() -> None:
     left = [Operator(name, "aten.relu.default", "m.py:1") for name in ("n", "n_1")]
     left.insert(1, Operator("t", "aten.tanh.default", "m.py:2"))
-    assert in_lines(Explanation(operators=tuple(left)), FAILURE) == (
+    assert explanation_lines(Explanation(operators=tuple(left)), FAILURE) == (
         "location: aten.relu.default (m.py:1): 2 calls",
         "location: aten.tanh.default (m.py:2)",
     )
@@ -215,6 +219,8 @@ def test_calls_from_one_line_are_told_once() -> None:
 
 def test_operator_without_a_known_place_has_no_line() -> None:
     assert (
-        in_lines(Explanation(operators=(Operator("n", "aten.relu.default"),)), FAILURE)
+        explanation_lines(
+            Explanation(operators=(Operator("n", "aten.relu.default"),)), FAILURE
+        )
         == ()
     )

@@ -13,31 +13,35 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.kernel_values import Wrong
-from shrinkfx.protocol.operators import OF_VALUES, OperatorFinding, What
-from shrinkfx.report.carried import Carried, InCompiler
-from shrinkfx.report.explanation.by_number import LeftOut
+from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, OperatorFinding
+from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.compiling import Halted
-from shrinkfx.report.explanation.decisions import Decisions, Setting, Switching
-from shrinkfx.report.explanation.decisions import lines as decision_lines
-from shrinkfx.report.explanation.lies import Lie
-from shrinkfx.report.explanation.operators import Operator, fails_alone
+from shrinkfx.report.explanation.compiling import StopPoint
+from shrinkfx.report.explanation.decisions import Decisions, OptionSearch, Setting
+from shrinkfx.report.explanation.decisions import format_decisions as decision_lines
+from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
+from shrinkfx.report.explanation.operators import Operator, format_fails_alone
 from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.skipped_parts import SkippedPart
 from shrinkfx.report.explanation.values import WrongValue
-from shrinkfx.report.explanation.words import in_lines
-from shrinkfx.report.in_compiler import sentence, sentence_inside, told
-from shrinkfx.report.issue.code import Traits, quoted, traits_of
+from shrinkfx.report.explanation.words import explanation_lines
+from shrinkfx.report.in_compiler import (
+    describe_custom_code,
+    format_disappears_without,
+    format_stops_in_function,
+)
+from shrinkfx.report.issue.code import Traits, quote_script, traits_of
 from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
-from shrinkfx.report.issue.from_model import FromModel, from_model
+from shrinkfx.report.issue.from_model import ModelRemains, find_model_remains
 from shrinkfx.report.issue.log import error_log
-from shrinkfx.report.issue.plain import without_paths, without_values
+from shrinkfx.report.issue.plain import strip_paths, strip_values
 from shrinkfx.report.issue.sentences import title_of
 from shrinkfx.report.issue.text import issue_text
+from shrinkfx.report.preload_bundle import CustomCompilerCode, PreloadBundle
 from shrinkfx.report.record import Conditions, Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.report.record import Search as Searched
-from shrinkfx.report.warned import OtherCauses
-from shrinkfx.report.written import Verified, Written
+from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
 
 SEEN = Signature(
     Kind.MISMATCH,
@@ -96,7 +100,7 @@ RECORD = RunRecord(
     command="shrinkfx decoder.pt2",
     versions={"torch": "2.13.0", "Python": "3.11.7"},
     search=Searched(minimal=True),
-    verified=Verified(Written((Path("out/repro.py"),), "source"), 3, 3, LOG),
+    verified=VerifiedRepro(ReproFiles((Path("out/repro.py"),), "source"), 3, 3, LOG),
 )
 FACTS = facts_of(RECORD)
 
@@ -215,12 +219,12 @@ def test_what_could_not_be_told_of_the_cause_is_told_as_elsewhere(
     untold = ("which operator was rewritten", f"why {GUILTY} is lost: no trace")
     known = replace(EXPLAINED, values=values, unknown=untold)
     places = ("torch._inductor.config post_grad_custom_pre_pass",)
-    facts = replace(FACTS, needs_own=own, in_compiler=InCompiler(places=places))
+    facts = replace(FACTS, needs_own=own, in_compiler=CustomCompilerCode(places=places))
     lines = text_of(facts, known).partition("determined:**\n")[2].splitlines()
     stands = " (the root cause does not depend on this)" if settled else ""
     assert f"- Which operator was rewritten{stands}." in lines
     assert f"- Why `aten.bmm` is lost: no trace{stands}." in lines
-    shown = "\n".join(in_lines(known, FACTS.failure))
+    shown = "\n".join(explanation_lines(known, FACTS.failure))
     assert all(text in shown for text in untold)
 
 
@@ -238,7 +242,7 @@ def test_what_was_not_asked_of_the_result_is_not_known() -> None:
 def test_cause_that_only_says_the_error_again_is_no_cause() -> None:
     said = "ValueError: no place for five."
     facts = replace(FACTS, kind=Kind.EXCEPTION, stage=Stage.RUN, said=said)
-    halted = Halted((GUILTY,), "the run", said=said)
+    halted = StopPoint((GUILTY,), "the run", said=said)
     text = text_of(facts, Explanation(cause=halted.cause, halted=halted))
     assert "**Root cause:**" not in text
     assert "- The root cause." in text
@@ -248,7 +252,9 @@ def test_cause_is_told_without_what_the_issue_says_anyway() -> None:
     said = "'no_such' was not declared in this scope"
     facts = replace(FACTS, kind=Kind.COMPILE_ERROR, stage=Stage.COMPILE, said=said)
     code = (CodeLine(13, "x = no_such(y);", at_fault=True),)
-    halted = Halted((GUILTY,), "C++ compilation", said=said, kernel="cpp_0", code=code)
+    halted = StopPoint(
+        (GUILTY,), "C++ compilation", said=said, kernel="cpp_0", code=code
+    )
     text = text_of(facts, Explanation(cause=halted.cause, halted=halted))
     assert (
         "cause:** C++ compilation of kernel cpp_0, which computes `aten.bmm`, fails.\n"
@@ -258,7 +264,7 @@ def test_cause_is_told_without_what_the_issue_says_anyway() -> None:
 
 
 def test_what_the_search_alone_has_shown_is_no_cause() -> None:
-    told = Explanation(cause=(fails_alone(GUILTY),), operators=(GUILTY,))
+    told = Explanation(cause=(format_fails_alone(GUILTY),), operators=(GUILTY,))
     text = text_of(FACTS, told)
     assert "**Root cause:**" not in text
     assert "- The root cause." in text
@@ -266,19 +272,19 @@ def test_what_the_search_alone_has_shown_is_no_cause() -> None:
 
 def test_generated_code_is_quoted_with_the_line_at_fault() -> None:
     code = (CodeLine(1, "    {"), CodeLine(2, "        check(i < n);", at_fault=True))
-    halted = Halted((), "compiling", "cpp", code=code)
+    halted = StopPoint((), "compiling", "cpp", code=code)
     text = text_of(FACTS, replace(EXPLAINED, halted=halted))
     assert "```cpp\n{\n    check(i < n);  // <-- here\n```" in text
 
 
 def test_script_that_is_quoted_asks_for_no_tool_of_ours() -> None:
     text = 'print("run it under compute-sanitizer or `shrinkfx --verify`")\n'
-    assert quoted(text) == 'print("run it under compute-sanitizer")\n'
+    assert quote_script(text) == 'print("run it under compute-sanitizer")\n'
 
 
 def test_code_of_triton_is_quoted_as_python() -> None:
     code = (CodeLine(1, "    x = i"), CodeLine(2, "    tl.load(x)", at_fault=True))
-    halted = Halted((), "compiling", "ptxas", code=code)
+    halted = StopPoint((), "compiling", "ptxas", code=code)
     text = text_of(FACTS, replace(EXPLAINED, halted=halted))
     assert "```python\nx = i\ntl.load(x)  # <-- here\n```" in text
 
@@ -320,8 +326,8 @@ def test_check_of_inputs_is_said_once() -> None:
 
 
 def test_decisions_of_the_compiler_are_told_once_in_other_words() -> None:
-    left = LeftOut(Subsystem.LOWERINGS, 2, 9, "aten.bmm.default", alone=True)
-    switching = Switching(tried=32)
+    left = SkippedPart(Subsystem.LOWERINGS, 2, 9, "aten.bmm.default", alone=True)
+    switching = OptionSearch(tried=32)
     known = Decisions(switching, (left,))
     said = decision_lines(known, FACTS.failure)[0]
     text = text_of(FACTS, replace(EXPLAINED, decisions=known, cause=(said,)))
@@ -333,8 +339,8 @@ def test_decisions_of_the_compiler_are_told_once_in_other_words() -> None:
     )
     assert "Whether an Inductor option" not in text
     setting = Setting("epilogue_fusion", False, "fusing")
-    left = LeftOut(Subsystem.POST_GRAD, 2, 9, "group_batch")
-    known = Decisions(Switching(32, (setting,), minimal=True), (left,))
+    left = SkippedPart(Subsystem.POST_GRAD, 2, 9, "group_batch")
+    known = Decisions(OptionSearch(32, (setting,), minimal=True), (left,))
     text = text_of(FACTS, replace(EXPLAINED, decisions=known))
     assert "without the post-grad pass `group_batch` and every later one" in text
     assert "The failure disappears with `epilogue_fusion=False`." in text
@@ -361,10 +367,10 @@ def test_warnings_are_told_without_options_of_the_tool() -> None:
 def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> None:
     mix = Operator("mix", "my.mix.default", "model.py:8", "decoder")
     said = "has a fake kernel that promises f32[2], given x[2]; its result is f32[3]"
-    lie = Lie(mix, said, "/home/me/models/ops.py:12")
+    lie = OperatorMismatch(mix, said, "/home/me/models/ops.py:12")
     found = Explanation(cause=(lie.sentence,), guilty=(mix,), lies=(lie,))
     whole = OperatorFinding(
-        *("my.mix.default", What.FAKE, "mix"),
+        *("my.mix.default", Misbehavior.FAKE, "mix"),
         declared=tensor("f32", 64),
         made=tensor("f32", 96),
     )
@@ -387,13 +393,13 @@ def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> 
     assert "ops.py" not in anonymous
 
 
-@pytest.mark.parametrize("what", list(OF_VALUES))
+@pytest.mark.parametrize("what", list(VALUE_DEPENDENCIES))
 def test_author_of_an_operator_that_is_no_measure_is_told_how_that_is_seen(
-    what: What,
+    what: Misbehavior,
 ) -> None:
     mix = Operator("mix", "mine.mix.default")
-    said = OperatorFinding("mine.mix.default", what, "mix", "given x[2]").said
-    lie = Lie(mix, said, what=what)
+    said = OperatorFinding("mine.mix.default", what, "mix", "given x[2]").behavior_text
+    lie = OperatorMismatch(mix, said, what=what)
     assert lie.sentence == f"{mix} {said}."
     text = text_of(
         FACTS, Explanation(cause=(lie.sentence,), guilty=(mix,), lies=(lie,))
@@ -411,7 +417,9 @@ def test_author_is_told_what_is_declared_what_is_given_and_three_versions() -> N
     mix = Operator("mix", "mine.mix.default")
     declared, made = tensor("float32", 2), tensor("float32", 3)
     said = f"has a fake kernel that promises {declared}; its result is {made}"
-    lie = Lie(mix, f"{said}, given x[2]", "ops.py:12", False, "", declared, made)
+    lie = OperatorMismatch(
+        mix, f"{said}, given x[2]", "ops.py:12", False, "", declared, made
+    )
     shows = "Compiled code reads that result as it is declared."
     found = Explanation(cause=(lie.sentence, shows), guilty=(mix,), lies=(lie,))
     guards = "with CHECK=1 it fails otherwise: expected size 2==3: Error in op: "
@@ -449,7 +457,7 @@ def test_author_is_told_which_opcheck_compares_strides(what: str) -> None:
     declared, made = tensor("float32", 4, 6), tensor("float64", 4, 6)
     if what == "strides":
         made = tensor("float32", 4, 6, strides=(1, 4))
-    lie = Lie(mix, "lies", "ops.py:12", False, "", declared, made)
+    lie = OperatorMismatch(mix, "lies", "ops.py:12", False, "", declared, made)
     found = Explanation(cause=(lie.sentence,), guilty=(mix,), lies=(lie,))
     script = SCRIPT + "model = Repro().eval()\n"
     text = issue_text(FACTS, found, script, "")
@@ -478,7 +486,7 @@ def test_issue_of_an_undeclared_write_is_for_who_wrote_the_operator() -> None:
 
 def test_lie_of_an_operator_of_pytorchs_own_is_an_issue_for_pytorch() -> None:
     own = Operator("bmm", "aten.bmm.default")
-    lie = Lie(own, "is torch.int8[2]", in_original=True)
+    lie = OperatorMismatch(own, "is torch.int8[2]", in_original=True)
     found = Explanation(cause=(lie.sentence,), guilty=(own,), lies=(lie,))
     text = text_of(FACTS, found)
     assert text.startswith("# [AOTInductor] wrong dtype of aten.bmm")
@@ -486,12 +494,14 @@ def test_lie_of_an_operator_of_pytorchs_own_is_an_issue_for_pytorch() -> None:
     assert "do not file" not in text
 
 
-OWN = InCompiler(("torch._inductor.config post_grad_custom_post_pass",), ("passes.py",))
+OWN = CustomCompilerCode(
+    ("torch._inductor.config post_grad_custom_post_pass",), ("passes.py",)
+)
 """What a preload of the user's has put into the compiler."""
 
 
 def with_own(fails_without: bool | None, *, anonymous: bool = False) -> IssueFacts:
-    carried = Carried(in_compiler=OWN)
+    carried = PreloadBundle(in_compiler=OWN)
     written = replace(
         RECORD.verified.written, carried=carried, fails_without_own=fails_without
     )
@@ -500,7 +510,7 @@ def with_own(fails_without: bool | None, *, anonymous: bool = False) -> IssueFac
 
 
 def test_issue_that_takes_code_in_the_compiler_is_for_who_wrote_that() -> None:
-    said = sentence(OWN)
+    said = format_disappears_without(OWN)
     found = replace(EXPLAINED, cause=(said, *EXPLAINED.cause))
     title, top, rest = text_of(with_own(False), found).split("\n\n", 2)
     assert title == (
@@ -552,7 +562,7 @@ def test_issue_of_a_hang_in_a_users_own_code_is_for_who_wrote_that() -> None:
 
 def test_what_the_address_says_of_a_hang_is_not_said_again() -> None:
     facts = that_stops(HANGS)
-    said = sentence_inside(Kind.HANG, facts.inside)
+    said = format_stops_in_function(Kind.HANG, facts.inside)
     rest = text_of(facts, replace(EXPLAINED, cause=(said,))).split("\n\n", 2)[2]
     assert said not in rest
     assert "**Root cause:**" not in rest
@@ -619,8 +629,10 @@ def test_title_leaves_out_a_part_before_it_is_cut(
 
 
 def test_sentence_on_a_preload_begins_as_one() -> None:
-    assert sentence(OWN, anonymous=True).startswith("A preload module sets ")
-    assert sentence(OWN).startswith("passes.py sets ")
+    assert format_disappears_without(OWN, anonymous=True).startswith(
+        "A preload module sets "
+    )
+    assert format_disappears_without(OWN).startswith("passes.py sets ")
 
 
 def test_code_in_the_compiler_that_may_not_matter_is_told_of_and_no_more() -> None:
@@ -660,27 +672,30 @@ def test_code_in_the_compiler_that_may_not_matter_is_told_of_and_no_more() -> No
 def test_what_code_does_to_the_compiler_is_said_by_its_places(
     places: list[str], said: str
 ) -> None:
-    assert told(InCompiler(tuple(places))) == f"a preload module {said}"
+    assert (
+        describe_custom_code(CustomCompilerCode(tuple(places)))
+        == f"a preload module {said}"
+    )
 
 
 def test_code_of_several_files_is_told_of_in_the_plural() -> None:
     places = ("m lowerings: a.a.default", "torch._inductor.config x.y")
-    found = InCompiler(places, ("a.py", "b.py", "c.py"))
+    found = CustomCompilerCode(places, ("a.py", "b.py", "c.py"))
     said = "a.py, b.py and 1 more set x.y and register a lowering of a.a"
-    assert told(found) == said
-    assert told(found, anonymous=True) == (
+    assert describe_custom_code(found) == said
+    assert describe_custom_code(found, anonymous=True) == (
         "a preload module sets x.y and registers a lowering of a.a"
     )
 
 
 def test_code_that_no_file_has_put_there_is_told_of_by_where_it_is() -> None:
     places = ("m decompositions: a.a.default", "torch._inductor.config x.y")
-    found = InCompiler(places, ("my.passes",), only_defined=True)
-    assert sentence(found) == (
+    found = CustomCompilerCode(places, ("my.passes",), only_defined=True)
+    assert format_disappears_without(found) == (
         "Code from my.passes is in x.y and the decomposition of a.a; the failure "
         "disappears without that code."
     )
-    assert sentence(found, anonymous=True).startswith(
+    assert format_disappears_without(found, anonymous=True).startswith(
         "Code from a preload module is in x.y "
     )
 
@@ -771,7 +786,7 @@ def test_what_is_written_in_place_is_told(operand: str, writes: str) -> None:
 
 
 def test_code_is_quoted_without_header_and_places() -> None:
-    code = quoted(SCRIPT)
+    code = quote_script(SCRIPT)
     assert code.startswith("import torch\n")
     assert "model.py" not in code
     assert '"# no comment")\n' in code
@@ -793,7 +808,7 @@ def test_code_is_quoted_without_header_and_places() -> None:
     ],
 )
 def test_paths_and_hosts_go(said: str, plain: str) -> None:
-    assert without_paths(said, ("gpu-17.acme.com", "gpu-17")) == plain
+    assert strip_paths(said, ("gpu-17.acme.com", "gpu-17")) == plain
 
 
 def test_versions_are_those_of_collect_env_less_what_is_nobodys_business() -> None:
@@ -912,9 +927,9 @@ def test_error_log_of_a_death_names_the_signal(log: str) -> None:
 
 
 def test_what_is_left_of_a_model_is_found() -> None:
-    carried = Carried(kept={"/home/me/ops.py": "cut", "torchvision": "imported"})
-    left = from_model(SCRIPT, carried)
-    assert left == FromModel(
+    carried = PreloadBundle(kept={"/home/me/ops.py": "cut", "torchvision": "imported"})
+    left = find_model_remains(SCRIPT, carried)
+    assert left == ModelRemains(
         names=("token_ids", "decoder_embed_weight", "batch"),
         operators=("mine.mix",),
         constants=("0.125", "'# no comment'"),
@@ -933,11 +948,13 @@ def test_nothing_is_left_where_all_names_are_made_up() -> None:
         "    def forward(self, x, arg0_1):\n"
         "        return torch.ops.aten.add.Tensor(x, 1)\nargs = (torch.zeros((2,)),)\n"
     )
-    left = from_model(plain, Carried())
-    assert left == FromModel()
+    left = find_model_remains(plain, PreloadBundle())
+    assert left == ModelRemains()
     assert left.in_words() == ""
     captured = plain.replace("MODEL.pt2 --preload ...", "--capture -- python serve.py")
-    left = replace(from_model(captured, Carried()), places=("serve.py", "head"))
+    left = replace(
+        find_model_remains(captured, PreloadBundle()), places=("serve.py", "head")
+    )
     assert left.in_words() == "comments that name serve.py, head"
 
 
@@ -959,7 +976,7 @@ def test_nothing_is_left_where_all_names_are_made_up() -> None:
 def test_values_of_a_model_are_told_however_they_are_written(
     given: str, values: list[str]
 ) -> None:
-    left = from_model(f"args = {given}\n", Carried())
+    left = find_model_remains(f"args = {given}\n", PreloadBundle())
     assert [value.partition("(")[0] for value in left.values] == values
 
 
@@ -984,7 +1001,7 @@ def test_values_of_a_model_are_told_however_they_are_written(
 def test_command_without_values_keeps_what_was_really_asked(
     command: str, shown: str
 ) -> None:
-    assert without_values(command) == shown
+    assert strip_values(command) == shown
 
 
 # --- those that were written of failures in which nothing is planted
@@ -998,10 +1015,10 @@ def test_issues_that_are_kept_are_in_the_form_of_today(issue: Path) -> None:
     heads = [line for line in text.splitlines() if line.startswith("#")]
     assert heads[0].startswith("# [AOTInductor] ")
     assert heads[1:] == ["### 🐛 Describe the bug", "### Error logs", "### Versions"]
-    assert without_paths(text) == text
+    assert strip_paths(text) == text
     assert text.count("shrinkfx") == 1
     script, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert quoted(script) == script
+    assert quote_script(script) == script
 
 
 def test_three_issues_are_kept() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.report.joining import CannotJoin, joined
+from shrinkfx.report.inlined_modules import CannotInlineError, inline_modules
 
 SCALE = "import math\nONE = 1\n\n\ndef by(x):\n    return x * math.floor(2.5) * ONE\n"
 
@@ -20,7 +20,7 @@ def as_one(modules: Mapping[str, str], *first: str) -> dict[str, str]:
         name: (text, name if name in packages else name.rpartition(".")[0])
         for name, text in modules.items()
     }
-    return joined(texts, first)
+    return inline_modules(texts, first)
 
 
 def run(modules: Mapping[str, str], folder: Path, first: str) -> object:
@@ -99,7 +99,7 @@ def test_name_of_operators_that_two_modules_have_is_written_once() -> None:
     text = as_one(texts, "second")["second"]
     assert text.count("aten = torch.ops.aten") == 1
     other = texts | {"first": texts["first"].replace("ops.aten", "aten")}
-    with pytest.raises(CannotJoin, match="aten is bound"):
+    with pytest.raises(CannotInlineError, match="aten is bound"):
         as_one(other, "second")
 
 
@@ -110,7 +110,7 @@ def test_module_that_hashes_its_own_text_is_joined() -> None:
         uuid in as_one({"ops": "from p import uuid\nuuid()\n", "p": uuid}, "ops")["ops"]
     )
     here = uuid.replace("get_hash", "read")
-    with pytest.raises(CannotJoin, match="looks for files in its own folder"):
+    with pytest.raises(CannotInlineError, match="looks for files in its own folder"):
         as_one({"ops": "from p import uuid\nuuid()\n", "p": here}, "ops")
 
 
@@ -136,7 +136,7 @@ def test_module_that_hashes_its_own_text_is_joined() -> None:
     ],
 )
 def test_modules_that_must_be_such_are_not_joined(ops: str, why: str) -> None:
-    with pytest.raises(CannotJoin, match=why):
+    with pytest.raises(CannotInlineError, match=why):
         as_one({"ops": ops, "scale": SCALE}, "ops")
 
 

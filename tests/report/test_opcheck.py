@@ -7,7 +7,7 @@ import ast
 import pytest
 import torch
 
-from shrinkfx.report.issue.opcheck import Pasted, opcheck_of
+from shrinkfx.report.issue.opcheck import OpcheckLines, write_opcheck
 
 SCRIPT = """\
 import torch
@@ -51,7 +51,7 @@ COMPARES_STRIDES = pytest.mark.skipif(
 PLAIN = "torch.library.opcheck(\n    torch.ops.{}.turn.default,\n    ({}, [1, -1]),\n"
 
 
-def run(script: str, pasted: Pasted) -> None:
+def run(script: str, pasted: OpcheckLines) -> None:
     """Run a script with lines put under an assignment of it, as an issue says."""
     ends = [
         node.end_lineno or 0
@@ -83,7 +83,7 @@ def test_pasted_lines_fail_with_what_the_operator_is_blamed_for(
     made, said = LIES[wrong]
     name = f"opcheck_{how}_{wrong}"
     script = SCRIPT.format(name=name, made=made, given=given, before=before)
-    pasted = opcheck_of(f"{name}.turn.default", "test_faketensor", script)
+    pasted = write_opcheck(f"{name}.turn.default", "test_faketensor", script)
     assert pasted is not None
     assert pasted.text.startswith(PLAIN.format(name, plain)) is bool(plain)
     with pytest.raises(Exception, match=f"test_faketensor failed with .*{said}"):
@@ -96,7 +96,7 @@ def test_once_an_operator_is_mended_the_script_goes_on() -> None:
         name = f"opcheck_mended_{how}"
         script = SCRIPT.format(name=name, made="x * 1", given=given, before=before)
         operator = f"{name}.turn.default"
-        pasted = opcheck_of(operator, "test_faketensor", script)
+        pasted = write_opcheck(operator, "test_faketensor", script)
         assert pasted is not None
         with pytest.raises(SystemExit, match="what is compiled"):
             run(script, pasted)
@@ -128,7 +128,7 @@ model = Repro().eval()
 
 
 def test_undeclared_write_is_shown_by_the_schemas_test() -> None:
-    pasted = opcheck_of("opcheck_writes.fill.default", "test_schema", WRITES)
+    pasted = write_opcheck("opcheck_writes.fill.default", "test_schema", WRITES)
     assert pasted is not None
     assert "(failing[0],)" in pasted.text
     with pytest.raises(Exception, match=r"test_schema failed with .*x"):
@@ -160,7 +160,7 @@ failing = (torch.ones(3),)
 
 
 def test_script_that_carries_its_program_runs_that() -> None:
-    pasted = opcheck_of("opcheck_carried.double.default", "test_faketensor", CARRIES)
+    pasted = write_opcheck("opcheck_carried.double.default", "test_faketensor", CARRIES)
     assert pasted is not None
     assert pasted.below == "failing"
     with pytest.raises(Exception, match=r"test_faketensor failed with .*hape"):
@@ -170,5 +170,5 @@ def test_script_that_carries_its_program_runs_that() -> None:
 def test_call_that_is_not_seen_gives_no_lines() -> None:
     given = {"name": "mine", "made": "x", "given": "x", "before": "pass"}
     script = SCRIPT.format(**given)
-    assert opcheck_of("mine.other.default", "test_schema", script) is None
-    assert opcheck_of("mine.turn.default", "test_schema", "import torch\n") is None
+    assert write_opcheck("mine.other.default", "test_schema", script) is None
+    assert write_opcheck("mine.turn.default", "test_schema", "import torch\n") is None

@@ -18,9 +18,8 @@ from test_repro import about
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
-from shrinkfx.program.beside import Beside
-from shrinkfx.report.carried import Carried, Cut, InCompiler, Preload
-from shrinkfx.report.carrying import carry
+from shrinkfx.program.uninstalled_files import UninstalledFiles
+from shrinkfx.report.bundle_builder import build_bundle
 from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.output import (
     output_folder,
@@ -28,8 +27,14 @@ from shrinkfx.report.output import (
     write_smallest_repro,
     write_surest,
 )
+from shrinkfx.report.preload_bundle import (
+    CustomCompilerCode,
+    Preload,
+    PreloadBundle,
+    PreloadCut,
+)
+from shrinkfx.report.repro_files import NoSource, ReproFiles
 from shrinkfx.report.tensors import DATA
-from shrinkfx.report.written import NoSource, Written
 
 SLICED = """
 import torch
@@ -66,17 +71,19 @@ def write(
     folder: Path,
     fails: Callable[[str], bool],
     preloads: Sequence[Preload] = (),
-    embedded: Sequence[Carried] | None = None,
+    embedded: Sequence[PreloadBundle] | None = None,
     no_source: NoSource | None = None,
     **changes: Any,
-) -> tuple[Written, FakeRunner]:
+) -> tuple[ReproFiles, FakeRunner]:
     """Write a repro as the worker's answer would have it."""
     (folder / "minimal.pt2").write_bytes(b"program")
     (folder / DATA).write_bytes(b"values")
     runner = FakeRunner(fails)
     answer = replace(ANSWER, targets=("mylib.mix.default",), **changes)
-    cuts = Cut(), Cut(whole=True)
-    ways = [carry(preloads, Beside(), ["mylib::mix"], cut) for cut in cuts]
+    cuts = PreloadCut(), PreloadCut(whole=True)
+    ways = [
+        build_bundle(preloads, UninstalledFiles(), ["mylib::mix"], cut) for cut in cuts
+    ]
     asked = folder, answer, about(), ways, runner
     written = write_smallest_repro(*asked, embedded=embedded, no_source=no_source)
     return written, runner
@@ -184,7 +191,7 @@ def test_what_lies_beside_a_script_that_is_not_kept_is_removed(tmp_path: Path) -
     (tmp_path / "minimal.pt2").write_bytes(b"program")
     (tmp_path / DATA).write_bytes(b"values")
     with_it, without = (
-        Carried(files=files) for files in ({"ops.so": home / "ops.so"}, {})
+        PreloadBundle(files=files) for files in ({"ops.so": home / "ops.so"}, {})
     )
     runner = FakeRunner(lambda text: "ops.so" not in text)
     written = write_smallest_repro(
@@ -230,12 +237,12 @@ def test_empty_folder_is_removed_and_a_full_one_kept(tmp_path: Path) -> None:
 
 def write_with(
     folder: Path, variables: dict[str, str], fails: Callable[[str], bool]
-) -> tuple[Written, FakeRunner]:
+) -> tuple[ReproFiles, FakeRunner]:
     """Write a repro that was made where some variables were set."""
     for name in ("minimal.pt2", DATA):
         (folder / name).write_bytes(b"values")
     runner, told = FakeRunner(fails), about(environment={"KEPT": "1", **variables})
-    ways, asked = [Carried()], list(variables)
+    ways, asked = [PreloadBundle()], list(variables)
     return write_smallest_repro(folder, ANSWER, told, ways, runner, asked), runner
 
 
@@ -324,7 +331,7 @@ def test_surest_script_has_exact_values_or_the_program(
     (tmp_path / "minimal.pt2").write_bytes(b"program")
     (tmp_path / DATA).write_bytes(b"values")
     answer, path = replace(ANSWER, unprintable=unprintable), tmp_path / "asked.py"
-    written = write_surest(path, tmp_path, answer, about(), Carried())
+    written = write_surest(path, tmp_path, answer, about(), PreloadBundle())
     assert written.is_source == (not unprintable)
     assert ('data["weight_b"]' in path.read_text()) == (not unprintable)
     assert written.files[0] == path
@@ -342,9 +349,9 @@ def test_repro_is_tried_without_own_code_in_the_compiler_first(
     """What a flaky repro does not show is not known not to fail."""
     (tmp_path / "minimal.pt2").write_bytes(b"program")
     (tmp_path / DATA).write_bytes(b"values")
-    own = InCompiler(("lowerings: aten.relu",), ("ops.py",))
+    own = CustomCompilerCode(("lowerings: aten.relu",), ("ops.py",))
     line = Definitions("lowerings[relu] = print", False, "", ())
-    ways = [Carried(bare=True), Carried((line,), in_compiler=own)]
+    ways = [PreloadBundle(bare=True), PreloadBundle((line,), in_compiler=own)]
     runner = FakeRunner(lambda text: not needs_own or "lowerings" in text)
     record = about()
     record = replace(record, failure=replace(record.failure, rate_after=rate))

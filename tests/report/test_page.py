@@ -16,27 +16,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.pages import KERNEL, SOURCE, explained, searched, transformer
 
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.compiling import Halted
-from shrinkfx.report.explanation.lies import Lie
+from shrinkfx.report.explanation.compiling import StopPoint
+from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
-from shrinkfx.report.page.course import course, steps
 from shrinkfx.report.page.drawing import Drawing, draw, draw_within
 from shrinkfx.report.page.folding import MOST, Fold, fold
 from shrinkfx.report.page.heading import checks_of, figures, warnings
-from shrinkfx.report.page.kernel import guilty_source
+from shrinkfx.report.page.kernel import find_failing_source
 from shrinkfx.report.page.layered import lay_out
-from shrinkfx.report.page.links import links
-from shrinkfx.report.page.page import page, ranges
-from shrinkfx.report.page.parts import Light, Part, parts_kept, parts_listed, parts_of
+from shrinkfx.report.page.links import list_links
+from shrinkfx.report.page.page import ranges, render_page
+from shrinkfx.report.page.parts import (
+    Light,
+    Part,
+    parts_of,
+    parts_of_candidate,
+    parts_of_listing,
+)
 from shrinkfx.report.page.record import Check, Run, Summary
+from shrinkfx.report.page.search_chart import draw_search_chart, find_steps
 from shrinkfx.run.reporting import report_folder
 from shrinkfx.testing import ROWS, chain, listing, whole
 
@@ -75,7 +81,7 @@ def _out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(name="text", scope="module")
 def _text(out: Path) -> str:
-    return report_folder(out, ignore).read_text()
+    return report_folder(out, ignore_event).read_text()
 
 
 # --- the page
@@ -117,7 +123,7 @@ def test_modules_have_a_column_where_there_are_any(tmp_path: Path, module: str) 
     out = searched(tmp_path / "out", transformer(1))
     left = Operator("roll", "aten.roll.default", "model.py:14", module)
     (out / "explain.json").write_text(Explanation(operators=(left,)).to_line())
-    text = report_folder(out, ignore).read_text()
+    text = report_folder(out, ignore_event).read_text()
     assert ("<th>module</th>" in text) is bool(module)
     assert ("<td>layers.0</td>" in text) is bool(module)
 
@@ -154,21 +160,23 @@ def test_names_from_files_of_others_are_text_and_nothing_else(tmp_path: Path) ->
     told = Explanation(cause=(EVIL,), guilty=(Operator(EVIL, EVIL, EVIL, EVIL),))
     (out / "explain.json").write_text(told.to_line())
     (out / "repro.py").write_text(f"# {EVIL}\n")
-    found = Elements(report_folder(out, ignore).read_text())
+    found = Elements(report_folder(out, ignore_event).read_text())
     assert "img" not in found.tags
     assert len(found.scripts) == 2
     assert not [name for name, _ in found.attributes if name.startswith("on")]
 
 
 def test_page_of_what_is_not_known_says_so() -> None:
-    text = page(Run("model.pt2"))
+    text = render_page(Run("model.pt2"))
     assert "no result is written yet" in text
     assert "The cause is not determined" in text
 
 
 def test_lie_that_the_cause_tells_is_not_warned_of_above_it() -> None:
     mix = Operator("mix", "my.mix.default")
-    found = Explanation(guilty=(mix,), lies=(Lie(mix, "promises more than there is"),))
+    found = Explanation(
+        guilty=(mix,), lies=(OperatorMismatch(mix, "promises more than there is"),)
+    )
     said = "fake-kernel mismatch: other (my.other.default) has strides [1]"
     lie = said.replace("other", "mix")
     guards = "with CHECK=1 it fails otherwise: Error in op: torch.ops.my.mix.default"
@@ -176,8 +184,8 @@ def test_lie_that_the_cause_tells_is_not_warned_of_above_it() -> None:
     assert warnings(run) == [lie, said, guards]
     run = replace(run, explanation=found)
     assert warnings(run) == [said]
-    assert said in page(run)
-    assert "my.mix.default) has strides" not in page(run)
+    assert said in render_page(run)
+    assert "my.mix.default) has strides" not in render_page(run)
 
 
 def test_a_thousand_nodes_take_under_a_second_and_five_megabytes(
@@ -185,7 +193,7 @@ def test_a_thousand_nodes_take_under_a_second_and_five_megabytes(
 ) -> None:
     out = explained(searched(tmp_path / "out", transformer(35)))
     began = time.process_time()
-    path = report_folder(out, ignore)
+    path = report_folder(out, ignore_event)
     assert time.process_time() - began < 1.0
     assert path.stat().st_size < 1_000_000
 
@@ -198,9 +206,12 @@ def test_explanation_of_an_older_version_is_read_as_far_as_it_goes(out: Path) ->
     told["gone_by_now"] = 1
     path.write_text(json.dumps(told))
     try:
-        assert "cpp_fused_mul_roll_0" in report_folder(out, ignore).read_text()
+        assert "cpp_fused_mul_roll_0" in report_folder(out, ignore_event).read_text()
         path.write_text("[")
-        assert "explain.json cannot be read" in report_folder(out, ignore).read_text()
+        assert (
+            "explain.json cannot be read"
+            in report_folder(out, ignore_event).read_text()
+        )
     finally:
         path.write_text(before)
 
@@ -319,13 +330,13 @@ def test_nothing_is_laid_out_as_nothing() -> None:
 def test_a_candidate_is_drawn_with_what_it_is_fed() -> None:
     candidate = whole(chain("x", "relu", "tanh", "exp"))
     left = replace(candidate, keep=frozenset({"tanh"})).normalised()
-    reads = {part.name: part.reads for part in parts_kept(left)}
+    reads = {part.name: part.reads for part in parts_of_candidate(left)}
     assert reads == {"relu": (), "tanh": ("relu",), "output": ("tanh",)}
 
 
 def test_a_listing_is_drawn_by_its_statements() -> None:
     some = listing("a = torch.ops.aten.relu.default(x)\nreturn (a,)")
-    parts = parts_listed(some, {"a"})
+    parts = parts_of_listing(some, {"a"})
     assert [part.name for part in parts][-2:] == ["a", "output"]
     assert parts[-2].label == "a = aten.relu(x)"
     assert parts[-2].light is Light.GUILTY
@@ -360,13 +371,13 @@ def test_steps_are_what_became_the_smallest() -> None:
         check(8, 90, strategy="ablation"),
         check(9, 7, None),
     ]
-    assert steps(checks) == {1, 7}
+    assert find_steps(checks) == {1, 7}
 
 
 @pytest.mark.parametrize("over", ["checks", "seconds"])
 def test_each_check_is_drawn_in_its_lane_and_within_the_picture(over: str) -> None:
     checks = [check(1, 10), check(2, 4, Outcome.DIFFERENT), check(3, 0, None, "other")]
-    drawn = course(checks, 20, steps(checks), over)
+    drawn = draw_search_chart(checks, 20, find_steps(checks), over)
     assert [lane.name for lane in drawn.lanes] == ["drop_nodes", "other"]
     assert sum(len(lane.dots) for lane in drawn.lanes) == 3
     for dot in drawn.dots:
@@ -377,7 +388,7 @@ def test_each_check_is_drawn_in_its_lane_and_within_the_picture(over: str) -> No
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_course_of_few_checks_can_be_drawn(count: int) -> None:
     checks = [check(i + 1, 1) for i in range(count)]
-    assert len(course(checks, 1, frozenset(), "seconds").dots) == count
+    assert len(draw_search_chart(checks, 1, frozenset(), "seconds").dots) == count
 
 
 def test_what_is_left_is_drawn_by_the_names_of_its_repro() -> None:
@@ -387,14 +398,14 @@ def test_what_is_left_is_drawn_by_the_names_of_its_repro() -> None:
     )
     fault = Operator("n0", "aten.relu.default")
     run = Run("m", listing=program, explanation=Explanation(guilty=(fault,)))
-    shown = page(run)
+    shown = render_page(run)
     drawn = shown[shown.index("<b>After</b>") :]
     assert (
         "x: float32[2, 3]\nfeatures_table_weight in the input program</title>" in drawn
     )
     assert 'class="box guilty"' in drawn
     assert "relu = aten.relu(x)" in drawn
-    assert "features_table_weight in the input program" not in page(
+    assert "features_table_weight in the input program" not in render_page(
         replace(run, anonymous=True)
     )
 
@@ -411,11 +422,11 @@ def test_guilty_source_is_the_file_that_the_quoted_lines_are_of() -> None:
     lines = KERNEL.splitlines()
     code = tuple(CodeLine(i, lines[i - 1].strip(), i == 6) for i in (5, 6, 7))
     known = Explanation(chain=Chain(code=code))
-    found = guilty_source(known, {"wrapper.cpp": "x", "k.cpp": f"\n\n{KERNEL}"})
+    found = find_failing_source(known, {"wrapper.cpp": "x", "k.cpp": f"\n\n{KERNEL}"})
     assert found is not None
     assert (found.name, found.marked) == ("k.cpp", 8)
     assert "AOTI_TORCH_CHECK" in found.lines[found.marked - 1]
-    alone = guilty_source(known, {})
+    alone = find_failing_source(known, {})
     assert alone is not None
     assert (alone.name, alone.first, alone.marked) == ("", 5, 6)
     assert alone.counted_in == "the kernel source"
@@ -426,7 +437,7 @@ def test_lines_are_found_in_the_kernels_own_file_and_in_that_kernel() -> None:
     known = Explanation(chain=Chain(kernel="k_1", code=code))
     text = "def k_0(x):\n    x = no()\n\ndef k_1(x):\n    x = no()\n"
     files = {"a/wrapper.cpp": text, "a/benchmark.py": text, "a/k_1.py": f"\n{text}"}
-    found = guilty_source(known, files)
+    found = find_failing_source(known, files)
     assert found is not None
     assert (found.name, found.marked) == ("a/k_1.py", 6)
 
@@ -434,19 +445,19 @@ def test_lines_are_found_in_the_kernels_own_file_and_in_that_kernel() -> None:
 def test_kernel_without_a_line_at_fault_is_found_by_its_name() -> None:
     known = Explanation(values=WrongValue(kernel="cpp_fused_mul_roll_0"))
     files = {"wrapper.cpp": "cpp_fused_mul_roll_0(x)", "k.cpp": KERNEL}
-    found = guilty_source(known, files)
+    found = find_failing_source(known, files)
     assert found is not None
     assert (found.name, found.marked) == ("k.cpp", 1)
-    assert guilty_source(Explanation(), files) is None
+    assert find_failing_source(Explanation(), files) is None
 
 
 def test_links_tell_a_wrong_value_and_a_compiler_that_stops() -> None:
     wrong = Wrong(wrong=3, of=8, first=(0, 1), got="1", expected="2")
     values = WrongValue(wrong=wrong, kernel="k", launch=2, launches=3, value="buf1")
-    told = [link.what for link in links(Explanation(values=values))]
+    told = [link.what for link in list_links(Explanation(values=values))]
     assert told == ["wrong value", "first", "kernel"]
-    halted = Halted((), "lowering", place="lowering.py:roll", said="no")
-    told = [link.what for link in links(Explanation(halted=halted))]
+    halted = StopPoint((), "lowering", place="lowering.py:roll", said="no")
+    told = [link.what for link in list_links(Explanation(halted=halted))]
     assert told == ["stopped at", "raised in"]
 
 

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from support.pages import SOURCE, explained, searched, transformer
 
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.report.explanation.chain import Layout
-from shrinkfx.report.explanation.lies import Lie
+from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.page.anonymous import anonymous
-from shrinkfx.report.page.names import new_names
+from shrinkfx.report.page.anonymous import anonymize_run
+from shrinkfx.report.page.names import choose_new_names
 from shrinkfx.report.page.record import Run
-from shrinkfx.report.written import EMBEDDED
+from shrinkfx.report.repro_files import EMBEDDED
 from shrinkfx.run.reporting import report_folder
 from shrinkfx.testing import feed, operator, skeleton
 
@@ -116,7 +116,7 @@ def plant(out: Path) -> None:
     chain = known.chain
     assert chain is not None
     chain = replace(chain, inputs=(given,), cause=(f"input dosage_ids of {roll}.",))
-    lie = Lie(roll, "has a fake kernel that lies", "/home/me/quuxops.py:3")
+    lie = OperatorMismatch(roll, "has a fake kernel that lies", "/home/me/quuxops.py:3")
     known = replace(known, chain=chain, lies=(lie,), cause=(lie.sentence,))
     (out / "explain.json").write_text(known.to_line())
     kernel = out / "explain" / "sources" / SOURCE
@@ -140,22 +140,22 @@ def found_in(text: str) -> list[str]:
 
 
 def test_page_of_an_anonymous_run_has_no_name_of_the_model(out: Path) -> None:
-    path = report_folder(out, ignore)
+    path = report_folder(out, ignore_event)
     text = path.read_text()
     assert found_in(text) == []
-    assert path.read_text() == report_folder(out, ignore).read_text()
+    assert path.read_text() == report_folder(out, ignore_event).read_text()
 
 
 def test_what_was_planted_is_on_the_page_of_any_other_run(out: Path) -> None:
     with closing(Journal(out / "journal.sqlite")) as journal:
         run = journal.fact("run")["options"]
         journal.note("run", {"options": {**run, "anonymous": False}})
-    text = report_folder(out, ignore).read_text()
+    text = report_folder(out, ignore_event).read_text()
     assert found_in(text) == [*PLANTED]
 
 
 def test_anonymous_page_still_tells_of_the_run(out: Path) -> None:
-    text = report_folder(out, ignore).read_text()
+    text = report_folder(out, ignore_event).read_text()
     for told in (
         "The program was reduced from",
         "shrinkfx --capture --anonymous -- ...",
@@ -174,7 +174,7 @@ def test_anonymous_page_still_tells_of_the_run(out: Path) -> None:
 
 
 def test_line_at_fault_keeps_its_number_where_comments_go(out: Path) -> None:
-    text = report_folder(out, ignore).read_text()
+    text = report_folder(out, ignore_event).read_text()
     number = re.search(r'class="at-fault"><i>(\d+)</i><code>\s*AOTI_TORCH_CHECK', text)
     kernel = (out / "explain" / "sources" / SOURCE).read_text().splitlines()
     assert number is not None
@@ -185,10 +185,10 @@ def test_repro_that_holds_the_program_itself_is_not_on_an_anonymous_page(
     out: Path,
 ) -> None:
     (out / "repro.py").write_text("# assert in run\nprogram = load('d29iYmxl')\n")
-    assert "d29iYmxl" in report_folder(out, ignore).read_text()
+    assert "d29iYmxl" in report_folder(out, ignore_event).read_text()
     summary = json.loads((out / "summary.json").read_text())
     (out / "summary.json").write_text(json.dumps({**summary, "repro_form": EMBEDDED}))
-    assert "d29iYmxl" not in report_folder(out, ignore).read_text()
+    assert "d29iYmxl" not in report_folder(out, ignore_event).read_text()
 
 
 def test_result_has_the_names_of_its_repro(out: Path) -> None:
@@ -196,7 +196,7 @@ def test_result_has_the_names_of_its_repro(out: Path) -> None:
         result = journal.fact("result")
         fed = "tanh"  # what the result is given: it was cut there
         journal.note("result", {**result, "renamed": {fed: "zz_given"}})
-    assert "zz_given: " in report_folder(out, ignore).read_text()
+    assert "zz_given: " in report_folder(out, ignore_event).read_text()
 
 
 HEADER = """\
@@ -225,13 +225,13 @@ def test_page_shows_the_text_of_the_repro() -> None:
         for name, scope in scopes.items()
     }
     run = Run("unet.pt2", program=skeleton({"x": "", **calls}), repro=HEADER)
-    assert anonymous(run, {}, ["passes", "quux"]).repro == HEADER
+    assert anonymize_run(run, {}, ["passes", "quux"]).repro == HEADER
 
 
 def test_name_in_the_failures_words_is_on_no_page() -> None:
     program = skeleton({"dosage_ids": "", "add": operator("dosage_ids")})
     script = HEADER.replace("index out", "dosage_ids is out")
-    shown = anonymous(Run("unet.pt2", program=program, repro=script), {}, []).repro
+    shown = anonymize_run(Run("unet.pt2", program=program, repro=script), {}, []).repro
     assert "dosage" not in shown
     assert "RuntimeError: input_0 is out of bounds" in shown
 
@@ -279,10 +279,12 @@ def test_words_are_replaced_whole(text: str, shown: str) -> None:
             ),
         }
     )
-    assert new_names(program, None, None, {}, ["serve.py"]).replaced(text) == shown
+    assert (
+        choose_new_names(program, None, None, {}, ["serve.py"]).replaced(text) == shown
+    )
 
 
 def test_nothing_is_renamed_where_nothing_is_known() -> None:
-    new = new_names(None, None, None, {}, [])
+    new = choose_new_names(None, None, None, {}, [])
     assert new.replaced("dosage_ids") == "dosage_ids"
     assert dict(new.nodes) == {}

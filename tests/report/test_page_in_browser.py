@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from support.pages import explained, searched, transformer
 
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.skeleton import Node, Skeleton
 from shrinkfx.run.reporting import report_folder
@@ -48,7 +48,9 @@ SCREENS: list[tuple[int, Scheme]] = [
 def _report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the page of a program of a thousand nodes."""
     folder = tmp_path_factory.mktemp("browser")
-    return report_folder(explained(searched(folder / "out", transformer(35))), ignore)
+    return report_folder(
+        explained(searched(folder / "out", transformer(35))), ignore_event
+    )
 
 
 @pytest.fixture(name="browser", scope="module")
@@ -206,7 +208,7 @@ def test_drawing_opens_at_its_left_unless_what_is_left_is_not_seen_there(
 ) -> None:
     program = beside(branches, needle)
     out = explained(searched(tmp_path / "out", program))
-    page = opened(browser, report_folder(out, ignore), errors, width)
+    page = opened(browser, report_folder(out, ignore_event), errors, width)
     frame = page.locator(".before > .scroll")
     opens_at, beyond, is_seen = frame.evaluate(WHERE)
     assert is_seen
@@ -246,7 +248,7 @@ def test_page_without_names_works_as_others_do(
     with closing(Journal(out / "journal.sqlite")) as journal:
         run = journal.fact("run")["options"]
         journal.note("run", {"options": {**run, "anonymous": True}})
-    page = opened(browser, report_folder(out, ignore), errors, width)
+    page = opened(browser, report_folder(out, ignore_event), errors, width)
     assert page.title().startswith("The program: ")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.locator("button[data-check]").first.click()
@@ -348,7 +350,7 @@ def test_names_that_are_markup_run_nothing(
     evil = "</script><img src=x onerror=console.error(1)>"
     out = searched(tmp_path / "out", transformer(1))
     (out / "summary.json").write_text(json.dumps({"failure": f"assert in run: {evil}"}))
-    report = report_folder(out, ignore)
+    report = report_folder(out, ignore_event)
     page = opened(browser, report, errors)
     page.click(".over-checks .dot >> nth=0")
     assert page.locator("img").count() == 0

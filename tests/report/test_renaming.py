@@ -8,7 +8,7 @@ from dataclasses import replace
 from shrinkfx.report.explanation.chain import Chain, Layout, Limit, SizeSymbol
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.issue.renaming import as_in_repro, with_new_names
+from shrinkfx.report.issue.renaming import anonymize_explanation, use_repro_names
 
 IDS = Layout("token_ids", "input", ("s77",), ("1",), "int64")
 TABLE = Layout("encoder.0.table", "weight", ("8",), ("1",), "float32")
@@ -30,7 +30,7 @@ RENAMED = {"token_ids": "x", "x": "y", "encoder_0_table": "weight"}
 
 
 def test_inputs_and_weights_of_a_cause_are_called_as_in_the_repro() -> None:
-    told = with_new_names(KNOWN, RENAMED)
+    told = anonymize_explanation(KNOWN, RENAMED)
     assert told.cause == (
         "input x is declared [s77] and is [5].",
         "weight weight of input y, where x is no name and input token_ids_2 is "
@@ -43,14 +43,16 @@ def test_inputs_and_weights_of_a_cause_are_called_as_in_the_repro() -> None:
 
 
 def test_what_is_not_in_the_repro_has_no_name() -> None:
-    told = with_new_names(KNOWN, {})
+    told = anonymize_explanation(KNOWN, {})
     assert told.cause[0] == "input is declared [s77] and is [5]."
     assert "encoder" not in json.dumps(json.loads(told.to_line()))
 
 
 def test_name_that_no_layout_has_is_changed_as_well() -> None:
     alone = replace(KNOWN, chain=None)
-    assert with_new_names(alone, RENAMED).cause[0].startswith("input x is declared")
+    assert (
+        anonymize_explanation(alone, RENAMED).cause[0].startswith("input x is declared")
+    )
 
 
 SIZE = SizeSymbol("s7", 5, "1", "8", "token_ids", 0, "s7", (), "tokens", 1)
@@ -66,7 +68,7 @@ OF_A_SIZE = replace(
 
 
 def test_model_is_named_once_beside_the_names_of_the_repro() -> None:
-    told = as_in_repro(OF_A_SIZE, RENAMED, models_too=True)
+    told = use_repro_names(OF_A_SIZE, RENAMED, models_too=True)
     assert told.cause == (
         "input x (token_ids in the input program) is read, of dim 0 of x (s7 = 5), dim "
         "1 of token_ids in the input program.",
@@ -81,7 +83,7 @@ def test_model_is_named_once_beside_the_names_of_the_repro() -> None:
 
 
 def test_strangers_are_not_told_what_the_model_calls_it() -> None:
-    told = as_in_repro(OF_A_SIZE, RENAMED, models_too=False)
+    told = use_repro_names(OF_A_SIZE, RENAMED, models_too=False)
     assert told.cause[1].startswith("weight weight and input ids are")
     assert "encoder" not in told.cause[1]
 
@@ -89,20 +91,20 @@ def test_strangers_are_not_told_what_the_model_calls_it() -> None:
 def test_part_and_cause_say_the_same_sentence() -> None:
     part = replace(Chain(), cause=SAID[:1])
     known = Explanation(cause=SAID[:1], chain=part)
-    told = as_in_repro(known, RENAMED, models_too=True)
+    told = use_repro_names(known, RENAMED, models_too=True)
     assert told.chain is not None
     assert told.cause == told.chain.cause != SAID[:1]
 
 
 def test_where_names_are_the_same_nothing_is_changed() -> None:
     for same in ({}, {"token_ids": "token_ids"}):
-        assert as_in_repro(KNOWN, same, models_too=True) == KNOWN
+        assert use_repro_names(KNOWN, same, models_too=True) == KNOWN
 
 
 def test_size_of_an_input_is_told_without_a_users_names() -> None:
-    told = with_new_names(OF_A_SIZE, RENAMED)
+    told = anonymize_explanation(OF_A_SIZE, RENAMED)
     assert "of dim 0 of x (s7 = 5), dim 1 of token_ids in the input" in told.cause[0]
     assert told.chain is not None
     assert told.chain.limit is not None
     assert str(told.chain.limit.symbols[0]) == "dim 0 of x (s7 = 5), declared 1..8"
-    assert "dim 0 of an input (s7" in with_new_names(OF_A_SIZE, {}).cause[0]
+    assert "dim 0 of an input (s7" in anonymize_explanation(OF_A_SIZE, {}).cause[0]

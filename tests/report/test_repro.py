@@ -19,11 +19,12 @@ import torch
 
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.script import STAGE_OF_CALL
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
+from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.definitions import Definitions
-from shrinkfx.report.header import is_of_interpreter, read_failure, with_cause
+from shrinkfx.report.header import is_of_interpreter, read_failure, set_cause
 from shrinkfx.report.record import (
     Conditions,
     Failure,
@@ -34,11 +35,10 @@ from shrinkfx.report.record import (
     Search,
 )
 from shrinkfx.report.repro import write_embedded, write_repro
+from shrinkfx.report.repro_files import NoSource
 from shrinkfx.report.tensors import Data
-from shrinkfx.report.warned import OtherCauses
-from shrinkfx.report.written import NoSource
 
-CORRUPT = Signature(Kind.IMA, Stage.RUN, MEMORY, "free(): invalid pointer")
+CORRUPT = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT, "free(): invalid pointer")
 
 
 PRINTED = Source(
@@ -293,7 +293,7 @@ def test_header_says_whose_kernel_fails_and_in_which_call() -> None:
 
 
 def test_crash_says_that_the_process_dies() -> None:
-    crash = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
+    crash = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT, "SIGSEGV")
     assert "process crashes" in script(signature=crash)
 
 
@@ -415,7 +415,7 @@ def test_flaky_failure_is_run_often_and_counted() -> None:
 
 
 IMA = Signature(
-    Kind.IMA, Stage.RUN, MEMORY, "guard pages: read just past the end of a tensor"
+    Kind.IMA, Stage.RUN, MEMORY_FAULT, "guard pages: read just past the end of a tensor"
 )
 
 
@@ -436,7 +436,7 @@ def test_header_of_what_needs_guard_pages_fits_on_a_screen() -> None:
     report = MemoryReport("heap-buffer-overflow", "read", 64, "cpp_fused_0", 27, where)
     plain = "mismatch in compare: output 0 differs by 3.1e+38 (3 of 3 runs)"
     text = script(signature=IMA, guard=Guard.AFTER, plain=plain, report=report)
-    told = with_cause(text, ["kernel cpp_fused_0 reads beyond what it is given. " * 2])
+    told = set_cause(text, ["kernel cpp_fused_0 reads beyond what it is given. " * 2])
     for said in (text, told):
         rows = [*takewhile(lambda row: row.startswith("#"), said.splitlines())]
         assert len(rows) <= 24
@@ -610,13 +610,13 @@ RUNS: dict[str, Any] = {"interpreted_for": "sm_90"}
         ((Kind.IMA, Stage.RUN, "misaligned"), RUNS, "a misaligned address", "compute"),
         ((Kind.ASSERT, Stage.RUN, "layout of mylib.op"), RUNS, "a wrong layout", "`sh"),
         (
-            (Kind.IMA, Stage.RUN, MEMORY),
+            (Kind.IMA, Stage.RUN, MEMORY_FAULT),
             {"guard": Guard.AFTER, "plain": "passes"},
             "an illegal access",
             "AddressSanitizer, as above,",
         ),
         (
-            (Kind.CRASH, Stage.RUN, MEMORY),
+            (Kind.CRASH, Stage.RUN, MEMORY_FAULT),
             {"guard": Guard.AFTER, "runs": 29, "rate_after": 0.3},
             "an illegal access",
             "AddressSanitizer",
@@ -662,7 +662,7 @@ def test_script_that_nothing_checks_does_not_say_that_the_bug_is_fixed(
         ((Kind.MISMATCH, Stage.COMPARE, ""), RUNS),
         ((Kind.COMPILE_ERROR, Stage.COMPILE, "Triton: no"), RUNS),
         ((Kind.ASSERT, Stage.RUN, "layout of mylib.op"), {}),
-        ((Kind.IMA, Stage.RUN, MEMORY), {}),
+        ((Kind.IMA, Stage.RUN, MEMORY_FAULT), {}),
     ],
 )
 def test_script_whose_failure_shows_says_that_it_no_longer_does(

@@ -13,28 +13,28 @@ from support.lies import strided
 
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.readers.asan import MemoryReport
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Guard
-from shrinkfx.protocol.operators import OperatorFinding, What
-from shrinkfx.report.issue.from_model import FromModel
+from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
+from shrinkfx.report.caveats import OtherCauses
+from shrinkfx.report.issue.from_model import ModelRemains
 from shrinkfx.report.record import (
     BuildCounts,
-    ByCatch,
     Failure,
     GuardPages,
     Memory,
+    OtherFailure,
     Programs,
     ProgramSize,
     RunRecord,
     Search,
     Spent,
 )
-from shrinkfx.report.summary import gather, ranked, summarise
-from shrinkfx.report.warned import OtherCauses
-from shrinkfx.report.written import Verified, Written
+from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
+from shrinkfx.report.summary import group_other_failures, rank_suspects, summarise
 from shrinkfx.testing import chain, whole
 from shrinkfx.torch_versions import why_untested
 from shrinkfx.version import __version__
@@ -42,16 +42,16 @@ from shrinkfx.version import __version__
 THREE = whole(chain("x", "relu", "tanh", "cos"))
 TWO = apply(THREE, [Drop(frozenset({"relu"}))])
 
-TARGET = Signature(Kind.IMA, Stage.RUN, MEMORY, "SIGSEGV of 40")
+TARGET = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT, "SIGSEGV of 40")
 ASAN = MemoryReport("heap-buffer-overflow", "read", 4, "kernel", 7, "0 bytes after")
 CAUSES = OtherCauses(
     (strided("mix", (1,), (2,), "my.mix.default"),),
-    (OperatorFinding("my.fill.default", What.WRITES, "fill", argument="x"),),
+    (OperatorFinding("my.fill.default", Misbehavior.WRITES, "fill", argument="x"),),
     ("minutes were short",),
 )
-CAUGHT = ByCatch("nan", "compare", "output 0", 2, 3, "1a2b")
+CAUGHT = OtherFailure("nan", "compare", "output 0", 2, 3, "1a2b")
 BUILDS = BuildCounts(2, 1, {"-O1": 3})
-REPRO = Written((Path("out/repro.py"), Path("out/repro_inputs.pt")), "source, exact")
+REPRO = ReproFiles((Path("out/repro.py"), Path("out/repro_inputs.pt")), "source, exact")
 KINDS = {"operators": "1-minimal", "sizes": "kept"}
 RECORD = RunRecord(
     Failure(TARGET, replace(TARGET, text="SIGSEGV of 1"), "ima", 0.5, 0.12345, 2),
@@ -67,9 +67,9 @@ RECORD = RunRecord(
     spent=Spent(
         ["passed", "reproduced", "passed"], 4, 9.87, {"search": 1.26}, BUILDS, 2
     ),
-    verified=Verified(REPRO, 3, 3),
+    verified=VerifiedRepro(REPRO, 3, 3),
     cause=("my.mix.default, a.py:1: it fails alone.",),
-    left=FromModel(operators=("my.mix",)),
+    left=ModelRemains(operators=("my.mix",)),
 )
 
 WRITTEN: Mapping[str, Any] = {
@@ -81,7 +81,7 @@ WRITTEN: Mapping[str, Any] = {
     "signature": {
         "kind": "ima",
         "stage": "run",
-        "detail": MEMORY,
+        "detail": MEMORY_FAULT,
         "text": "SIGSEGV of 40",
         "match": "",
         "operators": [],
@@ -214,7 +214,7 @@ def test_summary_of_a_run_without_a_repro_or_guard_pages_has_the_same_keys() -> 
 def test_status_tells_a_result_that_fails_in_each_run_from_others(
     runs: int, failed: int, stopped: str, status: str
 ) -> None:
-    verified, search = Verified(REPRO, runs, failed), Search(stopped)
+    verified, search = VerifiedRepro(REPRO, runs, failed), Search(stopped)
     assert replace(RECORD, verified=verified, search=search).status == status
 
 
@@ -227,7 +227,7 @@ def test_repro_warns_of_no_operator_that_is_gone() -> None:
         (("my.fill.default", "my.mix.default"), (mix, fill, other)),
         (("my.mix.out", "mix"), (other,)),
     ):
-        assert CAUSES.left_in(targets).all() == left
+        assert CAUSES.restricted_to(targets).all() == left
 
 
 def test_script_that_compares_is_not_held_to_the_words_that_were_asked_for() -> None:
@@ -244,7 +244,9 @@ def different(detail: str, text: str) -> Verdict:
 
 def test_by_catch_is_named_once_with_its_smallest_candidate() -> None:
     louder, other = different("a", "a of 3"), different("b", "b")
-    caught = gather([(THREE, other), (THREE, louder), (TWO, different("a", "a of 2"))])
+    caught = group_other_failures(
+        [(THREE, other), (THREE, louder), (TWO, different("a", "a of 2"))]
+    )
     assert [c.checks for c in caught] == [2, 1]
     assert caught[0].operators == 2
     assert TWO.digest.startswith(caught[0].candidate)
@@ -258,7 +260,7 @@ def test_by_catch_is_named_once_with_its_smallest_candidate() -> None:
 
 def test_suspects_of_one_weight_have_one_rank() -> None:
     found = [Suspect(f"add_{i}", w, "") for i, w in enumerate([0.9, 0.9, 0.5, 0.2])]
-    told = ranked(found)
+    told = rank_suspects(found)
     assert [each["rank"] for each in told] == [1, 1, 3, 4]
     assert [each["node"] for each in told] == ["add_0", "add_1", "add_2", "add_3"]
 

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.report.sweep import PICTURE, Point, Row, best_pair, draw, table
+from shrinkfx.report.sweep import (
+    PICTURE,
+    Point,
+    Row,
+    best_pair,
+    draw,
+    format_sweep_table,
+)
 
 
 def test_table_has_a_line_for_each_failure() -> None:
@@ -16,7 +23,7 @@ def test_table_has_a_line_for_each_failure() -> None:
         Row("n=33", "assert", "index out of bounds: 0 <= tmp8 < 32", "n=32"),
         Row("n=1025, m=2", "crash", "SIGSEGV", "none seen"),
     ]
-    assert table(rows).splitlines() == [
+    assert format_sweep_table(rows).splitlines() == [
         "sizes        kind    failure                              nearest pass",
         "n=33         assert  index out of bounds: 0 <= tmp8 < 32  n=32",
         "n=1025, m=2  crash   SIGSEGV                              none seen",
@@ -26,7 +33,7 @@ def test_table_has_a_line_for_each_failure() -> None:
 def test_long_failure_is_cut() -> None:
     texts = ("x" * 500, "x" * 61, "x" * 60)
     rows = [Row("n=3", "assert", text, "n=2") for text in texts]
-    shown = [line.split()[2] for line in table(rows).splitlines()[1:]]
+    shown = [line.split()[2] for line in format_sweep_table(rows).splitlines()[1:]]
     assert shown == ["x" * 57 + "...", "x" * 57 + "...", "x" * 60]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from support.lies import lie, strided, tensor
 
-from shrinkfx.report.warned import OtherCauses, in_one, without_advice
+from shrinkfx.report.caveats import OtherCauses, merge_mismatch_lines, strip_advice
 
 MIX = "my.mix.default"
 LIE = strided("mix", (1, 5), (5, 1), MIX)
@@ -16,21 +16,23 @@ SAID = f"fake-kernel mismatch: mix ({MIX}) {HAS}"
 
 def test_calls_that_lie_alike_are_one_line() -> None:
     six = [LIE, *(replace(LIE, node=f"mix_{n}") for n in range(1, 6))]
-    assert in_one(six) == [f"{SAID} (6 calls)"]
-    assert in_one(six[:1]) == [SAID]
-    assert in_one([]) == []
+    assert merge_mismatch_lines(six) == [f"{SAID} (6 calls)"]
+    assert merge_mismatch_lines(six[:1]) == [SAID]
+    assert merge_mismatch_lines([]) == []
 
 
 def test_calls_at_other_sizes_are_one_line_that_says_so() -> None:
     other = strided("mix_1", (1, 7), (7, 1), MIX)
-    assert in_one([LIE, other]) == [f"{SAID} (2 calls, some at other sizes)"]
+    assert merge_mismatch_lines([LIE, other]) == [
+        f"{SAID} (2 calls, some at other sizes)"
+    ]
 
 
 def test_other_lies_results_and_operators_have_lines_of_their_own() -> None:
     dtype = lie("mix_1", tensor("int64", 4, 6), operator=MIX)
     second = replace(LIE, place="[1]")
     other = replace(LIE, operator="my.fill.default")
-    assert in_one([LIE, dtype, second, other]) == [
+    assert merge_mismatch_lines([LIE, dtype, second, other]) == [
         SAID,
         f"fake-kernel mismatch: mix_1 ({MIX}) is torch.int64[4, 6] on cpu, but its "
         "fake kernel declares torch.float32[4, 6] on cpu",
@@ -43,16 +45,20 @@ def test_a_lie_is_still_found_by_its_operator() -> None:
     twice = OtherCauses((LIE, replace(LIE, node="mix_1")))
     told = (f"{SAID} (2 calls)",)
     assert twice.all() == told
-    assert twice.left_in([MIX]).all() == told
-    assert twice.left_in(["aten.add.Tensor"]).all() == twice.less(MIX).all() == ()
+    assert twice.restricted_to([MIX]).all() == told
+    assert (
+        twice.restricted_to(["aten.add.Tensor"]).all()
+        == twice.without_operator(MIX).all()
+        == ()
+    )
 
 
 def test_what_to_type_next_is_left_out_of_a_warning() -> None:
     told = "with X=1 it fails otherwise: assert in run: my.op: 1==2; that may be why"
     more = f"{told}. To reduce that instead: --until assert --env X=1"
-    assert without_advice(more) == without_advice(told) == told
+    assert strip_advice(more) == strip_advice(told) == told
     refused = "it refuses its inputs (3 <= 2); it may be theirs"
     other = (
         f"{refused}. Other inputs: --inputs FILE; to reduce that: --until check-inputs"
     )
-    assert without_advice(other) == refused
+    assert strip_advice(other) == refused

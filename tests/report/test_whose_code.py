@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.intake.set_again import SetAgain, module_that_sets
-from shrinkfx.report.carried import Unit
-from shrinkfx.report.statements import statements_of
-from shrinkfx.report.whose_code import (
-    as_carried,
-    as_ours,
-    copied_from,
-    in_compiler,
+from shrinkfx.intake.restored_settings import RestoredValue, render_settings_module
+from shrinkfx.report.custom_code_sources import (
+    describe_copy,
+    find_custom_code,
+    mark_as_generated,
+    strip_generated_header,
 )
+from shrinkfx.report.preload_bundle import Unit
+from shrinkfx.report.statements import statements_of
 
 PLACE = "torch._inductor.config post_grad_custom_post_pass"
 PASS = "import config\nconfig.post_grad_custom_post_pass = print\n"
@@ -47,7 +47,11 @@ def acting(folder: Path, texts: Mapping[str, str], last: int = 1) -> list[Unit]:
         ({"__init__.py": "import theirs\n"}, ("__init__.py",)),
         ({"a.py": PASS, "b.py": PASS}, ("a.py", "b.py")),
         (
-            {"serve_definitions.py": as_ours(PASS, copied_from("serve.py"))},
+            {
+                "serve_definitions.py": mark_as_generated(
+                    PASS, describe_copy("serve.py")
+                )
+            },
             ("serve.py",),
         ),
     ],
@@ -55,7 +59,7 @@ def acting(folder: Path, texts: Mapping[str, str], last: int = 1) -> list[Unit]:
 def test_files_whose_statements_act_are_named_and_those_that_import_are_not(
     tmp_path: Path, texts: Mapping[str, str], sources: tuple[str, ...]
 ) -> None:
-    found = in_compiler({PLACE}, acting(tmp_path, texts))
+    found = find_custom_code({PLACE}, acting(tmp_path, texts))
     assert (found.places, found.sources) == ((PLACE,), sources)
     assert not found.only_defined
 
@@ -65,29 +69,34 @@ def test_file_that_shrinkfx_has_written_is_not_named(
     tmp_path: Path, state: Mapping[str, str]
 ) -> None:
     """What it sets is named by where that is defined, if that is what acts."""
-    drop, scale = SetAgain("my.drop", "Drop", "()"), SetAgain("my.b", "B", "()", state)
-    text = module_that_sets({"first": drop, "second": scale})
-    found = in_compiler({PLACE}, acting(tmp_path, {"preload_settings.py": text}))
+    drop, scale = (
+        RestoredValue("my.drop", "Drop", "()"),
+        RestoredValue("my.b", "B", "()", state),
+    )
+    text = render_settings_module({"first": drop, "second": scale})
+    found = find_custom_code({PLACE}, acting(tmp_path, {"preload_settings.py": text}))
     assert found.sources == ("my.b",)
     assert found.only_defined
     last = 4 if state else 2
-    both = in_compiler({PLACE}, acting(tmp_path, {"preload_settings.py": text}, last))
+    both = find_custom_code(
+        {PLACE}, acting(tmp_path, {"preload_settings.py": text}, last)
+    )
     assert set(both.sources) == {"my.drop", "my.b"}
     place = "import sys\n\nsys.path.insert(0, '/home/me')\nimport my.b\n"
-    leads_there = as_ours(place, "imports my.b from its own folder")
+    leads_there = mark_as_generated(place, "imports my.b from its own folder")
     (last_one,) = acting(tmp_path, {"preload_my_b.py": leads_there})
-    assert in_compiler({PLACE}, [last_one]).sources == ("my.b",)
+    assert find_custom_code({PLACE}, [last_one]).sources == ("my.b",)
 
 
 def test_file_that_is_gone_or_no_file_is_named_by_its_name() -> None:
-    assert in_compiler({PLACE}, [("/a/gone.py", 1, 0)]).sources == ("gone.py",)
-    assert in_compiler({PLACE}, [("my_ops", 0, 0)]).sources == ("my_ops",)
+    assert find_custom_code({PLACE}, [("/a/gone.py", 1, 0)]).sources == ("gone.py",)
+    assert find_custom_code({PLACE}, [("my_ops", 0, 0)]).sources == ("my_ops",)
 
 
 def test_places_of_this_machine_are_left_out_of_what_shrinkfx_has_written() -> None:
     text = "import sys\n\nsys.path.insert(0, '/home/me')\nimport my.b\n"
-    ours = as_ours(text, "imports my.b from its own folder")
-    assert as_carried(ours) == "\n" * 5 + "import my.b\n"
-    assert as_carried(text) == text
-    copied = as_ours(text, copied_from("serve.py"))
-    assert as_carried(copied) == copied
+    ours = mark_as_generated(text, "imports my.b from its own folder")
+    assert strip_generated_header(ours) == "\n" * 5 + "import my.b\n"
+    assert strip_generated_header(text) == text
+    copied = mark_as_generated(text, describe_copy("serve.py"))
+    assert strip_generated_header(copied) == copied

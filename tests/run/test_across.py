@@ -15,7 +15,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.tasks import RunCommand
-from shrinkfx.run.across import Elsewhere, Others, interpreters
+from shrinkfx.run.across import InterpreterResult, Others, interpreters
 
 SCRIPT = """\
 # assert in AOTInductor (run): reduced from 9 operators to 1.
@@ -93,7 +93,7 @@ def test_interpreter_without_torch_gives_no_answer(repro: Path) -> None:
     said = "Traceback ...\nModuleNotFoundError: No module named 'torch'\n"
     server = FakeServer(Ending("exit", 1, log=said))
     (told,) = Others(server, Limits(60, 1 << 30), [repro], None).run(["/py"])
-    assert told == Elsewhere(
+    assert told == InterpreterResult(
         *("/py", ""),
         "does not import torch: ModuleNotFoundError: No module named 'torch'",
         None,

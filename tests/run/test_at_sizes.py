@@ -11,7 +11,7 @@ from support.doubles import asked_of
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible, WorkerError
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Ending, Ready
@@ -75,7 +75,7 @@ def _worker(tmp_path: Path) -> Worker:
 
 @pytest.fixture(name="runner")
 def _runner(worker: Worker) -> ExampleRunner:
-    context = RunContext(Options(Path()), worker.directory, ignore)
+    context = RunContext(Options(Path()), worker.directory, ignore_event)
     return ExampleRunner(context, cast(Server, worker), SPACE, SETTINGS)
 
 
@@ -88,7 +88,7 @@ def test_program_is_compiled_once(runner: ExampleRunner, worker: Worker) -> None
 
 def test_results_at_sizes_are_as_close_as_was_asked_for(worker: Worker) -> None:
     options = Options(Path(), rtol=0.5, strict=True)
-    context = RunContext(options, worker.directory, ignore)
+    context = RunContext(options, worker.directory, ignore_event)
     ExampleRunner(context, cast(Server, worker), SPACE, SETTINGS).inside((3,))
     assert [(told["rtol"], told["strict"]) for told in worker.told] == [(0.5, True)] * 2
 

@@ -10,15 +10,15 @@ from support.doubles import FakeServer
 from support.lies import lie, strided, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.events import Listener, Noted, ignore
+from shrinkfx.events import Listener, NoteAdded, ignore_event
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid
 from shrinkfx.protocol.choices import Guard
+from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.report.warned import OtherCauses
-from shrinkfx.run.behind import whatever_is_behind
+from shrinkfx.run.adjacent_memory import require_any_adjacent_memory
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain
@@ -33,7 +33,7 @@ TARGET = Signature(Kind.MISMATCH, Stage.COMPARE, "", "values")
 
 
 def subject_of(server: FakeServer, short: tuple[str, ...] = SHORT) -> Subject:
-    whole = Candidate.whole(chain("x", "relu", "tanh"))
+    whole = Candidate.from_skeleton(chain("x", "relu", "tanh"))
     client = CheckClient(server, Limits(9.0, 1 << 30))
     size = ProgramSize(2, 3, 1, 0)
     narrow = tensor("int32", 8), tensor("int64", 8)
@@ -42,12 +42,12 @@ def subject_of(server: FakeServer, short: tuple[str, ...] = SHORT) -> Subject:
 
 
 def asked(
-    ending: Ending, tmp_path: Path, listener: Listener = ignore, **changes: object
+    ending: Ending, tmp_path: Path, listener: Listener = ignore_event, **changes: object
 ) -> tuple[Subject, FakeServer]:
     server = FakeServer(lambda _: ending)
     subject = replace(subject_of(server), **changes)  # type: ignore[arg-type]
     context = RunContext(Options(Path("m.pt2")), tmp_path, listener)
-    return whatever_is_behind(context, subject), server
+    return require_any_adjacent_memory(context, subject), server
 
 
 def test_checks_know_what_is_behind_where_the_failure_does_not_need_it(
@@ -67,7 +67,7 @@ def test_failure_that_needs_it_is_searched_as_before_and_said_to(
     said: list[str] = []
 
     def listen(event: object) -> None:
-        if isinstance(event, Noted):
+        if isinstance(event, NoteAdded):
             said.append(event.text)
 
     subject, _ = asked(ending, tmp_path, listen)
@@ -97,6 +97,6 @@ def test_nothing_is_asked_beside_guard_pages_or_while_it_is_compiled(
     assert not asked(WRONG, tmp_path, target=compiling)[1].arguments
     server = FakeServer(lambda _: WRONG)
     subject = subject_of(server).with_options(guard_pages=Guard.AFTER)
-    context = RunContext(Options(Path("m.pt2")), tmp_path, ignore)
-    assert whatever_is_behind(context, subject) is subject
+    context = RunContext(Options(Path("m.pt2")), tmp_path, ignore_event)
+    assert require_any_adjacent_memory(context, subject) is subject
     assert not server.arguments

@@ -10,7 +10,7 @@ import pytest
 from support.doubles import FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.events import Event, Noted
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.options.options import Options
@@ -51,7 +51,7 @@ def chosen(
     subject = Subject(WHOLE, ProgramSize(2, 4, 1, 0), client, target, 1.0)
     tried = choose_build(context, subject)
     assert tried.form is GraphForm.FUNCTIONAL
-    notes = [event.text for event in events if isinstance(event, Noted)]
+    notes = [event.text for event in events if isinstance(event, NoteAdded)]
     return tried.subject, tried.seen, notes
 
 

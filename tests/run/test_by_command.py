@@ -12,18 +12,18 @@ from support.doubles import asked_of, written
 
 from shrinkfx.check.command import SKIP, Command
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.events import Event, Noted
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunCommand, RunScript, SaveCandidate, WriteCandidate
 from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.report.running import SAVED
-from shrinkfx.report.written import Verified
 from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.record import Result
-from shrinkfx.run.result import write
+from shrinkfx.run.result import write_result
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole
 
@@ -56,13 +56,13 @@ class Worker:
 
 def verified(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *runs: Ending
-) -> tuple[Verified, list[str]]:
+) -> tuple[VerifiedRepro, list[str]]:
     """Verify with a command that says so of the repro, and then of the result."""
     server: Any = Worker([FAILS, *runs])
     notes: list[str] = []
 
     def listen(event: Event) -> None:
-        if isinstance(event, Noted):
+        if isinstance(event, NoteAdded):
             notes.append(event.text)
 
     @contextlib.contextmanager
@@ -74,7 +74,7 @@ def verified(
     client = CheckClient(server, Limits(9.0, 1 << 30))
     subject = Subject(BEST, ProgramSize(1), client, COMMAND.target, 1.0, COMMAND)
     result = Result(BEST, "program", COMMAND.target)
-    answered = write(context, client, result)
+    answered = write_result(context, client, result)
     record = verify_by_command(context, server, subject, result, answered)
     return record.verified, notes
 

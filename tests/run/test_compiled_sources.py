@@ -11,15 +11,17 @@ from test_preloading import judge, says
 
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Registered
-from shrinkfx.report.carried import Carried, Cut, Preload
-from shrinkfx.report.carrying import carry
+from shrinkfx.report.bundle_builder import build_bundle
+from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.run.preloading import smallest_first
 
 IMPORTED = {"torch.utils cpp_extension": "builtins.module"}
 """What is other in PyTorch where something was compiled, and no program sees."""
 
 
-def ways(folder: Path, compiled: dict[str, str]) -> tuple[list[Carried], list[str]]:
+def ways(
+    folder: Path, compiled: dict[str, str]
+) -> tuple[list[PreloadBundle], list[str]]:
     """List the ways to carry a preload that compiles, and the texts that were run.
 
     Args:
@@ -40,8 +42,8 @@ def ways(folder: Path, compiled: dict[str, str]) -> tuple[list[Carried], list[st
         used = replace(said.answer, files=("my_ops.so",), modules=("ops",))
         return replace(said, answer=used)
 
-    def made(cut: Cut) -> Carried:
-        return carry([Preload(str(file), file)], used, ["my_ops::mix"], cut)
+    def made(cut: PreloadCut) -> PreloadBundle:
+        return build_bundle([Preload(str(file), file)], used, ["my_ops::mix"], cut)
 
     asked = judge(answer)
     cuts = smallest_first(made, asked, ["my_ops::mix"])

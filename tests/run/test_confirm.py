@@ -17,8 +17,8 @@ from support.doubles import Arguments, FakeServer, written
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted, WorkerError
-from shrinkfx.events import Event, Noted
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.events import Event, NoteAdded
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.apply import apply
@@ -27,22 +27,22 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.answers import Ending, Invalid, NotSanitized, Raised
 from shrinkfx.protocol.choices import Build, CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.carried import Carried
+from shrinkfx.report.preload_bundle import PreloadBundle
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.report.written import Verified
+from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.kept import Kept, moved
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import INDEPENDENT_RUNS
 from shrinkfx.run.subject import Subject
+from shrinkfx.run.verified_result import VerifiedResult, move_result
 from shrinkfx.search.staged import StagedSearch
 from shrinkfx.testing import chain, needs, whole
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))
 RAISES = Signature(Kind.EXCEPTION, Stage.RUN, "RuntimeError: torn")
 TORN = Raised("RuntimeError", "torn")
-OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
+OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT)
 DIES = Ending("signal", signal.SIGSEGV, "run")
 PASSES = Ending("exit", stage="done", log="no longer fails\n")
 
@@ -115,7 +115,9 @@ class World:
     ) -> Iterator[Any]:
         yield FakeServer(self.run)
 
-    def verified(self, path: Path | None = None, **about: Any) -> tuple[Verified, Kept]:
+    def verified(
+        self, path: Path | None = None, **about: Any
+    ) -> tuple[VerifiedRepro, VerifiedResult]:
         server: Any = FakeServer(self.answer)
         options = Options(Path("model.pt2"), max_checks=about.pop("max_checks", None))
         with closing(Journal(path or ":memory:")) as journal:
@@ -123,7 +125,7 @@ class World:
             guarding = about.pop("guarding", Guarding())
             limits = Limits(9.0, 1 << 30)
             checked = CheckOptions(build=about.pop("build", Build.STOCK))
-            client = CheckClient(server, limits, guarding.around(checked))
+            client = CheckClient(server, limits, guarding.apply_to(checked))
             target = about.pop("target", RAISES)
             subject = Subject(
                 WHOLE, ProgramSize(12), client, target, 1.0, None, guarding
@@ -134,7 +136,7 @@ class World:
 
     @property
     def notes(self) -> str:
-        return "\n".join(e.text for e in self.events if isinstance(e, Noted))
+        return "\n".join(e.text for e in self.events if isinstance(e, NoteAdded))
 
 
 @pytest.fixture(name="world")
@@ -541,16 +543,20 @@ def test_what_lay_beside_an_earlier_repro_goes_with_it_but_no_preload(
         place.mkdir()
         for name in names if place == out else names[:1]:
             (place / name).write_text(place.name)
-    carried = Carried(files={"ops.py": out / "ops.py", "copied.py": tmp_path / "c.py"})
+    carried = PreloadBundle(
+        files={"ops.py": out / "ops.py", "copied.py": tmp_path / "c.py"}
+    )
     before = rewritten(kept, tuple(out / name for name in names), carried)
-    again = rewritten(kept, (folder / "repro.py",), Carried())
-    lies = moved(again, folder, out, before)
+    again = rewritten(kept, (folder / "repro.py",), PreloadBundle())
+    lies = move_result(again, folder, out, before)
     assert lies.verified.written.files == (out / "repro.py",)
     assert (out / "repro.py").read_text() == "scratch"
     assert {file.name for file in out.iterdir()} == {"repro.py", "ops.py"}
 
 
-def rewritten(kept: Kept, files: tuple[Path, ...], carried: Carried) -> Kept:
+def rewritten(
+    kept: VerifiedResult, files: tuple[Path, ...], carried: PreloadBundle
+) -> VerifiedResult:
     written = replace(kept.verified.written, files=files, carried=carried)
     verified = replace(kept.verified, written=written)
     return replace(kept, record=replace(kept.record, verified=verified))

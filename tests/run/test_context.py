@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from support.doubles import request_of
 
-from shrinkfx.events import Event, Noted
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.run import context
 from shrinkfx.run.context import OVERHEAD, RunContext
-from shrinkfx.run.folder import at_work
+from shrinkfx.run.folder import open_run_folder
 from shrinkfx.torch_versions import why_untested
-from shrinkfx.used import tree_cpu_s
+from shrinkfx.used import measure_tree_cpu_s
 
 
 def test_bare_server_may_be_the_stem_of_the_main_one(
@@ -41,7 +41,7 @@ def test_bare_server_may_be_the_stem_of_the_main_one(
     run = RunContext(options, tmp_path, lambda _: None)
     run.bare_server(Backend.AOTI)
     main = run.server()
-    run.elsewhere(tmp_path / "scratch").bare_server(Backend.AOTI)
+    run.with_output_folder(tmp_path / "scratch").bare_server(Backend.AOTI)
     alone, first, second = started
     assert first["leaves_stem"]
     assert alone["beside"] is None
@@ -66,7 +66,7 @@ def test_run_with_an_untested_torch_warns_once(
     monkeypatch.setattr(context, "RestartingServer", Newer)
     told: list[Event] = []
     RunContext(OPTIONS, tmp_path, told.append).server()
-    warnings = [each.text for each in told if isinstance(each, Noted)]
+    warnings = [each.text for each in told if isinstance(each, NoteAdded)]
     assert warnings == [*filter(None, [why_untested(version)])]
     assert len(warnings) == ("dev" in version)
 
@@ -74,13 +74,13 @@ def test_run_with_an_untested_torch_warns_once(
 @contextmanager
 def session(out: Path, options: Options = OPTIONS) -> Iterator[RunContext]:
     out.mkdir(exist_ok=True)
-    with at_work(options, out, lambda _: None) as context:
+    with open_run_folder(options, out, lambda _: None) as context:
         yield context
 
 
 @pytest.mark.processes
 def test_nothing_of_a_run_is_in_no_meter(tmp_path: Path, vices: Path) -> None:
-    before = tree_cpu_s()
+    before = measure_tree_cpu_s()
     with (
         session(tmp_path / "out") as context,
         context.server([sys.executable, str(vices)]) as server,
@@ -88,7 +88,7 @@ def test_nothing_of_a_run_is_in_no_meter(tmp_path: Path, vices: Path) -> None:
         meter = context.meters["search"]
         ending = meter.add(server.ask(request_of("spin", core=core(), cpu_s=0.5)))
         assert ending.cpu_seconds >= 0.5
-        spent, used = context.cpu_seconds(), tree_cpu_s() - before
+        spent, used = context.cpu_seconds(), measure_tree_cpu_s() - before
         assert spent["search"] == meter.cpu_seconds
         assert spent[OVERHEAD] > 0.05  # to start a Python
         assert sum(spent.values()) == pytest.approx(used, abs=0.05)
@@ -121,7 +121,7 @@ def test_sessions_add_up_by_part_and_what_another_task_took_is_one(
 def test_what_is_asked_of_a_result_is_none_of_the_run_that_has_left_it(
     tmp_path: Path,
 ) -> None:
-    with at_work(OPTIONS, tmp_path, lambda _: None, "--explain") as context:
+    with open_run_folder(OPTIONS, tmp_path, lambda _: None, "--explain") as context:
         context.meters["explain"].cpu_seconds = 7.0
         context.journal.note("asked", True)
     with session(tmp_path) as context:

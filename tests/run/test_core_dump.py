@@ -8,7 +8,7 @@ import pytest
 from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.events import Event, Noted
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import Guard
@@ -36,7 +36,7 @@ def left(
     client = CheckClient(server, Limits(10.0, 1 << 30), options)
     best = whole(chain("x", "relu"))
     dump = leave_core_dump(context, client, best, "program")
-    return dump, [event.text for event in events if isinstance(event, Noted)]
+    return dump, [event.text for event in events if isinstance(event, NoteAdded)]
 
 
 @pytest.mark.parametrize(

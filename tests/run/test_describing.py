@@ -10,7 +10,7 @@ from support.doubles import FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import LoadError
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.run.context import RunContext
@@ -49,7 +49,7 @@ Current thread 0x1 (most recent call first):
 def test_eager_that_hangs_or_dies_leaves_nothing_to_reduce(
     tmp_path: Path, ending: Ending, did: str, advice: str
 ) -> None:
-    context = RunContext(Options(Path("model.pt2")), tmp_path, ignore)
+    context = RunContext(Options(Path("model.pt2")), tmp_path, ignore_event)
     client = CheckClient(FakeServer(lambda _: ending), Limits(20.0, 1 << 30))
     with pytest.raises(LoadError) as caught:
         describe_program(context, client)

@@ -13,13 +13,13 @@ from support.doubles import DESCRIPTION, Arguments, FakeServer
 from support.lies import strided, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.events import Noted
+from shrinkfx.events import NoteAdded
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.descriptions import Examined
-from shrinkfx.protocol.operators import OperatorFinding, What
+from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import Request
-from shrinkfx.report.warned import of_examined
+from shrinkfx.report.caveats import format_finding
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described
 from shrinkfx.run.examining import examine_operators
@@ -28,19 +28,19 @@ from shrinkfx.testing import chain
 MIX = "mix (my.mix.default)"
 FILL = "fill (my.fill.default)"
 FOUND = [
-    OperatorFinding("my.mix.default", What.WRITES, "mix", argument="x"),
+    OperatorFinding("my.mix.default", Misbehavior.WRITES, "mix", argument="x"),
     OperatorFinding(
         "my.mix.default",
-        What.FAKE,
+        Misbehavior.FAKE,
         "mix",
         error="TypeError: \x1b[31mless",
     ),
-    OperatorFinding("my.roll.default", What.FAKE, "roll", error="more"),
-    OperatorFinding("my.fill.default", What.FAKE, "fill", error="4"),
-    OperatorFinding("my.fill.default", What.UNFILLED, "fill"),
-    OperatorFinding("my.fill.default", What.UNSTEADY, "fill_1"),
+    OperatorFinding("my.roll.default", Misbehavior.FAKE, "roll", error="more"),
+    OperatorFinding("my.fill.default", Misbehavior.FAKE, "fill", error="4"),
+    OperatorFinding("my.fill.default", Misbehavior.UNFILLED, "fill"),
+    OperatorFinding("my.fill.default", Misbehavior.UNSTEADY, "fill_1"),
     OperatorFinding(
-        *("my.fill.default", What.FIXES, "fill"),
+        *("my.fill.default", Misbehavior.FIXES, "fill"),
         declared=tensor("float32", 4, 6),
         made=tensor("float32", 5, 6),
     ),
@@ -55,7 +55,7 @@ class Server(FakeServer):
         self.limits: list[tuple[float, float]] = []
 
     def ask(self, request: Request) -> Ending:
-        self.limits.append((request.timeout_s, request.most_s))
+        self.limits.append((request.timeout_s, request.wall_clock_limit_s))
         return super().ask(request)
 
 
@@ -81,8 +81,8 @@ def examined(
     about = replace(DESCRIPTION, stopped=stopped, custom=custom, mismatches=known)
     described = Described(chain("x", "relu"), about)
     client = CheckClient(server, Limits(600.0, 1 << 30))
-    warnings = [*map(of_examined, examine_operators(context, client, described))]
-    return warnings, [e.text for e in said if isinstance(e, Noted)], server
+    warnings = [*map(format_finding, examine_operators(context, client, described))]
+    return warnings, [e.text for e in said if isinstance(e, NoteAdded)], server
 
 
 WARNINGS = [

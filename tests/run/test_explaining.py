@@ -14,13 +14,14 @@ from support.lies import lie, strided, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import UsageError, WorkerError
-from shrinkfx.events import Event, Noted, ignore
-from shrinkfx.explain.cause import Shown
+from shrinkfx.events import Event, NoteAdded, ignore_event
+from shrinkfx.explain.cause import KnownFacts
 from shrinkfx.failure.readers.asan import MemoryReport
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import (
     Failure,
@@ -29,30 +30,34 @@ from shrinkfx.report.record import (
     ProgramSize,
     RunRecord,
 )
-from shrinkfx.report.warned import OtherCauses
-from shrinkfx.report.written import Verified, Written
+from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
 from shrinkfx.run import explaining
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.explaining import explain_result
-from shrinkfx.run.folder import JOURNAL, at_work, finish, over
-from shrinkfx.run.kept import Kept
+from shrinkfx.run.folder import (
+    JOURNAL,
+    load_finished_options,
+    open_run_folder,
+    record_run_end,
+)
 from shrinkfx.run.record import Result
 from shrinkfx.run.subject import Subject
+from shrinkfx.run.verified_result import VerifiedResult
 from shrinkfx.testing import chain, whole
 
-CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)
 SIZE = ProgramSize(2)
 OVERRUN = MemoryReport("heap-buffer-overflow", "read", 4, "cpp_fused_exp_0", 12, "")
 REPRO = "# crash in AOTInductor\n#\n# Seen on: torch\n\nimport torch\n"
 
 
-def kept_of(candidate: Candidate, target: Signature = CRASH) -> Kept:
+def kept_of(candidate: Candidate, target: Signature = CRASH) -> VerifiedResult:
     client = CheckClient(FakeServer(), Limits(10.0, 1 << 30))
     subject = Subject(candidate, SIZE, client, target, 1.0)
-    verified = Verified(Written((Path("repro.py"),), "source"), 3, 3)
+    verified = VerifiedRepro(ReproFiles((Path("repro.py"),), "source"), 3, 3)
     programs = Programs(SIZE, SIZE, cut=2)
     record = RunRecord(Failure(target, target), programs, verified=verified)
-    return Kept(subject, Result(candidate, "program", target), record)
+    return VerifiedResult(subject, Result(candidate, "program", target), record)
 
 
 @pytest.fixture(name="out")
@@ -63,7 +68,7 @@ def _out(tmp_path: Path) -> Path:
 
 def context_of(out: Path, *, no_explain: bool = False) -> RunContext:
     options = Options(Path("model.pt2"), no_explain=no_explain)
-    return RunContext(options, out, ignore)
+    return RunContext(options, out, ignore_event)
 
 
 def test_cause_is_told_in_the_repro_and_in_full_beside_it(out: Path) -> None:
@@ -104,7 +109,7 @@ def test_what_goes_wrong_takes_nothing_of_the_result_away(
     expected = f"the cause analysis failed: {error}"
     if isinstance(error, KeyboardInterrupt):
         expected = "interrupted before the cause was known"
-    assert expected in [event.text for event in told if isinstance(event, Noted)]
+    assert expected in [event.text for event in told if isinstance(event, NoteAdded)]
     assert (out / "repro.py").read_text() == REPRO
     assert not (out / "explain.json").exists()
 
@@ -122,7 +127,7 @@ def test_result_is_noted_for_who_asks_later(out: Path) -> None:
     kept = kept_of(candidate)
     kept = replace(kept, record=replace(kept.record, memory=Memory(report=OVERRUN)))
     with closing(Journal(out / JOURNAL)) as journal:
-        context = RunContext(Options(Path("model.pt2")), out, ignore, journal)
+        context = RunContext(Options(Path("model.pt2")), out, ignore_event, journal)
         explain_result(context, kept)
         known = journal.fact("result")
     assert known is not None
@@ -130,7 +135,7 @@ def test_result_is_noted_for_who_asks_later(out: Path) -> None:
     assert again.candidate == candidate
     assert again == kept.result
     shown = explaining._shown_from_json(kept.subject, known)
-    assert shown == Shown(fails=True, memory=OVERRUN)
+    assert shown == KnownFacts(fails=True, memory=OVERRUN)
 
 
 def options_at(folder: Path) -> Options:
@@ -143,12 +148,12 @@ def test_run_that_is_over_can_be_explained(tmp_path: Path) -> None:
     options = options_at(tmp_path)
     out = tmp_path / "out"
     out.mkdir()
-    with at_work(options, out, ignore) as context:
+    with open_run_folder(options, out, ignore_event) as context:
         context.journal.note("baseline", {})
     with pytest.raises(UsageError, match=f"--resume {out}"):
-        over(out)
-    with at_work(options, out, ignore) as context:
-        finish(context, "reduced", "2 -> 1", 0)
+        load_finished_options(out)
+    with open_run_folder(options, out, ignore_event) as context:
+        record_run_end(context, "reduced", "2 -> 1", 0)
     with pytest.raises(
         UsageError,
         match=(
@@ -156,25 +161,25 @@ def test_run_that_is_over_can_be_explained(tmp_path: Path) -> None:
             r"sweep, or of an earlier version\)"
         ),
     ):
-        over(out)
+        load_finished_options(out)
     made = {"inputs": str(out / "failing-1.pt"), "environment": {"A": "1"}}
-    with at_work(options, out, ignore) as context:
+    with open_run_folder(options, out, ignore_event) as context:
         context.journal.note("result", made)
     asked = replace(options, inputs=out / "failing-1.pt", environment={"A": "1"})
-    assert over(out) == replace(asked, cwd=Path.cwd())
+    assert load_finished_options(out) == replace(asked, cwd=Path.cwd())
     options.model.write_bytes(b"another")
     with pytest.raises(UsageError, match=r"--explain .* one of these files changed"):
-        over(out)
+        load_finished_options(out)
 
 
 def test_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--explain .* contains no run"):
-        over(tmp_path)
+        load_finished_options(tmp_path)
 
 
 def test_result_that_was_not_seen_to_fail_blames_nobody(out: Path) -> None:
     kept = kept_of(whole(chain("x", "relu")))
-    unverified = replace(kept.record, verified=Verified())
+    unverified = replace(kept.record, verified=VerifiedRepro())
     kept = replace(kept, record=unverified)
     explained = explain_result(context_of(out), kept)
     assert not explained.explanation.cause
@@ -184,18 +189,18 @@ def test_result_that_was_not_seen_to_fail_blames_nobody(out: Path) -> None:
 def test_what_a_run_has_seen_of_a_result_is_known_later_too(tmp_path: Path) -> None:
     """One that was not seen to fail in each run blames nobody then, either."""
     kept = kept_of(whole(chain("x", "relu")))
-    unverified = replace(kept, record=replace(kept.record, verified=Verified()))
+    unverified = replace(kept, record=replace(kept.record, verified=VerifiedRepro()))
     for each, fails in ((kept, True), (unverified, False)):
         out = tmp_path / str(fails)
         out.mkdir()
         (out / "repro.py").write_text(REPRO)
         with closing(Journal(out / JOURNAL)) as journal:
-            context = RunContext(Options(Path("model.pt2")), out, ignore, journal)
+            context = RunContext(Options(Path("model.pt2")), out, ignore_event, journal)
             explain_result(context, each)
             known = journal.fact("result")
         assert explaining._shown_from_json(kept.subject, known).fails is fails
         del known["fails"], known["memory"]  # as an earlier version has noted it
-        assert explaining._shown_from_json(kept.subject, known) == Shown()
+        assert explaining._shown_from_json(kept.subject, known) == KnownFacts()
 
 
 def test_summary_that_is_there_has_the_cause_as_well(out: Path) -> None:
@@ -234,7 +239,7 @@ def test_hang_in_a_users_own_code_is_said_first_and_known_later_too(
     kept = replace(kept, record=with_log(kept.record, DUMP))
     with closing(Journal(out / JOURNAL)) as journal:
         options = Options(Path("model.pt2"), anonymous=anonymous)
-        context = RunContext(options, out, ignore, journal)
+        context = RunContext(options, out, ignore_event, journal)
         explained = explain_result(context, kept)
         known = journal.fact("result")
     where = "code of a preload module" if anonymous else "passes.py:settle"

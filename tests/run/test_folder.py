@@ -27,19 +27,19 @@ from shrinkfx.errors import (
     UsageError,
     WorkerError,
 )
-from shrinkfx.events import ignore
-from shrinkfx.folder_lock import taken
+from shrinkfx.events import ignore_event
+from shrinkfx.folder_lock import lock_folder
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.folder import (
     RESULT,
-    at_work,
-    begun,
-    finish,
-    over,
-    resumed,
+    create_run_folder,
+    load_finished_options,
+    load_options_to_resume,
+    open_run_folder,
+    record_run_end,
 )
-from shrinkfx.run.going_on import how_to_go_on
+from shrinkfx.run.resume_hint import resume_command
 
 NOTHING_NEW = Options(Path())
 ORDER = ("model.pt2", "inputs.pt", "operators.py")
@@ -75,14 +75,14 @@ def _options(tmp_path: Path, out: Path) -> Options:
 
 
 def refuse_if_begun(options: Options) -> None:
-    with begun(options):
+    with create_run_folder(options):
         pass
 
 
 def begin(options: Options) -> None:
     """Work for a while, and be killed after the baseline."""
     assert options.out
-    with at_work(options, options.out, ignore) as context:
+    with open_run_folder(options, options.out, ignore_event) as context:
         context.journal.note("baseline", {})
 
 
@@ -90,20 +90,20 @@ def end(
     options: Options, status: str, said: str, code: int, *, is_short: bool = False
 ) -> None:
     assert options.out
-    with at_work(options, options.out, ignore) as context:
+    with open_run_folder(options, options.out, ignore_event) as context:
         context.out_of_budget = "limit" in said
-        finish(context, status, said, code, is_short=is_short)
+        record_run_end(context, status, said, code, is_short=is_short)
 
 
 def test_run_goes_on_with_what_it_was_told(options: Options, out: Path) -> None:
     begin(options)
-    again = resumed(out, NOTHING_NEW)
+    again = load_options_to_resume(out, NOTHING_NEW)
     assert again == replace(options, cwd=Path.cwd())
     new: dict[str, Any] = {"max_checks": 9, "max_minutes": 2.0, "max_disk": 3.0}
     new["jobs"] = 2
-    more = resumed(out, replace(NOTHING_NEW, **new))
+    more = load_options_to_resume(out, replace(NOTHING_NEW, **new))
     assert more == replace(again, **new)
-    assert resumed(out, NOTHING_NEW) == more
+    assert load_options_to_resume(out, NOTHING_NEW) == more
 
 
 def test_names_of_files_are_good_in_any_folder(
@@ -113,7 +113,7 @@ def test_names_of_files_are_good_in_any_folder(
     options = replace(options, model=Path("model.pt2"), inputs=Path("inputs.pt"))
     begin(replace(options, preload=("operators.py", "json")))
     monkeypatch.chdir("/")
-    again = resumed(out, NOTHING_NEW)
+    again = load_options_to_resume(out, NOTHING_NEW)
     assert again.files == tuple(tmp_path / path for path in ORDER)
     assert again.cwd == tmp_path
 
@@ -128,7 +128,7 @@ def test_program_in_the_folder_of_its_run_moves_along(
         file.write_bytes(b"program")
     begin(replace(options, model=model[0], inputs=model[1]))
     there = out.rename(tmp_path / "elsewhere")
-    again = resumed(there, NOTHING_NEW)
+    again = load_options_to_resume(there, NOTHING_NEW)
     assert again.model == there / "intake" / "program.pt2"
     assert again.inputs == there / "intake" / "inputs.pt"
 
@@ -148,10 +148,12 @@ def test_all_that_a_capture_has_left_moves_along_with_its_run(
     place.mkdir(parents=True)  # as another run has it that was begun there since
     for file in (model, inputs, preload):
         file.write_text("another")
-    again = resumed(there, NOTHING_NEW)
+    again = load_options_to_resume(there, NOTHING_NEW)
     assert again.files == tuple(there / "capture" / name for name in names)
     assert again.preload[1] == "json"
-    assert resumed(there.rename(tmp_path / "further"), NOTHING_NEW).model.is_file()
+    assert load_options_to_resume(
+        there.rename(tmp_path / "further"), NOTHING_NEW
+    ).model.is_file()
 
 
 def test_inputs_that_a_sweep_has_found_move_along_with_their_run(
@@ -160,12 +162,12 @@ def test_inputs_that_a_sweep_has_found_move_along_with_their_run(
     begin(options)
     failing = out / "failing-1.pt"
     failing.touch()
-    with at_work(options, out, ignore) as context:
+    with open_run_folder(options, out, ignore_event) as context:
         known = {"inputs": str(failing), "environment": {"B": "2"}}
         context.journal.note(RESULT, known)
     end(options, "found", "reduced", 0)
     there = out.rename(tmp_path / "elsewhere")
-    asked = over(there)
+    asked = load_finished_options(there)
     assert asked.inputs == there / "failing-1.pt"
     assert (asked.environment, asked.model) == ({"B": "2"}, options.model)
 
@@ -178,13 +180,13 @@ def test_program_may_have_moved_but_not_changed(
     with pytest.raises(
         LoadError, match=r"(?s)the file no longer exists.*NEW\.pt2 --resume"
     ):
-        resumed(out, NOTHING_NEW)
-    assert resumed(out, Options(moved)).model == moved
+        load_options_to_resume(out, NOTHING_NEW)
+    assert load_options_to_resume(out, Options(moved)).model == moved
     moved.write_bytes(b"another")
     with pytest.raises(
         UsageError, match=(": one of these files changed since that run:")
     ):
-        resumed(out, Options(moved))
+        load_options_to_resume(out, Options(moved))
 
 
 def test_inputs_must_be_there_and_the_same(options: Options, out: Path) -> None:
@@ -192,10 +194,10 @@ def test_inputs_must_be_there_and_the_same(options: Options, out: Path) -> None:
     begin(options)
     options.inputs.write_bytes(b"others")
     with pytest.raises(UsageError, match=r"these files changed.*inputs\.pt"):
-        resumed(out, NOTHING_NEW)
+        load_options_to_resume(out, NOTHING_NEW)
     options.inputs.unlink()
     with pytest.raises(LoadError, match=r"inputs\.pt: the file no longer exists"):
-        resumed(out, NOTHING_NEW)
+        load_options_to_resume(out, NOTHING_NEW)
 
 
 def test_shell_must_tune_pytorch_as_then(
@@ -205,13 +207,13 @@ def test_shell_must_tune_pytorch_as_then(
     begin(options)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     with pytest.raises(UsageError, match="export OMP_NUM_THREADS=3"):
-        resumed(out, NOTHING_NEW)
+        load_options_to_resume(out, NOTHING_NEW)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("TORCH_LOGS", "x")  # which only shows more
-    resumed(out, NOTHING_NEW)
+    load_options_to_resume(out, NOTHING_NEW)
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
     with pytest.raises(UsageError, match="unset TORCHINDUCTOR_MAX_AUTOTUNE"):
-        resumed(out, NOTHING_NEW)
+        load_options_to_resume(out, NOTHING_NEW)
 
 
 def test_folder_without_a_run_is_named(out: Path) -> None:
@@ -219,11 +221,11 @@ def test_folder_without_a_run_is_named(out: Path) -> None:
         UsageError,
         match="contains no run",
     ):
-        resumed(out, NOTHING_NEW)
+        load_options_to_resume(out, NOTHING_NEW)
     with closing(Journal(out / "journal.sqlite")):
         pass
     with pytest.raises(UsageError, match=": the run was killed before it started:"):
-        resumed(out, NOTHING_NEW)
+        load_options_to_resume(out, NOTHING_NEW)
 
 
 def test_folder_of_a_run_that_was_killed_before_it_began_is_as_good_as_empty(
@@ -235,10 +237,10 @@ def test_folder_of_a_run_that_was_killed_before_it_began_is_as_good_as_empty(
         fcntl.flock(file, fcntl.LOCK_EX)  # or is it about to begin?
         with pytest.raises(UsageError, match="is running"):
             refuse_if_begun(options)
-    with begun(options):
+    with create_run_folder(options):
         assert [path.name for path in out.iterdir()] == [".lock"]
         begin(options)
-    assert resumed(out, NOTHING_NEW)
+    assert load_options_to_resume(out, NOTHING_NEW)
 
 
 def test_folder_with_results_of_another_run_is_refused(
@@ -291,7 +293,7 @@ def test_damaged_journal_says_what_to_do_and_nothing_else(
     begin(options)
     damage(out / "journal.sqlite")
     with pytest.raises(JournalError, match="another --out") as caught:
-        resumed(out, NOTHING_NEW)
+        load_options_to_resume(out, NOTHING_NEW)
     assert not hasattr(caught.value, "__notes__")
     if damage is not no_options:
         with pytest.raises(JournalError, match="another --out") as caught:
@@ -325,7 +327,10 @@ def test_folder_of_a_run_is_not_begun_again(options: Options) -> None:
 
 def test_finished_run_is_told_with_its_exit_code(options: Options, out: Path) -> None:
     end(options, "unverified", "unverified: 9 -> 2 operators", 5)
-    for ask in (lambda: resumed(out, NOTHING_NEW), lambda: refuse_if_begun(options)):
+    for ask in (
+        lambda: load_options_to_resume(out, NOTHING_NEW),
+        lambda: refuse_if_begun(options),
+    ):
         with pytest.raises(Finished, match="9 -> 2 operators") as caught:
             ask()
         assert caught.value.exit_code == 5
@@ -340,12 +345,15 @@ def test_run_that_is_over_goes_on_where_it_was_short_and_more_is_given(
     less: list[dict[str, Any]] = [{}, {"max_minutes": 2.0}, {"jobs": 2}]
     for given in less:
         with pytest.raises(Finished) as caught:
-            resumed(out, replace(NOTHING_NEW, **given))
+            load_options_to_resume(out, replace(NOTHING_NEW, **given))
         assert said in str(caught.value)
         assert caught.value.exit_code == 0
-    more = resumed(out, replace(NOTHING_NEW, max_minutes=4.0))
+    more = load_options_to_resume(out, replace(NOTHING_NEW, max_minutes=4.0))
     assert more.budget == (9, 4.0)
-    assert resumed(out, NOTHING_NEW).budget == (9, 4.0)  # it was killed since
+    assert load_options_to_resume(out, NOTHING_NEW).budget == (
+        9,
+        4.0,
+    )  # it was killed since
 
 
 def test_run_whose_files_have_changed_stays_as_it_is(
@@ -355,23 +363,23 @@ def test_run_whose_files_have_changed_stays_as_it_is(
     end(options, "reduced", "reduced: 9 -> 2 operators", 0, is_short=True)
     options.model.write_bytes(b"another program")
     with pytest.raises(UsageError):
-        resumed(out, replace(NOTHING_NEW, max_minutes=4.0))
+        load_options_to_resume(out, replace(NOTHING_NEW, max_minutes=4.0))
     with pytest.raises(Finished):
-        resumed(out, NOTHING_NEW)
+        load_options_to_resume(out, NOTHING_NEW)
 
 
 def test_interrupted_run_goes_on_and_a_spent_one_with_more(
     options: Options, out: Path
 ) -> None:
     end(options, "stopped", "interrupted", 4)
-    assert resumed(out, NOTHING_NEW)
+    assert load_options_to_resume(out, NOTHING_NEW)
     end(options, "stopped", "limit of 5 checks reached", 4)
     with pytest.raises(BudgetExhausted, match="limit of 5 checks reached") as caught:
-        resumed(out, NOTHING_NEW)
+        load_options_to_resume(out, NOTHING_NEW)
     assert caught.value.__notes__[0].startswith(
         "to continue with a larger budget: shrinkfx --resume"
     )
-    assert resumed(out, Options(Path(), max_checks=6)).max_checks == 6
+    assert load_options_to_resume(out, Options(Path(), max_checks=6)).max_checks == 6
 
 
 @pytest.mark.parametrize(
@@ -385,16 +393,18 @@ def test_interrupted_run_goes_on_and_a_spent_one_with_more(
 def test_way_on_asks_for_more_of_what_is_spent(
     options: Options, out: Path, *, spent: bool, minutes: float | None, more: str
 ) -> None:
-    with at_work(replace(options, max_minutes=minutes), out, ignore) as context:
+    with open_run_folder(
+        replace(options, max_minutes=minutes), out, ignore_event
+    ) as context:
         context.out_of_budget = spent
-        assert how_to_go_on(context) == f"shrinkfx --resume {out}{more}"
+        assert resume_command(context) == f"shrinkfx --resume {out}{more}"
 
 
 def test_run_that_was_given_more_may_be_killed(options: Options, out: Path) -> None:
     end(options, "stopped", "limit of 5 checks reached", 4)
-    resumed(out, Options(Path(), max_checks=600))
+    load_options_to_resume(out, Options(Path(), max_checks=600))
     begin(options)
-    assert resumed(out, NOTHING_NEW).max_checks == 600
+    assert load_options_to_resume(out, NOTHING_NEW).max_checks == 600
 
 
 def test_run_is_not_forgotten_for_what_is_missing_today(
@@ -404,17 +414,20 @@ def test_run_is_not_forgotten_for_what_is_missing_today(
         interrupted_by(KeyboardInterrupt(), options, know_nothing)
     with pytest.raises(LoadError):
         interrupted_by(LoadError("operators.py", "raises"), options, know_nothing)
-    assert resumed(out, NOTHING_NEW)
+    assert load_options_to_resume(out, NOTHING_NEW)
 
 
 def test_two_cannot_work_in_one_folder(options: Options, out: Path) -> None:
-    with at_work(options, out, ignore) as context, ThreadPoolExecutor(1) as another:
+    with (
+        open_run_folder(options, out, ignore_event) as context,
+        ThreadPoolExecutor(1) as another,
+    ):
         with pytest.raises(UsageError, match="is running"):
             another.submit(begin, options).result()
         with pytest.raises(UsageError, match="is running"):
-            another.submit(resumed, out, NOTHING_NEW).result()
+            another.submit(load_options_to_resume, out, NOTHING_NEW).result()
         context.journal.note("baseline", {})
-    assert resumed(out, NOTHING_NEW)
+    assert load_options_to_resume(out, NOTHING_NEW)
 
 
 def test_of_several_that_begin_at_once_one_does_and_the_others_say_so(
@@ -426,7 +439,10 @@ def test_of_several_that_begin_at_once_one_does_and_the_others_say_so(
     def start(_: int) -> str:
         at_once.wait()
         try:
-            with begun(options), at_work(options, out, ignore):
+            with (
+                create_run_folder(options),
+                open_run_folder(options, out, ignore_event),
+            ):
                 told.wait()
                 return "begins"
         except UsageError as error:
@@ -456,10 +472,10 @@ def test_lock_that_nobody_will_ask_for_again_is_none(
         flock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", lock_too_late)
-    with pytest.raises(UsageError, match="is running"), taken(out):
+    with pytest.raises(UsageError, match="is running"), lock_folder(out):
         pass
     replaced[0].close()
-    with taken(out):
+    with lock_folder(out):
         assert path.exists()
     assert not path.exists()
 
@@ -474,7 +490,7 @@ def test_folder_that_may_not_be_written_to_is_no_bug(
     begin(options)
     monkeypatch.setattr(Path, "open", deny)
     with pytest.raises(UsageError, match="cannot be written to: Permission denied"):
-        resumed(out, NOTHING_NEW)
+        load_options_to_resume(out, NOTHING_NEW)
 
 
 def test_folder_that_may_not_be_looked_into_is_no_bug(
@@ -484,14 +500,14 @@ def test_folder_that_may_not_be_looked_into_is_no_bug(
     with pytest.raises(UsageError, match=r"--out .*out: Permission denied"):
         refuse_if_begun(options)
     with pytest.raises(UsageError, match=r"--resume .*out: Permission denied"):
-        resumed(out, NOTHING_NEW)
+        load_options_to_resume(out, NOTHING_NEW)
 
 
 def interrupted_by(
     reason: BaseException, options: Options, known: Callable[[Any], None]
 ) -> None:
     assert options.out
-    with at_work(options, options.out, ignore) as context:
+    with open_run_folder(options, options.out, ignore_event) as context:
         known(context.journal)
         raise reason
 
@@ -521,7 +537,7 @@ def test_run_that_comes_to_nothing_leaves_nothing(
     assert not hasattr(caught.value, "__notes__")
     with pytest.raises(type(reason)):
         interrupted_by(reason, options, know_the_baseline)
-    assert resumed(out, NOTHING_NEW)
+    assert load_options_to_resume(out, NOTHING_NEW)
 
 
 @pytest.mark.parametrize(
@@ -545,7 +561,7 @@ def test_whatever_else_ends_a_run_says_how_to_go_on(
     (note,) = caught.value.__notes__
     assert words in note
     assert str(out) in note
-    assert resumed(out, NOTHING_NEW)
+    assert load_options_to_resume(out, NOTHING_NEW)
     assert not (out / ".lock").exists()
 
 
@@ -597,13 +613,13 @@ def test_journal_of_another_version_is_left_alone(out: Path) -> None:
 def test_explaining_takes_none_of_the_minutes_of_a_run(
     options: Options, out: Path
 ) -> None:
-    with at_work(options, out, ignore) as context:
+    with open_run_folder(options, out, ignore_event) as context:
         context.journal.note("baseline", {})
     with closing(sqlite3.connect(out / "journal.sqlite", isolation_level=None)) as db:
         db.execute("UPDATE sessions SET began_at = seen_at - 50")
     before = worked(out)
     assert before[0] == pytest.approx(50, abs=1e-3)
-    with at_work(options, out, ignore, "--explain") as context:
+    with open_run_folder(options, out, ignore_event, "--explain") as context:
         context.journal.tick()  # as after each answer
     assert worked(out) == before
 

@@ -24,7 +24,7 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import describe_program
-from shrinkfx.run.form import in_a_form_that_fails
+from shrinkfx.run.form import choose_graph_form
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, operator, skeleton
 
@@ -83,12 +83,12 @@ def chosen(
     context = RunContext(options, folder, lambda _: None)
     context.budget.keep(check_s)
     client, described = describe_program(context, client)
-    whole = Candidate.whole(described.skeleton)
+    whole = Candidate.from_skeleton(described.skeleton)
     causes = described.other_causes.with_warning("from the baseline")
     subject = Subject(
         whole, ProgramSize(3, 5, 1, 0), client, RAISES, 1.0, other_causes=causes
     )
-    found = in_a_form_that_fails(context, subject, described)
+    found = choose_graph_form(context, subject, described)
     (lie,) = found.other_causes.mismatches
     assert lie.node == found.client.options.graph
     return found, asked

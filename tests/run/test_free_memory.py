@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.host_memory import available_bytes
+from shrinkfx.host_memory import estimate_available_bytes
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -35,8 +35,8 @@ V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def test_machine_without_cgroups_has_what_is_available(tmp_path: Path) -> None:
-    assert available_bytes(machine(tmp_path)) == 8 * GIB
-    assert available_bytes() > 0
+    assert estimate_available_bytes(machine(tmp_path)) == 8 * GIB
+    assert estimate_available_bytes() > 0
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_cgroup_limits_what_there_is_less_what_can_be_reclaimed(
     machine(tmp_path, "0::/user/run\n")
     folder = tmp_path / "sys/fs/cgroup/user/run"
     group(folder, V2, limit, 500 * MIB, 100 * MIB)
-    assert available_bytes(tmp_path) == left
+    assert estimate_available_bytes(tmp_path) == left
 
 
 def test_tightest_of_the_cgroups_above_counts(tmp_path: Path) -> None:
@@ -56,16 +56,16 @@ def test_tightest_of_the_cgroups_above_counts(tmp_path: Path) -> None:
     base = tmp_path / "sys/fs/cgroup"
     group(base / "user/run", V2, 4 * GIB, 0, 0)
     group(base / "user", V2, 1 * GIB, 0, 0)
-    assert available_bytes(tmp_path) == 1 * GIB
+    assert estimate_available_bytes(tmp_path) == 1 * GIB
 
 
 def test_container_sees_its_limit_at_the_top(tmp_path: Path) -> None:
     machine(tmp_path, "0::/as/seen/from/outside\n")
     group(tmp_path / "sys/fs/cgroup", V2, 3 * GIB, 1 * GIB, 0)
-    assert available_bytes(tmp_path) == 2 * GIB
+    assert estimate_available_bytes(tmp_path) == 2 * GIB
 
 
 def test_first_version_of_cgroups_counts_too(tmp_path: Path) -> None:
     machine(tmp_path, "5:cpu:/a\n4:memory,hugetlb:/docker/b\n")
     group(tmp_path / "sys/fs/cgroup/memory/docker/b", V1, GIB, GIB, 64 * MIB)
-    assert available_bytes(tmp_path) == 64 * MIB
+    assert estimate_available_bytes(tmp_path) == 64 * MIB

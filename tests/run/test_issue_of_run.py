@@ -15,35 +15,35 @@ from support.doubles import FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import WorkerError
-from shrinkfx.events import Event, Noted
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.folder_lock import taken
+from shrinkfx.folder_lock import lock_folder
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
-from shrinkfx.report.written import Verified, Written
+from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
 from shrinkfx.run import issue
-from shrinkfx.run.asked_for import described
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import JOURNAL
 from shrinkfx.run.issue import (
     add_versions,
     collect_versions,
     drop_issue,
+    rewrite_issue,
     with_explanation,
     write_issue,
-    write_issue_anew,
 )
+from shrinkfx.run.recorded_options import describe_request
 
 SEEN = Signature(Kind.EXCEPTION, Stage.RUN, text="RuntimeError: no")
 SIZE = ProgramSize(1)
 RECORD = RunRecord(
     Failure(SEEN, SEEN),
     Programs(SIZE, SIZE, 1, ("aten.relu.default",)),
-    verified=Verified(Written((Path("repro.py"),), "source"), 3, 3),
+    verified=VerifiedRepro(ReproFiles((Path("repro.py"),), "source"), 3, 3),
 )
 SCRIPT = "# Seen on: torch\n\nimport torch\n"
 COLLECTED = Ending(
@@ -62,7 +62,7 @@ def client_of(server: FakeServer) -> CheckClient:
 
 
 def notes(told: list[Event]) -> str:
-    return "\n".join(event.text for event in told if isinstance(event, Noted))
+    return "\n".join(event.text for event in told if isinstance(event, NoteAdded))
 
 
 def test_issue_is_written_at_the_end_and_anew_with_another_cause(out: Path) -> None:
@@ -79,7 +79,7 @@ def test_issue_is_written_at_the_end_and_anew_with_another_cause(out: Path) -> N
         options = Options(Path("m.pt2"), title="relu raises")
         context = RunContext(options, out, told.append, journal)
         found = Explanation(cause=("aten.relu.default is lost.",))
-        assert write_issue_anew(context, client_of(server), found) == path
+        assert rewrite_issue(context, client_of(server), found) == path
     assert path.read_text().startswith("# relu raises\n")
     assert "`aten.relu` is lost." in path.read_text()
     assert "PyTorch version: 9" in path.read_text()
@@ -151,7 +151,7 @@ def test_names_of_a_cause_are_those_of_the_repro(out: Path, anonymous: bool) -> 
         written = path.read_text()
         path.unlink()
         client = client_of(FakeServer(COLLECTED))
-        assert write_issue_anew(context, client, found) == path
+        assert rewrite_issue(context, client, found) == path
     for text in (written, path.read_text()):
         assert "The size of input x is lost." in text
         assert "token_ids" not in text
@@ -199,7 +199,7 @@ def test_run_of_an_earlier_version_keeps_the_issue_that_it_has(out: Path) -> Non
     told: list[Event] = []
     context = RunContext(Options(Path("m.pt2")), out, told.append)
     client = client_of(FakeServer(COLLECTED))
-    assert write_issue_anew(context, client, Explanation()) is None
+    assert rewrite_issue(context, client, Explanation()) is None
     assert "earlier version" in notes(told)
 
 
@@ -232,7 +232,7 @@ def finish_run(out: Path) -> None:
     """Write the folder of a finished run with an issue."""
     options = Options(out / "m.pt2", title="relu raises")
     with closing(Journal(out / JOURNAL)) as journal:
-        journal.note("run", described(options))
+        journal.note("run", describe_request(options))
         context = RunContext(options, out, lambda _: None, journal)
         record = replace(RECORD, versions={"torch": "2.13.0"})
         versions = collect_versions(context, client_of(FakeServer(COLLECTED)), SEEN)
@@ -256,7 +256,7 @@ def test_issue_has_the_verdicts_by_version(out: Path) -> None:
     with closing(Journal(out / JOURNAL)) as journal:  # as --explain does
         context = RunContext(Options(Path("m.pt2")), out, told.append, journal)
         found = Explanation(cause=("aten.relu.default is lost.",))
-        write_issue_anew(context, client_of(FakeServer(COLLECTED)), found)
+        rewrite_issue(context, client_of(FakeServer(COLLECTED)), found)
     assert said in (out / "ISSUE.md").read_text()
     assert notes(told) == ""
 
@@ -286,7 +286,7 @@ def test_versions_of_a_repro_without_a_run_are_not_recorded(out: Path) -> None:
 def test_failure_to_add_versions_is_a_note(out: Path) -> None:
     finish_run(out)
     told: list[Event] = []
-    with ThreadPoolExecutor(1) as others, taken(out):
+    with ThreadPoolExecutor(1) as others, lock_folder(out):
         verdicts = {"2.13.0": True, "2.14.0": True}
         others.submit(add_versions, out / "repro.py", verdicts, told.append).result()
     assert "ISSUE.md could not be written: another shrinkfx is running" in notes(told)

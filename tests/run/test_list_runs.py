@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.errors import UsageError
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
-from shrinkfx.folder_lock import LOCK, is_taken, taken
+from shrinkfx.folder_lock import LOCK, is_folder_locked, lock_folder
 from shrinkfx.options.options import Options, Sweeping
-from shrinkfx.run.folder import JOURNAL, at_work, finish
+from shrinkfx.run.folder import JOURNAL, open_run_folder, record_run_end
 from shrinkfx.run.runs import Run, list_runs
 from shrinkfx.testing import chain, whole
 
@@ -47,14 +47,14 @@ def begin(
 ) -> None:
     """Have a run see a failure of ten operators, and find three that fail."""
     out.mkdir(exist_ok=True)
-    with at_work(options, out, ignore) as context:
+    with open_run_folder(options, out, ignore_event) as context:
         known = {"before": {"operators": 10}, "target": {"kind": "assert"}}
         context.journal.note("baseline", known)
         for outcome in (Outcome.REPRODUCED, Outcome.PASSED):
-            number = context.journal.asked("drop_nodes", "program", CANDIDATE)
-            context.journal.answered(number, Verdict(outcome, Observation()))
+            number = context.journal.record_query("drop_nodes", "program", CANDIDATE)
+            context.journal.record_verdict(number, Verdict(outcome, Observation()))
         if ended:
-            finish(context, *ended)
+            record_run_end(context, *ended)
 
 
 def only(runs: Path) -> Run:
@@ -67,7 +67,7 @@ def test_run_at_work_is_told_from_what_its_journal_has_so_far(
 ) -> None:
     out = runs / "model-1"
     begin(options, out)
-    with taken(out):
+    with lock_folder(out):
         run = only(runs)
     assert (run.status, run.program, run.kind) == ("at work", "model.pt2", "assert")
     assert (run.operators, run.checks, run.verified) == ((10, 3), 2, None)
@@ -104,8 +104,10 @@ def test_sweep_says_whether_it_has_found_something(
 ) -> None:
     out = runs / "model-1"
     out.mkdir()
-    with at_work(replace(options, sweeping=Sweeping()), out, ignore) as context:
-        finish(context, status, "2 findings in sweep.json", code)
+    with open_run_folder(
+        replace(options, sweeping=Sweeping()), out, ignore_event
+    ) as context:
+        record_run_end(context, status, "2 findings in sweep.json", code)
     assert (only(runs).status, only(runs).kind) == (status, "sweep")
 
 
@@ -120,17 +122,17 @@ def test_run_that_is_over_is_that_while_something_is_asked_of_it(
     options: Options, runs: Path, ended: tuple[str, str, int], status: str
 ) -> None:
     begin(options, runs / "model-1", ended=ended)
-    with taken(runs / "model-1"):
+    with lock_folder(runs / "model-1"):
         assert only(runs).status == status
 
 
 _WORKS = """
 import os, signal, sys
 from pathlib import Path
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.options.options import Options
-from shrinkfx.run.folder import at_work
-with at_work(Options(Path(sys.argv[1])), Path(sys.argv[2]), ignore) as context:
+from shrinkfx.run.folder import open_run_folder
+with open_run_folder(Options(Path(sys.argv[1])), Path(sys.argv[2]), ignore_event) as context:
     context.journal.note("unchanged", {"base": {"target": {"kind": "nan"}}})
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -144,7 +146,7 @@ def test_run_that_was_killed_is_no_run_that_has_ended_by_itself(
     done = subprocess.run(command, check=False, timeout=120)
     assert done.returncode == -signal.SIGKILL
     assert (out / LOCK).exists()
-    assert not is_taken(out)
+    assert not is_folder_locked(out)
     assert (only(runs).status, only(runs).kind) == ("killed", "nan")
 
 
@@ -260,6 +262,6 @@ def test_who_looks_does_not_keep_a_run_out(options: Options, runs: Path) -> None
         fcntl.flock(file, fcntl.LOCK_SH)
         looks = threading.Timer(0.05, fcntl.flock, (file, fcntl.LOCK_UN))
         looks.start()
-        with taken(out):
-            assert is_taken(out)
+        with lock_folder(out):
+            assert is_folder_locked(out)
         looks.join()

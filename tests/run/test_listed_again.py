@@ -17,13 +17,13 @@ from support.doubles import FakeServer, asked_of, written
 from support.fake_fitter import FakeFitter
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.events import Event, Noted
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
-from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
+from shrinkfx.program.listing.tensor_specs import Saved, Seeded, TensorSpec
 from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.listed import Fitted, Listed, Typed
@@ -37,11 +37,11 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.kept import Kept
-from shrinkfx.run.listing import reduce_listing, say_what_is_minimal
-from shrinkfx.run.pipeline import verified
+from shrinkfx.run.pipeline import verify_reduction
 from shrinkfx.run.reduction import SearchResult, reduce
+from shrinkfx.run.simplification import record_minimal_kinds, reduce_listing
 from shrinkfx.run.subject import Subject
+from shrinkfx.run.verified_result import VerifiedResult
 from shrinkfx.testing import chain, listing, whole
 
 WHOLE = whole(chain("x", "relu", "tanh", "cos"))
@@ -53,7 +53,7 @@ SCRIPT_FAILS = Ending(
     log='File "repro.py", line 1\n    actual = compiled()\nRuntimeError: torn\n',
 )
 PASSES = Ending("exit", stage="done", log="no longer fails\n")
-SAVED = Recipe((4, 6), "float32", Saved("example_x"))
+SAVED = TensorSpec((4, 6), "float32", Saved("example_x"))
 
 Fails = Callable[[Candidate], bool]
 
@@ -110,7 +110,7 @@ class World:
     def bare(self, *_: object) -> Iterator[Any]:
         yield self
 
-    def result(self) -> tuple[SearchResult, Kept]:
+    def result(self) -> tuple[SearchResult, VerifiedResult]:
         server: Any = self
         checked = CheckOptions(build=Build.FAST)
         client = CheckClient(server, Limits(9.0, 1 << 30), checked)
@@ -120,8 +120,8 @@ class World:
         subject = Subject(WHOLE, ProgramSize(3), client, RAISES, 1.0)
         found = reduce_listing(context, subject, reduce(context, subject), 0.0)
         assert found.made_of is not None
-        found, kept = verified(context, server, subject, found, 0.0)
-        say_what_is_minimal(context, found)
+        found, kept = verify_reduction(context, server, subject, found, 0.0)
+        record_minimal_kinds(context, found)
         return found, kept
 
     @property
@@ -130,7 +130,7 @@ class World:
 
     @property
     def notes(self) -> str:
-        return "\n".join(e.text for e in self.events if isinstance(e, Noted))
+        return "\n".join(e.text for e in self.events if isinstance(e, NoteAdded))
 
 
 def _listed(candidate: Candidate, data: Path) -> Listed:

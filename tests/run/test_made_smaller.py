@@ -14,8 +14,8 @@ from support.fake_fitter import FakeFitter
 from support.lies import strided
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.events import Event, Noted, Stepped
-from shrinkfx.failure.classify import observe
+from shrinkfx.events import Event, NoteAdded, StepTaken
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
@@ -23,27 +23,27 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.claims import MINIMAL, PLAINEST
-from shrinkfx.program.listing.listing import Listing, Run
-from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
+from shrinkfx.program.listing.printed_program import PrintedProgram, Run
+from shrinkfx.program.listing.tensor_specs import Saved, Seeded, TensorSpec
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid, Raised
 from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.listed import Fitted, Listed, Typed
-from shrinkfx.protocol.operators import OperatorFinding, What
+from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate, FitRewrites, ListCandidate
+from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.report.warned import OtherCauses
-from shrinkfx.run import listing as making_smaller
+from shrinkfx.run import simplification as making_smaller
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.listing import (
-    VALUES,
-    reduce_listing,
-    say_what_is_minimal,
-    with_values,
-    without_listing,
-)
 from shrinkfx.run.reduction import SearchResult, reduce
 from shrinkfx.run.result import with_short_names
+from shrinkfx.run.simplification import (
+    VALUES,
+    drop_listing,
+    record_minimal_kinds,
+    reduce_listing,
+    with_values,
+)
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, listing, whole
 
@@ -53,11 +53,11 @@ DIFFERS = Ending("exit", stage="done", answer=Checked(Difference("values", "wron
 SHAPE = Ending("exit", stage="done", answer=Checked(Difference("shape", "shape 1")))
 PASSES = Ending("exit", stage="done")
 REFUSES = Ending("exit", stage="compile", answer=Raised("ValueError", "no such thing"))
-SAVED = Recipe((4, 6), "float32", Saved("example_x"))
+SAVED = TensorSpec((4, 6), "float32", Saved("example_x"))
 LISTED = listing("tanh = torch.ops.aten.tanh.default(x)\nreturn tanh", x=SAVED)
 DRAWN = Rewrite((Refill("x", Seeded("randn")),))
 
-Fails = Callable[[Listing], bool | Ending]
+Fails = Callable[[PrintedProgram], bool | Ending]
 
 
 class Worker:
@@ -74,12 +74,12 @@ class Worker:
         refuses: type | None = None,
         misfit: str = "",
         failing: Ending = DIFFERS,
-        listed: Listing = LISTED,
+        listed: PrintedProgram = LISTED,
     ) -> None:
         self._fails, self._misfit, self._failing = fails, misfit, failing
         self._listed = listed
         self.refuses = refuses
-        self.compiled: list[Listing] = []
+        self.compiled: list[PrintedProgram] = []
         self.options: list[CheckOptions] = []
 
     def ask(self, request: Request) -> Ending:
@@ -131,16 +131,16 @@ def reduced(
     subject = Subject(WHOLE, ProgramSize(3, 5, 1, 0), client, target, 1.0)
     subject = replace(subject, other_causes=causes or OtherCauses())
     found = reduce_listing(context, subject, reduce(context, subject), 0.0)
-    say_what_is_minimal(context, found)
+    record_minimal_kinds(context, found)
     return found, events
 
 
-def sizes(program: Listing) -> tuple[int, ...]:
+def sizes(program: PrintedProgram) -> tuple[int, ...]:
     return program.inputs[0].recipe().shape
 
 
 def notes(events: list[Event]) -> str:
-    return "\n".join(event.text for event in events if isinstance(event, Noted))
+    return "\n".join(event.text for event in events if isinstance(event, NoteAdded))
 
 
 def test_what_is_left_is_made_smaller_in_the_form_of_source(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_what_is_left_is_made_smaller_in_the_form_of_source(tmp_path: Path) -> N
     assert {o.data for o in worker.options} == {data} == {found.data}
     assert found.kinds["operators"] == found.kinds["sizes"] == MINIMAL
     assert "inputs 96 bytes, weights 0 bytes; now" in notes(events)
-    steps = [e for e in events if isinstance(e, Stepped) and e.given]
+    steps = [e for e in events if isinstance(e, StepTaken) and e.given]
     assert steps[0].given is not None
     assert steps[0].given[0] == 96
 
@@ -164,7 +164,7 @@ def test_what_is_left_is_made_smaller_in_the_form_of_source(tmp_path: Path) -> N
 def test_wrong_values_do_not_become_a_wrong_shape(tmp_path: Path) -> None:
     """At small sizes it fails by another fault, whatever that is."""
 
-    def fails(program: Listing) -> bool | Ending:
+    def fails(program: PrintedProgram) -> bool | Ending:
         return SHAPE if sizes(program)[0] < 3 else DIFFERS
 
     worker = Worker(fails)
@@ -173,7 +173,7 @@ def test_wrong_values_do_not_become_a_wrong_shape(tmp_path: Path) -> None:
     assert best is not None
     assert sizes(best)[0] == 3
     assert found.kinds["sizes"] == MINIMAL
-    caught = [c.text for c in found.by_catch(WRONG)]
+    caught = [c.text for c in found.collect_other_failures(WRONG)]
     assert caught == ["shape 1"]
 
 
@@ -182,7 +182,7 @@ def test_failure_of_vectorised_code_does_not_become_another_of_small_sizes(
 ) -> None:
     """Below 9 elements it fails by another fault, which needs no vectors."""
 
-    def fails(program: Listing) -> bool:
+    def fails(program: PrintedProgram) -> bool:
         count = math.prod(sizes(program))
         return count < 9 or (count >= 12 and not is_scalar(worker))
 
@@ -204,7 +204,7 @@ def test_failure_of_large_sizes_does_not_become_another_of_small_sizes(
 ) -> None:
     """Between 9 and 63 columns it passes, and no setting tells the faults apart."""
 
-    def fails(program: Listing) -> bool:
+    def fails(program: PrintedProgram) -> bool:
         return not 9 <= sizes(program)[-1] < 64
 
     large = replace(SAVED, shape=(4, 100))
@@ -235,7 +235,7 @@ def test_failure_of_every_size_is_tested_once_with_a_size_between(
     assert "another reason" not in notes(events)
 
 
-def replace_input(program: Listing, recipe: Recipe) -> Listing:
+def replace_input(program: PrintedProgram, recipe: TensorSpec) -> PrintedProgram:
     [given] = program.given
     return replace(program, given=(given.with_recipe(Run.EXAMPLE, recipe),))
 
@@ -255,7 +255,7 @@ def test_cause_is_restored_where_the_search_was_cut_short(
 def test_program_that_passes_does_not_become_the_result(tmp_path: Path) -> None:
     """The values as they were do not fail; those from a seed do."""
 
-    def fails(program: Listing) -> bool:
+    def fails(program: PrintedProgram) -> bool:
         if isinstance(program.find("x").recipe().fill, Saved):
             return False
         return math.prod(sizes(program)) < 9 or not is_scalar(worker)
@@ -287,7 +287,7 @@ def test_what_operators_are_wrong_about_stays_the_same(tmp_path: Path) -> None:
     """Of operators that are left, and only while what is sought is of a run."""
     lies = (strided(name, (1, 4), (6, 1)) for name in ("tanh", "tanh", "cos"))
     causes = OtherCauses(tuple(lies))
-    refused = observe(REFUSES).signature
+    refused = classify_ending(REFUSES).signature
     assert refused is not None
     said = ("aten.tanh.default: strides",)
     for failing, target, kept in ((DIFFERS, WRONG, said), (REFUSES, refused, ())):
@@ -300,11 +300,11 @@ def test_what_operators_are_wrong_about_stays_the_same(tmp_path: Path) -> None:
 def test_custom_operators_stay_within_what_they_are_given(tmp_path: Path) -> None:
     """Not those of which it is known that the original's do not."""
     tanh = "aten.tanh.default"
-    for what, bounded in ((What.LAYOUT, (tanh,)), (What.STRAYS, ())):
+    for what, bounded in ((Misbehavior.LAYOUT, (tanh,)), (Misbehavior.STRAYS, ())):
         causes = OtherCauses(examined=(OperatorFinding(tanh, what, "tanh"),))
         worker = Worker(lambda _: True)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(making_smaller, "PYTORCHS", frozenset())
+            patch.setattr(making_smaller, "PYTORCH_NAMESPACES", frozenset())
             reduced(tmp_path, worker, causes=causes)
         asked = {o.bounded for o in worker.options}
         assert {tuple(b for b in some if b == tanh) for some in asked} == {bounded}
@@ -329,7 +329,9 @@ def test_target_at_sizes_that_must_pass_is_no_by_catch(
     best = found.reducer.best.listing
     assert best is not None
     assert sizes(best)[0] == 3
-    told = [f"{c.kind} {Stage(c.stage).place}" for c in found.by_catch(WRONG)]
+    told = [
+        f"{c.kind} {Stage(c.stage).place}" for c in found.collect_other_failures(WRONG)
+    ]
     assert told == caught
 
 
@@ -338,7 +340,7 @@ def test_values_come_from_a_seed_where_that_fails_too(tmp_path: Path) -> None:
     reduced(tmp_path, worker, keep=("values", "sizes"))
     assert worker.compiled[0].inputs[0].recipe().fill == Seeded("randn")
 
-    def exact(program: Listing) -> bool:
+    def exact(program: PrintedProgram) -> bool:
         return program.inputs[0].recipe().fill == Saved("example_x")
 
     worker = Worker(exact)
@@ -428,7 +430,7 @@ def test_operands_are_not_minimal_where_operators_were_asked_about_in_part(
 def test_what_was_found_before_stays_at_hand(tmp_path: Path) -> None:
     listed, _ = reduced(tmp_path, Worker(lambda _: True))
     checks = sum(len(each.search.verdicts()) for each in listed.all)
-    found = without_listing(listed, "its repro passes")
+    found = drop_listing(listed, "its repro passes")
     assert found.reducer.best.listing is None
     assert found.short_of == "its repro passes"
     assert sum(len(each.search.verdicts()) for each in found.all) == checks

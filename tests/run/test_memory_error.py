@@ -12,19 +12,23 @@ from support.doubles import asked_of
 
 from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.events import Event, Noted
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.events import Event, NoteAdded
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, NotSanitized, Ready
 from shrinkfx.protocol.choices import SANITIZERS, Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.report.record import Memory
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.memory_error import examine, settings_of, wants_guard_pages
+from shrinkfx.run.memory_error import (
+    analyze_memory_error,
+    choose_guard_pages,
+    wants_guard_pages,
+)
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu", "tanh"))
-OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
+OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT)
 PASSES = Ending("exit", stage="done")
 CRASHES = Ending("signal", signal.SIGABRT, "run", log="double free or corruption\n")
 REPORT = """\
@@ -61,11 +65,13 @@ def examined(
     context = RunContext(Options(Path("model.pt2")), Path("out"), events.append)
     context.budget.max_seconds = seconds
     context.budget.clock = lambda: context.budget.started + len(worker.asked)
-    context.budget.took(1.0)  # as each question does
+    context.budget.record_wait(1.0)  # as each question does
     options = CheckOptions(guard_pages=side or Guard.OFF)
     client = CheckClient(worker, Limits(10.0, 1 << 30), options)
-    memory = examine(context, client, target, BEST, "program", on_gpu=on_gpu)
-    return memory, [event.text for event in events if isinstance(event, Noted)]
+    memory = analyze_memory_error(
+        context, client, target, BEST, "program", on_gpu=on_gpu
+    )
+    return memory, [event.text for event in events if isinstance(event, NoteAdded)]
 
 
 def sanitized_or(ending: Ending) -> Callable[[Arguments, int], Ending]:
@@ -164,7 +170,7 @@ def test_missing_report_is_told_in_a_line(ending: Ending, said: str) -> None:
     [
         (OVERRUN, None),
         (Signature(Kind.CRASH, Stage.RUN, "SIGABRT"), Guard.AFTER),
-        (Signature(Kind.CRASH, Stage.COMPILE, MEMORY), Guard.AFTER),
+        (Signature(Kind.CRASH, Stage.COMPILE, MEMORY_FAULT), Guard.AFTER),
     ],
 )
 def test_nothing_is_asked_where_guard_pages_tell_nothing(
@@ -253,7 +259,7 @@ def test_what_makes_a_memory_error_show_goes_by_device_and_options(
     events: list[Event] = []
     options = Options(Path("model.pt2"), until="nan", **asked)  # type: ignore[arg-type]
     context = RunContext(options, Path("out"), events.append)
-    settings = settings_of(context, ready)
+    settings = choose_guard_pages(context, ready)
     assert {str(setting.pages) for setting in settings} == tried
-    notes = [event.text for event in events if isinstance(event, Noted)]
+    notes = [event.text for event in events if isinstance(event, NoteAdded)]
     assert any(said in note for note in notes) or not said

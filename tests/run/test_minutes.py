@@ -20,7 +20,7 @@ from support.doubles import DESCRIPTION, Arguments, asked_of, written
 from support.lies import strided
 
 from shrinkfx.errors import BudgetExhausted, Finished, UsageError
-from shrinkfx.events import Event, Noted
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
@@ -34,11 +34,11 @@ from shrinkfx.protocol.tasks import (
     Task,
     WriteCandidate,
 )
-from shrinkfx.report.written import EMBEDDED, NoSource
+from shrinkfx.report.repro_files import EMBEDDED, NoSource
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder import JOURNAL, resumed
+from shrinkfx.run.folder import JOURNAL, load_options_to_resume
+from shrinkfx.run.input_failure import SCHEMA
 from shrinkfx.run.pipeline import run
-from shrinkfx.run.unchanged import SCHEMA
 from shrinkfx.testing import chain, needs, whole
 from shrinkfx.version import __version__
 
@@ -93,7 +93,7 @@ class Model:
         asked = type(request.task), asked_of(request)
         self.asked.append(asked)
         ending = self._answer(*asked)
-        most = min(request.timeout_s, request.most_s)
+        most = min(request.timeout_s, request.wall_clock_limit_s)
         limit = most if left is None else min(left, most)
         self.now += min(ending.seconds, limit)
         if ending.seconds <= limit:
@@ -170,14 +170,16 @@ class Model:
         """Go on, in another process."""
         self.context = None
         out = self.folder / "out"
-        return self.run(resumed(out, Options(Path(), max_minutes=minutes)))
+        return self.run(
+            load_options_to_resume(out, Options(Path(), max_minutes=minutes))
+        )
 
     def run(self, options: Options) -> Reduction:
         assert options.out
         return run(options, options.out, self.listen)
 
     def listen(self, event: Event) -> None:
-        if isinstance(event, Noted):
+        if isinstance(event, NoteAdded):
             self.notes.append(event.text)
 
 

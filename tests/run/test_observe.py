@@ -13,7 +13,7 @@ from support.doubles import DESCRIPTION, Arguments, FakeServer
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible, UsageError
-from shrinkfx.events import Event, Noted, ignore
+from shrinkfx.events import Event, NoteAdded, ignore_event
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised, Ready
@@ -22,9 +22,9 @@ from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import Describe
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.observe import find_subject
+from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.testing import chain
-from shrinkfx.validation import require_sense
+from shrinkfx.validation import require_valid_options
 
 DIFFERS = Checked(Difference("values", "wrong"))
 
@@ -60,7 +60,9 @@ def test_each_comparison_is_told_how_close_is_close(
     tmp_path: Path, options: Options, told: dict[str, object]
 ) -> None:
     worker = Worker(tmp_path)
-    subject = find_subject(RunContext(options, tmp_path, ignore), cast(Server, worker))
+    subject = reproduce_failure(
+        RunContext(options, tmp_path, ignore_event), cast(Server, worker)
+    )
     names = ("rtol", "atol", "strict")
     _, *compared = worker.arguments  # the first only describes
     assert len(compared) > 10
@@ -79,8 +81,8 @@ def test_form_that_counts_otherwise_than_the_file_is_told(
     worker = Worker(tmp_path, operators)
     events: list[Event] = []
     context = RunContext(Options(Path("m.pt2")), tmp_path, events.append)
-    find_subject(context, cast(Server, worker))
-    notes = [event.text for event in events if isinstance(event, Noted)]
+    reproduce_failure(context, cast(Server, worker))
+    notes = [event.text for event in events if isinstance(event, NoteAdded)]
     said = "the file has 9 operators; after conversion the program has 2, "
     assert [said in note for note in notes].count(True) == (operators == 9)
     assert ("the file has" in "".join(notes)) == (operators == 9)
@@ -93,9 +95,11 @@ def test_probes_are_refused_where_nothing_is_interpreted(tmp_path: Path) -> None
         Options(Path("m.pt2"), all_probes=True),
     ):
         with pytest.raises(UsageError, match="only works for CUDA without a GPU: add"):
-            find_subject(RunContext(options, tmp_path, ignore), cast(Server, worker))
+            reproduce_failure(
+                RunContext(options, tmp_path, ignore_event), cast(Server, worker)
+            )
     with pytest.raises(UsageError, match="only one of them"):
-        require_sense(Options(Path("m.pt2"), probe="real", all_probes=True))
+        require_valid_options(Options(Path("m.pt2"), probe="real", all_probes=True))
 
 
 class Passing(Worker):
@@ -113,7 +117,7 @@ LACKING = "Inductor's x is lacking: it is a lambda; --preload a module that sets
 def seen(worker: Worker, folder: Path, **options: Any) -> NotReproducible:
     asked = Options(Path("m.pt2"), lacking=(LACKING,), **options)
     with pytest.raises(NotReproducible) as raised:
-        find_subject(RunContext(asked, folder, ignore), cast(Server, worker))
+        reproduce_failure(RunContext(asked, folder, ignore_event), cast(Server, worker))
     return raised.value
 
 
@@ -139,7 +143,7 @@ def test_who_says_how_many_runs_there_are_has_them_all_the_same(tmp_path: Path) 
 
 def test_program_that_fails_without_what_is_lacking_is_reduced(tmp_path: Path) -> None:
     options = Options(Path("m.pt2"), lacking=(LACKING,))
-    context = RunContext(options, tmp_path, ignore)
+    context = RunContext(options, tmp_path, ignore_event)
 
     class Failing(Worker):
         def _reply(self, request: Request) -> Ending:
@@ -147,7 +151,7 @@ def test_program_that_fails_without_what_is_lacking_is_reduced(tmp_path: Path) -
                 return super()._reply(request)
             return Ending("exit", stage="done", answer=DIFFERS)
 
-    subject = find_subject(context, cast(Server, Failing(tmp_path)))
+    subject = reproduce_failure(context, cast(Server, Failing(tmp_path)))
     assert subject.target.kind is Kind.MISMATCH
 
 
@@ -169,12 +173,12 @@ def test_error_that_users_call_by_another_name_is_reduced(tmp_path: Path) -> Non
     notes: list[str] = []
 
     def listen(event: Event) -> None:
-        if isinstance(event, Noted):
+        if isinstance(event, NoteAdded):
             notes.append(event.text)
 
     options = Options(Path("m.pt2"), until="exception")
     context = RunContext(options, tmp_path, listen)
-    subject = find_subject(context, cast(Server, Raising(tmp_path, "load")))
+    subject = reproduce_failure(context, cast(Server, Raising(tmp_path, "load")))
     assert subject.target.kind is Kind.LOAD_ERROR
     assert (
         "every run of the program fails with kind load-error, not exception: reducing "
@@ -195,13 +199,13 @@ def test_other_failure_is_refused(
     tmp_path: Path, options: dict[str, Any], stages: list[str]
 ) -> None:
     asked = Options(Path("m.pt2"), guard_pages="off", baseline_runs=3, **options)
-    context = RunContext(asked, tmp_path, ignore)
+    context = RunContext(asked, tmp_path, ignore_event)
     with pytest.raises(NotReproducible, match="--until load-error"):
-        find_subject(context, cast(Server, Raising(tmp_path, *stages)))
+        reproduce_failure(context, cast(Server, Raising(tmp_path, *stages)))
 
 
 def test_program_that_fails_in_two_ways_is_refused(tmp_path: Path) -> None:
     asked = Options(Path("m.pt2"), until="assert", baseline_runs=4)
-    context = RunContext(asked, tmp_path, ignore)
+    context = RunContext(asked, tmp_path, ignore_event)
     with pytest.raises(NotReproducible):
-        find_subject(context, cast(Server, Raising(tmp_path, "load", "run")))
+        reproduce_failure(context, cast(Server, Raising(tmp_path, "load", "run")))

@@ -14,8 +14,8 @@ from support.doubles import DESCRIPTION, FakeServer
 from shrinkfx.check.baseline.with_caching import NO_CACHING
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible
-from shrinkfx.events import Event, Noted
-from shrinkfx.failure.signature import MEMORY, Kind
+from shrinkfx.events import Event, NoteAdded
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Ending, Raised, Ready
@@ -23,9 +23,9 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.observe import find_subject
+from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.run.record import with_baseline
-from shrinkfx.run.resume import recall_subject
+from shrinkfx.run.resume import load_or_find_subject
 from shrinkfx.testing import chain
 
 DIES = Raised("RuntimeError", "CUDA error: an illegal memory access was encountered")
@@ -60,7 +60,7 @@ class Gpu(FakeServer):
 
 
 def told_to(listener: list[Event]) -> list[str]:
-    return [event.text for event in listener if isinstance(event, Noted)]
+    return [event.text for event in listener if isinstance(event, NoteAdded)]
 
 
 @pytest.fixture(autouse=True)
@@ -76,8 +76,8 @@ def test_search_and_repro_have_the_allocator_that_shows_it(
     options = Options(Path("m.pt2"), environment={"TORCH_SOMETHING": ""})
     context = RunContext(options, tmp_path, events.append)
     server = cast(Server, gpu)
-    subject = find_subject(context, server)
-    assert (subject.target.kind, subject.target.detail) == (Kind.IMA, MEMORY)
+    subject = reproduce_failure(context, server)
+    assert (subject.target.kind, subject.target.detail) == (Kind.IMA, MEMORY_FAULT)
     asked = {"environment": {NO_CACHING: ""}} if with_it else {}
     assert dict(subject.client.options.environment) == asked.get("environment", {})
     set_there = with_baseline(context, server, subject).conditions.environment
@@ -98,7 +98,7 @@ def test_journal_remembers_the_allocator(tmp_path: Path) -> None:
     for _ in range(2):
         options = Options(Path("m.pt2"))
         context = RunContext(options, tmp_path, lambda event: None, journal)
-        subject = recall_subject(context, cast(Server, gpu))
+        subject = load_or_find_subject(context, cast(Server, gpu))
         assert dict(subject.client.options.environment) == {NO_CACHING: ""}
 
 
@@ -107,7 +107,7 @@ def test_allocator_of_the_users_choice_is_the_only_one(tmp_path: Path) -> None:
     options = Options(Path("m.pt2"), environment={NO_CACHING: "1"}, baseline_runs=2)
     context = RunContext(options, tmp_path, lambda event: None)
     with pytest.raises(NotReproducible):
-        find_subject(context, cast(Server, gpu))
+        reproduce_failure(context, cast(Server, gpu))
     environments = [asked.get("environment", {}) for asked in gpu.arguments]
     assert all(NO_CACHING not in each for each in environments)
 
@@ -117,6 +117,6 @@ def test_what_a_gpu_does_not_show_is_offered_to_the_interpreter(tmp_path: Path) 
     options = Options(Path("m.pt2"), baseline_runs=2)
     context = RunContext(options, tmp_path, lambda event: None)
     with pytest.raises(NotReproducible) as caught:
-        find_subject(context, cast(Server, gpu))
+        reproduce_failure(context, cast(Server, gpu))
     assert "--backend interpreter" in str(caught.value.advice)
     assert any("without the caching allocator" in said for said in caught.value.seen)

@@ -10,7 +10,7 @@ import pytest
 from shrinkfx.check.command import Command
 from shrinkfx.check.jobs import usual_jobs
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.events import Event, Noted
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
@@ -51,7 +51,7 @@ def chosen(
     peak = replace(Ending("exit", stage="done"), peak_rss_bytes=peak_bytes)
     context.meters["baseline"].add(peak)
     found = jobs_for(context, subject, ready)
-    return found, [event.text for event in events if isinstance(event, Noted)]
+    return found, [event.text for event in events if isinstance(event, NoteAdded)]
 
 
 def test_what_is_asked_for_is_done_and_else_what_is_usual(tmp_path: Path) -> None:

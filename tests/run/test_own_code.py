@@ -12,12 +12,12 @@ from test_preloading import RECORD
 
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.program.beside import Beside
+from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Registered
-from shrinkfx.report.carried import Carried, Cut, Preload
-from shrinkfx.report.carrying import carry
-from shrinkfx.run.own_code import MAX_QUESTIONS, Questions, with_least_own
+from shrinkfx.report.bundle_builder import build_bundle
+from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut
+from shrinkfx.run.own_code import MAX_QUESTIONS, CompilerCodeQueries, add_narrowed_cuts
 from shrinkfx.run.preload_effects import PreloadOracle
 from shrinkfx.run.preloading import smallest_first
 from shrinkfx.search.budget import Budget
@@ -57,22 +57,25 @@ class Case:
         program, operators = Path("m.pt2"), ["aten::relu"]
         self.judge = PreloadOracle(server, limits, Meter(), program, operators, RECORD)
         self.cuts = smallest_first(self.made, self.judge, operators)
-        self.questions = Questions(self.fails, Budget())
+        self.questions = CompilerCodeQueries(self.fails, Budget())
 
-    def made(self, cut: Cut) -> Carried:
-        return carry(
-            [Preload(str(self.file), self.file)], Beside(), ["aten::relu"], cut
+    def made(self, cut: PreloadCut) -> PreloadBundle:
+        return build_bundle(
+            [Preload(str(self.file), self.file)],
+            UninstalledFiles(),
+            ["aten::relu"],
+            cut,
         )
 
-    def text(self, cut: Cut) -> str:
+    def text(self, cut: PreloadCut) -> str:
         return "".join(each.text for each in self.made(cut).definitions)
 
-    def fails(self, carried: Carried) -> bool:
+    def fails(self, carried: PreloadBundle) -> bool:
         text = "".join(each.text for each in carried.definitions)
         return all(line in text for line in self.needed)
 
-    def narrowed(self) -> list[Cut]:
-        return with_least_own(self.cuts, self.made, self.questions, self.judge)
+    def narrowed(self) -> list[PreloadCut]:
+        return add_narrowed_cuts(self.cuts, self.made, self.questions, self.judge)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +113,15 @@ def test_ways_stay_where_one_thing_or_all_or_nothing_is_to_blame(
 def test_minutes_that_end_leave_ways_as_they_are(tmp_path: Path) -> None:
     case = Case(tmp_path, 4, [2])
 
-    def fails(_: Carried) -> bool:
+    def fails(_: PreloadBundle) -> bool:
         raise BudgetExhausted("time limit reached")
 
     case.questions.fails = fails
     assert case.narrowed() == case.cuts
     assert case.questions.asked == 1
-    case.questions = Questions(case.fails, Budget(max_seconds=1.0, check_s=1.0))
+    case.questions = CompilerCodeQueries(
+        case.fails, Budget(max_seconds=1.0, check_s=1.0)
+    )
     assert case.narrowed() == case.cuts
     assert case.questions.asked == 0
 
@@ -130,7 +135,7 @@ def test_questions_have_an_end(tmp_path: Path) -> None:
 
 def test_run_without_an_answer_leaves_what_was_left_out_of_it(tmp_path: Path) -> None:
     case = Case(tmp_path, 2, [0])
-    silent: Callable[[Carried], bool | None] = lambda _: None  # noqa: E731
+    silent: Callable[[PreloadBundle], bool | None] = lambda _: None  # noqa: E731
     case.questions.fails = silent
     assert case.narrowed() == case.cuts
 

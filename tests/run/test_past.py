@@ -14,7 +14,7 @@ from support.pages import explained, searched, transformer
 
 from shrinkfx.api import is_run, past
 from shrinkfx.cli.main import main
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.report.explanation.record import Explanation
@@ -88,7 +88,7 @@ def test_terminal_and_page_speak_by_the_names_of_the_repro(
     came = past(out).came
     assert came is not None
     assert came.cause == (found.cause if anonymous else (both,))
-    text = report_folder(out, ignore).read_text()
+    text = report_folder(out, ignore_event).read_text()
     assert (both in text) is not anonymous
     assert ("Size of input x is lost." in text) is anonymous
 

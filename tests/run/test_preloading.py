@@ -20,16 +20,16 @@ from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
-from shrinkfx.program.beside import Beside
+from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Registered
 from shrinkfx.protocol.requests import Request
-from shrinkfx.report.carried import Carried, Cut, Preload, Unit
-from shrinkfx.report.carrying import carry
+from shrinkfx.report.bundle_builder import build_bundle
+from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.preload_effects import MAX_QUERIES, Effect, PreloadOracle
-from shrinkfx.run.preload_trials import droppable
+from shrinkfx.run.preload_trials import find_droppable_units
 from shrinkfx.run.preloading import (
     distinct,
     seconds_for,
@@ -82,7 +82,7 @@ def test_effect_is_kept_where_only_what_is_gone_differs(
 def test_droppable_leaves_what_is_needed(needed: Sequence[int]) -> None:
     units = [("ops.py", line + 1, 0) for line in range(8)]
     kept = {("ops.py", line + 1, 0) for line in needed}
-    found = droppable(units, lambda some: not kept & set(some), judge())
+    found = find_droppable_units(units, lambda some: not kept & set(some), judge())
     assert set(units) - set(found) == kept
 
 
@@ -94,7 +94,9 @@ def test_droppable_gives_up_in_the_end() -> None:
         asked.append(some)
         return False
 
-    assert droppable([("ops.py", n, 0) for n in range(200)], fine, tired) == []
+    assert (
+        find_droppable_units([("ops.py", n, 0) for n in range(200)], fine, tired) == []
+    )
     assert len(asked) == MAX_QUERIES
 
 
@@ -127,7 +129,7 @@ class Net: pass
 """
 
 
-def ways(folder: Path, text: str, asked: PreloadOracle) -> list[Carried]:
+def ways(folder: Path, text: str, asked: PreloadOracle) -> list[PreloadBundle]:
     for name in ("helper", "logs"):
         lines = "def f(): pass\ndef begin(): pass\nodd = 1\n"
         (folder / f"{name}.py").write_text(lines)
@@ -136,8 +138,8 @@ def ways(folder: Path, text: str, asked: PreloadOracle) -> list[Carried]:
     preloads = [Preload(str(file), file)]
     modules = {name: str(folder / f"{name}.py") for name in ("helper", "logs")}
 
-    def made(cut: Cut) -> Carried:
-        return carry(preloads, Beside(modules), ["mylib::mix"], cut)
+    def made(cut: PreloadCut) -> PreloadBundle:
+        return build_bundle(preloads, UninstalledFiles(modules), ["mylib::mix"], cut)
 
     cuts = smallest_first(made, asked, ["mylib::mix"])
     return distinct([made(cut) for cut in cuts])
@@ -177,8 +179,10 @@ def test_nothing_is_asked_where_nothing_can_go(tmp_path: Path) -> None:
     file = tmp_path / "ops.py"
     file.write_text(OPS.replace("import", "#").replace("lo", "# lo"))
 
-    def made(cut: Cut) -> Carried:
-        return carry([Preload(str(file), file)], Beside(), ["mylib::mix"], cut)
+    def made(cut: PreloadCut) -> PreloadBundle:
+        return build_bundle(
+            [Preload(str(file), file)], UninstalledFiles(), ["mylib::mix"], cut
+        )
 
     found = smallest_first(made, asked, ["mylib::mix"])
     assert asked.questions == 0
@@ -214,8 +218,10 @@ def test_worker_tells_what_matters_to_a_program_from_what_does_not(
     save(file, program)
     operators = ["planted::first", "aten::cosh"]
 
-    def made(cut: Cut) -> Carried:
-        return carry([Preload(str(file), file)], Beside(), operators, cut)
+    def made(cut: PreloadCut) -> PreloadBundle:
+        return build_bundle(
+            [Preload(str(file), file)], UninstalledFiles(), operators, cut
+        )
 
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
@@ -293,10 +299,12 @@ def test_package_of_two_operators_is_left_as_one_text_with_one(tmp_path: Path) -
     save(script, program)
     file, operators = package / "__init__.py", ["planted::first", "aten::cosh"]
     names = {"two_ops": "__init__", **{f"two_ops.{m}": m for m in MEMBERS}}
-    beside = Beside({name: str(package / f"{at}.py") for name, at in names.items()})
+    beside = UninstalledFiles(
+        {name: str(package / f"{at}.py") for name, at in names.items()}
+    )
 
-    def made(cut: Cut) -> Carried:
-        return carry([Preload("two_ops", file)], beside, operators, cut)
+    def made(cut: PreloadCut) -> PreloadBundle:
+        return build_bundle([Preload("two_ops", file)], beside, operators, cut)
 
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
@@ -371,7 +379,7 @@ def test_question_does_not_outlast_the_time(tmp_path: Path) -> None:
 
     class Timed(FakeServer):
         def ask(self, request: Request) -> Ending:
-            seen.append(request.most_s)
+            seen.append(request.wall_clock_limit_s)
             return super().ask(request)
 
     asked.server = Timed(lambda arguments: says(Path(arguments["path"]).read_text()))
@@ -388,7 +396,9 @@ def test_step_back_with_the_same_custom_operators_asks_nothing_again(
     (tmp_path / "logs.py").write_text("def begin(): pass\n")
     options = Options(tmp_path / "m.pt2", preload=(str(file),))
     context = RunContext(options, tmp_path, lambda _: None)
-    ready = SimpleNamespace(preload_files={str(file): str(file)}, beside=Beside())
+    ready = SimpleNamespace(
+        preload_files={str(file): str(file)}, beside=UninstalledFiles()
+    )
     server: Any = type("Holder", (), {"ready": ready})()
     bare = FakeServer(lambda asked: says(Path(asked["path"]).read_text()))
 
@@ -418,7 +428,9 @@ def test_operators_are_registered_where_scripts_find_their_packages(
     file.write_text("import installed_by_path\n" + REAL)
     save(file, program)
     preloads, operators = [Preload(str(file), file)], ["planted::first", "aten::cosh"]
-    carried = carry(preloads, Beside(), operators, Cut(whole=True))
+    carried = build_bundle(
+        preloads, UninstalledFiles(), operators, PreloadCut(whole=True)
+    )
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
         asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
@@ -446,12 +458,14 @@ def test_file_that_is_read_where_it_lies_is_told_of_however_its_path_is_made(
     save(file, program)
     preloads, operators = [Preload(str(file), file)], ["planted::first", "aten::cosh"]
 
-    def made(cut: Cut) -> Carried:
-        return carry(preloads, Beside(files=[str(table)]), operators, cut)
+    def made(cut: PreloadCut) -> PreloadBundle:
+        return build_bundle(
+            preloads, UninstalledFiles(files=[str(table)]), operators, cut
+        )
 
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
         asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
         found = [made(cut) for cut in smallest_first(made, asked, operators)]
-    assert made(Cut()).tied == ()
+    assert made(PreloadCut()).tied == ()
     assert [each.tied for each in found] == 4 * [(str(table),)]

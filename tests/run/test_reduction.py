@@ -13,7 +13,7 @@ from support.lies import strided
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import StorageError, WorkerError
-from shrinkfx.events import Event, Noted
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
@@ -22,13 +22,13 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Build, Step
-from shrinkfx.protocol.operators import OperatorFinding, What
+from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate
+from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.report.warned import OtherCauses
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.reduction import SearchResult, ask_stages, reduce
+from shrinkfx.run.reduction import SearchResult, reduce, run_search_stages
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import Nodes, chain, operator, skeleton, whole
 
@@ -79,7 +79,7 @@ def reduced(
     size = ProgramSize(program.cost[0], 7, 1, 0)
     subject = Subject(program, size, client, target, 1.0, other_causes=causes)
     found = reduce(context, subject)
-    return found, [event.text for event in events if isinstance(event, Noted)]
+    return found, [event.text for event in events if isinstance(event, NoteAdded)]
 
 
 def has(*names: str) -> Callable[[Candidate], bool]:
@@ -92,7 +92,7 @@ def test_wrong_result_is_confirmed_by_the_original_without_it(tmp_path: Path) ->
     assert found.reducer.best.keep == {"cos"}
     assert found.rest == "passed"
     assert not notes
-    assert found.by_catch(WRONG) == []
+    assert found.collect_other_failures(WRONG) == []
 
 
 def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
     assert len(found.reducer.best.keep) == 1
     assert found.rest == "reproduced"
     assert any("--candidate" in note for note in notes)
-    (rest,) = found.by_catch(WRONG)
+    (rest,) = found.collect_other_failures(WRONG)
     assert (rest.kind, rest.text, rest.checks) == ("mismatch", "wrong", 1)
     assert (rest.operators, len(found.second)) == (4, 1)
     assert found.reducer.asker.has_reproduced(
@@ -117,7 +117,9 @@ def calls(candidate: Candidate, name: str) -> bool:
 
 
 ITS_LIE = strided("lies", (1, 2), (3, 1))
-ITS_WRITE = OperatorFinding("aten.lies.default", What.WRITES, "lies", argument="x")
+ITS_WRITE = OperatorFinding(
+    "aten.lies.default", Misbehavior.WRITES, "lies", argument="x"
+)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_another_call_of_an_operator_that_lies_is_no_second_failure(
     assert len(found.reducer.best.keep) == 1
     assert found.rest == "passed"
     assert not notes
-    assert found.by_catch(WRONG) == []
+    assert found.collect_other_failures(WRONG) == []
 
 
 def test_what_fails_without_any_call_of_what_lies_is_a_second_failure(
@@ -189,10 +191,12 @@ def test_what_differs_may_change_as_long_as_operators_go(
     found = reduce(context, subject)
     assert found.reducer.best.keep == {"cat"}
     assert len(found.reducer.best.inputs) == 3
-    shown = found.reducer.asker.shown_by(found.reducer.best)
+    shown = found.reducer.asker.find_signature(found.reducer.best)
     assert shown is not None
     assert shown.differs == ("dtype" if original > 1 else "values")
-    assert {caught.text for caught in found.by_catch(target)} == {"shape differ"}
+    assert {caught.text for caught in found.collect_other_failures(target)} == {
+        "shape differ"
+    }
 
 
 def test_original_is_not_run_without_the_result_where_minutes_are_short(
@@ -254,7 +258,7 @@ def test_what_the_stock_build_says_counts_once_it_is_asked(tmp_path: Path) -> No
     found = reduce(context, subject)
     assert found.reducer.best.keep == {"cos"}
     assert {options.build for _, options in worker.asked} == {Build.FAST}
-    ask_stages(context, subject, found)
+    run_search_stages(context, subject, found)
     assert found.reducer.best.keep == {"cos", "tanh"}
     assert found.reducer.asker.build == Build.STOCK
     asked = [(c.digest, o.build, o.only is not None) for c, o in worker.asked]

@@ -14,17 +14,22 @@ from support.pages import explained, searched, transformer
 
 from shrinkfx.cli.main import main
 from shrinkfx.errors import UsageError
-from shrinkfx.events import Event, Noted, ignore
+from shrinkfx.events import Event, NoteAdded, ignore_event
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
-from shrinkfx.journal.history import history
+from shrinkfx.journal.history import list_queries
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.run import reporting
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.reporting import gather, report_explained, report_folder, report_run
+from shrinkfx.run.reporting import (
+    collect_run,
+    report_explained,
+    report_folder,
+    report_run,
+)
 from shrinkfx.testing import chain, operator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,8 +55,8 @@ def test_run_ends_with_its_page(tmp_path: Path) -> None:
     assert last["result"]["report"] == str(out / "report.html")
     written = (out / "report.html").read_text()
     with closing(Journal(out / "journal.sqlite")) as journal:
-        asked = history(journal)
-        run = gather(out, journal)
+        asked = list_queries(journal)
+        run = collect_run(out, journal)
     assert run.program is not None
     assert [check.number for check in run.checks] == [each.number for each in asked]
     assert all(f'data-row="{each.number}"' in written for each in asked)
@@ -67,7 +72,7 @@ def test_page_is_called_as_the_user_calls_the_program(tmp_path: Path) -> None:
     with closing(Journal(out / "journal.sqlite")) as journal:
         run = journal.fact("run")
         journal.note("run", {"options": {**run["options"], "name": "serve.py"}})
-    text = report_folder(out, ignore).read_text()
+    text = report_folder(out, ignore_event).read_text()
     assert "<title>serve.py: " in text
     assert "serve.py was reduced from" in text
 
@@ -81,15 +86,15 @@ def test_target_at_the_sizes_that_must_pass_is_no_by_catch(tmp_path: Path) -> No
     with closing(Journal(out / "journal.sqlite")) as journal:
         journal.db.write("DELETE FROM checks", ())
         journal.note("baseline", {"target": asdict(target)})
-        whole = Candidate.whole(chain("x", "relu"))
+        whole = Candidate.from_skeleton(chain("x", "relu"))
         for signature in seen:
-            number = journal.asked("drop_nodes", "program", whole)
+            number = journal.record_query("drop_nodes", "program", whole)
             verdict = Verdict(Outcome.DIFFERENT, Observation(signature))
-            journal.answered(number, verdict)
-        run = gather(out, journal)
+            journal.record_verdict(number, verdict)
+        run = collect_run(out, journal)
     assert [check.is_by_catch for check in run.checks] == [False, True, True, False]
     assert [check.came for check in run.checks[:2]] == ["no step", "different"]
-    text = report_folder(out, ignore).read_text()
+    text = report_folder(out, ignore_event).read_text()
     assert ", 2 other failures." in text
     assert "fails in the same way where it must pass</span>" in text
 
@@ -103,7 +108,7 @@ def test_counts_of_operators_agree_wherever_they_stand(tmp_path: Path) -> None:
     program = Skeleton(nodes, plain.outputs)
     out = searched(tmp_path / "out", program)
     of = len(plain.operators) + 2
-    text = report_folder(out, ignore).read_text()
+    text = report_folder(out, ignore_event).read_text()
     for told in (
         f"was reduced from {of} operators to 2",
         f"<dd>{of} \u2192 2<",
@@ -122,7 +127,7 @@ def test_count_of_the_form_that_is_cut_is_told_from_that_of_the_file(
     cut = told["operators"]["before"]
     told |= {"operators": {"before": 9, "after": 2}, "operators_cut": cut}
     (out / "summary.json").write_text(json.dumps(told))
-    text = report_folder(out, ignore).read_text()
+    text = report_folder(out, ignore_event).read_text()
     said = f"{cut} operators (in the form that is reduced; 9 in the file)"
     assert f"<b>Before</b> {said}; the remaining operators are highlighted" in text
     assert f"from {said} down" in text
@@ -139,7 +144,7 @@ def test_error_in_drawing_is_told_and_the_run_goes_on(
     told: list[Event] = []
     context = RunContext(Options(Path("model.pt2")), tmp_path, told.append)
     assert report_run(context) is None
-    why = Noted("could not write report.html: no such colour")
+    why = NoteAdded("could not write report.html: no such colour")
     assert told == [why]
     (tmp_path / "out").mkdir()
     report_explained(searched(tmp_path / "out", transformer(1)), told.append)
@@ -150,7 +155,7 @@ def test_file_that_makes_no_sense_is_told(tmp_path: Path) -> None:
     out = searched(tmp_path / "out", transformer(1))
     (out / "summary.json").write_text('{"operators": 3, "nodes": {}}')
     with pytest.raises(UsageError, match=r"cannot read the files of the run \("):
-        report_folder(out, ignore)
+        report_folder(out, ignore_event)
 
 
 def test_folder_without_a_run_is_refused(
@@ -160,7 +165,7 @@ def test_folder_without_a_run_is_refused(
     assert "no such folder" in capsys.readouterr().err
     Journal(tmp_path / "journal.sqlite").close()
     with pytest.raises(UsageError, match=": the run was killed before it started"):
-        report_folder(tmp_path, ignore)
+        report_folder(tmp_path, ignore_event)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ def test_page_of_an_older_run_says_why_its_program_is_not_drawn(tmp_path: Path) 
     out = searched(tmp_path / "out", transformer(1))
     with closing(Journal(out / "journal.sqlite")) as journal:
         journal.db.write("DELETE FROM facts WHERE name='program'")
-    text = report_folder(out, ignore).read_text()
+    text = report_folder(out, ignore_event).read_text()
     why = "graph, and the program cannot be read: model.pt2: the file no longer exists"
     assert why in text
     assert "Course of the search" in text
@@ -199,7 +204,7 @@ def test_page_of_a_sweep_has_a_table_of_sizes(tmp_path: Path) -> None:
     counts = {"inside": {"run": 200, "fails": 4}}
     told = {"findings": [finding], "examples": counts}
     (tmp_path / "sweep.json").write_text(json.dumps(told))
-    text = report_folder(tmp_path, ignore).read_text()
+    text = report_folder(tmp_path, ignore_event).read_text()
     assert all(
         s in text for s in ("s0=3, s1=33", "not finite", "s0=3, s1=32", "200 run")
     )
@@ -207,16 +212,16 @@ def test_page_of_a_sweep_has_a_table_of_sizes(tmp_path: Path) -> None:
 
 def test_page_names_no_folder_of_this_machine(tmp_path: Path) -> None:
     out = explained(searched(tmp_path / "out", transformer(1)))
-    assert "/home/me" not in report_folder(out, ignore).read_text()
+    assert "/home/me" not in report_folder(out, ignore_event).read_text()
 
 
 def test_history_counts_the_time_of_all_sessions_and_none_between(
     tmp_path: Path,
 ) -> None:
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        whole = Candidate.whole(chain("x", "relu", "tanh"))
+        whole = Candidate.from_skeleton(chain("x", "relu", "tanh"))
         for _ in range(2):
-            journal.asked("drop_nodes", "program", whole)
+            journal.record_query("drop_nodes", "program", whole)
         write = journal.db.write
         write("DELETE FROM sessions")
         for began, seen in ((100, 110), (1000, 1020)):
@@ -224,7 +229,7 @@ def test_history_counts_the_time_of_all_sessions_and_none_between(
             write("INSERT INTO sessions (began_at, seen_at) VALUES (?, ?)", row)
         for number, at in ((1, 104), (2, 1005)):
             write("UPDATE checks SET asked_at=? WHERE number=?", (at, number))
-        found = history(journal)
+        found = list_queries(journal)
     assert [each.at_s for each in found] == [4.0, 15.0]
     assert {each.keep for each in found} == {("relu", "tanh")}
     assert {each.outcome for each in found} == {None}
@@ -236,11 +241,11 @@ def test_folder_is_named_for_where_the_command_is_typed(
     out = searched(tmp_path / "my runs" / "model-1", transformer(1))
     monkeypatch.chdir(tmp_path)
     with closing(Journal(out / "journal.sqlite")) as journal:
-        assert gather(out, journal).folder == "'my runs/model-1'"
+        assert collect_run(out, journal).folder == "'my runs/model-1'"
         monkeypatch.chdir("/")
-        assert gather(out, journal).folder == f"'{out.relative_to('/')}'"
+        assert collect_run(out, journal).folder == f"'{out.relative_to('/')}'"
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path / "elsewhere")  # no folder of the machine is shown
-        run = gather(out, journal)
+        run = collect_run(out, journal)
     assert run.folder == "model-1"
     assert run.no_explanation.endswith("shrinkfx --explain model-1 runs it.")

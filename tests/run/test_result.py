@@ -14,9 +14,9 @@ from support.doubles import PRINTED, Arguments, FakeServer
 
 from shrinkfx.check.client.server import GUARDED_WORKER
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.events import Event, Noted
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.readers.asan import MemoryReport
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
@@ -25,12 +25,12 @@ from shrinkfx.report.record import Memory, ProgramSize, RunRecord
 from shrinkfx.report.tensors import DATA
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.record import Result
-from shrinkfx.run.result import by_first_names, verify, write
+from shrinkfx.run.result import by_first_names, verify_result, write_result
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import ROWS, chain, listed, listing, whole
 
 BEST = whole(chain("x", "relu"))
-OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY)
+OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT)
 DIES = Ending("signal", signal.SIGABRT, log="double free or corruption\n")
 PASSES = Ending("exit", log="no longer fails\n")
 LATE = Ending("late", stage="run")
@@ -89,15 +89,15 @@ def verified(
     server: Any = FakeServer(printed)
 
     def listen(event: Event) -> None:
-        if isinstance(event, Noted):
+        if isinstance(event, NoteAdded):
             note(event.text)
 
     context = RunContext(Options(Path("model.pt2")), folder, listen)
     client = CheckClient(server, Limits(9.0, 1 << 30), CheckOptions(guard_pages=pages))
     subject = Subject(BEST, ProgramSize(1), client, OVERRUN, rate)
     result = Result(BEST, "program", OVERRUN, rate=rate, memory=memory or FAULT)
-    answered = write(context, client, result)
-    return verify(context, server, subject, result, answered), runs
+    answered = write_result(context, client, result)
+    return verify_result(context, server, subject, result, answered), runs
 
 
 def test_repro_of_a_memory_error_fails_in_ten_new_processes(

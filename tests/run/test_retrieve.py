@@ -16,25 +16,25 @@ from support.doubles import FakeServer
 from shrinkfx.check.client.server import WORKER
 from shrinkfx.check.oracle import CheckClient, Limits, runs_to_be_sure
 from shrinkfx.errors import LoadError, UsageError, WorkerError
-from shrinkfx.events import ignore
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.events import ignore_event
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.report.summary import DIGITS
-from shrinkfx.run.asked_for import described
 from shrinkfx.run.folder import JOURNAL
-from shrinkfx.run.retrieve import find, retrieve, see_again
-from shrinkfx.run.unchanged import SCHEMA
+from shrinkfx.run.input_failure import SCHEMA
+from shrinkfx.run.recorded_options import describe_request
+from shrinkfx.run.retrieve import check_again, find_candidate, retrieve
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu"))
 PASSES = Ending("exit", stage="done")
 CRASHES = Ending("signal", signal.SIGSEGV, "run")
 DIFFERS = Ending("exit", stage="done", answer=Checked(Difference("values", "wrong")))
-CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY)
+CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)
 
 
 def client(worker: FakeServer) -> CheckClient:
@@ -43,14 +43,14 @@ def client(worker: FakeServer) -> CheckClient:
 
 def test_flaky_by_catch_is_found_behind_the_target_with_its_rate() -> None:
     turns = itertools.cycle([DIFFERS, PASSES, DIFFERS, CRASHES])
-    seen, rate = see_again(client(FakeServer(then=turns)), CANDIDATE, CRASH, 0.3)
+    seen, rate = check_again(client(FakeServer(then=turns)), CANDIDATE, CRASH, 0.3)
     assert CRASH.admits(seen.signature)
     assert rate == 0.25
 
 
 def test_candidate_is_run_as_often_as_its_run_did_from_one_package() -> None:
     worker = FakeServer(PASSES)
-    seen, _ = see_again(client(worker), CANDIDATE, CRASH, 0.3)
+    seen, _ = check_again(client(worker), CANDIDATE, CRASH, 0.3)
     assert seen.signature is None
     assert len(worker.asked) == runs_to_be_sure(0.3)
     assert len({request.options.package for request in worker.asked}) == 1
@@ -58,7 +58,7 @@ def test_candidate_is_run_as_often_as_its_run_did_from_one_package() -> None:
 
 def test_candidate_that_only_fails_otherwise_shows_how() -> None:
     turns = itertools.cycle([PASSES, DIFFERS])
-    seen, rate = see_again(client(FakeServer(then=turns)), CANDIDATE, CRASH, 0.5)
+    seen, rate = check_again(client(FakeServer(then=turns)), CANDIDATE, CRASH, 0.5)
     assert seen.signature is not None
     assert seen.signature.kind is Kind.MISMATCH
     assert rate == 0.5
@@ -80,7 +80,7 @@ def noted(
     """Leave the journal of a run behind that saw these, and return the digests."""
     digests = []
     with closing(Journal(folder / JOURNAL)) as journal:
-        journal.note("run", described(asked_for(folder)))
+        journal.note("run", describe_request(asked_for(folder)))
         options = asdict(CheckOptions())
         target = {"target": asdict(CRASH), "rate": 1.0, "options": options}
         journal.note("baseline", {**target, "schema": schema})
@@ -88,14 +88,16 @@ def noted(
             candidate = whole(chain("x", *["relu"] * number))
             outcome = Outcome.REPRODUCED if failure == CRASH else Outcome.DIFFERENT
             verdict = Verdict(outcome, Observation(failure))
-            journal.answered(journal.asked("s", "program", candidate), verdict)
+            journal.record_verdict(
+                journal.record_query("s", "program", candidate), verdict
+            )
             digests.append(candidate.digest)
     return digests
 
 
 def refusal(folder: Path, digest: str) -> str:
     with pytest.raises(UsageError) as caught:
-        find(folder, digest)
+        find_candidate(folder, digest)
     return str(caught.value)
 
 
@@ -120,7 +122,7 @@ def test_candidate_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_folder_has_all_that_its_run_was_asked_for(tmp_path: Path) -> None:
     (digest,) = noted(tmp_path, [CRASH])
-    found = find(tmp_path, digest[:6])
+    found = find_candidate(tmp_path, digest[:6])
     assert found.options == replace(
         asked_for(tmp_path), cwd=Path.cwd(), max_minutes=None
     )
@@ -132,20 +134,20 @@ def test_program_may_have_been_moved_and_not_changed(tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere.pt2"
     (tmp_path / "model.pt2").rename(moved)
     with pytest.raises(LoadError, match=r"shrinkfx NEW.pt2 --candidate \w+ --out"):
-        find(tmp_path, digest)
-    assert find(tmp_path, digest, moved).options.model == moved
+        find_candidate(tmp_path, digest)
+    assert find_candidate(tmp_path, digest, moved).options.model == moved
     (tmp_path / "ops.py").write_text("mended")
     with pytest.raises(
         UsageError, match=(": one of these files changed since that run:")
     ):
-        find(tmp_path, digest, moved)
+        find_candidate(tmp_path, digest, moved)
 
 
 def test_candidate_of_a_sweep_whose_find_is_not_reduced_is_told(tmp_path: Path) -> None:
     (digest,) = noted(tmp_path, [CRASH])
     with closing(Journal(tmp_path / JOURNAL)) as journal:
         sweeps = replace(asked_for(tmp_path), sweeping=Sweeping())
-        journal.note("run", described(sweeps))
+        journal.note("run", describe_request(sweeps))
     assert f"--resume {tmp_path}" in refusal(tmp_path, digest)
 
 
@@ -170,7 +172,7 @@ def test_candidate_is_run_with_the_options_of_its_run(
 
     monkeypatch.setattr("shrinkfx.run.retrieve.server_for", server_for)
     with pytest.raises(Stopped):
-        retrieve(find(tmp_path, digest), tmp_path, ignore)
+        retrieve(find_candidate(tmp_path, digest), tmp_path, ignore_event)
     assert commands == [WORKER]
 
 
@@ -198,7 +200,7 @@ def test_candidate_that_is_cut_short_leaves_nothing_and_says_what_to_do(
 
     monkeypatch.setattr("shrinkfx.run.retrieve.server_for", server_for)
     with pytest.raises(type(raised)) as caught:
-        retrieve(find(tmp_path, digest), tmp_path, ignore)
+        retrieve(find_candidate(tmp_path, digest), tmp_path, ignore_event)
     (note,) = caught.value.__notes__
     again = f"shrinkfx --candidate {digest[:DIGITS]} --out {tmp_path}"
     assert note.endswith(f"to try again: {again}")
@@ -215,6 +217,6 @@ def test_unknown_candidate_of_a_run_without_by_catch(tmp_path: Path) -> None:
 
 def test_candidate_of_a_steady_failure_is_run_once() -> None:
     worker = FakeServer(CRASHES)
-    seen, rate = see_again(client(worker), CANDIDATE, CRASH, 1.0)
+    seen, rate = check_again(client(worker), CANDIDATE, CRASH, 1.0)
     assert CRASH.admits(seen.signature)
     assert (rate, len(worker.asked)) == (1.0, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.run.settings import ONLY_SHOWN, inherited, to_ask_about
+from shrinkfx.run.settings import ONLY_SHOWN, inherited_variables, variables_to_test
 
 SHELL = {
     "TORCH_LOGS": "+dynamo",
@@ -15,20 +15,22 @@ SHELL = {
 
 
 def test_what_is_only_shown_is_never_inherited() -> None:
-    assert inherited(SHELL) == {
+    assert inherited_variables(SHELL) == {
         "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER": "2",
         "OMP_NUM_THREADS": "4",
     }
-    assert not inherited({name: "1" for names in ONLY_SHOWN.values() for name in names})
+    assert not inherited_variables(
+        {name: "1" for names in ONLY_SHOWN.values() for name in names}
+    )
 
 
 def test_all_that_may_matter_is_asked_about_the_users_own_too() -> None:
     given = {"TORCH_LOGS": "+aot", "AOTI_RUNTIME_CHECK_INPUTS": "1"}
-    assert to_ask_about(given, SHELL) == [
+    assert variables_to_test(given, SHELL) == [
         "AOTI_RUNTIME_CHECK_INPUTS",
         "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER",
         "OMP_NUM_THREADS",
         "TORCH_LOGS",
     ]
-    assert to_ask_about({}, {"HOME": "me"}) == []
-    assert to_ask_about({"PYTHONHASHSEED": "3", "A": "b"}, {}) == ["A"]
+    assert variables_to_test({}, {"HOME": "me"}) == []
+    assert variables_to_test({"PYTHONHASHSEED": "3", "A": "b"}, {}) == ["A"]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Ready
@@ -100,7 +100,7 @@ def _sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
         out = tmp_path / name
         options = Options(model, out=out, max_minutes=minutes, sweeping=Sweeping(20))
         options = replace(options, **asked)  # type: ignore[arg-type]
-        return run_sweep(options, out, ignore), program
+        return run_sweep(options, out, ignore_event), program
 
     return sweep
 

@@ -19,7 +19,7 @@ from support.wheels import (
 from shrinkfx.cli.main import main
 from shrinkfx.environments import folders, installers
 from shrinkfx.errors import InstallError
-from shrinkfx.run.across import Elsewhere, by_version
+from shrinkfx.run.across import InterpreterResult, by_version
 
 SCRIPT = """\
 # assert in AOTInductor (run): reduced from 9 operators to 1.
@@ -226,10 +226,10 @@ def test_error_without_an_installer(
 
 def test_verdicts_are_by_release_or_by_build_if_a_release_has_several() -> None:
     runs = [
-        Elsewhere("/c", "2.14.0+cpu", "", False),
-        Elsewhere("/b", "2.13.0+cu130", "", True),
-        Elsewhere("/a", "2.13.0+cpu", "", False),
-        Elsewhere("/none", "", "does not import torch", None),
+        InterpreterResult("/c", "2.14.0+cpu", "", False),
+        InterpreterResult("/b", "2.13.0+cu130", "", True),
+        InterpreterResult("/a", "2.13.0+cpu", "", False),
+        InterpreterResult("/none", "", "does not import torch", None),
     ]
     table = by_version(runs)
     assert table.verdicts == {
@@ -241,5 +241,5 @@ def test_verdicts_are_by_release_or_by_build_if_a_release_has_several() -> None:
 
 
 def test_row_has_only_the_first_line_of_a_message() -> None:
-    run = Elsewhere("/py", "2.6.0", "exception in run: torn\n\nand more", True)
+    run = InterpreterResult("/py", "2.6.0", "exception in run: torn\n\nand more", True)
     assert str(run) == "torch 2.6.0: fails: exception in run: torn"

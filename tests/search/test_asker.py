@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.errors import BudgetExhausted, ShareSpent
+from shrinkfx.errors import BudgetExhausted, PhaseLimitReached
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
@@ -31,18 +31,18 @@ def test_answer_is_remembered_and_paid_for_once() -> None:
         assert asker.ask("drop_nodes", WITHOUT_A).reproduced
     assert not asker.ask("drop_nodes", WITHOUT_B).reproduced
     assert oracle.asked == [WITHOUT_A, WITHOUT_B]
-    assert (budget.checks, asker.cached, asker.asked_about) == (2, 2, 2)
+    assert (budget.checks, asker.cached, asker.query_count) == (2, 2, 2)
     assert [v.outcome for v in asker.verdicts()] == ["reproduced", "passed"]
 
 
 def test_what_was_not_asked_is_not_known() -> None:
     asker = Asker(FakeOracle(needs("b")))
-    assert asker.known(WITHOUT_A) is None
-    assert asker.shown_by(WITHOUT_A) is None
+    assert asker.find_verdict(WITHOUT_A) is None
+    assert asker.find_signature(WITHOUT_A) is None
     assert not asker.has_reproduced(WITHOUT_A)
     asker.ask("drop_nodes", WITHOUT_A)
     assert asker.has_reproduced(WITHOUT_A)
-    assert asker.shown_by(WITHOUT_A) == PLANTED
+    assert asker.find_signature(WITHOUT_A) == PLANTED
 
 
 def test_what_must_differ_alike_is_by_catch_otherwise_and_so_in_the_journal(
@@ -60,9 +60,9 @@ def test_what_must_differ_alike_is_by_catch_otherwise_and_so_in_the_journal(
     for _ in range(2):  # the second one is answered by the journal
         with closing(Journal(tmp_path / "journal.sqlite")) as journal:
             asker = Asker(WrongShapes(), journal=journal)
-            asker.saw(WHOLE, values)
-            assert asker.shown_by(WHOLE) == values
-            asker.ask("merge_inputs", WITHOUT_A, shown=asker.shown_by(WHOLE))
+            asker.record_failure(WHOLE, values)
+            assert asker.find_signature(WHOLE) == values
+            asker.ask("merge_inputs", WITHOUT_A, shown=asker.find_signature(WHOLE))
             assert [c for c, _ in asker.by_catch] == [WITHOUT_A]
             assert not asker.has_reproduced(WITHOUT_A)
             assert asker.ask("drop_nodes", WITHOUT_B).reproduced
@@ -74,7 +74,7 @@ def test_spent_budget_leaves_what_is_known_free() -> None:
     asker.ask("drop_nodes", WITHOUT_A)
     with pytest.raises(BudgetExhausted):
         asker.ask("drop_nodes", WITHOUT_B)
-    assert asker.known(WITHOUT_B) is None
+    assert asker.find_verdict(WITHOUT_B) is None
     assert asker.ask("drop_nodes", WITHOUT_A).reproduced
     assert oracle.asked == [WITHOUT_A]
 
@@ -133,7 +133,7 @@ def test_question_that_is_killed_each_time_is_put_again_on_demand(
 def test_judge_takes_back_what_it_does_not_confirm() -> None:
     asker, strict = Asker(FakeOracle(needs("b"))), FakeOracle(needs("a", "b"))
     assert asker.ask("drop_nodes", WITHOUT_A).reproduced
-    asker.confirm_by(Confirmation("repro", Asker(strict), "its repro passes"))
+    asker.add_confirmation(Confirmation("repro", Asker(strict), "its repro passes"))
     verdict = asker.ask("drop_nodes", WITHOUT_A)
     assert (verdict.outcome, verdict.observation.stopped) == (
         Outcome.PASSED,
@@ -149,7 +149,9 @@ def test_judge_takes_back_what_it_does_not_confirm() -> None:
 def test_judgement_is_no_check_of_the_search() -> None:
     budget = Budget(max_checks=1)
     asker = Asker(FakeOracle(needs("b")), budget=budget)
-    asker.confirm_by(Confirmation("repro", Asker(FakeOracle(needs("b"))), "passes"))
+    asker.add_confirmation(
+        Confirmation("repro", Asker(FakeOracle(needs("b"))), "passes")
+    )
     assert asker.ask("drop_nodes", WITHOUT_A).reproduced
     assert budget.checks == 1
 
@@ -160,6 +162,6 @@ def test_no_more_is_asked_than_an_asker_may_whoever_answers(tmp_path: Path) -> N
             asker = Asker(oracle, journal=journal, most=2)
             asker.ask("drop_nodes", WITHOUT_A)
             asker.ask("drop_nodes", WITHOUT_B)
-            with pytest.raises(ShareSpent, match="limit of 2 checks reached"):
+            with pytest.raises(PhaseLimitReached, match="limit of 2 checks reached"):
                 asker.ask("drop_nodes", WITHOUT_C)
             assert asker.ask("drop_nodes", WITHOUT_A).reproduced  # known

@@ -61,7 +61,7 @@ def test_time_left_is_told_by_the_last_checks_and_those_that_may_be_spent() -> N
     budget = Budget(max_checks=10)
     assert budget.time_for(5) is None
     for seconds in [100.0, *[2.0] * 20]:  # the first one was of a larger program
-        budget.took(seconds)
+        budget.record_wait(seconds)
     assert budget.time_for(5) == 10.0
     assert budget.time_for(50) == 20.0
     assert Budget().time_for(5) is None
@@ -87,32 +87,32 @@ def test_what_must_be_there_may_go_beyond_the_minutes() -> None:
     clock = Clock()
     budget = Budget(max_seconds=180.0, clock=clock)
     clock.now += 200.0
-    budget.must_have(90.0)
+    budget.guarantee_seconds(90.0)
     assert budget.seconds_left == 90.0
     assert not budget.has(1.0)
     assert budget.share() == 0.0
     clock.now += 90.0
     assert budget.seconds_left == 0.0
     budget = Budget(max_seconds=180.0, clock=clock)
-    budget.must_have(90.0)
+    budget.guarantee_seconds(90.0)
     assert budget.seconds_left == 180.0
 
 
 def test_without_minutes_nothing_is_kept_and_all_is_allowed() -> None:
     budget = Budget(max_checks=1)
     budget.keep(1e6)
-    budget.must_have(1e9)
+    budget.guarantee_seconds(1e9)
     assert budget.seconds_left is None
     assert budget.share() == math.inf
     assert budget.has(1e9)
     assert budget.pace_s == 1e6
-    budget.took(2.0)
+    budget.record_wait(2.0)
     assert budget.pace_s == 2.0
 
 
 def test_check_asked_ahead_is_waited_for_less_than_it_takes() -> None:
     budget = Budget(100)
     for _ in range(4):
-        budget.took(1.0, check_s=3.0)
+        budget.record_wait(1.0, check_s=3.0)
     assert budget.pace_s == 3.0
     assert budget.time_for(10) == 10.0

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shrinkfx.search.bundles import Subset
-from shrinkfx.search.odds import Beliefs, Key
+from shrinkfx.search.odds import Key, Probabilities
 
 ALL = [f"option{n}" for n in range(24)]
 
 
-class OfNames(Beliefs[str]):
+class OfNames(Probabilities[str]):
     def about(self, item: str) -> Iterable[Key]:
         return [("name", item)]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.search.course import Course
+from shrinkfx.search.search_state import SearchState
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import Answer, chain, needs, skeletons, whole
 
@@ -18,10 +18,10 @@ STRATEGIES = choose(None)
 SOME = [Outcome.REPRODUCED, Outcome.PASSED, Outcome.INVALID]
 
 
-def next_digests(course: Course, answer: Answer, most: int = 1000) -> list[str]:
+def next_digests(course: SearchState, answer: Answer, most: int = 1000) -> list[str]:
     """Answer the next questions; list their candidates."""
     asked: list[str] = []
-    while len(asked) < most and (question := course.question()):
+    while len(asked) < most and (question := course.next_query()):
         asked.append(question.candidate.digest)
         failed = answer(question.candidate)
         course.answer(Outcome.REPRODUCED if failed else Outcome.PASSED)
@@ -38,27 +38,27 @@ def test_what_a_copy_is_told_changes_nothing_of_the_course(
         st.dictionaries(st.sampled_from(start.operators), st.just(1.0))
     )
     dice = data.draw(st.randoms(use_true_random=False))
-    plain, watched = (Course(start, STRATEGIES, suspects) for _ in range(2))
+    plain, watched = (SearchState(start, STRATEGIES, suspects) for _ in range(2))
     expected = next_digests(plain, needs(*needed))
     for digest in expected:
         wander(watched.copy(), dice)
         assert next_digests(watched, needs(*needed), 1) == [digest]
         wander(watched.copy(), dice)
-    assert watched.question() is None
+    assert watched.next_query() is None
     assert watched.best == plain.best
 
 
-def wander(course: Course, dice: random.Random) -> None:
+def wander(course: SearchState, dice: random.Random) -> None:
     """Give a course a few answers of no meaning."""
     for _ in range(3):
-        if course.question():
+        if course.next_query():
             course.answer(dice.choice(SOME))
 
 
 def test_copy_asks_what_the_course_asks_after_the_same_answer() -> None:
     start = whole(chain("x", *(f"n{i}" for i in range(30))))
-    course = Course(start, STRATEGIES)
-    while course.question():
+    course = SearchState(start, STRATEGIES)
+    while course.next_query():
         for outcome in SOME:
             one, other = course.copy(), course.copy()
             one.answer(outcome)
@@ -67,15 +67,15 @@ def test_copy_asks_what_the_course_asks_after_the_same_answer() -> None:
         course.answer(Outcome.PASSED)
 
 
-def digest_of(course: Course) -> str:
-    question = course.question()
+def digest_of(course: SearchState) -> str:
+    question = course.next_query()
     return question.candidate.digest if question else ""
 
 
 def test_course_steps_only_to_what_fails() -> None:
     start: Candidate = whole(chain("x", "a", "b", "c", "d"))
-    course = Course(start, STRATEGIES)
-    question = course.question()
+    course = SearchState(start, STRATEGIES)
+    question = course.next_query()
     assert question
     for outcome in (Outcome.DIFFERENT, Outcome.UNRESOLVED, Outcome.INVALID):
         assert not course.copy().answer(outcome)

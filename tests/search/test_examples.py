@@ -14,7 +14,7 @@ from shrinkfx.errors import (
     StorageError,
     WorkerError,
 )
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.journal.sweep_journal import SweepJournal
 from shrinkfx.program.sizes import Sizes, Space, Symbol
@@ -27,10 +27,10 @@ from shrinkfx.sweep.examples import (
     judge_example,
 )
 from shrinkfx.sweep.hunt import Plan, sweep
-from shrinkfx.sweep.minimise import minimise_outside, so_far
+from shrinkfx.sweep.minimise import collect_failures, minimise_outside
 
 ASSERTS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds", "of 12")
-CRASHES = Signature(Kind.CRASH, Stage.RUN, MEMORY, "SIGSEGV")
+CRASHES = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT, "SIGSEGV")
 HANGS = Signature(Kind.HANG, Stage.RUN)
 SPACE = Space((Symbol("a", 2, 4096, 6), Symbol("b", 2, 4096, 9)))
 
@@ -155,7 +155,7 @@ def test_record_keeps_parts_and_attempts_apart(tmp_path: Path) -> None:
     example = Example((3, 4), Answer.FAILS, ASSERTS, "", 1.5, 0.5, 2)
     with closing(SweepJournal(path)) as journal:
         journal.begin({"seed": 7})
-        journal.answered(journal.asked((3, 4), 1), example)
+        journal.record_example(journal.record_start((3, 4), 1), example)
     with closing(SweepJournal(path)) as journal:
         assert journal.settings() == {"seed": 7}
         assert journal.count() == 1
@@ -169,7 +169,7 @@ def test_sweep_that_is_ended_early_tells_what_it_has_seen() -> None:
     examples = Examples(Runs(160))
     with pytest.raises(Killed):
         sweep(Plan(SPACE, 1 << 30, 3), examples, count=100, seed=3)
-    found = so_far(Grid(SPACE, 1 << 30), examples)
+    found = collect_failures(Grid(SPACE, 1 << 30), examples)
     assert {f.signature for f in found} == {ASSERTS, CRASHES}
     for each in found:
         assert program(*each.sizes) == each.signature
@@ -177,7 +177,7 @@ def test_sweep_that_is_ended_early_tells_what_it_has_seen() -> None:
 
 
 def test_memory_faults_are_one_failure_however_they_show() -> None:
-    heap = Signature(Kind.IMA, Stage.RUN, MEMORY, "double free")
+    heap = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT, "double free")
     seen: dict[Sizes, Signature] = {(1, 1): CRASHES, (2, 2): ASSERTS, (3, 3): heap}
     examples = Examples(lambda s: Example(s, Answer.FAILS, seen[s]))
     assert [examples.ask(sizes).failure for sizes in seen] == [0, 1, 0]

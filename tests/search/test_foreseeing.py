@@ -13,18 +13,18 @@ from support.lanes import AdverseLanes, Check
 from synthetic import Blame, Needles, make_case
 
 from shrinkfx.errors import BudgetExhausted, StrategyError, WorkerError
-from shrinkfx.events import Checked, Event, Stepped
-from shrinkfx.failure.verdict import Observation, Outcome, Undecided, Verdict
-from shrinkfx.journal.ahead import Ahead
+from shrinkfx.events import Event, QueryAnswered, StepTaken
+from shrinkfx.failure.verdict import ConcurrentQueryError, Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
+from shrinkfx.journal.speculative_checks import SpeculativeChecks
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.fitting import Fitter, Unfitted
-from shrinkfx.search.foreseeing import Foreseeing
 from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.speculation import SpeculativeOracle
 from shrinkfx.search.staged import in_each_form
 from shrinkfx.search.strategy import Strategy, choose
 from shrinkfx.testing import PLANTED, FakeOracle, chain, needs, whole
@@ -80,7 +80,9 @@ class Searched:
     def __post_init__(self) -> None:
         self.oracle = Learns(self.check)
         self.lanes = AdverseLanes(self.check, self.jobs, self.seed)
-        self.foreseeing = Foreseeing(self.oracle, self.lanes, Ahead(self.journal))
+        self.foreseeing = SpeculativeOracle(
+            self.oracle, self.lanes, SpeculativeChecks(self.journal)
+        )
         self.events: list[Event] = []
         self.budget = Budget(self.max_checks, clock=lambda: 0.0)
         self.reducer = Reducer(
@@ -290,7 +292,7 @@ def test_undecided_is_asked_alone_if_the_search_wants_to_know(seed: int) -> None
 
     def hindered(candidate: Candidate) -> Verdict:
         if int(candidate.digest[:2], 16) % 3 == 0:
-            raise Undecided
+            raise ConcurrentQueryError
         return answer(candidate)
 
     search = Searched(answer, 4, seed)
@@ -345,7 +347,7 @@ def killed(path: Path, moment: int) -> AdverseLanes:
         search = Searched(answering(NEEDED), 4, journal=journal)
         search.lanes.__class__ = KilledLanes
         search.lanes.moment = moment  # type: ignore[attr-defined]
-        search.foreseeing._ahead.withdrawn = lambda candidate: None  # type: ignore[method-assign]
+        search.foreseeing._ahead.delete_query = lambda candidate: None  # type: ignore[method-assign]
         with pytest.raises(Killed):
             search.reducer.run()
     return search.lanes
@@ -420,7 +422,9 @@ def test_only_the_search_that_runs_is_foreseen(jobs: int) -> None:
                 asked[form].append(candidate.digest)
 
         own = replace_check(lanes, answering(fails))
-        oracle = Foreseeing(Watched(answering(fails)), own, Ahead(journal, form))
+        oracle = SpeculativeOracle(
+            Watched(answering(fails)), own, SpeculativeChecks(journal, form)
+        )
         return Reducer(START, Asker(oracle, journal=journal, form=form), STRATEGIES)
 
     journal = Journal()
@@ -450,25 +454,27 @@ def test_what_a_judge_takes_back_is_taken_back_with_any_number_of_jobs(
     search = Searched(answering(NEEDED), jobs).run()
     strict = FakeOracle(needs("n5", "n11", "n30", "n31"))
     judge = Confirmation("repro", Asker(strict), "its repro passes")
-    search.reducer.asker.confirm_by(judge)
+    search.reducer.asker.add_confirmation(judge)
     search.reducer.restart(START)
     search.reducer.run()
     assert search.reducer.best.keep == {"n5", "n11", "n30", "n31"}
     assert search.lanes.under_way == []
-    steps = [e for e in search.events if isinstance(e, Stepped)]
-    checks = [e for e in search.events if isinstance(e, Checked)]
+    steps = [e for e in search.events if isinstance(e, StepTaken)]
+    checks = [e for e in search.events if isinstance(e, QueryAnswered)]
     expected = _judged_alone()
     assert (steps, checks) == expected
 
 
-def _judged_alone() -> tuple[list[Stepped], list[Checked]]:
+def _judged_alone() -> tuple[list[StepTaken], list[QueryAnswered]]:
     search = Searched(answering(NEEDED), 1).run()
     strict = FakeOracle(needs("n5", "n11", "n30", "n31"))
-    search.reducer.asker.confirm_by(Confirmation("repro", Asker(strict), "passes"))
+    search.reducer.asker.add_confirmation(
+        Confirmation("repro", Asker(strict), "passes")
+    )
     search.reducer.restart(START)
     search.reducer.run()
-    steps = [e for e in search.events if isinstance(e, Stepped)]
-    return steps, [e for e in search.events if isinstance(e, Checked)]
+    steps = [e for e in search.events if isinstance(e, StepTaken)]
+    return steps, [e for e in search.events if isinstance(e, QueryAnswered)]
 
 
 def test_answer_of_an_earlier_session_is_told_in_its_form_and_build(
@@ -477,10 +483,10 @@ def test_answer_of_an_earlier_session_is_told_in_its_form_and_build(
     seen = Observation(PLANTED, cpu_seconds=2.0, log="text")
     verdict = Verdict(Outcome.REPRODUCED, seen)
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        ahead = Ahead(journal, "source", "fast")
-        ahead.began(START)
-        ahead.answered(START, verdict)
+        ahead = SpeculativeChecks(journal, "source", "fast")
+        ahead.record_start(START)
+        ahead.record_verdict(START, verdict)
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        assert Ahead(journal, "source", "stock").recall(START) is None
+        assert SpeculativeChecks(journal, "source", "stock").recall(START) is None
         assert journal.recall(START, "source", "fast") is None
-        assert Ahead(journal, "source", "fast").recall(START) == verdict
+        assert SpeculativeChecks(journal, "source", "fast").recall(START) == verdict

@@ -13,18 +13,18 @@ from support.lanes import AdverseLanes
 from support.listings import floats, given, listed, listing
 from test_foreseeing import Learns, answering, rows
 
-from shrinkfx.errors import Unforeseen
+from shrinkfx.errors import SpeculationError
 from shrinkfx.events import Event
-from shrinkfx.journal.ahead import Ahead
 from shrinkfx.journal.journal import Journal
+from shrinkfx.journal.speculative_checks import SpeculativeChecks
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.search.asker import Asker
-from shrinkfx.search.course import Course
 from shrinkfx.search.fitting import Fitter
-from shrinkfx.search.forecast import Place
-from shrinkfx.search.foreseeing import Foreseeing, Lanes, Pending
 from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.search_state import SearchState
+from shrinkfx.search.speculation import Pending, SpeculativeOracle, WorkerSlots
+from shrinkfx.search.speculation_tree import QueryNode
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle
 
@@ -72,14 +72,16 @@ class Searched:
     """A search of listings with some lanes, and what is seen of it from outside."""
 
     case: Case
-    lanes: Lanes
+    lanes: WorkerSlots
     fitter: Fitter = field(default_factory=FakeFitter)
 
     def __post_init__(self) -> None:
         journal = Journal()
         self.oracle = Learns(answering(self.case.fails))
         self.events: list[Event] = []
-        self.foreseeing = Foreseeing(self.oracle, self.lanes, Ahead(journal))
+        self.foreseeing = SpeculativeOracle(
+            self.oracle, self.lanes, SpeculativeChecks(journal)
+        )
         self.reducer = Reducer(
             self.case.start,
             Asker(self.foreseeing, journal=journal),
@@ -138,7 +140,7 @@ class Silent(FakeFitter):
         self, candidate: Candidate, rewrites: Sequence[Rewrite]
     ) -> list[Rewrite | None]:
         if self.is_ahead and int(candidate.digest[:4], 16) % 3:
-            raise Unforeseen("no memory")
+            raise SpeculationError("no memory")
         return super().fit(candidate, rewrites)
 
 
@@ -154,13 +156,13 @@ def test_what_cannot_be_foreseen_changes_nothing(seed: int) -> None:
 def test_place_that_cannot_be_foreseen_has_no_question() -> None:
     class Mute(Silent):
         def fit(self, *asked: object) -> list[Rewrite | None]:
-            raise Unforeseen("gone")
+            raise SpeculationError("gone")
 
         def ahead(self) -> Mute:
             return self
 
-    course = Course(Case(1).start, choose(None), fitter=Mute())
-    assert Place(course.foreseen()).question is None
+    course = SearchState(Case(1).start, choose(None), fitter=Mute())
+    assert QueryNode(course.copy_for_speculation()).question is None
 
 
 class Order(Rounds):

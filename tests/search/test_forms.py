@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.events import Checked, Event, Listener, Stepped, ignore
+from shrinkfx.events import Event, Listener, QueryAnswered, StepTaken, ignore_event
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
@@ -33,7 +33,7 @@ def made(
     *,
     start: Candidate = START,
     strategies: Sequence[Strategy] = BUILT_IN,
-    listener: Listener = ignore,
+    listener: Listener = ignore_event,
 ) -> StagedSearch:
     askers = [
         Asker(oracle, budget=budget, form=form)
@@ -74,12 +74,14 @@ def test_forms_tell_the_smallest_program_so_far_beside_each_question() -> None:
     best = START.cost[0]
     for event in told:
         match event:
-            case Stepped(before, after):
+            case StepTaken(before, after):
                 assert before == best
                 best = after
-            case Checked():
+            case QueryAnswered():
                 assert event.operators == best
-    sources = [e for e in told if isinstance(e, Checked) and e.strategy == "source"]
+    sources = [
+        e for e in told if isinstance(e, QueryAnswered) and e.strategy == "source"
+    ]
     assert [event.operators for event in sources][-1] == 1
     assert len(sources) == 2
 

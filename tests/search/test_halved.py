@@ -18,7 +18,7 @@ from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.fitting import Unfitted
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.strategy import choose, fitting_for
+from shrinkfx.search.strategy import choose, select_strategies
 from shrinkfx.testing import FakeOracle, chain, listed, listing, whole
 
 Place = tuple[str, int]
@@ -83,7 +83,7 @@ def numbers_left(candidate: Candidate) -> set[Place]:
     }
 
 
-OTHERS = fitting_for(whole(chain("x", "relu")), choose(None))
+OTHERS = select_strategies(whole(chain("x", "relu")), choose(None))
 PLACES = sorted(numbers_left(program()))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
-from shrinkfx.journal.journal import Asked, Journal
+from shrinkfx.journal.journal import Journal, StoredQuery
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
@@ -35,10 +35,14 @@ def test_journal_finds_a_candidate_by_the_beginning_of_its_digest(
     smaller = apply(CANDIDATE, [Drop(frozenset({"relu"}))])
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         for candidate in (CANDIDATE, smaller):
-            number = journal.asked("drop_nodes", "source", candidate)
-        journal.answered(number, Verdict(Outcome.REPRODUCED, Observation(PLANTED)))
+            number = journal.record_query("drop_nodes", "source", candidate)
+        journal.record_verdict(
+            number, Verdict(Outcome.REPRODUCED, Observation(PLANTED))
+        )
         (found,) = journal.find(smaller.digest[:12])
-        assert found == Asked(smaller.digest, "source", smaller.to_json(), PLANTED)
+        assert found == StoredQuery(
+            smaller.digest, "source", smaller.to_json(), PLANTED
+        )
         assert [asked.failure for asked in journal.find("")] == [None, PLANTED]
         assert journal.find("no digest") == []
 
@@ -47,13 +51,15 @@ def test_journal_finds_out_what_it_is_asked_for_once(tmp_path: Path) -> None:
     path, found = tmp_path / "journal.sqlite", iter([{"calls": 2}])
     for _ in range(2):
         with closing(Journal(path)) as journal:
-            assert journal.once("options", lambda: next(found)) == {"calls": 2}
+            assert journal.get_or_compute("options", lambda: next(found)) == {
+                "calls": 2
+            }
 
 
 def test_journal_holds_the_question_before_the_answer(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     with closing(Journal(path)) as journal:
-        assert journal.asked("drop_nodes", "program", CANDIDATE) == 1
+        assert journal.record_query("drop_nodes", "program", CANDIDATE) == 1
         (row,) = rows(path)
     assert row["outcome"] is None
     assert (row["strategy"], row["form"]) == ("drop_nodes", "program")
@@ -81,8 +87,8 @@ def test_journal_notes_the_answer(
 ) -> None:
     path = tmp_path / "journal.sqlite"
     with closing(Journal(path)) as journal:
-        number = journal.asked("drop_nodes", "program", CANDIDATE)
-        journal.answered(number, Verdict(outcome, seen))
+        number = journal.record_query("drop_nodes", "program", CANDIDATE)
+        journal.record_verdict(number, Verdict(outcome, seen))
     (row,) = rows(path)
     assert row["outcome"] == outcome
     assert (row["signature"], row["reason"]) == (signature, reason)
@@ -92,7 +98,7 @@ def test_journal_goes_on_in_the_same_file(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     for number in (1, 2):
         with closing(Journal(path)) as journal:
-            assert journal.asked("drop_nodes", "program", CANDIDATE) == number
+            assert journal.record_query("drop_nodes", "program", CANDIDATE) == number
 
 
 def test_reducer_journals_what_it_asks_in_order(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.events import Checked, Event, Stepped
+from shrinkfx.events import Event, QueryAnswered, StepTaken
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply
@@ -20,7 +20,7 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.staged import in_each_form, steps_back
+from shrinkfx.search.staged import in_each_form, select_steps_back
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.drop_nodes import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
@@ -79,7 +79,7 @@ class Searched:
 
     def go_on(self, fails: Fails) -> None:
         self.search.confirm(self.judge(fails))
-        self.search.run_on()
+        self.search.continue_search()
 
     @property
     def best(self) -> Candidate:
@@ -94,7 +94,7 @@ def test_result_that_is_confirmed_costs_one_question() -> None:
     searched = Searched(needs("n7"))
     asked, best = searched.asked, searched.best
     assert searched.search.confirm(searched.judge(needs("n7")))
-    searched.search.run_on()
+    searched.search.continue_search()
     assert (searched.judged, searched.best) == ([best], best)
     assert searched.asked == asked
 
@@ -104,7 +104,7 @@ def test_search_goes_back_and_on_where_the_result_is_not_confirmed() -> None:
     assert searched.best.keep == {"n7"}
     assert searched.search.confirm(searched.judge(needs("n7", "n9")))
     assert needs("n7", "n9")(searched.best)
-    searched.search.run_on()
+    searched.search.continue_search()
     assert searched.best.operators == ("n7", "n9")
     assert searched.search.reducer.minimal
     judged = [candidate.digest for candidate in searched.judged]
@@ -115,7 +115,7 @@ def test_search_goes_back_and_on_where_the_result_is_not_confirmed() -> None:
 def test_judge_is_not_asked_about_what_passes() -> None:
     searched = Searched(needs("n7"))
     searched.search.confirm(searched.judge(needs("n7", "n9")))
-    searched.search.run_on()
+    searched.search.continue_search()
     assert all(needs("n7")(candidate) for candidate in searched.judged)
 
 
@@ -123,11 +123,11 @@ def test_what_is_not_confirmed_counts_as_passed_and_is_no_step() -> None:
     searched = Searched(needs("n7"))
     seen = len(searched.events)
     searched.search.confirm(searched.judge(needs("n7", "n9")))
-    searched.search.run_on()
+    searched.search.continue_search()
     for event in searched.events[seen:]:
-        if isinstance(event, Checked):
+        if isinstance(event, QueryAnswered):
             told = event.outcome
-        elif isinstance(event, Stepped):
+        elif isinstance(event, StepTaken):
             assert told is Outcome.REPRODUCED
     refused = [v for v in searched.search.verdicts() if v.observation.stopped]
     assert refused
@@ -149,7 +149,7 @@ def test_result_stays_where_not_even_the_original_is_confirmed() -> None:
     best, asked = searched.best, searched.asked
     assert not searched.search.confirm(searched.judge(lambda _: False))
     assert searched.judged[-1] == START
-    searched.search.run_on()
+    searched.search.continue_search()
     assert (searched.best, searched.asked) == (best, asked)
     assert searched.search.reducer.minimal
 
@@ -157,38 +157,38 @@ def test_result_stays_where_not_even_the_original_is_confirmed() -> None:
 def test_second_judge_leaves_what_the_first_demands() -> None:
     searched = Searched(needs("n7"), one_by_one=True)
     searched.search.confirm(searched.judge(needs("n7", "n9"), "plain"))
-    searched.search.run_on()
+    searched.search.continue_search()
     assert searched.search.confirm(searched.judge(needs("n7", "n11"), "repro"))
-    searched.search.run_on()
+    searched.search.continue_search()
     assert searched.best.operators == ("n7", "n9", "n11")
 
 
 def test_second_judge_does_not_take_a_step_that_the_first_has_refused() -> None:
     searched = Searched(lambda c: True, one_by_one=True)
     searched.search.confirm(searched.judge(lambda c: c.cost[0] >= 30, "plain"))
-    searched.search.run_on()
+    searched.search.continue_search()
     assert searched.best.cost[0] == 30
     searched.search.confirm(searched.judge(lambda c: c.cost[0] != 30, "repro"))
-    searched.search.run_on()
+    searched.search.continue_search()
     assert searched.best.cost[0] == 31
 
 
 def test_steps_back_are_few() -> None:
     steps = [whole(chain("x", *(f"n{i}" for i in range(n, 0, -1)))) for n in (3, 2, 1)]
-    assert steps_back(steps) == [steps[2], steps[1], steps[0]]
-    assert steps_back(steps[:1]) == steps[:1]
+    assert select_steps_back(steps) == [steps[2], steps[1], steps[0]]
+    assert select_steps_back(steps[:1]) == steps[:1]
 
 
 def test_search_that_ends_early_has_a_confirmed_best() -> None:
     free = Searched(needs("n7"))
     before = free.asked
     free.search.confirm(free.judge(needs("n7", "n9")))
-    free.search.run_on()
+    free.search.continue_search()
     for checks in range(before, free.asked):
         searched = Searched(needs("n7"), checks=checks)
         assert searched.search.confirm(searched.judge(needs("n7", "n9")))
         with pytest.raises(BudgetExhausted):
-            searched.search.run_on()
+            searched.search.continue_search()
         assert needs("n7", "n9")(searched.best)
 
 

@@ -7,16 +7,18 @@ from collections.abc import Mapping
 import pytest
 
 from shrinkfx.program.edits import Bypass, Drop, Edit
-from shrinkfx.program.view import NOBODY
-from shrinkfx.search.odds import Odds
+from shrinkfx.program.view import NO_SUSPECTS
+from shrinkfx.search.odds import EditProbabilities
 
 
 def drops(names: str) -> list[Edit]:
     return [Drop(frozenset(name)) for name in names]
 
 
-def begun(operators: int, suspects: Mapping[str, float] = NOBODY) -> Odds:
-    return Odds(suspects, operators)
+def begun(
+    operators: int, suspects: Mapping[str, float] = NO_SUSPECTS
+) -> EditProbabilities:
+    return EditProbabilities(suspects, operators)
 
 
 def names(edits: list[Edit]) -> str:
@@ -32,49 +34,49 @@ ALL = drops("abcdefghijklmnopqrstuvwx")
 def test_first_bundle_is_a_quarter_of_the_program_or_less(
     operators: int, bundle: str
 ) -> None:
-    assert names(begun(operators).bundle(ALL)) == bundle
+    assert names(begun(operators).choose_bundle(ALL)) == bundle
 
 
 def test_one_operator_is_always_left() -> None:
     odds = begun(1000)
-    assert names(odds.bundle(drops("abcd"))) == "abc"
-    assert names(odds.bundle(drops("a"))) == "a"
-    assert odds.bundle([]) == []
+    assert names(odds.choose_bundle(drops("abcd"))) == "abc"
+    assert names(odds.choose_bundle(drops("a"))) == "a"
+    assert odds.choose_bundle([]) == []
 
 
 def test_refused_edits_come_last_in_smaller_bundles() -> None:
     odds, left = begun(24), drops("abcdefgh")
     sizes = []
     for _ in range(6):
-        bundle = odds.bundle(left)
+        bundle = odds.choose_bundle(left)
         sizes.append(names(bundle))
-        odds.rejected(bundle)
+        odds.record_rejected(bundle)
     assert sizes == ["abcde", "fgha", "bcd", "efg", "ha", "b"]
 
 
 def test_what_is_left_of_a_refused_bundle_is_to_blame() -> None:
     odds = begun(24)
-    odds.rejected(drops("abcde"))
-    odds.rejected(drops("fghij"))
-    assert names(odds.bundle(drops("ef")))[0] == "e"
-    odds.accepted(drops("abcd"))
-    assert names(odds.bundle(drops("ef")))[0] == "f"
+    odds.record_rejected(drops("abcde"))
+    odds.record_rejected(drops("fghij"))
+    assert names(odds.choose_bundle(drops("ef")))[0] == "e"
+    odds.record_accepted(drops("abcd"))
+    assert names(odds.choose_bundle(drops("ef")))[0] == "f"
 
 
 def test_bundles_grow_while_they_are_accepted() -> None:
     odds = begun(40)
-    before = odds.bundle(ALL)
-    odds.accepted(drops("z"))
-    assert len(odds.bundle(ALL)) > len(before)
-    odds.begin(40)
-    assert odds.bundle(ALL) == before
+    before = odds.choose_bundle(ALL)
+    odds.record_accepted(drops("z"))
+    assert len(odds.choose_bundle(ALL)) > len(before)
+    odds.start_round(40)
+    assert odds.choose_bundle(ALL) == before
 
 
 def test_suspects_come_last_and_the_surest_at_the_very_end() -> None:
     odds = begun(8, {"a": 1.0, "b": 0.9})
     left, order = drops("abcd"), ""
     while left:
-        bundle = odds.bundle(left)
+        bundle = odds.choose_bundle(left)
         order += names(bundle) + " "
         left = [edit for edit in left if edit not in bundle]
     assert order == "cdb a "
@@ -82,7 +84,7 @@ def test_suspects_come_last_and_the_surest_at_the_very_end() -> None:
 
 def test_beliefs_are_about_one_kind_of_edit() -> None:
     odds = begun(8)
-    odds.rejected(drops("a"))
+    odds.record_rejected(drops("a"))
     bypasses: list[Edit] = [Bypass("a", "x"), Bypass("b", "x")]
-    assert odds.bundle(bypasses)[0] == bypasses[0]
-    assert names(odds.bundle(drops("ab")))[0] == "b"
+    assert odds.choose_bundle(bypasses)[0] == bypasses[0]
+    assert names(odds.choose_bundle(drops("ab")))[0] == "b"

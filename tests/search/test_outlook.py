@@ -8,7 +8,7 @@ import statistics
 import pytest
 from synthetic import Blame, Needles, make_case
 
-from shrinkfx.events import Checked, Event
+from shrinkfx.events import Event, QueryAnswered
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.budget import Budget
 from shrinkfx.search.reducer import Reducer
@@ -25,7 +25,7 @@ def errors(blame: Blame, operators: int, needed: int, number: int) -> list[float
     budget = Budget(clock=lambda: float(len(oracle.asked)))
 
     def listen(event: Event) -> None:
-        if isinstance(event, Checked):
+        if isinstance(event, QueryAnswered):
             assert event.expected_s is not None
             told.append(event.expected_s)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.events import Checked, Event, Stepped
+from shrinkfx.events import Event, QueryAnswered, StepTaken
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role, Skeleton
@@ -399,8 +399,8 @@ def test_reducer_tells_of_every_check_and_step() -> None:
         long_chain(20), Asker(oracle), choose(None), listener=events.append
     )
     reducer.run()
-    checks = [event for event in events if isinstance(event, Checked)]
-    steps = [event for event in events if isinstance(event, Stepped)]
+    checks = [event for event in events if isinstance(event, QueryAnswered)]
+    steps = [event for event in events if isinstance(event, StepTaken)]
     assert [event.check for event in checks] == [*range(1, len(oracle.asked) + 1)]
     assert len(steps) == len(reducer.history) - 1
     assert steps[0].before == 20

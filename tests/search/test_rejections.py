@@ -8,7 +8,7 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit
-from shrinkfx.search.rejections import Rejections, dropped
+from shrinkfx.search.rejections import Rejections, dropped_operators
 from shrinkfx.testing import chain, skeleton, whole
 
 START = whole(chain("x", "a", "b", "c", "d", "e"))
@@ -65,6 +65,6 @@ def test_other_outputs_are_another_question() -> None:
 
 
 def test_bypasses_neither_rule_out_nor_are_ruled_out() -> None:
-    assert dropped([drop("b"), Bypass("c", "b")]) == frozenset()
+    assert dropped_operators([drop("b"), Bypass("c", "b")]) == frozenset()
     assert not rules_out(rejected(Bypass("b", "a")), drop("bc"))
     assert not rules_out(rejected(drop("b")), Bypass("b", "a"), Bypass("c", "b"))

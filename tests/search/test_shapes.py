@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.sizes import Sizes, Space, Symbol
-from shrinkfx.sweep.boundary import Grid, leap
+from shrinkfx.sweep.boundary import Grid, find_smaller_beyond_passes
 from shrinkfx.sweep.examples import Answer, Example, Examples, SweepFailure
 from shrinkfx.sweep.hunt import Plan, sweep
 
@@ -186,7 +186,7 @@ def test_leap_finds_smaller_sizes_past_some_that_pass(
     both = {(7 * n, 7 * n) for n in range(11)}
     fails = {(511, 0), (15, 0), (3, 0), *both} if start[0] != 90 else strides
     grid = Grid(space(2, 1), 1 << 22)
-    assert leap(start, known, fails.__contains__, grid) == smaller
+    assert find_smaller_beyond_passes(start, known, fails.__contains__, grid) == smaller
 
 
 def test_smaller_sizes_are_reported_that_only_the_way_to_a_pass_has_met() -> None:
@@ -260,7 +260,7 @@ SCRIPT = """
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.sweep.examples import Answer, Example, Examples
-from shrinkfx.sweep.boundary import Grid, leap
+from shrinkfx.sweep.boundary import Grid, find_smaller_beyond_passes
 from shrinkfx.sweep.hunt import Plan, sweep
 
 def run(sizes):

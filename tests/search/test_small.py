@@ -13,15 +13,20 @@ from hypothesis import strategies as st
 from support.listings import listed, listing
 from support.small import ALL, drawn, reduced, shape
 
-from shrinkfx.program.listing.listing import Dim, Given, Listing, Run
-from shrinkfx.program.listing.recipes import (
+from shrinkfx.program.listing.printed_program import (
+    Dim,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
+from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
-    Fill,
-    Recipe,
+    Initializer,
     Saved,
     Seeded,
     Sparse,
+    TensorSpec,
 )
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import check_strategy
@@ -33,7 +38,7 @@ TEXT = """
     sub = aten.sub.Tensor(mul, y)
     return sub"""
 
-FILLS: st.SearchStrategy[Fill] = st.sampled_from(
+FILLS: st.SearchStrategy[Initializer] = st.sampled_from(
     [
         *(Constant(0.0), Constant(2.5), Constant(math.nan), Counted()),
         *(Seeded("randn"), Seeded("randint", 0, 40), Saved("key")),
@@ -43,39 +48,44 @@ FILLS: st.SearchStrategy[Fill] = st.sampled_from(
 
 
 @st.composite
-def recipes(draw: st.DrawFn) -> Recipe:
+def recipes(draw: st.DrawFn) -> TensorSpec:
     dims = tuple(draw(st.lists(st.sampled_from([1, 2, 12, 17, 40]), max_size=3)))
     dtype = draw(st.sampled_from(["float32", "bfloat16", "int8", "complex64"]))
-    made = Recipe(dims, dtype, draw(FILLS))
+    made = TensorSpec(dims, dtype, draw(FILLS))
     turned = tuple(math.prod(dims[:dim]) for dim in range(len(dims)))
     return replace(made, stride=turned) if draw(st.booleans()) else made
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> Listing:
+def programs(draw: st.DrawFn) -> PrintedProgram:
     """Draw what a program is given: inputs of one run or of three, weights, dims."""
     held = [
-        Given(name, "parameter", ((Run.EXAMPLE, draw(recipes())),)) for name in "wv"
+        InputOrWeight(name, "parameter", ((Run.EXAMPLE, draw(recipes())),))
+        for name in "wv"
     ]
     for name in "xy":
         made = draw(recipes())
         others = [(Run.PASSING, 8), (Run.FAILING, 33)] if draw(st.booleans()) else []
         dims = ((0, "n"),) if made.shape and made.fill != Saved("key") else ()
         runs = [(run, made.resized(0, size)) for run, size in others if dims]
-        held.append(Given(name, "input", ((Run.EXAMPLE, made), *runs), dims))
+        held.append(InputOrWeight(name, "input", ((Run.EXAMPLE, made), *runs), dims))
     return listing(TEXT, *held, dims=[Dim("n", 1, 64)])
 
 
 @pytest.mark.parametrize("name", [*ALL, "drop_dims"])
 @drawn_from(program=programs())
-def test_laws_are_kept_with_whatever_is_given(name: str, program: Listing) -> None:
+def test_laws_are_kept_with_whatever_is_given(
+    name: str, program: PrintedProgram
+) -> None:
     (strategy,) = choose([name])
     check_strategy(strategy, listed(program))
 
 
 @settings(deadline=None, max_examples=25)
 @drawn_from(programs())
-def test_all_that_can_be_is_plain_where_everything_fails(program: Listing) -> None:
+def test_all_that_can_be_is_plain_where_everything_fails(
+    program: PrintedProgram,
+) -> None:
     best, _ = reduced(program, lambda p: True)
     for each in best.inputs:
         for _, recipe in each.recipes:
@@ -89,13 +99,13 @@ def test_all_that_can_be_is_plain_where_everything_fails(program: Listing) -> No
 @settings(deadline=None, max_examples=25)
 @drawn_from(programs(), st.data())
 def test_what_is_needed_stays_and_no_more(
-    program: Listing, data: st.DataObject
+    program: PrintedProgram, data: st.DataObject
 ) -> None:
     name = data.draw(st.sampled_from("wvxy"))
     needed = program.find(name).recipe()
     least = data.draw(st.sampled_from([s for s in needed.shape if s > 1] or [1]))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         there = {each.name: each.recipe().shape for each in p.given}
         return max((*there.get(name, (0,)), 1 * (name in there))) >= least
 
@@ -109,7 +119,7 @@ def test_what_is_needed_stays_and_no_more(
 
 @settings(deadline=None, max_examples=25)
 @drawn_from(programs())
-def test_nothing_changes_where_only_the_original_fails(program: Listing) -> None:
+def test_nothing_changes_where_only_the_original_fails(program: PrintedProgram) -> None:
     start = program.normalised()
     best, _ = reduced(program, lambda p: p == start)
     assert best == start
@@ -118,14 +128,14 @@ def test_nothing_changes_where_only_the_original_fails(program: Listing) -> None
 # --- what a search costs
 
 
-def usual() -> Listing:
+def usual() -> PrintedProgram:
     """What most programs look like: drawn inputs, big weights, in half precision."""
     half = "bfloat16"
     held = [
-        Given("w", "parameter", ((Run.EXAMPLE, drawn(12, 40, dtype=half)),)),
-        Given("v", "buffer", ((Run.EXAMPLE, drawn(40, dtype=half)),)),
-        Given("x", "input", ((Run.EXAMPLE, drawn(1, 40, dtype=half)),)),
-        Given("y", "input", ((Run.EXAMPLE, drawn(12, 40, dtype=half)),)),
+        InputOrWeight("w", "parameter", ((Run.EXAMPLE, drawn(12, 40, dtype=half)),)),
+        InputOrWeight("v", "buffer", ((Run.EXAMPLE, drawn(40, dtype=half)),)),
+        InputOrWeight("x", "input", ((Run.EXAMPLE, drawn(1, 40, dtype=half)),)),
+        InputOrWeight("y", "input", ((Run.EXAMPLE, drawn(12, 40, dtype=half)),)),
     ]
     return listing(TEXT, *held)
 
@@ -142,7 +152,7 @@ def usual() -> Listing:
     ],
 )
 def test_a_search_of_all_kinds_asks_little(
-    fails: Callable[[Listing], bool], questions: int
+    fails: Callable[[PrintedProgram], bool], questions: int
 ) -> None:
     _, asked = reduced(usual(), fails)
     assert asked <= questions

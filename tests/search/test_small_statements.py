@@ -13,8 +13,8 @@ from support.listings import block, codes, floats, given, listed, listing
 from support.random_listings import listings
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.calls import all_calls, projections, returned
-from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.calls import all_calls, projections, returned_leaves
+from shrinkfx.program.listing.printed_program import Block, PrintedProgram
 from shrinkfx.program.listing.redirects import ancestors
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
@@ -24,7 +24,7 @@ from shrinkfx.testing import FakeOracle
 OURS = ["cut_insides", "redirect_operands", "plain_arguments"]
 
 
-def search(start: Listing, *bugs: str) -> tuple[Listing, int]:
+def search(start: PrintedProgram, *bugs: str) -> tuple[PrintedProgram, int]:
     """Find the smallest listing that has these, and count the questions.
 
     Args:
@@ -33,7 +33,9 @@ def search(start: Listing, *bugs: str) -> tuple[Listing, int]:
     return search_for(start, lambda made: shows(listed(made), bugs))
 
 
-def search_for(start: Listing, says: Callable[[Listing], bool]) -> tuple[Listing, int]:
+def search_for(
+    start: PrintedProgram, says: Callable[[PrintedProgram], bool]
+) -> tuple[PrintedProgram, int]:
     """Find the smallest listing of which something holds, and count the questions."""
 
     def answer(candidate: Candidate) -> bool:
@@ -52,25 +54,28 @@ def shows(candidate: Candidate, bugs: tuple[str, ...]) -> bool:
     return all(_shows(candidate.listing, bug) for bug in bugs)
 
 
-def _shows(made: Listing, bug: str) -> bool:
+def _shows(made: PrintedProgram, bug: str) -> bool:
     where, _, text = bug.partition(": ")
     blocks = made.blocks[:-1] if where == "inside" else [made.main]
     return any(text in line.code for each in blocks for line in each.statements)
 
 
-def flows(made: Listing, before: str, inside: str, after: str) -> bool:
+def flows(made: PrintedProgram, before: str, inside: str, after: str) -> bool:
     """Tell whether one operator feeds one inside of a block, and that one after it.
 
     Args:
         before: outside of the block, as ``after``; '' for whatever there is.
     """
     main = made.main
-    above = {line.name: ancestors(main, frozenset({line.name})) for line in main.alive}
+    above = {
+        line.name: ancestors(main, frozenset({line.name}))
+        for line in main.needed_statements
+    }
     for call, body in (
         (c, made.block(n)) for c in all_calls(made) for n in c.returning
     ):
         for place, taken in projections(main, call.statement.name).items():
-            result = returned(body)[place].text
+            result = returned_leaves(body)[place].text
             for name in _called(body, inside, ancestors(body, frozenset({result}))):
                 read = ancestors(body, frozenset({name}))
                 handed = zip(body.arguments, call.operands, strict=True)
@@ -89,7 +94,7 @@ def _called(block: Block, operator: str, names: Container[str]) -> Iterator[str]
             yield line.name
 
 
-def all_codes(made: Listing) -> list[list[str]]:
+def all_codes(made: PrintedProgram) -> list[list[str]]:
     return [codes(made, each.name) for each in made.blocks]
 
 
@@ -466,7 +471,7 @@ def test_a_scan(bugs: list[str], left: list[list[str]], most: int) -> None:
     ],
 )
 def test_what_flows_in_and_out_of_a_block_stays_with_it(
-    start: Listing, flow: tuple[str, str, str], left: list[list[str]], most: int
+    start: PrintedProgram, flow: tuple[str, str, str], left: list[list[str]], most: int
 ) -> None:
     best, asked = search_for(start, lambda made: flows(made, *flow))
     assert all_codes(best) == left
@@ -502,7 +507,7 @@ def test_two_views_become_one() -> None:
 
 @drawn(made=listings(most=4), data=st.data())
 def test_what_is_left_fails_is_a_program_and_is_minimal(
-    made: Listing, data: st.DataObject
+    made: PrintedProgram, data: st.DataObject
 ) -> None:
     made = made.normalised()
     assume(is_program(made, []))

@@ -9,7 +9,7 @@ import pytest
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.staged import Stage, StagedSearch, near_or_known
+from shrinkfx.search.staged import Stage, StagedSearch, select_near_or_known
 from shrinkfx.strategies.drop_nodes import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
 
@@ -45,7 +45,7 @@ def asking_below(operators: int, first: Reducer) -> Callable[[], bool]:
 
 
 def asked(search: Reducer) -> int:
-    return search.asker.asked_about
+    return search.asker.query_count
 
 
 def test_each_stage_confirms_the_result_with_one_question() -> None:
@@ -143,6 +143,6 @@ def test_staged_search_may_be_a_stage() -> None:
 def test_near_steps_come_first_then_the_known_then_the_original() -> None:
     steps = [whole(chain("x", *(f"n{i}" for i in range(n)))) for n in range(12, 0, -1)]
     known = {steps[2].digest, steps[9].digest}
-    back = near_or_known(steps, lambda candidate: candidate.digest in known)
+    back = select_near_or_known(steps, lambda candidate: candidate.digest in known)
     assert [len(c.keep) for c in back] == [2, 3, 4, 5, 6, 10, 12]
-    assert near_or_known(steps[:1], lambda _: False) == steps[:1]
+    assert select_near_or_known(steps[:1], lambda _: False) == steps[:1]

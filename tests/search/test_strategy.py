@@ -16,7 +16,7 @@ from shrinkfx.search.strategy import (
     Strategy,
     available,
     choose,
-    proposals,
+    collect_proposals,
 )
 from shrinkfx.strategies.drop_nodes import DropNodes
 from shrinkfx.testing import chain, check_strategy, whole
@@ -127,7 +127,7 @@ def test_proposals_take_as_many_edits_as_the_law_allows() -> None:
             for _ in range(400):
                 yield Drop(frozenset({"a"}))
 
-    assert len(proposals(ProposesFourHundred(), CANDIDATE)) == 400
+    assert len(collect_proposals(ProposesFourHundred(), CANDIDATE)) == 400
 
 
 def test_strategies_are_found_in_their_default_order() -> None:

@@ -12,7 +12,7 @@ from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.unstaged import Unstaged
+from shrinkfx.search.unstaged import UnstagedSearch
 from shrinkfx.testing import FakeOracle, listed, listing
 
 ADDED = """
@@ -44,7 +44,7 @@ def text_of(candidate: Candidate) -> str:
 def test_judge_has_a_search_of_listings_go_back_and_on_from_there() -> None:
     cheap = FakeOracle(lambda candidate: "mul" in text_of(candidate))
     reducer = Reducer(listed(listing(ADDED)), Asker(cheap), [Zeros()])
-    search = Unstaged(reducer)
+    search = UnstagedSearch(reducer)
     search.run()
     assert not search.is_open
     assert "17" not in text_of(reducer.best)
@@ -54,7 +54,7 @@ def test_judge_has_a_search_of_listings_go_back_and_on_from_there() -> None:
     dear = FakeOracle(lambda candidate: "17" in text_of(candidate))
     judge = Confirmation("strict", Asker(dear), "it passes")
     assert search.confirm(judge)
-    search.run_on()
+    search.continue_search()
     assert "17" in text_of(reducer.best)
     assert steps > 1
     assert search.unconfirmed == set()
@@ -64,7 +64,7 @@ def test_judge_has_a_search_of_listings_go_back_and_on_from_there() -> None:
 def test_search_of_listings_stays_where_a_judge_confirms_nothing() -> None:
     asker = Asker(FakeOracle(lambda _: True))
     reducer = Reducer(listed(listing(ADDED)), asker, [Zeros()])
-    search = Unstaged(reducer)
+    search = UnstagedSearch(reducer)
     search.find()
     best = reducer.best
     refuses = FakeOracle(lambda _: False)

@@ -8,14 +8,14 @@ import pytest
 from support.listings import given, listing
 from support.small import drawn, reduced, shape, view
 
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.strategies.bisect_sizes import BisectSizes
 
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 LARGE = listing(ADD, given("x", drawn(4096, 1000)), given("y", drawn(1000)))
 
 
-def searched(fails: Callable[[Listing], bool]) -> tuple[Listing, int]:
+def searched(fails: Callable[[PrintedProgram], bool]) -> tuple[PrintedProgram, int]:
     return reduced(LARGE, fails, ["bisect_sizes"])
 
 
@@ -33,7 +33,9 @@ def test_sizes_that_do_not_matter_are_one_after_one_question() -> None:
         lambda p: shape(p, "x")[0] % 16 == 0 and shape(p, "y")[0] >= 257,
     ],
 )
-def test_inputs_are_small_after_few_questions(fails: Callable[[Listing], bool]) -> None:
+def test_inputs_are_small_after_few_questions(
+    fails: Callable[[PrintedProgram], bool],
+) -> None:
     best, questions = searched(fails)
     assert fails(best)
     assert best.nbytes < 1 << 20

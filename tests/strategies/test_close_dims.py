@@ -9,14 +9,14 @@ from support.small import called, drawn, reduced, shape, view
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Declare, Fix, Refill, Resize
-from shrinkfx.program.listing.listing import Dim, Listing, Run
-from shrinkfx.program.listing.recipes import Seeded
+from shrinkfx.program.listing.printed_program import Dim, PrintedProgram, Run
+from shrinkfx.program.listing.tensor_specs import Seeded
 from shrinkfx.strategies.close_dims import CloseDims
 
 CAT = "cat = aten.cat.default([x, y], 1)\nreturn cat"
 
 
-def program(**runs: int) -> Listing:
+def program(**runs: int) -> PrintedProgram:
     """Make one of ``n`` by ``m`` and ``n`` by 8, with sizes of ``n`` in runs."""
     sizes = {run: drawn(size, 5) for run, size in runs.items()}
     also = {run: drawn(size, 8) for run, size in runs.items()}
@@ -25,12 +25,12 @@ def program(**runs: int) -> Listing:
     return listing(CAT, x, y, dims=[Dim("n", 2, 128), Dim("m", 0, None)])
 
 
-def searched(start: Listing, fails: object) -> tuple[Listing, int]:
+def searched(start: PrintedProgram, fails: object) -> tuple[PrintedProgram, int]:
     assert callable(fails)
     return reduced(start, fails, ["close_dims"])
 
 
-def opened(listing: Listing) -> list[str]:
+def opened(listing: PrintedProgram) -> list[str]:
     return [how for each in listing.given for _, how in each.open_dims]
 
 
@@ -60,7 +60,7 @@ def test_the_one_dim_that_matters_stays_dynamic_in_both_inputs() -> None:
 
 
 def test_a_range_that_matters_is_as_small_as_what_is_run() -> None:
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         held = {dim.name: dim for dim in p.dims}
         return "n" in held and held["n"].high is not None
 
@@ -93,7 +93,7 @@ def test_ranges_are_proposed_open_and_then_small() -> None:
 # --- what fails because it lies outside of its range
 
 
-def is_outside(p: Listing) -> bool:
+def is_outside(p: PrintedProgram) -> bool:
     held = {dim.name: dim for dim in p.dims}
     fails = shape(p, "x", Run.FAILING)[0]
     return "n" in held and not held["n"].holds(fails) and fails > held["n"].low
@@ -107,7 +107,7 @@ def test_a_size_outside_of_its_range_falls_with_the_range() -> None:
 
 
 def test_where_the_range_is_needed_the_size_falls_to_its_end() -> None:
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return is_outside(p) and p.dims[0].high == 128
 
     start = program(example=40, failing=200)
@@ -119,7 +119,7 @@ def test_where_the_range_is_needed_the_size_falls_to_its_end() -> None:
 
 
 def test_a_size_below_its_range_stays_below() -> None:
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         sizes = {run: shape(p, "x", run)[0] for run in Run}
         return [d.low for d in p.dims if d.name == "n"] > [sizes[Run.FAILING]]
 

@@ -6,9 +6,9 @@ from support.fake_fitter import FakeFitter
 from support.listings import block, codes, floats, given, listed, listing
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import changed
-from shrinkfx.program.listing.listing import Listing
-from shrinkfx.search.strategy import proposals
+from shrinkfx.program.listing.changes import apply_changes
+from shrinkfx.program.listing.printed_program import PrintedProgram
+from shrinkfx.search.strategy import collect_proposals
 from shrinkfx.strategies.cut_insides import CutInsides
 
 HELD = (
@@ -78,17 +78,17 @@ LOOP = listing(
 )
 
 
-def programs(start: Listing) -> list[Listing]:
+def programs(start: PrintedProgram) -> list[PrintedProgram]:
     """List what comes of each edit that fits and makes it cheaper."""
     candidate, fitter = listed(start), FakeFitter()
-    edits = proposals(CutInsides(), candidate, types=fitter.types(candidate))
+    edits = collect_proposals(CutInsides(), candidate, types=fitter.types(candidate))
     fits = fitter.fit(candidate, [e for e in edits if isinstance(e, Rewrite)])
     assert candidate.listing is not None
-    made = [changed(candidate.listing, fit.changes) for fit in fits if fit]
+    made = [apply_changes(candidate.listing, fit.changes) for fit in fits if fit]
     return [program for program in made if program.cost < candidate.cost]
 
 
-def inside(start: Listing, name: str) -> list[list[str]]:
+def inside(start: PrintedProgram, name: str) -> list[list[str]]:
     """List what becomes of one block, where it stays."""
     made = programs(start)
     return [codes(p, name) for p in made if name in {b.name for b in p.blocks}]
@@ -145,4 +145,4 @@ def test_no_loop_is_made_endless() -> None:
 
 def test_without_insides_there_is_nothing_to_cut() -> None:
     start = listing("a = aten.relu.default(x)\nreturn (a,)", HELD[1])
-    assert proposals(CutInsides(), listed(start)) == []
+    assert collect_proposals(CutInsides(), listed(start)) == []

@@ -9,21 +9,21 @@ from support.listings import given, listing
 from support.small import called, drawn, reduced, shape, view
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.changes import Squeeze, changed
-from shrinkfx.program.listing.listing import Listing
-from shrinkfx.program.listing.recipes import Recipe, Saved
+from shrinkfx.program.listing.changes import Squeeze, apply_changes
+from shrinkfx.program.listing.printed_program import PrintedProgram
+from shrinkfx.program.listing.tensor_specs import Saved, TensorSpec
 from shrinkfx.strategies.drop_dims import DropDims
 
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 
 
-def program(x: Recipe, y: Recipe) -> Listing:
+def program(x: TensorSpec, y: TensorSpec) -> PrintedProgram:
     return listing(ADD, given("x", x), given("y", y))
 
 
 def searched(
-    start: Listing, fails: Callable[[Listing], bool] = lambda p: True
-) -> tuple[Listing, int]:
+    start: PrintedProgram, fails: Callable[[PrintedProgram], bool] = lambda p: True
+) -> tuple[PrintedProgram, int]:
     return reduced(start, fails, ["drop_dims"])
 
 
@@ -43,14 +43,14 @@ def test_a_dim_that_matters_stays() -> None:
 
 
 def test_other_dims_stay_as_they_are() -> None:
-    turned = Recipe((1, 2, 3), "float32", drawn().fill, (1, 3, 1))
-    made = changed(program(turned, drawn(2, 3)), [Squeeze("x", 0)])
+    turned = TensorSpec((1, 2, 3), "float32", drawn().fill, (1, 3, 1))
+    made = apply_changes(program(turned, drawn(2, 3)), [Squeeze("x", 0)])
     assert made.find("x").recipe().stride is None
-    turned = Recipe((1, 2, 3), "float32", drawn().fill, (1, 1, 2))
-    made = changed(program(turned, drawn(2, 3)), [Squeeze("x", 0)])
+    turned = TensorSpec((1, 2, 3), "float32", drawn().fill, (1, 1, 2))
+    made = apply_changes(program(turned, drawn(2, 3)), [Squeeze("x", 0)])
     assert made.find("x").recipe().stride == (1, 2)
     opened = called("x", drawn(1, 4, 3), {1: "n", 2: "m"}, failing=drawn(1, 9, 3))
-    made = changed(listing(ADD, opened, given("y", drawn())), [Squeeze("x", 0)])
+    made = apply_changes(listing(ADD, opened, given("y", drawn())), [Squeeze("x", 0)])
     assert made.find("x").open_dims == ((0, "n"), (1, "m"))
     assert [recipe.shape for _, recipe in made.find("x").recipes] == [(4, 3), (9, 3)]
 
@@ -60,7 +60,7 @@ def test_other_dims_stay_as_they_are() -> None:
     [
         given("x", drawn(2, 1)),
         given("x", drawn(1)),
-        given("x", Recipe((1, 2), "float32", Saved("x"))),
+        given("x", TensorSpec((1, 2), "float32", Saved("x"))),
         called("x", drawn(1, 2), {0: "n"}),
     ],
 )
@@ -70,4 +70,4 @@ def test_what_cannot_go_is_not_proposed(held: object) -> None:
         c for edit in DropDims().propose(view(made)) for c in edit.changes
     ]
     with pytest.raises(InvalidEdit):
-        changed(made, [Squeeze("x", 0)])
+        apply_changes(made, [Squeeze("x", 0)])

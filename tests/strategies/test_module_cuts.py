@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.view import NOBODY, View
+from shrinkfx.program.view import NO_SUSPECTS, View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.strategies.module_cuts import ModuleCuts
@@ -90,7 +90,9 @@ def layers(count: int, length: int = 4) -> Nodes:
     return nodes  # type: ignore[return-value]
 
 
-def kept_layers(nodes: Nodes, suspects: Mapping[str, float] = NOBODY) -> list[set[str]]:
+def kept_layers(
+    nodes: Nodes, suspects: Mapping[str, float] = NO_SUSPECTS
+) -> list[set[str]]:
     """Name the layers that are left after each proposal."""
     view = View(whole(skeleton(nodes)), suspects)
     return [

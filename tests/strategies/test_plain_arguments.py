@@ -7,18 +7,18 @@ from support.fake_fitter import FakeFitter
 from support.listings import block, codes, floats, given, listed, listing
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import changed
-from shrinkfx.program.listing.listing import Listing
-from shrinkfx.search.strategy import proposals
+from shrinkfx.program.listing.changes import apply_changes
+from shrinkfx.program.listing.printed_program import PrintedProgram
+from shrinkfx.search.strategy import collect_proposals
 from shrinkfx.strategies.plain_arguments import PlainArguments
 
 
-def rewrites(start: Listing) -> list[Rewrite]:
-    edits = proposals(PlainArguments(), listed(start))
+def rewrites(start: PrintedProgram) -> list[Rewrite]:
+    edits = collect_proposals(PlainArguments(), listed(start))
     return [edit for edit in edits if isinstance(edit, Rewrite)]
 
 
-def line(code: str) -> Listing:
+def line(code: str) -> PrintedProgram:
     held = given("x", floats(2, 3, 4)), given("y", floats(2, 3, 4))
     return listing(f"a = aten.{code}\nreturn (a,)", *held)
 
@@ -69,7 +69,7 @@ def test_all_at_once_is_a_program(code: str, plain: str) -> None:
     changes = [change for r in rewrites(start.listing) for change in r.changes]
     [fit] = FakeFitter().fit(start, [Rewrite(tuple(changes), partly=True)])
     assert fit is not None
-    made = changed(start.listing, fit.changes)
+    made = apply_changes(start.listing, fit.changes)
     assert codes(made)[0] == f"a = aten.{plain}"
     assert made.cost < start.listing.cost
 

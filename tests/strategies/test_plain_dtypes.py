@@ -8,14 +8,19 @@ from support.small import drawn, reduced, view
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Cast, Write
-from shrinkfx.program.listing.listing import MAIN, Listing
-from shrinkfx.program.listing.recipes import Constant, Fill, Recipe, Saved
+from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram
+from shrinkfx.program.listing.tensor_specs import (
+    Constant,
+    Initializer,
+    Saved,
+    TensorSpec,
+)
 from shrinkfx.strategies.plain_dtypes import PlainDtypes
 
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 
 
-def dtypes(program: Listing) -> list[str]:
+def dtypes(program: PrintedProgram) -> list[str]:
     return [each.recipe().dtype for each in program.given]
 
 
@@ -76,7 +81,7 @@ def test_one_dtype_that_matters_stays() -> None:
 
 
 @pytest.mark.parametrize("fill", [Constant(1j), Saved("x")])
-def test_numbers_that_are_written_out_are_not_cast(fill: Fill) -> None:
-    made = Recipe((4,), "complex64", fill)
+def test_numbers_that_are_written_out_are_not_cast(fill: Initializer) -> None:
+    made = TensorSpec((4,), "complex64", fill)
     program = listing(ADD, given("x", made), given("y", drawn(4)))
     assert list(PlainDtypes().propose(view(program))) == []

@@ -9,7 +9,7 @@ from support.small import drawn, reduced, view
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Straighten
-from shrinkfx.program.listing.recipes import Recipe, Saved
+from shrinkfx.program.listing.tensor_specs import Saved, TensorSpec
 from shrinkfx.strategies.plain_layouts import PlainLayouts
 
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"
@@ -45,7 +45,7 @@ def test_gaps_that_do_not_matter_go_where_the_order_does() -> None:
 
 
 def test_what_is_contiguous_or_in_a_file_is_left_alone() -> None:
-    saved = Recipe((4, 8), "float32", Saved("y"), (1, 4))
+    saved = TensorSpec((4, 8), "float32", Saved("y"), (1, 4))
     program = listing(ADD, given("x", drawn(4, 8)), given("y", saved))
     assert list(PlainLayouts().propose(view(program))) == []
     program = listing(ADD, given("x", TURNED), given("y", saved))

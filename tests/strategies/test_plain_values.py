@@ -15,18 +15,18 @@ from support.small import called, drawn, reduced, view
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
-from shrinkfx.program.listing.listing import Given, Listing, Run
-from shrinkfx.program.listing.plain_numbers import plainer_numbers, plainness
-from shrinkfx.program.listing.recipes import (
+from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram, Run
+from shrinkfx.program.listing.simple_numbers import number_complexity, simpler_numbers
+from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
-    Fill,
+    Initializer,
     Opaque,
     Part,
-    Recipe,
     Saved,
     Seeded,
     Sparse,
+    TensorSpec,
 )
 from shrinkfx.strategies.plain_values import PlainValues
 
@@ -34,19 +34,23 @@ ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 RELU = "relu = aten.relu.default(x)\nreturn relu"
 
 
-def filled(name: str, fill: Fill, *shape: int, dtype: str = "float32") -> Given:
-    return given(name, Recipe(shape, dtype, fill))
+def filled(
+    name: str, fill: Initializer, *shape: int, dtype: str = "float32"
+) -> InputOrWeight:
+    return given(name, TensorSpec(shape, dtype, fill))
 
 
-def fill_of(program: Listing, name: str = "x") -> Fill:
+def fill_of(program: PrintedProgram, name: str = "x") -> Initializer:
     return program.find(name).recipe().fill
 
 
-def searched(program: Listing, fails: Callable[[Listing], bool]) -> tuple[Listing, int]:
+def searched(
+    program: PrintedProgram, fails: Callable[[PrintedProgram], bool]
+) -> tuple[PrintedProgram, int]:
     return reduced(program, fails, ["plain_values"])
 
 
-def values(fill: Fill, count: int) -> list[object]:
+def values(fill: Initializer, count: int) -> list[object]:
     """List the elements of a fill that says them."""
     if isinstance(fill, Constant):
         return [fill.value] * count
@@ -58,7 +62,7 @@ def values(fill: Fill, count: int) -> list[object]:
     return [*range(count)] if isinstance(fill, Counted) else [0.5] * count
 
 
-def nans(program: Listing) -> list[int]:
+def nans(program: PrintedProgram) -> list[int]:
     told = values(fill_of(program), 1000)
     return [i for i, v in enumerate(told) if isinstance(v, float) and math.isnan(v)]
 
@@ -116,7 +120,7 @@ def test_what_is_in_a_file_is_drawn_where_no_plain_value_does() -> None:
 @pytest.mark.parametrize(
     "fill", [Constant(0.0), Constant(1), Constant(True), Opaque("7")]
 )
-def test_what_is_plain_is_left_alone(fill: Fill) -> None:
+def test_what_is_plain_is_left_alone(fill: Initializer) -> None:
     program = listing(RELU, filled("x", fill, 4))
     assert list(PlainValues().propose(view(program))) == []
 
@@ -125,7 +129,7 @@ def test_runs_are_filled_alike_or_each_for_itself() -> None:
     saved = replace(drawn(8), fill=Saved("other"))
     program = listing(RELU, called("x", drawn(8), {0: "n"}, failing=saved))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return p.find("x").recipe(Run.FAILING).fill == Saved("other")
 
     best, questions = searched(program, fails)
@@ -156,7 +160,7 @@ def test_a_constant_becomes_a_plainer_number_near_by(
     assert questions <= 5
 
 
-def constant(program: Listing) -> float:
+def constant(program: PrintedProgram) -> float:
     fill = fill_of(program)
     assert isinstance(fill, Constant)
     assert isinstance(fill.value, int | float)
@@ -173,10 +177,10 @@ def test_of_the_number_that_is_left_no_plainer_one_fails(
 ) -> None:
     dtype = "int64" if isinstance(first, int) else "float64"
 
-    def program(number: float) -> Listing:
+    def program(number: float) -> PrintedProgram:
         return listing(RELU, filled("x", Constant(type(first)(number)), 4, dtype=dtype))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         now = constant(p)
         if not odd or now == first:
             return abs(now) >= abs(first) * dice / 1000
@@ -184,14 +188,14 @@ def test_of_the_number_that_is_left_no_plainer_one_fails(
 
     best, _ = searched(program(first), fails)
     left = constant(best)
-    near: list[float] = [0, 1, *map(type(first), plainer_numbers(left))]
-    assert not plainness(left) or not [n for n in near if fails(program(n))]
+    near: list[float] = [0, 1, *map(type(first), simpler_numbers(left))]
+    assert not number_complexity(left) or not [n for n in near if fails(program(n))]
 
 
 # --- what is in a file
 
 
-def left_of(fill: Fill) -> list[int]:
+def left_of(fill: Initializer) -> list[int]:
     """List the places whose values are as in the file."""
     if not isinstance(fill, Saved):
         return []
@@ -219,14 +223,14 @@ def test_values_that_are_few_are_taken_out_of_the_file() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 4096, 1 << 40])
 def test_a_part_is_plainer_than_all_and_a_list_than_a_part(count: int) -> None:
-    part = Recipe((4,), "float32", Part("x", 1.0, (count,), ((0, count),)))
+    part = TensorSpec((4,), "float32", Part("x", 1.0, (count,), ((0, count),)))
     told = tuple((place, -0.37) for place in range(64))
     for plainer, other in (
         (part, replace(part, fill=Saved("x"))),
-        (Recipe((4,), "float32", Sparse(-0.5, told)), part),
+        (TensorSpec((4,), "float32", Sparse(-0.5, told)), part),
     ):
-        assert plainer.plainness < other.plainness
-    assert Fill.from_json(part.fill.to_json()) == part.fill
+        assert plainer.complexity < other.complexity
+    assert Initializer.from_json(part.fill.to_json()) == part.fill
 
 
 # --- elements
@@ -261,7 +265,7 @@ def test_nan_is_everywhere_where_that_does() -> None:
 def test_a_nan_in_a_file_is_guessed() -> None:
     program = listing(RELU, filled("x", Saved("x"), 1000))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return fill_of(p) == Saved("x") or nans(p) == [0]
 
     best, questions = searched(program, fails)
@@ -275,7 +279,7 @@ def test_two_values_of_many_are_left(count: int, questions: int) -> None:
         RELU, filled("x", Sparse(0.0, tuple((i, 2.0 + i) for i in range(count))), count)
     )
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         told = values(fill_of(p), count)
         return told[7] == 9.0 and told[30] == 32.0
 
@@ -290,7 +294,7 @@ def test_the_biggest_index_is_looked_for_first() -> None:
     far = (*elements[:20], (20, 9000), *elements[21:])
     program = listing(RELU, filled("x", Sparse(0, far), 64, dtype="int64"))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return any(isinstance(v, int) and v >= 9000 for v in values(fill_of(p), 64))
 
     best, questions = searched(program, fails)

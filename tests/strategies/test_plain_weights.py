@@ -9,8 +9,14 @@ from support.small import drawn, reduced, shape, view
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Convert, Refill, Write
-from shrinkfx.program.listing.listing import MAIN, Given, Listing
-from shrinkfx.program.listing.recipes import Constant, Fill, Opaque, Recipe, Saved
+from shrinkfx.program.listing.printed_program import MAIN, InputOrWeight, PrintedProgram
+from shrinkfx.program.listing.tensor_specs import (
+    Constant,
+    Initializer,
+    Opaque,
+    Saved,
+    TensorSpec,
+)
 from shrinkfx.strategies.plain_weights import PlainWeights
 
 MM = "mm = aten.mm.default(x, self.w)\nreturn mm"
@@ -20,15 +26,17 @@ LINEAR = """
     return add"""
 
 
-def saved(name: str, *shape: int, kind: str = "parameter") -> Given:
-    return given(name, Recipe(shape, "float32", Saved(name)), kind)
+def saved(name: str, *shape: int, kind: str = "parameter") -> InputOrWeight:
+    return given(name, TensorSpec(shape, "float32", Saved(name)), kind)
 
 
-def searched(program: Listing, fails: Callable[[Listing], bool]) -> tuple[Listing, int]:
+def searched(
+    program: PrintedProgram, fails: Callable[[PrintedProgram], bool]
+) -> tuple[PrintedProgram, int]:
     return reduced(program, fails, ["plain_weights"])
 
 
-def fill_of(program: Listing, name: str) -> Fill:
+def fill_of(program: PrintedProgram, name: str) -> Initializer:
     return program.find(name).recipe().fill
 
 
@@ -85,7 +93,7 @@ def test_a_weight_is_shared_with_the_one_before_in_the_place_of_a_leaf() -> None
 
 
 def test_script_objects_are_left_alone() -> None:
-    held = given("w", Recipe((), "", Opaque("script_object('')")), "script_object")
+    held = given("w", TensorSpec((), "", Opaque("script_object('')")), "script_object")
     program = listing(MM, held, given("x", drawn(4, 4)))
     assert list(PlainWeights().propose(view(program))) == []
 

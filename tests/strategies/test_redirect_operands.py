@@ -6,27 +6,27 @@ from support.fake_fitter import FakeFitter
 from support.listings import block, codes, floats, given, listed, listing
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Write, changed
-from shrinkfx.program.listing.listing import Given, Listing
+from shrinkfx.program.listing.changes import Write, apply_changes
+from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram
 from shrinkfx.program.listing.types import UNTYPED, Types
 from shrinkfx.program.skeleton import TensorType
-from shrinkfx.search.strategy import proposals
+from shrinkfx.search.strategy import collect_proposals
 from shrinkfx.strategies.redirect_operands import RedirectOperands
 from shrinkfx.testing import Nodes, operator, skeleton, whole
 
 
-def made_of(start: Listing, types: Types | None = None) -> list[list[str]]:
+def made_of(start: PrintedProgram, types: Types | None = None) -> list[list[str]]:
     """List the programs that come of each edit that fits and makes it cheaper."""
     candidate, fitter = listed(start), FakeFitter()
     known = fitter.types(candidate) if types is None else types
-    edits = proposals(RedirectOperands(), candidate, types=known)
+    edits = collect_proposals(RedirectOperands(), candidate, types=known)
     rewrites = [edit for edit in edits if isinstance(edit, Rewrite)]
     fits = fitter.fit(candidate, rewrites)
-    programs = [changed(start.normalised(), fit.changes) for fit in fits if fit]
+    programs = [apply_changes(start.normalised(), fit.changes) for fit in fits if fit]
     return [codes(p) for p in programs if p.cost < candidate.cost]
 
 
-def program(text: str, *held: Given) -> Listing:
+def program(text: str, *held: InputOrWeight) -> PrintedProgram:
     x, y = given("x", floats(2, 3)), given("y", floats(2, 3))
     return listing(text, *(held or (x, y)))
 
@@ -150,9 +150,9 @@ def test_what_was_answered_of_operators_is_not_asked_about_again() -> None:
         "sum_1": operator("relu", value=row),
         "tanh": operator("sum_1", value=row),
     }
-    start = whole(skeleton(nodes)).listed(listing(text, given("x", floats(1, 1))))
+    start = whole(skeleton(nodes)).with_listing(listing(text, given("x", floats(1, 1))))
     types = FakeFitter().types(start)
-    edits = proposals(RedirectOperands(), start, types=types)
+    edits = collect_proposals(RedirectOperands(), start, types=types)
     changes = [c for edit in edits if isinstance(edit, Rewrite) for c in edit.changes]
     redirects = [
         c for c in changes if isinstance(c, Write) and c.text not in ("", "None")

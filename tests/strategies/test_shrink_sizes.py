@@ -15,9 +15,15 @@ from support.listings import given, listing
 from support.small import Fits, always, called, drawn, reduced, shape, view
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Declare, Refill, Resize, Write, changed
-from shrinkfx.program.listing.listing import MAIN, Dim, Listing, Run
-from shrinkfx.program.listing.recipes import Seeded
+from shrinkfx.program.listing.changes import (
+    Declare,
+    Refill,
+    Resize,
+    Write,
+    apply_changes,
+)
+from shrinkfx.program.listing.printed_program import MAIN, Dim, PrintedProgram, Run
+from shrinkfx.program.listing.tensor_specs import Seeded
 from shrinkfx.strategies.shrink_sizes import ShrinkSizes
 
 RELU = "relu = aten.relu.default(x)\nreturn relu"
@@ -26,10 +32,10 @@ MM = "mm = aten.mm.default(x, self.w)\nreturn mm"
 
 
 def searched(
-    program: Listing,
-    fails: Callable[[Listing], bool],
-    fits: Callable[[Listing], bool] = always,
-) -> tuple[Listing, int]:
+    program: PrintedProgram,
+    fails: Callable[[PrintedProgram], bool],
+    fits: Callable[[PrintedProgram], bool] = always,
+) -> tuple[PrintedProgram, int]:
     return reduced(program, fails, ["shrink_sizes"], fits)
 
 
@@ -76,7 +82,7 @@ def test_a_size_that_stays_holds_no_other_up(least: int) -> None:
     """What was asked of it is not asked again at each step of the other."""
     program = listing(ADD, given("x", drawn(975)), given("y", drawn(900)))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return shape(p, "x")[0] == 975 and shape(p, "y")[0] >= least
 
     best, asked = searched(program, fails)
@@ -87,7 +93,7 @@ def test_a_size_that_stays_holds_no_other_up(least: int) -> None:
 def test_two_dims_that_must_be_equal_fall_together() -> None:
     program = listing(ADD, given("x", drawn(4, 12)), given("y", drawn(12, 5)))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return shape(p, "x")[1] == shape(p, "y")[0] > 1
 
     best, asked = searched(program, fails)
@@ -113,7 +119,7 @@ def test_what_does_not_fit_is_not_asked_about() -> None:
     """A window of 7 needs as many elements."""
     program = listing(RELU, given("x", drawn(3, 40)))
 
-    def fits(p: Listing) -> bool:
+    def fits(p: PrintedProgram) -> bool:
         return shape(p, "x")[1] >= 7
 
     best, asked = searched(program, lambda p: True, fits=fits)
@@ -157,7 +163,7 @@ def test_nothing_is_proposed_where_all_is_one() -> None:
 DYNAMIC = {0: "n"}
 
 
-def dynamic(**runs: int) -> Listing:
+def dynamic(**runs: int) -> PrintedProgram:
     """Make a program of ``n`` and ``2*n + 1``, by its sizes in runs."""
     fed = {run: drawn(size) for run, size in runs.items()}
     wide = {run: drawn(2 * size + 1) for run, size in runs.items()}
@@ -178,7 +184,7 @@ def test_what_follows_from_a_dim_falls_with_it_and_the_range_has_room() -> None:
 def test_runs_have_the_least_sizes_that_they_need() -> None:
     program = dynamic(example=40, passing=32, failing=50)
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         sizes = [shape(p, "x", run)[0] for run in Run]
         assert [shape(p, "y", run)[0] for run in Run] == [2 * s + 1 for s in sizes]
         wrong = [s % 16 != 0 and s > 16 for s in sizes]
@@ -224,7 +230,7 @@ def test_of_equal_sizes_one_that_stays_holds_no_other_up(least: int) -> None:
     """None of them can be 1."""
     program = listing(ADD, given("x", drawn(975)), given("y", drawn(975)))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return shape(p, "x")[0] >= least and shape(p, "y")[0] == 975
 
     best, asked = searched(program, fails)
@@ -236,7 +242,7 @@ def test_dims_that_export_names_are_told_apart() -> None:
     auto = {0: "torch.export.Dim.AUTO(min=2)"}
     x, y = called("x", drawn(40), auto), called("y", drawn(40), auto)
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return shape(p, "x")[0] >= 4 and shape(p, "y")[0] == 40
 
     best, _ = searched(listing(ADD, x, y), fails)
@@ -251,7 +257,7 @@ def test_a_dim_that_no_input_has_as_it_is_falls() -> None:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Listing, Callable[[Listing], bool]]:
+def cases(draw: st.DrawFn) -> tuple[PrintedProgram, Callable[[PrintedProgram], bool]]:
     """Draw a program and sizes at which it fails: from some up, or just at some."""
     few = st.lists(st.sampled_from([2, 3, 8, 12, 17]), min_size=1, max_size=2)
     sizes = {name: draw(few) for name in "xyz"}
@@ -266,7 +272,7 @@ def cases(draw: st.DrawFn) -> tuple[Listing, Callable[[Listing], bool]]:
     least = draw(ups)
     odd, dice = draw(st.booleans()), draw(st.integers(0, 1000))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         now = tuple(shape_of(p))
         if not odd or now == first:
             return all(a >= b for a, b in zip(now, least, strict=True))
@@ -275,11 +281,11 @@ def cases(draw: st.DrawFn) -> tuple[Listing, Callable[[Listing], bool]]:
     return program, fails
 
 
-def shape_of(program: Listing) -> list[int]:
+def shape_of(program: PrintedProgram) -> list[int]:
     return [size for each in program.given for size in each.recipe().shape]
 
 
-def smaller_by_hand(program: Listing) -> Iterator[Listing]:
+def smaller_by_hand(program: PrintedProgram) -> Iterator[PrintedProgram]:
     """Make each size its least, and one less: with its equals, and alone."""
     places = [(g, d) for g in program.given for d in range(len(g.recipe().shape))]
     groups = defaultdict(list)
@@ -291,12 +297,12 @@ def smaller_by_hand(program: Listing) -> Iterator[Listing]:
                 if (2 if is_open else 1) <= goal < size:
                     run = Run.EXAMPLE if is_open else None
                     resizes = (Resize(g.name, d, goal, run) for g, d in some)
-                    yield changed(program, tuple(resizes))
+                    yield apply_changes(program, tuple(resizes))
 
 
 @given_cases(cases())
 def test_what_is_left_fails_at_no_least_and_at_no_size_one_less(
-    case: tuple[Listing, Callable[[Listing], bool]],
+    case: tuple[PrintedProgram, Callable[[PrintedProgram], bool]],
 ) -> None:
     program, fails = case
     best, _ = searched(program, fails)
@@ -312,7 +318,7 @@ class Tied(Fits):
 
     ties: tuple[tuple[str, str], ...] = ()
 
-    def _fitted(self, program: Listing, rewrite: Rewrite) -> Rewrite | None:
+    def _fitted(self, program: PrintedProgram, rewrite: Rewrite) -> Rewrite | None:
         partners = {**dict(self.ties), **{b: a for a, b in self.ties}}
         changes = dict.fromkeys(rewrite.changes)
         for change in rewrite.changes:
@@ -320,7 +326,7 @@ class Tied(Fits):
                 changes[replace(change, name=partners[change.name])] = None
         return super()._fitted(program, replace(rewrite, changes=(*changes,)))
 
-    def is_tied(self, program: Listing) -> bool:
+    def is_tied(self, program: PrintedProgram) -> bool:
         return all(shape(program, a) == shape(program, b) for a, b in self.ties)
 
 
@@ -336,7 +342,7 @@ def test_two_that_are_tied_fall_where_the_third_stays(
     text = "a = aten.cat.default([x, y, z])\nreturn a"
     program = listing(text, *(given(name, drawn(size)) for name in "xyz"))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return all(s >= min(size, n) for s, n in zip(shape_of(p), least, strict=True))
 
     fitter = Tied(ties=(tie,))

@@ -15,24 +15,26 @@ from support.fake_fitter import FakeFitter, is_program, types_in
 from support.listings import codes, given, listing
 from support.small import drawn, reduced, shape
 
-from shrinkfx.program.listing.changes import Change, Resize, Write, changed
-from shrinkfx.program.listing.listing import MAIN, Listing
-from shrinkfx.program.listing.sizes import in_statements
+from shrinkfx.program.listing.changes import Change, Resize, Write, apply_changes
+from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram
+from shrinkfx.program.listing.sizes import sizes_in_statements
 from shrinkfx.program.listing.statements import LeafKind
 
 ARANGE = "a = aten.arange.default(975)\nreturn a"
 
 
-def searched(program: Listing, fails: Callable[[Listing], bool]) -> tuple[Listing, int]:
+def searched(
+    program: PrintedProgram, fails: Callable[[PrintedProgram], bool]
+) -> tuple[PrintedProgram, int]:
     return reduced(program, fails, ["shrink_sizes"], fitter=FakeFitter())
 
 
-def made(program: Listing, name: str) -> tuple[int, ...]:
+def made(program: PrintedProgram, name: str) -> tuple[int, ...]:
     """Tell the shape of what comes of a statement."""
     return types_in(program)[MAIN, name].shape
 
 
-def numbers(program: Listing) -> list[Write]:
+def numbers(program: PrintedProgram) -> list[Write]:
     """List the numbers in statements, as they are."""
     return [
         Write(MAIN, line.name, leaf.number, leaf.text)
@@ -67,7 +69,7 @@ def test_what_is_counted_falls_to_the_least_that_fails(
 )
 def test_which_numbers_are_sizes(code: str, sizes: list[int]) -> None:
     program = listing(f"a = aten.{code}\nreturn a", given("x", drawn(12, 40)))
-    found = in_statements(program, types_in(program))
+    found = sizes_in_statements(program, types_in(program))
     assert [size for size, _ in found] == sizes
 
 
@@ -81,7 +83,7 @@ def test_equal_numbers_fall_together_with_those_of_inputs() -> None:
         text, given("x", drawn(975, dtype="int64")), given("y", drawn(1, 1))
     )
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return made(p, "a") == shape(p, "x") == made(p, "expand")[:1] != (1,)
 
     best, asked = searched(program, fails)
@@ -101,7 +103,7 @@ def test_numbers_of_statements_fall_without_an_input_that_has_to_stay() -> None:
         return (add, relu)"""
     program = listing(text, given("x", drawn(975)))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return shape(p, "x") == (975,) and made(p, "a") == made(p, "f") >= (4,)
 
     best, asked = searched(program, fails)
@@ -112,7 +114,7 @@ def test_numbers_of_statements_fall_without_an_input_that_has_to_stay() -> None:
 def test_equal_numbers_are_told_apart() -> None:
     text = "a = aten.arange.default(40)\nf = aten.full.default([40], 1)\nreturn (a, f)"
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         return made(p, "a")[0] >= 17 and made(p, "f") == (40,)
 
     best, asked = searched(listing(text), fails)
@@ -124,7 +126,7 @@ def test_equal_numbers_are_told_apart() -> None:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Listing, Callable[[Listing], bool]]:
+def cases(draw: st.DrawFn) -> tuple[PrintedProgram, Callable[[PrintedProgram], bool]]:
     """Draw a program and numbers at which it fails: from some up, or just at some."""
     few = st.sampled_from([3, 8, 12, 17, 40])
     n, m, k = (draw(few) for _ in "nmk")
@@ -141,7 +143,7 @@ def cases(draw: st.DrawFn) -> tuple[Listing, Callable[[Listing], bool]]:
     least = [draw(st.integers(1, number)) for number in first]
     odd, dice = draw(st.booleans()), draw(st.integers(0, 1000))
 
-    def fails(p: Listing) -> bool:
+    def fails(p: PrintedProgram) -> bool:
         now = numbers_of(p)
         if not odd or now == first:
             return all(a >= b for a, b in zip(now, least, strict=True))
@@ -150,14 +152,14 @@ def cases(draw: st.DrawFn) -> tuple[Listing, Callable[[Listing], bool]]:
     return program, fails
 
 
-def numbers_of(program: Listing) -> list[int]:
+def numbers_of(program: PrintedProgram) -> list[int]:
     """List the sizes of inputs, and what numbers in statements make."""
     held = [size for each in program.given for size in each.recipe().shape]
     names = ("a", "f", "part", "expand")
     return [*held, *(size for name in names for size in made(program, name))]
 
 
-def smaller_by_hand(program: Listing) -> Iterator[Listing]:
+def smaller_by_hand(program: PrintedProgram) -> Iterator[PrintedProgram]:
     """Make each size its least, and one less: with its equals, and alone."""
     groups: dict[int, list[Write]] = defaultdict(list)
     [(size,)] = (each.recipe().shape for each in program.given)
@@ -175,13 +177,13 @@ def smaller_by_hand(program: Listing) -> Iterator[Listing]:
             some += [[write] for write in writes]
             for changes in some:
                 if changes and 0 < goal < number and is_program(program, changes):
-                    yield changed(program, changes)
+                    yield apply_changes(program, changes)
 
 
 @settings(deadline=None)
 @given_cases(cases())
 def test_what_is_left_fails_at_no_least_and_at_no_number_one_less(
-    case: tuple[Listing, Callable[[Listing], bool]],
+    case: tuple[PrintedProgram, Callable[[PrintedProgram], bool]],
 ) -> None:
     program, fails = case
     if not is_program(program, []):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.search.strategy import Rewriter, Strategy, available
 from shrinkfx.testing import candidates, check_strategy, listed, listings, types_of
 
@@ -29,7 +29,9 @@ def test_strategy_keeps_the_laws(name: str, candidate: Candidate) -> None:
 
 @pytest.mark.parametrize("name", OF_LISTINGS)
 @given(program=listings())
-def test_strategy_for_listings_keeps_the_laws(name: str, program: Listing) -> None:
+def test_strategy_for_listings_keeps_the_laws(
+    name: str, program: PrintedProgram
+) -> None:
     check_strategy(BUILT_IN[name](), listed(program), types_of(program))
 
 

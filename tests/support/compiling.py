@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from shrinkfx.program.beside import Beside, Loading
+from shrinkfx.program.uninstalled_files import Loading, UninstalledFiles
 
 OPS = '''\
 import torch
@@ -25,7 +25,7 @@ def _(x): return torch.empty_like(x)
 PLAIN = 'load_inline("my_ops", SOURCE, is_python_module=False)'
 
 
-def beside(folder: Path, call: str) -> tuple[Path, Beside]:
+def beside(folder: Path, call: str) -> tuple[Path, UninstalledFiles]:
     """Write a module that makes a library, and say what was seen of it."""
     file, built = folder / "ops.py", folder / "cache" / "my_ops"
     built.mkdir(parents=True)
@@ -43,4 +43,4 @@ def beside(folder: Path, call: str) -> tuple[Path, Beside]:
     loading = Loading(str(file), span, library)
     callers = [(str(file), found.lineno)]
     made = str(built / "main.cpp")
-    return file, Beside({}, (library,), (made,), (loading,), callers)
+    return file, UninstalledFiles({}, (library,), (made,), (loading,), callers)

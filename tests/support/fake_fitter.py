@@ -14,8 +14,8 @@ from typing import Any
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Change, changed
-from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.changes import Change, apply_changes
+from shrinkfx.program.listing.printed_program import Block, PrintedProgram
 from shrinkfx.program.listing.statements import RETURN
 from shrinkfx.program.listing.types import ListedType, Types
 
@@ -45,7 +45,7 @@ class FakeFitter:
         return self
 
 
-def types_in(listing: Listing) -> dict[tuple[str, str], ListedType]:
+def types_in(listing: PrintedProgram) -> dict[tuple[str, str], ListedType]:
     """Tell what the values of a listing are.
 
     Raises:
@@ -58,16 +58,16 @@ def types_in(listing: Listing) -> dict[tuple[str, str], ListedType]:
     return run.found
 
 
-def is_program(listing: Listing, changes: Sequence[Change]) -> bool:
+def is_program(listing: PrintedProgram, changes: Sequence[Change]) -> bool:
     """Tell whether what changes make of a listing is a program."""
     try:
-        types_in(changed(listing, changes))
+        types_in(apply_changes(listing, changes))
     except (InvalidEdit, TypeError, ValueError, IndexError, AttributeError):
         return False
     return True
 
 
-def _fitted(listing: Listing, rewrite: Rewrite) -> Rewrite | None:
+def _fitted(listing: PrintedProgram, rewrite: Rewrite) -> Rewrite | None:
     if not rewrite.partly:
         return rewrite if is_program(listing, rewrite.changes) else None
     kept: list[Change] = []
@@ -88,7 +88,7 @@ class _Fake:
 class _Run:
     """Goes through the statements of a listing, and of the blocks that it calls."""
 
-    def __init__(self, listing: Listing) -> None:
+    def __init__(self, listing: PrintedProgram) -> None:
         self._listing = listing
         self.found: dict[tuple[str, str], ListedType] = {}
 

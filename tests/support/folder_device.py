@@ -15,7 +15,7 @@ from pathlib import Path
 from shrinkfx.protocol.answers import Answer, Ready, Unresolved
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.protocol.tasks import CheckOriginal
-from shrinkfx.worker.forkserver.serve import serve, take_line
+from shrinkfx.worker.forkserver.serve import open_connection, serve
 from shrinkfx.worker.forkserver.supervise import Note, Work
 
 COLD, WARM = "cold", "warm"
@@ -60,7 +60,7 @@ def main() -> None:
     with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
         setup = Setup.from_line(stdin.readline())
     directory = Path(setup.directory)
-    line = take_line(directory / "server.log")
+    line = open_connection(directory / "server.log")
     line.write(Ready())
     serve(line, device.work, directory, device=device)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.search.foreseeing import Pending
+from shrinkfx.search.speculation import Pending
 
 Check = Callable[[Candidate], Verdict]
 

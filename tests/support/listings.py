@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing, Run
-from shrinkfx.program.listing.recipes import Constant, Recipe
+from shrinkfx.program.listing.printed_program import (
+    MAIN,
+    Block,
+    Dim,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
 from shrinkfx.program.listing.statements import Statement
+from shrinkfx.program.listing.tensor_specs import Constant, TensorSpec
 from shrinkfx.testing import chain, whole
 
 ATEN = "torch.ops.aten."
 
 
-def floats(*shape: int, dtype: str = "float32") -> Recipe:
+def floats(*shape: int, dtype: str = "float32") -> TensorSpec:
     """A recipe of ones."""
-    return Recipe(shape, dtype, Constant(1.0))
+    return TensorSpec(shape, dtype, Constant(1.0))
 
 
-def given(name: str, recipe: Recipe, kind: str = "input") -> Given:
-    return Given(name, kind, ((Run.EXAMPLE, recipe),))
+def given(name: str, recipe: TensorSpec, kind: str = "input") -> InputOrWeight:
+    return InputOrWeight(name, kind, ((Run.EXAMPLE, recipe),))
 
 
 def block(name: str, head: str, text: str) -> Block:
@@ -36,29 +43,29 @@ def block(name: str, head: str, text: str) -> Block:
         name,
         tuple(word for word in words if "=" not in word),
         tuple((attribute, kind) for attribute, kind in members),
-        tuple(Statement.parsed(_spelled(line)) for line in lines),
+        tuple(Statement.parse_line(_spelled(line)) for line in lines),
     )
 
 
 def listing(
     text: str,
-    *held: Given,
+    *held: InputOrWeight,
     blocks: Iterable[Block] = (),
     members: str = "",
     dims: Iterable[Dim] = (),
-) -> Listing:
+) -> PrintedProgram:
     """List a program by the statements of its main block."""
     inputs = " ".join(each.name for each in held if each.is_input)
     main = block(MAIN, f"{inputs} {members}", text)
-    return Listing((*blocks, main), held, tuple(dims))
+    return PrintedProgram((*blocks, main), held, tuple(dims))
 
 
-def listed(made: Listing) -> Candidate:
+def listed(made: PrintedProgram) -> Candidate:
     """Make a candidate of one."""
-    return whole(chain("_in", "_relu")).listed(made)
+    return whole(chain("_in", "_relu")).with_listing(made)
 
 
-def codes(made: Listing, name: str = MAIN) -> list[str]:
+def codes(made: PrintedProgram, name: str = MAIN) -> list[str]:
     """Write the lines of a block, in short."""
     return [line.line().replace(ATEN, "aten.") for line in made.block(name).statements]
 

@@ -12,18 +12,18 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.report.explanation.by_number import LeftOut
 from shrinkfx.report.explanation.chain import Chain, Limit, Step
 from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.decisions import Decisions, Setting, Switching
+from shrinkfx.report.explanation.decisions import Decisions, OptionSearch, Setting
 from shrinkfx.report.explanation.guide import Guide, Row
 from shrinkfx.report.explanation.guide import Outcome as Flagged
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.skipped_parts import SkippedPart
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
-from shrinkfx.search.unstaged import Unstaged
+from shrinkfx.search.unstaged import UnstagedSearch
 from shrinkfx.testing import PLANTED, FakeOracle, feed, operator, projection, skeleton
 
 HEADS = ["q", "k", "v"]
@@ -100,8 +100,8 @@ def searched(out: Path, program: Skeleton, model: str = "model.pt2") -> Path:
         journal.note("baseline", {})
         journal.note("program", program.to_json())
         asker = Asker(FakeOracle(answer), journal=journal)
-        reducer = Reducer(Candidate.whole(program), asker, choose(None))
-        Unstaged(reducer).find()
+        reducer = Reducer(Candidate.from_skeleton(program), asker, choose(None))
+        UnstagedSearch(reducer).find()
         left = reducer.best
         noted = {"candidate": left.to_json(), "inputs": None, "environment": {}}
         journal.note("result", noted)
@@ -112,7 +112,7 @@ def searched(out: Path, program: Skeleton, model: str = "model.pt2") -> Path:
         "failure": str(replace(PLANTED, text="index out of bounds: 0 <= tmp1 < 12L")),
         "signature": asdict(PLANTED),
         "operators": {
-            "before": Candidate.whole(program).cost[0],
+            "before": Candidate.from_skeleton(program).cost[0],
             "after": left.cost[0],
         },
         "checks": {"total": asker.budget.checks, "by_verdict": {}, "cached": 3},
@@ -161,14 +161,14 @@ def explained(out: Path) -> Path:
         guilty=(roll,),
     )
     setting = Setting("epilogue_fusion", False, "fusing what comes after")
-    left_out = LeftOut(Subsystem.LOWERINGS, 1, 2, "aten.roll.default", alone=True)
+    left_out = SkippedPart(Subsystem.LOWERINGS, 1, 2, "aten.roll.default", alone=True)
     known = Explanation(
         cause=("Index 12 of size 12 in aten.roll.default (model.py:14, needle).",),
         operators=(roll, mul),
         guilty=(roll,),
         unknown=("the original's kernel",),
         chain=chain,
-        decisions=Decisions(Switching(32, (setting,), minimal=True), (left_out,)),
+        decisions=Decisions(OptionSearch(32, (setting,), minimal=True), (left_out,)),
         guide=Guide((Row("CUDA_LAUNCH_BLOCKING=1", "", Flagged.NOT_ASKED, why="CPU"),)),
     )
     (out / "explain.json").write_text(known.to_line())

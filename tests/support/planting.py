@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.events import ignore
+from shrinkfx.events import ignore_event
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.observe import find_subject
+from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.run.reduction import SearchResult, reduce
 from shrinkfx.run.subject import Subject
 
@@ -118,17 +118,19 @@ class Field:
         with tempfile.TemporaryDirectory(prefix="shrinkfx-planted-") as folder:
             job = self._job(plants, until, folder)
             # Suspects would lead past what else the search may come upon.
-            subject = replace(find_subject(job, self._server), suspects=())
+            subject = replace(reproduce_failure(job, self._server), suspects=())
             found = reduce(job, subject)
         return Reduced(subject, found)
 
     def see(self, *plants: Plant, until: str | None = None) -> Subject:
         """Plant, and find the failure."""
         with tempfile.TemporaryDirectory(prefix="shrinkfx-planted-") as folder:
-            return find_subject(self._job(plants, until, folder), self._server)
+            return reproduce_failure(self._job(plants, until, folder), self._server)
 
     def _job(
         self, plants: Sequence[Plant], until: str | None, folder: str
     ) -> RunContext:
         write_plants(self._plants, plants)
-        return RunContext(Options(model=self._model, until=until), Path(folder), ignore)
+        return RunContext(
+            Options(model=self._model, until=until), Path(folder), ignore_event
+        )

@@ -7,7 +7,13 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing
+from shrinkfx.program.listing.printed_program import (
+    MAIN,
+    Block,
+    Dim,
+    InputOrWeight,
+    PrintedProgram,
+)
 from support.listings import block, floats, given
 
 _LINES = (
@@ -56,10 +62,10 @@ def _loop(draw: st.DrawFn, values: Sequence[str]) -> tuple[list[Block], list[str
 
 
 @st.composite
-def listings(draw: st.DrawFn, most: int = 5) -> Listing:
+def listings(draw: st.DrawFn, most: int = 5) -> PrintedProgram:
     """Draw a program: weights, dims, and maybe a ``cond`` or a loop."""
     square = floats(2, 2)
-    held: list[Given] = [given("w", square, "parameter")]
+    held: list[InputOrWeight] = [given("w", square, "parameter")]
     held += [given("p", floats(dtype="bool")), given("c", floats(dtype="int64"))]
     held += [given("x", square), replace(given("y", square), open_dims=((0, "n"),))]
     lines, values = _lines(draw, ["x", "y", "self.w"], "v", most)
@@ -74,4 +80,6 @@ def listings(draw: st.DrawFn, most: int = 5) -> Listing:
     lines.append(f"return ({', '.join(['last', *also])},)")
     members = "one=Block0 two=Block1" if blocks else ""
     main = block(MAIN, f"p c x y {members}", "\n".join(lines))
-    return Listing((*blocks, main), tuple(held), (Dim("n", 0, 9), Dim("m", 0, 9)))
+    return PrintedProgram(
+        (*blocks, main), tuple(held), (Dim("n", 0, 9), Dim("m", 0, 9))
+    )

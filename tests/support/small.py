@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Change, changed
-from shrinkfx.program.listing.listing import Given, Listing, Run
-from shrinkfx.program.listing.recipes import Recipe, Seeded
+from shrinkfx.program.listing.changes import Change, apply_changes
+from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram, Run
+from shrinkfx.program.listing.tensor_specs import Seeded, TensorSpec
 from shrinkfx.program.listing.types import UNTYPED, Types
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
@@ -20,7 +20,7 @@ from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle
 from support.listings import listed
 
-Says = Callable[[Listing], bool]
+Says = Callable[[PrintedProgram], bool]
 
 ALL = (
     *("close_dims", "plain_weights", "plain_values"),
@@ -29,7 +29,7 @@ ALL = (
 """The strategies for what a program is given, in the order of a search."""
 
 
-def always(program: Listing) -> bool:
+def always(program: PrintedProgram) -> bool:
     return True
 
 
@@ -51,7 +51,7 @@ class Fits:
     def ahead(self) -> Fits:
         return self
 
-    def _fitted(self, program: Listing, rewrite: Rewrite) -> Rewrite | None:
+    def _fitted(self, program: PrintedProgram, rewrite: Rewrite) -> Rewrite | None:
         if self._is_program(program, rewrite.changes):
             return replace(rewrite, partly=False)
         if not rewrite.partly:
@@ -62,20 +62,20 @@ class Fits:
                 kept = (*kept, change)
         return Rewrite(kept) if kept else None
 
-    def _is_program(self, program: Listing, changes: Sequence[Change]) -> bool:
+    def _is_program(self, program: PrintedProgram, changes: Sequence[Change]) -> bool:
         try:
-            return self.holds(changed(program, changes))
+            return self.holds(apply_changes(program, changes))
         except InvalidEdit:
             return False
 
 
 def reduced(
-    program: Listing,
+    program: PrintedProgram,
     fails: Says,
     names: Sequence[str] = ALL,
     fits: Says = always,
     fitter: Fitter | None = None,
-) -> tuple[Listing, int]:
+) -> tuple[PrintedProgram, int]:
     """Search with some strategies; tell what is left, and after how many questions.
 
     Args:
@@ -98,21 +98,25 @@ def reduced(
     return best.listing, len(oracle.asked)
 
 
-def view(program: Listing) -> View:
+def view(program: PrintedProgram) -> View:
     return View(listed(program))
 
 
-def drawn(*shape: int, dtype: str = "float32") -> Recipe:
+def drawn(*shape: int, dtype: str = "float32") -> TensorSpec:
     """A recipe from a seed."""
-    return Recipe(shape, dtype, Seeded("randn"))
+    return TensorSpec(shape, dtype, Seeded("randn"))
 
 
-def called(name: str, recipe: Recipe, dims: dict[int, str], **runs: Recipe) -> Given:
+def called(
+    name: str, recipe: TensorSpec, dims: dict[int, str], **runs: TensorSpec
+) -> InputOrWeight:
     """Make an input that has dynamic dims, and other values in other runs."""
     others = ((Run(run), made) for run, made in runs.items())
     recipes = ((Run.EXAMPLE, recipe), *others)
-    return Given(name, "input", recipes, tuple(dims.items()))
+    return InputOrWeight(name, "input", recipes, tuple(dims.items()))
 
 
-def shape(program: Listing, name: str, run: Run = Run.EXAMPLE) -> tuple[int, ...]:
+def shape(
+    program: PrintedProgram, name: str, run: Run = Run.EXAMPLE
+) -> tuple[int, ...]:
     return program.find(name).recipe(run).shape

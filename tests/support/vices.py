@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx import processes
-from shrinkfx.processes import descendants
+from shrinkfx.processes import list_descendants
 from shrinkfx.protocol.answers import Ending, Ready, Unresolved
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import Request, Setup
-from shrinkfx.wording import Words
-from shrinkfx.worker.forkserver.serve import Line, serve, take_line
-from shrinkfx.worker.forkserver.stem import split
+from shrinkfx.wording import MessageText
+from shrinkfx.worker.forkserver.serve import Line, open_connection, serve
 from shrinkfx.worker.forkserver.supervise import Note, Work, become_subreaper, supervise
+from shrinkfx.worker.forkserver.zygote import fork_zygote
 
 
 def _told(request: Request) -> Mapping[str, Any]:
@@ -506,7 +506,7 @@ def main() -> None:
     with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
         setup = Setup.from_line(stdin.readline())
     directory = Path(setup.directory)
-    line = take_line(directory / "server.log")
+    line = open_connection(directory / "server.log")
     print("loading", flush=True)
     if manner == "--ignores-children":  # as a preload may
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -516,7 +516,7 @@ def main() -> None:
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
         Path(sys.argv[2]).write_text(setup.directory)
         time.sleep(1000)
-    setup, line, stem = split(setup, line)
+    setup, line, stem = fork_zygote(setup, line)
     if manner == "--dies-when-grown" and setup.directory != str(directory):
         sys.exit("no torch here")
     directory = Path(setup.directory)
@@ -527,7 +527,9 @@ def main() -> None:
 
 def _greet(line: Line, manner: str, stem: int) -> None:
     if manner == "--refuses":
-        line.write(Ready("not a zip", Words("m.pt2"), Words("save it again")))
+        line.write(
+            Ready("not a zip", MessageText("m.pt2"), MessageText("save it again"))
+        )
     elif manner != "--babbles":
         line.write(Ready(versions={"vices": "1"}, stem=stem))
 
@@ -538,7 +540,7 @@ def _once(request: Request, folder: Path) -> None:
 
     def cancelled() -> bool:
         if told.get("lost"):
-            for pid in descendants(os.getpid()):
+            for pid in list_descendants(os.getpid()):
                 os.kill(pid, signal.SIGKILL)
             os.wait()  # the child is nobody else's to wait for
         return False
@@ -565,7 +567,7 @@ def _take_back_a_kernel() -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     os.pidfd_open = refuse
-    processes.kernel_tells = functools.cache(lambda: False)
+    processes.kernel_lists_children = functools.cache(lambda: False)
 
 
 if __name__ == "__main__":

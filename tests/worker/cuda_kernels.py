@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from shrinkfx.worker.interpreter.findings import Probe, Report
-from shrinkfx.worker.interpreter.memory_checks.arena import allocate, sparse
+from shrinkfx.worker.interpreter.memory_checks.arena import allocate, map_sparse_vector
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 from shrinkfx.worker.interpreter.switch_on import switch_on
 
@@ -116,7 +116,7 @@ def _launch(kernel: Any, grid: tuple[int, ...], *args: Any, **more: Any) -> Any:
 
 
 def _far(kernel: Any) -> Any:
-    x, y = sparse(FAR, torch.int8), sparse(FAR, torch.int8)
+    x, y = map_sparse_vector(FAR, torch.int8), map_sparse_vector(FAR, torch.int8)
     found = _launch(kernel, (triton.cdiv(FAR, BLOCK),), x, y, FAR, block=BLOCK)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     assert peak < FAR, peak

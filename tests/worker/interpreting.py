@@ -17,10 +17,15 @@ from typing import Any
 
 import torch
 
-from shrinkfx.protocol.files import KernelRun, Left
-from shrinkfx.worker.explaining.kernel_alone import keeping_launches
+from shrinkfx.protocol.files import ArtifactFile, KernelRun
+from shrinkfx.worker.explaining.kernel_alone import keep_failing_kernel
 from shrinkfx.worker.interpreter import backend as interpreter
-from shrinkfx.worker.interpreter.backend import Code, Probe, Report, Unsupported
+from shrinkfx.worker.interpreter.backend import (
+    GeneratedCode,
+    Probe,
+    Report,
+    Unsupported,
+)
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 
 
@@ -97,22 +102,24 @@ def _alone(name: str, arch: str) -> dict[str, Any]:
         home = Path(folder)
         exported = torch.export.export(case.module.eval(), case.args)
         code = interpreter.generate(exported, {Probe.REAL}, folder=home, arch=arch)
-        compiled = interpreter.load(code)
-        with contextlib.suppress(Report), keeping_launches(home, (), arch):
+        compiled = interpreter.load_code(code)
+        with contextlib.suppress(Report), keep_failing_kernel(home, (), arch):
             compiled(*(case.run or case.args))
-        told = KernelRun.from_line((home / Left.KERNEL_RUN).read_text())
+        told = KernelRun.from_line((home / ArtifactFile.KERNEL_RUN).read_text())
     return asdict(told)
 
 
 _REFUSED = "At least one", "put_handles["
 
 
-def _run(code: Code, probe: Probe, args: tuple[Any, ...], calls: int) -> dict[str, Any]:
+def _run(
+    code: GeneratedCode, probe: Probe, args: tuple[Any, ...], calls: int
+) -> dict[str, Any]:
     answer: dict[str, Any] = {"wrapper": code.wrapper}
     try:
         if probe is Probe.HINTS:
             return {**answer, **asdict(code.benchmark())}
-        compiled = interpreter.load(code, probe)
+        compiled = interpreter.load_code(code, probe)
         for _ in range(calls - 1):
             compiled(*args)
         actual = compiled(*args)
@@ -167,7 +174,7 @@ def _healthy(name: str, precision: str, shapes: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         code = interpreter.generate(exported, set(Probe), folder=Path(folder))
         accesses = code.benchmark().accesses
-        compiled = interpreter.load(code, Probe.CONTRACT)
+        compiled = interpreter.load_code(code, Probe.CONTRACT)
         results = [compiled(*inputs(size)) for size in sizes]
     exact = module.float()
     with torch.no_grad():

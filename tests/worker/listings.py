@@ -9,18 +9,25 @@ from typing import Any
 
 import torch
 
-from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing, Run
-from shrinkfx.program.listing.recipe_text import write_recipe
-from shrinkfx.program.listing.recipes import Fill, Recipe, Seeded
+from shrinkfx.program.listing.printed_program import (
+    MAIN,
+    Block,
+    Dim,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
 from shrinkfx.program.listing.statements import Statement
+from shrinkfx.program.listing.tensor_spec_source import write_tensor_spec
+from shrinkfx.program.listing.tensor_specs import Initializer, Seeded, TensorSpec
 
 RANDN = Seeded("randn")
 
 
 def recipe(
-    *shape: int, dtype: str = "float32", fill: Fill = RANDN, device: str = "cpu"
-) -> Recipe:
-    return Recipe(shape, dtype, fill, device=device)
+    *shape: int, dtype: str = "float32", fill: Initializer = RANDN, device: str = "cpu"
+) -> TensorSpec:
+    return TensorSpec(shape, dtype, fill, device=device)
 
 
 def block(
@@ -29,35 +36,35 @@ def block(
     *lines: str,
     members: Mapping[str, str] | None = None,
 ) -> Block:
-    statements = tuple(Statement.parsed(line) for line in lines)
+    statements = tuple(Statement.parse_line(line) for line in lines)
     return Block(name, tuple(arguments), tuple((members or {}).items()), statements)
 
 
 def listing(
-    inputs: Mapping[str, Recipe | Given],
+    inputs: Mapping[str, TensorSpec | InputOrWeight],
     *lines: str,
-    weights: Mapping[str, Recipe] | None = None,
+    weights: Mapping[str, TensorSpec] | None = None,
     blocks: Mapping[str, Block] | None = None,
     dims: Sequence[Dim] = (),
-) -> Listing:
+) -> PrintedProgram:
     """Write a listing; ``blocks`` by the attribute that holds each."""
     held = [
-        Given(name, "parameter", ((Run.EXAMPLE, made),))
+        InputOrWeight(name, "parameter", ((Run.EXAMPLE, made),))
         for name, made in (weights or {}).items()
     ]
     given = [
         made
-        if isinstance(made, Given)
-        else Given(name, "input", ((Run.EXAMPLE, made),))
+        if isinstance(made, InputOrWeight)
+        else InputOrWeight(name, "input", ((Run.EXAMPLE, made),))
         for name, made in inputs.items()
     ]
     members = {attribute: inner.name for attribute, inner in (blocks or {}).items()}
     main = block(MAIN, list(inputs), *lines, members=members)
     inner = tuple((blocks or {}).values())
-    return Listing((*inner, main), (*held, *given), tuple(dims)).normalised()
+    return PrintedProgram((*inner, main), (*held, *given), tuple(dims)).normalised()
 
 
-def run_for_real(program: Listing, run: Run = Run.EXAMPLE) -> Any:
+def run_for_real(program: PrintedProgram, run: Run = Run.EXAMPLE) -> Any:
     """Run it in eager, with what its recipes make."""
     scope: dict[str, Any] = {"torch": torch, "operator": operator, "math": math}
     for each in program.blocks:
@@ -71,7 +78,7 @@ def run_for_real(program: Listing, run: Run = Run.EXAMPLE) -> Any:
             setattr(made[each.name], attribute, made[kind])
     torch.manual_seed(0)
     values = {
-        given.name: eval(write_recipe(given.recipe(run)), {"torch": torch})
+        given.name: eval(write_tensor_spec(given.recipe(run)), {"torch": torch})
         for given in program.given
     }
     for given in program.weights:

@@ -29,20 +29,20 @@ from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.bypass_inside import BypassInside
 from shrinkfx.testing import PLANTED
-from shrinkfx.worker.checking.compare import unstable
+from shrinkfx.worker.checking.compare import count_unstable_outputs
 from shrinkfx.worker.eager.intermediates import (
     SEED,
-    Recorded,
-    Values,
+    EagerValues,
+    RunRecord,
     restride,
     run_eager,
 )
 from shrinkfx.worker.graph.describe import describe
-from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild
+from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate, rebuild
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.printing.module import Unprintable, export_source
-from shrinkfx.worker.sizes.bindings import SizesByName, evaluate
+from shrinkfx.worker.sizes.bindings import SizesByName, evaluate_size
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Loaded:
 
     program: Program
     skeleton: Skeleton
-    values: Values
+    values: EagerValues
 
     @classmethod
     def from_files(
@@ -66,9 +66,9 @@ class Loaded:
         given = None if other is None else str(inputs)
         program = load(Setup(str(folder), model=str(model), inputs=given))
         program = program.as_exported() if in_place else program
-        values = Values(folder / "values", program)
+        values = EagerValues(folder / "values", program)
         recorded = values.record(program)
-        assert recorded == Recorded(), recorded
+        assert recorded == RunRecord(), recorded
         return cls(program, describe(program, ""), values)
 
     def node(self, name: str) -> fx.Node:
@@ -77,12 +77,12 @@ class Loaded:
         return found
 
 
-def real(loaded: Loaded, candidate: Candidate) -> Rebuilt:
+def real(loaded: Loaded, candidate: Candidate) -> RebuiltCandidate:
     """Rebuild as the worker does, exported again where that is needed."""
     built = rebuild(loaded.program, candidate, loaded.values)
     if not built.stale:
         return built
-    return Rebuilt(export_source(built)[0], built.example, built.failing)
+    return RebuiltCandidate(export_source(built)[0], built.example, built.failing)
 
 
 def calls(node: fx.Node, target: str) -> bool:
@@ -149,7 +149,7 @@ def _ancestors(node: fx.Node) -> Iterator[fx.Node]:
             stack += found.all_input_nodes
 
 
-def run(built: Rebuilt) -> list[Any]:
+def run(built: RebuiltCandidate) -> list[Any]:
     """Run on both sets of inputs."""
     run_eager(built.exported, built.failing, seed=SEED)
     return run_eager(built.exported, built.example, seed=SEED)
@@ -159,7 +159,7 @@ def run(built: Rebuilt) -> list[Any]:
 
 
 def check_accepted(
-    loaded: Loaded, candidate: Candidate, built: Rebuilt, culprit: str
+    loaded: Loaded, candidate: Candidate, built: RebuiltCandidate, culprit: str
 ) -> None:
     built.exported.validate()  # type: ignore[no-untyped-call]
     check_values(loaded, candidate, built)
@@ -167,7 +167,7 @@ def check_accepted(
     check_dynamic(loaded, built, culprit)
 
 
-def check_values(loaded: Loaded, candidate: Candidate, built: Rebuilt) -> None:
+def check_values(loaded: Loaded, candidate: Candidate, built: RebuiltCandidate) -> None:
     """Where nothing is put in another's place or random, values are the original's."""
     nodes = [loaded.node(name) for name in candidate.operators]
     random = torch.Tag.nondeterministic_seeded
@@ -191,11 +191,13 @@ def check_values(loaded: Loaded, candidate: Candidate, built: Rebuilt) -> None:
         )
         wanted = [values(name) for name in names]
         for one, other, value in zip(actual, again, wanted, strict=True):
-            if not unstable([one], [other]):  # else it is what lay in memory
+            if not count_unstable_outputs(
+                [one], [other]
+            ):  # else it is what lay in memory
                 torch.testing.assert_close(one, value, equal_nan=True)
 
 
-def check_dynamic(loaded: Loaded, built: Rebuilt, culprit: str) -> None:
+def check_dynamic(loaded: Loaded, built: RebuiltCandidate, culprit: str) -> None:
     """What the culprit reads has the dynamic dims that it had in the original."""
     before = _dynamic_operands(loaded.program.graph, culprit)
     after = _dynamic_operands(built.exported, culprit)
@@ -217,7 +219,7 @@ def _dynamic_operands(
     ]
 
 
-def check_layouts(built: Rebuilt) -> None:
+def check_layouts(built: RebuiltCandidate) -> None:
     """Inputs have the shapes and strides that the program was told."""
     for inputs in (built.example, built.failing):
         for node, value in zip(_inputs(built.exported), inputs.args, strict=True):
@@ -230,7 +232,7 @@ def check_layouts(built: Rebuilt) -> None:
             for step, own, size in zip(
                 said.stride(), value.stride(), value.shape, strict=True
             ):
-                told = evaluate(step, sizes)
+                told = evaluate_size(step, sizes)
                 assert told in (None, own) or size < 2, (node, said.stride(), value)
 
 
@@ -285,11 +287,11 @@ def _another(symbol: sympy.Symbol, old: int, exported: ExportedProgram) -> Any:
 
 def _resized(said: Any, real: Any, sizes: SizesByName) -> Any:
     if isinstance(said, torch.SymInt):
-        return evaluate(said, sizes)
+        return evaluate_size(said, sizes)
     if not _is_tensor(said) or not any(isinstance(s, torch.SymInt) for s in said.shape):
         return real
-    shape = [evaluate(size, sizes) or 0 for size in said.shape]
-    stride = [evaluate(step, sizes) or 0 for step in said.stride()]
+    shape = [evaluate_size(size, sizes) or 0 for size in said.shape]
+    stride = [evaluate_size(step, sizes) or 0 for step in said.stride()]
     return restride((torch.randn(shape) * 2).to(real.dtype), stride)
 
 
@@ -302,7 +304,7 @@ def reduce(
     """Reduce; also the operators that the smallest result needs."""
     graph = loaded.program.graph.graph
     culprit = next(n.name for n in graph.nodes if calls(n, made.culprit))
-    whole = Candidate.whole(loaded.skeleton)
+    whole = Candidate.from_skeleton(loaded.skeleton)
     feeding = sorted(whole.producers(culprit))
     producer = random.choice(feeding) if feeding and random.random() < 0.4 else ""
     target = loaded.skeleton.node(producer).target if producer else ""

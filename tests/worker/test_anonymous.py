@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
-from shrinkfx.worker.printing.anonymous import anonymous
+from shrinkfx.worker.printing.anonymize import anonymize
 
 ONES = Expression("torch.ones((2,))", "")
 BRANCH = """\
@@ -37,7 +37,7 @@ SOURCE = Source(
 
 
 def test_inputs_weights_sizes_and_arguments_of_branches_are_renamed() -> None:
-    made, new = anonymous(SOURCE)
+    made, new = anonymize(SOURCE)
     assert [each.name for each in made.inputs] == ["y", "z"]  # a value is x
     assert [w.attribute for w in made.weights] == [
         *("weight_1", "weight_2", "buffer", "constant")  # a value is weight
@@ -73,4 +73,4 @@ def test_what_has_no_names_of_a_user_only_loses_its_comments() -> None:
         dynamic_shapes="None",
     )
     body = ("relu = torch.ops.aten.relu.default(x)", "return (relu,)")
-    assert anonymous(plain)[0] == replace(plain, body=body)
+    assert anonymize(plain)[0] == replace(plain, body=body)

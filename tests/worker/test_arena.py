@@ -7,8 +7,8 @@ import torch
 from shrinkfx.worker.interpreter.memory_checks.arena import (
     Roles,
     allocate,
-    exact,
-    sparse,
+    copy_to_exact_size,
+    map_sparse_vector,
 )
 
 
@@ -23,7 +23,7 @@ def test_memory_ends_where_the_tensor_does_and_is_poisoned() -> None:
 
 def test_copy_of_a_view_leaves_the_rest_behind() -> None:
     whole = torch.arange(100.0)
-    copied = exact(whole[10:20:3])
+    copied = copy_to_exact_size(whole[10:20:3])
     assert copied.tolist() == [10.0, 13.0, 16.0, 19.0]
     assert copied.stride() == (3,)
     assert copied.untyped_storage().nbytes() == 10 * 4
@@ -31,21 +31,21 @@ def test_copy_of_a_view_leaves_the_rest_behind() -> None:
 
 
 def test_copy_of_an_expanded_tensor_shares_its_elements() -> None:
-    copied = exact(torch.arange(3.0).expand(4, 3))
+    copied = copy_to_exact_size(torch.arange(3.0).expand(4, 3))
     assert copied.stride() == (0, 1)
     assert copied[2].tolist() == [0.0, 1.0, 2.0]
 
 
 def test_sparse_memory_takes_what_is_touched() -> None:
-    vector = sparse(1 << 35, torch.int8)
+    vector = map_sparse_vector(1 << 35, torch.int8)
     vector[-1] = 7
     assert (vector[0].item(), vector[-1].item()) == (0, 7)
 
 
 def test_results_are_named_again_and_inputs_are_not() -> None:
     roles, given, made = Roles(), torch.ones(2), torch.ones(2)
-    roles.name(given, "input 0")
-    roles.name_result(given, ["aten.add_"])
-    roles.name_result(made, ["aten.add", "aten.mul"])
-    assert roles.of(given.view(1, 2)) == "input 0"
-    assert roles.of(made) == "result of aten.add, aten.mul"
+    roles.set_role(given, "input 0")
+    roles.set_result_role(given, ["aten.add_"])
+    roles.set_result_role(made, ["aten.add", "aten.mul"])
+    assert roles.get_role(given.view(1, 2)) == "input 0"
+    assert roles.get_role(made) == "result of aten.add, aten.mul"

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shrinkfx.worker.checking.bounds import straying
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.checking.bounds import find_out_of_bounds_operator
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
 SCALED = "rows.scaled.default"
@@ -39,9 +39,9 @@ class Scaled(torch.nn.Module):
         return made.cos()
 
 
-def made(rows: int, factors: int) -> Rebuilt:
+def made(rows: int, factors: int) -> RebuiltCandidate:
     inputs = Inputs((torch.randn(rows, 3), torch.ones(factors)), {})
-    return Rebuilt(torch.export.export(Scaled(), inputs.args), inputs, inputs)
+    return RebuiltCandidate(torch.export.export(Scaled(), inputs.args), inputs, inputs)
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_operator_that_is_given_less_than_it_reads_is_named(
 ) -> None:
     told = f"{SCALED} reads outside its arguments, unlike in the input program"
     run = made(rows, factors)
-    assert straying(run, [SCALED]) == (told if strays else "")
-    assert straying(run, ["aten.sin.default"]) == ""
+    assert find_out_of_bounds_operator(run, [SCALED]) == (told if strays else "")
+    assert find_out_of_bounds_operator(run, ["aten.sin.default"]) == ""

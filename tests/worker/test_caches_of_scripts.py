@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-from shrinkfx.worker.aoti.backend import own_cache_below
+from shrinkfx.worker.aoti.backend import own_cache_variables
 
 
 def test_scripts_share_what_is_written_once_and_not_what_is_made_of_a_text(
@@ -21,7 +21,7 @@ def test_scripts_share_what_is_written_once_and_not_what_is_made_of_a_text(
         (shared / name).mkdir(parents=True)
     for script in (tmp_path / "one", tmp_path / "two"):
         script.mkdir()
-        variables = own_cache_below(script)
+        variables = own_cache_variables(script)
         own = Path(variables["TORCHINDUCTOR_CACHE_DIR"])
         assert variables["TMPDIR"] == str(own.parent) == str(script)
         linked = {path.name: path.resolve() for path in own.iterdir()}

@@ -6,14 +6,14 @@ import pytest
 
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.worker.forkserver.supervise import describe_error
-from shrinkfx.worker.interpreter.checked_module import checked
+from shrinkfx.worker.interpreter.checked_module import check_accesses
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 
 
 def test_report_notes_what_was_not_seen() -> None:
     def strays() -> None:
-        with checked(Probe.REAL, {}):
+        with check_accesses(Probe.REAL, {}):
             CHECKER.unseen.append("k: only 40 of 99999 programs ran")
             raise Report([KernelFinding(Probe.REAL, Fault.LOAD, "k")])
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal
@@ -30,7 +30,7 @@ def test_package_that_is_kept_refuses_inputs_when_it_is_to(tmp_path: Path) -> No
     guarded = CheckOptions(package=kept.package, sanity=True)
     with Server(model=tmp_path / "model.pt2", inputs=tmp_path / "inputs.pt") as server:
         seen = [
-            observe(server.ask(Request(CheckOriginal(), options))).signature
+            classify_ending(server.ask(Request(CheckOriginal(), options))).signature
             for options in (kept, guarded)
         ]
     assert [s and s.kind for s in seen] == [Kind.MISMATCH, Kind.CHECK_INPUTS]

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from shrinkfx.protocol.answers import Difference
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.compare import (
-    USUAL,
+    DEFAULT_TOLERANCES,
     Closeness,
     compare,
-    in_float64,
-    unstable,
+    count_unstable_outputs,
+    run_in_float64,
 )
 from shrinkfx.worker.model import Inputs
 
@@ -32,7 +32,7 @@ def difference(
     expected: Tensor,
     again: Tensor | None = None,
     exact: Tensor | None = None,
-    close: Closeness = USUAL,
+    close: Closeness = DEFAULT_TOLERANCES,
 ) -> str:
     """What compare says of one output."""
     second = expected if again is None else again
@@ -90,12 +90,12 @@ def test_wrong_value_is_a_difference() -> None:
 def test_infinite_value_of_eager_is_compared(actual: float) -> None:
     infinite = torch.full((3,), torch.inf)
     assert difference(torch.full((3,), actual), infinite) == "values"
-    assert unstable([infinite], [torch.full((3,), actual)]) == 1
+    assert count_unstable_outputs([infinite], [torch.full((3,), actual)]) == 1
     assert not difference(infinite.clone(), infinite)
 
 
 def test_eager_repeats_a_result_without_elements() -> None:
-    assert not unstable([torch.ones(0, 3)], [torch.ones(0, 3)])
+    assert not count_unstable_outputs([torch.ones(0, 3)], [torch.ones(0, 3)])
 
 
 @pytest.mark.parametrize("wrong", [2.0, torch.nan])
@@ -191,7 +191,7 @@ def test_tolerances_that_are_asked_for_hold(
 
 
 def test_tolerance_is_read_off_a_request() -> None:
-    assert Closeness.of(CheckOptions(calls=3)) == USUAL
+    assert Closeness.of(CheckOptions(calls=3)) == DEFAULT_TOLERANCES
     assert Closeness.of(CheckOptions(rtol=0.1, strict=True)) == Closeness(
         rtol=0.1, strict=True
     )
@@ -219,7 +219,7 @@ def test_output_that_eager_itself_does_not_repeat_is_passed_over() -> None:
     assert difference(torch.tensor([9.0, 1, 1]), ONES, again) == ""
     # Another draw may equal eager's by chance in some elements and not in others.
     assert difference(torch.tensor([9.0, 7, 7]), ONES, again) == ""
-    assert unstable([ONES], [again]) == 1
+    assert count_unstable_outputs([ONES], [again]) == 1
 
 
 def test_healthy_dropout_is_no_difference() -> None:
@@ -290,7 +290,7 @@ def test_operator_that_refuses_float64_is_run_in_float32() -> None:
 
     inputs = (torch.randn(64).bfloat16(),)
     program = torch.export.export(Model(), inputs)
-    (found,) = in_float64(program, Inputs(inputs, {})) or []
+    (found,) = run_in_float64(program, Inputs(inputs, {})) or []
     assert found.dtype == torch.float64
     torch.testing.assert_close(found, (inputs[0].double() * 3) ** 2, rtol=1e-6, atol=0)
 
@@ -305,6 +305,6 @@ def test_float64_run_is_closer_to_the_truth() -> None:
     inputs = (torch.randn(4, 64),)
     with torch.no_grad():
         program = torch.export.export(module.eval(), inputs)
-    (wide,) = in_float64(program, Inputs(inputs, {})) or []
+    (wide,) = run_in_float64(program, Inputs(inputs, {})) or []
     assert wide.dtype == torch.float64
     torch.testing.assert_close(wide.float(), module(*inputs).detach())

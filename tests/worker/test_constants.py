@@ -21,7 +21,7 @@ from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti import constants
 from shrinkfx.worker.aoti.constants import CannotKeepBeside
 from shrinkfx.worker.checking.check import check
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,7 +136,7 @@ ROWS = MANY_BYTES // (6 * 4) + 1
 def test_many_weights_are_kept_beside_unless_somebody_says_where_they_go(
     rows: int, options: dict[str, bool], worth: bool
 ) -> None:
-    assert constants.are_worth_it(exported(rows), options) is worth
+    assert constants.can_leave_weights_out(exported(rows), options) is worth
 
 
 def test_constants_of_a_compilation_are_gathered(
@@ -155,7 +155,7 @@ def test_constants_of_a_compilation_are_gathered(
             return arguments
 
     monkeypatch.setattr(codecache, "AotCodeCompiler", Compiler)
-    with constants.gathered() as found:
+    with constants.collect_constants() as found:
         stands: Any = codecache.AotCodeCompiler
         assert stands.compile(graph, "wrapper", "kernel") == ("wrapper", "kernel")
     assert list(found) == ["a"]
@@ -188,7 +188,7 @@ def test_package_that_refuses_its_weights_is_made_anew_with_them_inside(
     monkeypatch.setattr(aoti, "load", load)
     program = exported()
     example = Inputs((torch.ones(6),), {})
-    run = Rebuilt(program, example, example)
+    run = RebuiltCandidate(program, example, example)
     options = CheckOptions(weights=Weights.BESIDE, package="kept")
     stages: list[str] = []
     check(Setup(str(tmp_path)), run, options, stages.append, tmp_path)

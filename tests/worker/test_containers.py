@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from shrinkfx.worker.loading.archive import disarmed, read_program
+from shrinkfx.worker.loading.archive import read_program, restrict_unpickling
 from shrinkfx.worker.loading.containers import (
+    replace_unregistered,
     require_inputs,
     require_outputs,
     trust,
-    with_tuples,
 )
 from shrinkfx.worker.loading.refused import Refused
 
@@ -91,7 +91,7 @@ FOREIGN = [
 def test_results_of_unregistered_classes_are_tuples(kind: str, context: str) -> None:
     text = treespec(kind, context)
     require_outputs(text)
-    read = pytree.treespec_loads(with_tuples(text))
+    read = pytree.treespec_loads(replace_unregistered(text))
     assert read == pytree.tree_structure((0, 0))
 
 
@@ -108,7 +108,7 @@ def test_inputs_of_unregistered_classes_are_refused(kind: str, context: str) -> 
 
 def test_what_is_registered_is_read_as_it_is() -> None:
     text = factory_of("builtins", "list")
-    assert json.loads(with_tuples(text)) == json.loads(text)
+    assert json.loads(replace_unregistered(text)) == json.loads(text)
 
 
 class Scores(NamedTuple):
@@ -165,8 +165,8 @@ class Kind(enum.Enum):
 def test_an_enum_of_a_preload_may_be_a_key(tmp_path: Path) -> None:
     path = tmp_path / "inputs.pt"
     torch.save({Kind.A: 1}, path)
-    with disarmed(), pytest.raises(Exception, match="Kind"):
+    with restrict_unpickling(), pytest.raises(Exception, match="Kind"):
         torch.load(path, weights_only=True)
     trust([__name__])
-    with disarmed():
+    with restrict_unpickling():
         assert torch.load(path, weights_only=True) == {Kind.A: 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shrinkfx.worker.eager.intermediates import copy_of
+from shrinkfx.worker.eager.intermediates import copy_value
 
 X = torch.arange(24.0)
 
@@ -23,7 +23,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_a_copy_has_its_own_memory_and_the_same_strides(view: torch.Tensor) -> None:
-    made = copy_of(view)
+    made = copy_value(view)
     assert torch.equal(made, view)
     assert made.stride() == view.stride()
     shared = made.untyped_storage().data_ptr() == view.untyped_storage().data_ptr()
@@ -32,7 +32,7 @@ def test_a_copy_has_its_own_memory_and_the_same_strides(view: torch.Tensor) -> N
 
 def test_what_lies_in_gaps_is_copied() -> None:
     """Compiled code that reads there reads what it reads in a script."""
-    made = copy_of(torch.ones(3).as_strided((2,), (2,)))
+    made = copy_value(torch.ones(3).as_strided((2,), (2,)))
     assert made.as_strided((3,), (1,)).tolist() == [1.0, 1.0, 1.0]
-    inner = copy_of(X.view(4, 6)[1:3, 2:4])
+    inner = copy_value(X.view(4, 6)[1:3, 2:4])
     assert inner.as_strided((8,), (1,)).tolist() == X[8:16].tolist()

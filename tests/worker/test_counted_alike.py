@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from shrinkfx.intake.capture.counts import tell
+from shrinkfx.intake.capture.counts import write_counts
 from shrinkfx.worker.graph.describe import count_operators
 from shrinkfx.worker.intake.watching import counts, programs
 
@@ -23,7 +23,7 @@ class Sizes(nn.Module):
 
 
 def test_script_counts_the_operators_that_the_search_does(tmp_path: Path) -> None:
-    tell(tmp_path)
+    write_counts(tmp_path)
     sizes = ({0: torch.export.Dim.DYNAMIC},)
     exported = torch.export.export(Sizes(), (torch.randn(6, 4),), dynamic_shapes=sizes)
     nodes = [n for n in exported.graph.nodes if n.op == "call_function"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shrinkfx.worker.interpreter.codegen.cuda_source import overridden
+from shrinkfx.worker.interpreter.codegen.cuda_source import list_overridden_options
 
 
 def test_options_that_cannot_be_as_chosen_are_named() -> None:
     chosen = {"max_autotune": True, "allow_buffer_reuse": True, "size_asserts": True}
-    assert overridden(chosen) == ["allow_buffer_reuse"]
-    assert overridden({}) == []
+    assert list_overridden_options(chosen) == ["allow_buffer_reuse"]
+    assert list_overridden_options({}) == []

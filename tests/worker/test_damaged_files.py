@@ -26,7 +26,7 @@ from versions import since_2_13
 from shrinkfx.check.preflight import require_inputs, require_program
 from shrinkfx.cli.main import main
 from shrinkfx.errors import LoadError
-from shrinkfx.wording import Words
+from shrinkfx.wording import MessageText
 
 MODULES = "modules"
 """A folder of modules that a file may name: importing one leaves the canary."""
@@ -200,7 +200,7 @@ def test_two_hundred_bad_files_are_answered_and_none_is_run(
         assert each.status == 0, each
         assert each.said is not None, each
         assert "Traceback" not in each.printed, each
-        advice = str(Words.from_json(each.said["advice"]))
+        advice = str(MessageText.from_json(each.said["advice"]))
         text = each.refused + each.said["error"] + advice
         assert "Traceback" not in text, each
         assert "\n" not in each.refused.partition("\n")[2], each

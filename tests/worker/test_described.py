@@ -11,10 +11,10 @@ from torch.export import Dim
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.requests import Setup
-from shrinkfx.worker.eager.intermediates import Values
-from shrinkfx.worker.explaining.subject import described
+from shrinkfx.worker.eager.intermediates import EagerValues
+from shrinkfx.worker.explaining.program_facts import describe_program_inputs
 from shrinkfx.worker.graph.describe import describe
-from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.printing.module import export_source
 
@@ -26,19 +26,21 @@ class Short(nn.Module):
 
 
 @pytest.fixture(name="built")
-def _built(tmp_path: Path) -> Rebuilt:
+def _built(tmp_path: Path) -> RebuiltCandidate:
     """A program that was saved, loaded and cut from, of which all is left."""
     path, x = tmp_path / "model.pt2", torch.randn(6, 4)
     sizes = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
     torch.export.save(torch.export.export(Short(), (x,), dynamic_shapes=sizes), path)
     program = load(Setup(str(tmp_path), model=str(path)))
-    values = Values(tmp_path / "values", program)
+    values = EagerValues(tmp_path / "values", program)
     values.record(program)
-    return rebuild(program, Candidate.whole(describe(program, "")), values)
+    return rebuild(program, Candidate.from_skeleton(describe(program, "")), values)
 
 
-def test_symbols_have_the_guards_that_the_original_holds(built: Rebuilt) -> None:
-    known = described(built)
+def test_symbols_have_the_guards_that_the_original_holds(
+    built: RebuiltCandidate,
+) -> None:
+    known = describe_program_inputs(built)
     assert not known.guards_unknown
     rows, columns = known.symbols
     (guard,) = rows.guards
@@ -47,8 +49,8 @@ def test_symbols_have_the_guards_that_the_original_holds(built: Rebuilt) -> None
 
 
 def test_symbols_of_a_program_exported_anew_have_none_that_are_known(
-    built: Rebuilt,
+    built: RebuiltCandidate,
 ) -> None:
-    known = described(built.exported_again(export_source(built)[0]))
+    known = describe_program_inputs(built.with_new_export(export_source(built)[0]))
     assert "exported again" in known.guards_unknown
     assert not any(symbol.guards for symbol in known.symbols)

@@ -19,7 +19,7 @@ from shrinkfx.worker.disk_space import (
     require_space_for_values,
     require_space_for_weights,
 )
-from shrinkfx.worker.eager.intermediates import Values
+from shrinkfx.worker.eager.intermediates import EagerValues
 from shrinkfx.worker.model import Inputs, Program
 
 
@@ -76,13 +76,13 @@ def test_disk_that_a_run_may_take_is_bounded(
     free: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk_space, "_allowed", None)  # as it was, in the end
-    disk_space.allow(tmp_path, 470_000_000)
+    disk_space.limit_folder_size(tmp_path, 470_000_000)
     require_space_for_values(PROGRAM, 1, tmp_path)
     (tmp_path / "graph").mkdir()
     (tmp_path / "graph" / "values").write_bytes(bytes(8_000_000))
     with pytest.raises(LoadError, match=r"0\.5 GB are free"):
         require_space_for_values(PROGRAM, 1, tmp_path)
-    disk_space.allow(tmp_path, None)
+    disk_space.limit_folder_size(tmp_path, None)
     require_space_for_values(PROGRAM, 1, tmp_path)
 
 
@@ -90,7 +90,9 @@ def test_nothing_is_written_of_values_that_do_not_fit(
     free: SimpleNamespace, tmp_path: Path
 ) -> None:
     example = Inputs((ROWS,), {})
-    values = Values(tmp_path / "values", Program(PROGRAM, PROGRAM, example, example))
+    values = EagerValues(
+        tmp_path / "values", Program(PROGRAM, PROGRAM, example, example)
+    )
     free.free = 100_000_000
     with pytest.raises(LoadError, match=r"up to 0\.5 GB of disk; 0\.1 GB are"):
         values.record(Program(PROGRAM, PROGRAM, example, example))

@@ -19,22 +19,22 @@ def test_only_what_the_driver_says_meanwhile_is_told(tmp_path: Path) -> None:
     driver.touch()
     log.write_text(record(LOST))
     with driver_log(log, driver) as kernel, log.open("a") as more:
-        assert kernel.said() == ""
+        assert kernel.read_failures() == ""
         more.write(record("usb 1-1: new device") + record(FAULT, 2))
         more.flush()
-        assert kernel.said() == f"{FAULT}\n"
-        assert kernel.said() == ""
+        assert kernel.read_failures() == f"{FAULT}\n"
+        assert kernel.read_failures() == ""
 
 
 def test_without_a_gpu_or_a_right_to_read_nothing_is_told(tmp_path: Path) -> None:
     log, driver = tmp_path / "kmsg", tmp_path / "nvidiactl"
     with driver_log(log, driver) as kernel:  # neither is there
-        assert kernel.said() == ""
+        assert kernel.read_failures() == ""
     driver.touch()
     with driver_log(log, driver) as kernel:
-        assert kernel.said() == ""
+        assert kernel.read_failures() == ""
     log.write_text("")
     driver.unlink()
     with driver_log(log, driver) as kernel:
         log.write_text(record(FAULT))
-        assert kernel.said() == ""
+        assert kernel.read_failures() == ""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from shrinkfx.worker.eager.intermediates import SEED
-from shrinkfx.worker.explaining.subject import eager_facts
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.explaining.program_facts import collect_eager_facts
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
 
@@ -24,7 +24,7 @@ class Draws(nn.Module):
 def ranges(second_seed: int) -> dict[str, tuple[int, int]]:
     inputs = Inputs((torch.arange(4),), {})
     exported = torch.export.export(Draws(), inputs.args)
-    found = eager_facts(Rebuilt(exported, inputs, inputs), second_seed)
+    found = collect_eager_facts(RebuiltCandidate(exported, inputs, inputs), second_seed)
     assert not found.untrue
     return {each.node: (each.least, each.most) for each in found.ranges}
 
@@ -59,9 +59,9 @@ def test_values_are_those_of_the_last_call_and_states_those_before_it(
     inputs = Inputs((torch.tensor([10, 20]),), {})
     exported = torch.export.export(Counts(), inputs.args)
     exported = exported.run_decompositions({}) if functional else exported
-    run = Rebuilt(exported, inputs, inputs)
-    assert not eager_facts(run, SEED).states
-    found = eager_facts(run, SEED, calls=3)
+    run = RebuiltCandidate(exported, inputs, inputs)
+    assert not collect_eager_facts(run, SEED).states
+    found = collect_eager_facts(run, SEED, calls=3)
     told = {each.node: (each.least, each.most) for each in found.ranges}
     assert told["mul"] == (62, 130)
     states = [(s.input, s.call, s.least, s.most) for s in found.states]

@@ -17,7 +17,7 @@ from shrinkfx.protocol.tasks import ExportSample
 from shrinkfx.torch_versions import RANGE
 from shrinkfx.worker import environment
 from shrinkfx.worker.environment import export_sample, inspect
-from shrinkfx.worker.loading.missing import require_triton
+from shrinkfx.worker.loading.import_advice import require_triton
 from shrinkfx.worker.private_api.feature import Feature
 
 

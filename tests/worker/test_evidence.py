@@ -17,17 +17,17 @@ from shrinkfx.protocol.files import Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.evidence import (
     PROVENANCE,
+    collect_evidence,
+    find_launch_number,
+    find_raising_nodes,
     find_undeclared_size,
-    gathered,
-    launch_of,
-    raised_at,
 )
 from shrinkfx.worker.checking.reference import Reference
-from shrinkfx.worker.explaining.origins import origins
+from shrinkfx.worker.explaining.origins import find_origins
 from shrinkfx.worker.graph.rebuild import rebuild
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe, Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
-from shrinkfx.worker.interpreter.memory_checks.launched import Launched
+from shrinkfx.worker.interpreter.memory_checks.launched import LaunchRecord
 
 
 class Stops(Exception):
@@ -54,10 +54,10 @@ def graph() -> fx.GraphModule:
 def test_node_at_work_is_read_off_the_frames() -> None:
     with pytest.raises(Stops) as caught:
         Interpreter(graph()).run(torch.ones(2))
-    assert raised_at(caught.value)[0] == ["last"]
+    assert find_raising_nodes(caught.value)[0] == ["last"]
     wrapped = RuntimeError("while lowering")
     wrapped.__cause__ = caught.value
-    assert raised_at(wrapped)[0] == ["last"]
+    assert find_raising_nodes(wrapped)[0] == ["last"]
 
 
 def test_size_that_is_not_declared_is_of_the_node_that_yields_it() -> None:
@@ -88,7 +88,7 @@ def test_size_that_is_not_declared_is_of_the_node_that_yields_it() -> None:
 
 def test_evidence_is_on_disk_before_each_stage(tmp_path: Path) -> None:
     path, stages = tmp_path / "evidence.json", list[str]()
-    with gathered(path, stages.append) as note:
+    with collect_evidence(path, stages.append) as note:
         note("compile")
         for kernel in ("cpp_7:2", "cpp_9:11", "cpp_7:10"):
             debug._inductor_kernel_stack_trace[kernel] = []
@@ -99,7 +99,7 @@ def test_evidence_is_on_disk_before_each_stage(tmp_path: Path) -> None:
         assert left == Traces(launches=(seven, seven, nine))
     assert stages == ["compile", "run"]
     # A child that runs a package which another has compiled knows of no kernel.
-    with pytest.raises(Stops), gathered(path, stages.append):
+    with pytest.raises(Stops), collect_evidence(path, stages.append):
         raise Stops("no")
     assert Traces.from_line(path.read_text()) == replace(left, message="no")
 
@@ -108,14 +108,14 @@ def test_kernels_are_known_by_the_names_of_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, skeleton, values = loaded("several")
-    built = rebuild(program, Candidate.whole(skeleton), values)
+    built = rebuild(program, Candidate.from_skeleton(skeleton), values)
     path = tmp_path / "evidence.json"
 
     def stop(*_: object, **__: object) -> None:
         raise Stops  # before the C++ compiler
 
     monkeypatch.setattr("torch._inductor.codecache.AotCodeCompiler.compile", stop)
-    with pytest.raises(InductorError), gathered(path, lambda _: None):
+    with pytest.raises(InductorError), collect_evidence(path, lambda _: None):
         torch._inductor.aoti_compile_and_package(
             built.exported,
             package_path=str(tmp_path / "model.pt2"),
@@ -140,7 +140,7 @@ def test_whole_kernel_is_at_work_where_it_cannot_be_generated(
 
     monkeypatch.setattr("torch._inductor.codegen.cpp.CppScheduling.codegen_node", stop)
     path = tmp_path / "evidence.json"
-    with pytest.raises(InductorError), gathered(path, lambda _: None):
+    with pytest.raises(InductorError), collect_evidence(path, lambda _: None):
         torch._inductor.aoti_compile_and_package(
             torch.export.export(Fused(), (torch.ones(3, 40),)),
             package_path=str(tmp_path / "model.pt2"),
@@ -152,7 +152,7 @@ def test_whole_kernel_is_at_work_where_it_cannot_be_generated(
 
 def test_rebuilt_program_returns_its_inner_values_by_name() -> None:
     program, skeleton, values = loaded("several")
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     taps = [v for name in skeleton.operators for v in skeleton.values(name)]
     plain, tapped = (
         rebuild(program, whole, values),
@@ -168,7 +168,7 @@ def test_rebuilt_program_returns_its_inner_values_by_name() -> None:
 def test_values_that_differ_are_named() -> None:
     program, skeleton, values = loaded("several")
     taps = list(skeleton.operators[2:5])
-    built = rebuild(program, Candidate.whole(skeleton), values, taps)
+    built = rebuild(program, Candidate.from_skeleton(skeleton), values, taps)
     reference = Reference(built, CheckOptions(taps=tuple(taps)))
     reference.run_eager()
     results = eager(built.exported, built.failing)
@@ -187,20 +187,20 @@ def test_node_of_a_later_graph_goes_back_to_the_programs() -> None:
     later = fx.Graph()
     copied = later.call_function(torch.ops.aten.tanh.default, (), name="tanh_9")
     copied.meta["from_node"] = [fx.traceback.NodeSource(node, "export")]
-    assert origins(copied) == ["tanh_9"]
+    assert find_origins(copied) == ["tanh_9"]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(debug, "_pre_grad_graph_id", id(module.graph))
-        assert origins(copied) == ["last"]
-        assert origins(node) == ["last"]
+        assert find_origins(copied) == ["last"]
+        assert find_origins(node) == ["last"]
 
 
 def test_launch_that_strayed_is_numbered_among_those_of_its_kernel() -> None:
     kernels = ("edge_kernel_0", "triton_poi_fused_mul_0", "edge_kernel_0")
     finding = KernelFinding(Probe.REAL, Fault.LOAD, kernel="edge_kernel_0")
     with pytest.MonkeyPatch.context() as patched:
-        launched = [Launched(kernel, (1, 1, 1), {}) for kernel in kernels]
+        launched = [LaunchRecord(kernel, (1, 1, 1), {}) for kernel in kernels]
         patched.setattr(CHECKER, "launched", launched)
-        assert launch_of(Report([finding])) == 2
-        assert launch_of(ValueError("no finding")) == 0
+        assert find_launch_number(Report([finding])) == 2
+        assert find_launch_number(ValueError("no finding")) == 0
         timed = replace(finding, probe=Probe.HINTS)
-        assert launch_of(Report([timed])) == 0
+        assert find_launch_number(Report([timed])) == 0

@@ -16,14 +16,14 @@ from torch.export import Dim
 
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Examined
-from shrinkfx.protocol.operators import OperatorFinding, What
+from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.protocol.tasks import Examine, ExamineCandidate
 from shrinkfx.worker.forkserver.supervise import become_subreaper, supervise
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.operators.custom import custom_operators as custom_in
 from shrinkfx.worker.operators.examine import examine, examine_runs
-from shrinkfx.worker.operators.registered import fake_kernel_of
+from shrinkfx.worker.operators.fake_kernel_location import find_fake_kernel
 from shrinkfx.worker.tasks import Worker
 
 OPS = torch.ops.declared
@@ -225,7 +225,7 @@ def test_operator_that_kills_its_process_is_named_with_the_sizes(
     assert (ending.how, ending.code) == ("signal", signal.SIGSEGV)
     assert ending.operator == "declared.crashes.default (crashes) given x[5, 3]"
     (before,) = map(OperatorFinding.from_line, path.read_text().splitlines())
-    assert (before.what, before.argument) == (What.WRITES, "y")
+    assert (before.what, before.argument) == (Misbehavior.WRITES, "y")
 
 
 @pytest.mark.parametrize(
@@ -256,17 +256,17 @@ def test_random_numbers_and_fixed_strides_are_no_findings(
 def test_where_a_fake_kernel_stands_is_told_if_a_file_has_it() -> None:
     source = Path(custom_operators.__file__)
     lines = source.read_text().splitlines()
-    place = fake_kernel_of(torch.ops.declared.four_rows.default)
+    place = find_fake_kernel(torch.ops.declared.four_rows.default)
     file, _, line = place.rpartition(":")
     assert file == str(source)
     assert lines[int(line) - 1] == "@four_rows.register_fake"
-    assert fake_kernel_of(torch.ops.aten.relu.default) == ""
+    assert find_fake_kernel(torch.ops.aten.relu.default) == ""
 
 
 def test_where_a_fake_kernel_stands_is_told_of_register_fake_as_well() -> None:
     library = torch.library.Library("registered", "FRAGMENT")  # type: ignore[no-untyped-call]
     library.define("plain(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
-    assert fake_kernel_of(torch.ops.registered.plain.default) == ""
+    assert find_fake_kernel(torch.ops.registered.plain.default) == ""
 
     @torch.library.register_fake("registered::plain", lib=library)  # type: ignore[untyped-decorator]
     def fake(x: Tensor) -> Tensor:
@@ -274,7 +274,7 @@ def test_where_a_fake_kernel_stands_is_told_of_register_fake_as_well() -> None:
 
     here = fake.__code__
     place = f"{here.co_filename}:{here.co_firstlineno}"
-    assert fake_kernel_of(torch.ops.registered.plain.default) == place
+    assert find_fake_kernel(torch.ops.registered.plain.default) == place
 
 
 def test_result_is_examined_on_its_own_inputs_alone(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_result_is_examined_on_its_own_inputs_alone(tmp_path: Path) -> None:
     answer = examine_runs(made.original, [far], task, tmp_path / "at")
     assert answer == Examined(("declared.four_rows.default",), over=False)
     (found,) = map(OperatorFinding.from_line, path.read_text().splitlines())
-    assert found.what is What.FAKE
+    assert found.what is Misbehavior.FAKE
     assert found.node == "four_rows"
     assert found.fake_kernel.startswith(custom_operators.__file__)
-    assert "promises float32[4, 3]" in found.said
+    assert "promises float32[4, 3]" in found.behavior_text

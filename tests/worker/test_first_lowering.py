@@ -68,11 +68,11 @@ def test_it_is_made_once_a_child_has_survived_one(
     tmp_path: Path, lowered: list[Path], ending: Ending, survived: bool
 ) -> None:
     first = FirstLowering(program(), tmp_path)
-    first.make_for(CHECK)
-    first.heard(CHECK, ending)
+    first.lower_before(CHECK)
+    first.note_ending(CHECK, ending)
     assert lowered == []
     for _ in range(2):
-        first.make_for(CHECK)
+        first.lower_before(CHECK)
     assert len(lowered) == survived
 
 
@@ -89,8 +89,8 @@ def test_it_is_not_made_for_what_lowers_nothing_here(
     tmp_path: Path, lowered: list[Path], request_: Request
 ) -> None:
     first = FirstLowering(program(), tmp_path)
-    first.heard(CHECK, PASSES)
-    first.make_for(request_)
+    first.note_ending(CHECK, PASSES)
+    first.lower_before(request_)
     assert lowered == []
 
 
@@ -98,8 +98,8 @@ def test_what_else_a_child_survives_says_nothing(
     tmp_path: Path, lowered: list[Path]
 ) -> None:
     first = FirstLowering(program(), tmp_path)
-    first.heard(Request(Describe()), PASSES)
-    first.make_for(CHECK)
+    first.note_ending(Request(Describe()), PASSES)
+    first.lower_before(CHECK)
     assert lowered == []
 
 
@@ -108,8 +108,8 @@ def test_it_is_made_for_programs_of_the_cpu_alone(
     tmp_path: Path, lowered: list[Path], device: str | None
 ) -> None:
     first = FirstLowering(program(device) if device else None, tmp_path)
-    first.heard(CHECK, PASSES)
-    first.make_for(CHECK)
+    first.note_ending(CHECK, PASSES)
+    first.lower_before(CHECK)
     assert lowered == []
 
 
@@ -121,8 +121,8 @@ def test_server_that_dies_of_it_leaves_word_of_that(
     at_work = tmp_path / LOWERING
     monkeypatch.setattr(name, lambda _: there.append(at_work.exists()))
     first = FirstLowering(program(), tmp_path)
-    first.heard(CHECK, PASSES)
-    first.make_for(CHECK)
+    first.note_ending(CHECK, PASSES)
+    first.lower_before(CHECK)
     assert there == [True]
     assert not at_work.exists()  # it lives
 
@@ -136,9 +136,9 @@ def test_one_that_fails_is_no_end_of_the_server(
     name = "shrinkfx.worker.aoti.first_lowering.lower_two_operators"
     monkeypatch.setattr(name, fail)
     first = FirstLowering(program(), tmp_path)
-    first.heard(CHECK, PASSES)
+    first.note_ending(CHECK, PASSES)
     for _ in range(2):
-        first.make_for(CHECK)
+        first.lower_before(CHECK)
     assert capsys.readouterr().err.count("ValueError: planted") == 1
 
 

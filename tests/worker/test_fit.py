@@ -18,20 +18,26 @@ from shrinkfx.program.listing.changes import (
     Resize,
     Squeeze,
     Write,
-    changed,
+    apply_changes,
 )
-from shrinkfx.program.listing.listing import MAIN, Dim, Given, Listing, Run
-from shrinkfx.program.listing.recipes import (
+from shrinkfx.program.listing.printed_program import (
+    MAIN,
+    Dim,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
+from shrinkfx.program.listing.statements import LeafKind
+from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
-    Fill,
+    Initializer,
     Part,
-    Recipe,
     Saved,
     Seeded,
     Sparse,
+    TensorSpec,
 )
-from shrinkfx.program.listing.statements import LeafKind
 from shrinkfx.worker.listing.fit import fit_rewrites
 
 X = recipe(2, 12, 32)
@@ -39,28 +45,32 @@ ATEN = "torch.ops.aten"
 HIGHER = "torch.ops.higher_order"
 
 
-def fitted(program: Listing, *changes: Change, partly: bool = False) -> Rewrite | None:
+def fitted(
+    program: PrintedProgram, *changes: Change, partly: bool = False
+) -> Rewrite | None:
     return fit_rewrites(program, [Rewrite(changes, partly)]).fits[0]
 
 
-def fitted_lines(program: Listing, *changes: Change) -> tuple[list[str], Listing]:
+def fitted_lines(
+    program: PrintedProgram, *changes: Change
+) -> tuple[list[str], PrintedProgram]:
     """Fit changes, run what comes of it for real, and give its code."""
     fit = fitted(program, *changes)
     assert fit is not None
     assert set(changes) <= set(fit.changes)
     assert not fit.partly
-    made = changed(program, fit.changes)
+    made = apply_changes(program, fit.changes)
     run_for_real(made)
     return [s.code for s in made.main.statements[:-1]], made
 
 
-def one(code: str, **shapes: tuple[int, ...]) -> Listing:
+def one(code: str, **shapes: tuple[int, ...]) -> PrintedProgram:
     """Write a listing of one operator, whose inputs have shapes."""
     inputs = {name: recipe(*shape) for name, shape in shapes.items()}
     return listing(inputs, f"y = {ATEN}.{code}", "return (y,)")
 
 
-CASES: dict[str, tuple[Listing, Resize, str]] = {
+CASES: dict[str, tuple[PrintedProgram, Resize, str]] = {
     "view": (one("view.default(x, [24, 32])", x=X.shape), Resize("x", 1, 4), "[8, 32]"),
     "view, a part": (
         one("view.default(x, [2, 12, 4, 8])", x=X.shape),
@@ -142,11 +152,11 @@ def test_a_literal_follows_the_size_that_it_came_of(name: str) -> None:
     assert expected in lines[0]
 
 
-def shapes(program: Listing) -> dict[str, tuple[int, ...]]:
+def shapes(program: PrintedProgram) -> dict[str, tuple[int, ...]]:
     return {given.name: given.recipe().shape for given in program.given}
 
 
-PARTNERS: dict[str, tuple[Listing, Resize, dict[str, tuple[int, ...]]]] = {
+PARTNERS: dict[str, tuple[PrintedProgram, Resize, dict[str, tuple[int, ...]]]] = {
     "mm": (
         one("mm.default(x, y)", x=(4, 8), y=(8, 3)),
         Resize("x", 1, 1),
@@ -247,11 +257,11 @@ def test_repairs_are_in_normal_form() -> None:
     program = CASES["view"][0]
     fit = fitted(program, Resize("x", 1, 4))
     assert fit == Rewrite((Resize("x", 1, 4), Write(MAIN, "y", 2, "8")))
-    assert fitted(changed(program, fit.changes), Resize("x", 1, 4)) is not None
+    assert fitted(apply_changes(program, fit.changes), Resize("x", 1, 4)) is not None
 
 
 def test_what_is_written_stays_a_buffer() -> None:
-    held = Given("w", "buffer", ((Run.EXAMPLE, recipe(4)),))
+    held = InputOrWeight("w", "buffer", ((Run.EXAMPLE, recipe(4)),))
     program = listing(
         {"x": recipe(4), "w": held},
         f"y = {ATEN}.add.Tensor(x, self.w)",
@@ -305,7 +315,7 @@ def test_indices_stay_inside() -> None:
     fit = fitted(program, Resize("w", 0, 3))
     assert fit is not None
     assert fit.changes == (Refill("x", Seeded("randint", 0, 3)), Resize("w", 0, 3))
-    run_for_real(changed(program, fit.changes))
+    run_for_real(apply_changes(program, fit.changes))
     assert fitted(program, Resize("w", 0, 3), Refill("x", Counted())) is None
     assert fitted(program, Resize("w", 0, 10), Refill("x", Counted())) is not None
 
@@ -321,7 +331,7 @@ def test_a_table_shrinks_with_what_counts_its_rows() -> None:
         f"y = {ATEN}.embedding.default(w, add)",
         "return (y,)",
     )
-    program = changed(program, [Refill("x", Constant(0))])
+    program = apply_changes(program, [Refill("x", Constant(0))])
     for rows, length in ((9, 7), (5, 3), (3, 1)):
         _, made = fitted_lines(program, Resize("w", 0, rows))
         assert made.find("x").recipe().shape == (1, length)
@@ -367,7 +377,7 @@ def test_scatter_follows() -> None:
     assert made.find("i").recipe().fill == Seeded("randint", 0, 3)
 
 
-def cond(*lines: str) -> Listing:
+def cond(*lines: str) -> PrintedProgram:
     yes = block("Yes", ["a"], *lines, "return (b,)")
     no = block("No", ["a"], f"b = {ATEN}.view.default(a, [24, 32])", "return (b,)")
     return listing(
@@ -402,7 +412,7 @@ def test_values_of_blocks_are_typed() -> None:
     assert (MAIN, "cond") not in told
 
 
-def loop() -> Listing:
+def loop() -> PrintedProgram:
     goes = block("Goes", ["i", "a", "w"], f"l = {ATEN}.lt.Scalar(i, 3)", "return l")
     body = block(
         "Body",
@@ -430,10 +440,10 @@ def test_what_a_loop_carries_comes_back_as_it_went_in() -> None:
     assert fitted(loop(), Write("Body", "r", 1, "[8, 4]")) is None
 
 
-def dynamic(*lines: str, other: str = "N", high: int | None = 64) -> Listing:
+def dynamic(*lines: str, other: str = "N", high: int | None = 64) -> PrintedProgram:
     inputs = {
-        "x": Given("x", "input", ((Run.EXAMPLE, recipe(6, 4)),), ((0, "N"),)),
-        "z": Given("z", "input", ((Run.EXAMPLE, recipe(6, 4)),), ((0, other),)),
+        "x": InputOrWeight("x", "input", ((Run.EXAMPLE, recipe(6, 4)),), ((0, "N"),)),
+        "z": InputOrWeight("z", "input", ((Run.EXAMPLE, recipe(6, 4)),), ((0, other),)),
     }
     dims = [Dim("N", 2, high), Dim("M", 2, high)]
     return listing(inputs, *lines, "return (y,)", dims=dims)
@@ -448,9 +458,11 @@ def test_what_shares_a_dim_is_resized_with_it() -> None:
 
 
 @pytest.mark.parametrize("fill", [Saved("x"), Part("x", 1.0, (6, 4), ((0, 8),))])
-def test_a_dynamic_dim_is_resized_of_which_so_much_is_saved(fill: Fill) -> None:
+def test_a_dynamic_dim_is_resized_of_which_so_much_is_saved(fill: Initializer) -> None:
     """It must run at larger sizes, too, of which nothing is saved."""
-    x = Given("x", "input", ((Run.EXAMPLE, recipe(6, 4, fill=fill)),), ((0, "N"),))
+    x = InputOrWeight(
+        "x", "input", ((Run.EXAMPLE, recipe(6, 4, fill=fill)),), ((0, "N"),)
+    )
     lines = f"y = {ATEN}.relu.default(x)", "return (y,)"
     program = listing({"x": x}, *lines, dims=[Dim("N", 2, 16)])
     saved = {"x": torch.rand(6, 4)}
@@ -546,7 +558,7 @@ def test_large_sizes_are_shrunk_alike() -> None:
     assert "[1, 1, 32, 32]" in lines[2]
     fit = fitted(program, Resize("x", 2, 2), Resize("w", 1, 4))
     assert fit is not None
-    shapes_now = shapes(changed(program, fit.changes))
+    shapes_now = shapes(apply_changes(program, fit.changes))
     assert shapes_now == {"x": (8, 64, 2), "w": (2, 4)}
 
 
@@ -578,10 +590,12 @@ def test_hundreds_of_rewrites_take_a_second() -> None:
     assert torch.is_grad_enabled()
 
 
-def with_runs(name: str, example: Recipe, failing: Recipe, *dims: str) -> Given:
+def with_runs(
+    name: str, example: TensorSpec, failing: TensorSpec, *dims: str
+) -> InputOrWeight:
     """Give an input other values in the run that fails."""
     runs = (Run.EXAMPLE, example), (Run.FAILING, failing)
-    return Given(name, "input", runs, tuple(enumerate(dims)))
+    return InputOrWeight(name, "input", runs, tuple(enumerate(dims)))
 
 
 def test_what_fails_outside_of_its_range_may_stay_outside() -> None:
@@ -611,12 +625,12 @@ def test_indices_that_point_outside_may_go_on_to() -> None:
     )
     found = fitted(program, Resize("table", 0, 5))
     assert found is not None
-    made = changed(program, found.changes).find("ids")
+    made = apply_changes(program, found.changes).find("ids")
     assert made.recipe(Run.FAILING).fill == Seeded("randint", 3, 41)
     assert made.recipe().fill == Seeded("randint", 0, 5)
 
 
-SQUEEZED: dict[str, tuple[Listing, Squeeze, str]] = {
+SQUEEZED: dict[str, tuple[PrintedProgram, Squeeze, str]] = {
     "dims": (one("flip.default(x, [2, 0])", x=(1, 3, 4)), Squeeze("x", 0), "[1]"),
     "a dim from the end": (
         one("softmax.int(x, -2)", x=(3, 4, 1)),
@@ -686,7 +700,7 @@ def test_the_values_of_a_part_are_told_where_they_are_few() -> None:
     assert fill(20, 23) == Sparse(1.0, ((20, 20.0), (21, 21.0), (22, 22.0)))
     assert fill(1, 2) == Constant(1.0)
     assert isinstance(fill(0, 80), Part)
-    small = changed(program, [Resize("x", 0, 1), Resize("x", 1, 4)])
+    small = apply_changes(program, [Resize("x", 0, 1), Resize("x", 1, 4)])
     spelled = Rewrite((Refill("x", Part("x", 1.0, (1, 4), ((0, 4),))),))
     [fit] = fit_rewrites(small, [spelled], {"x": values}).fits
     assert fit == Rewrite((Refill("x", Counted()),))

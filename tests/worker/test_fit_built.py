@@ -13,10 +13,17 @@ from zoo import ZOO
 
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Change, Fix, Refill, Resize, Write, changed
-from shrinkfx.program.listing.listing import Listing
-from shrinkfx.program.listing.recipes import Opaque, Saved, Seeded
+from shrinkfx.program.listing.changes import (
+    Change,
+    Fix,
+    Refill,
+    Resize,
+    Write,
+    apply_changes,
+)
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.listing.statements import LeafKind
+from shrinkfx.program.listing.tensor_specs import Opaque, Saved, Seeded
 from shrinkfx.protocol.listed import Fitted
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import FitRewrites
@@ -25,12 +32,12 @@ from shrinkfx.worker.graph.rebuild import rebuild
 from shrinkfx.worker.listing.build import build
 from shrinkfx.worker.listing.describe import describe
 from shrinkfx.worker.listing.fit import fit_rewrites
-from shrinkfx.worker.listing.recipes import saved_weights
+from shrinkfx.worker.listing.tensor_specs import saved_weights
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.tasks import Worker
 
 
-def smaller(program: Listing) -> Iterator[Change]:
+def smaller(program: PrintedProgram) -> Iterator[Change]:
     """Ask for every size to be less, every dim static, every number to be 1."""
     for given in program.given:
         recipe = given.recipe()
@@ -48,7 +55,9 @@ def smaller(program: Listing) -> Iterator[Change]:
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_what_fits_is_a_program(name: str) -> None:
     program, skeleton, values = loaded(name)
-    built = rebuild(program, Candidate.whole(skeleton, Outputs.ORIGINAL), values)
+    built = rebuild(
+        program, Candidate.from_skeleton(skeleton, Outputs.ORIGINAL), values
+    )
     found = describe(built)
     saved = {**saved_weights(built.exported), **found.saved}
     asked = [Rewrite((change,)) for change in smaller(found.listing)]
@@ -57,7 +66,7 @@ def test_what_fits_is_a_program(name: str) -> None:
     fits = [fit for fit in answer.fits if fit is not None]
     assert len(fits) >= 3
     for fit in fits[:: max(1, len(fits) // 3)]:
-        made = build(changed(found.listing, fit.changes), saved)
+        made = build(apply_changes(found.listing, fit.changes), saved)
         for inputs in (made.example, made.failing):
             run_eager(made.exported, inputs, seed=SEED)
 

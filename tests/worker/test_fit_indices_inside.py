@@ -7,10 +7,10 @@ from listings import block, listing, recipe
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, Refill, Resize
-from shrinkfx.program.listing.listing import Listing
-from shrinkfx.program.listing.recipes import Constant, Counted, Seeded
+from shrinkfx.program.listing.printed_program import PrintedProgram
+from shrinkfx.program.listing.tensor_specs import Constant, Counted, Seeded
 from shrinkfx.worker.listing.fit import fit_rewrites
-from shrinkfx.worker.listing.slices import operands_of
+from shrinkfx.worker.listing.integer_values import list_block_operands
 
 ATEN, HIGHER = "torch.ops.aten", "torch.ops.higher_order"
 IDS = recipe(2, 5, dtype="int64", fill=Seeded("randint", 0, 100))
@@ -18,12 +18,12 @@ TABLE = {"w": recipe(100, 8)}
 LOOKED_UP = f"e = {ATEN}.embedding.default(t, s)"
 
 
-def fitted(program: Listing, *changes: Change) -> Rewrite | None:
+def fitted(program: PrintedProgram, *changes: Change) -> Rewrite | None:
     [fit] = fit_rewrites(program, [Rewrite(changes)]).fits
     return fit
 
 
-def in_a_branch() -> Listing:
+def in_a_branch() -> PrintedProgram:
     first = f"s = {ATEN}.slice.Tensor(i, 1, 0, 4)"
     yes = block("Yes", ["i", "t"], first, LOOKED_UP, "return (e,)")
     zeros = f"e = {ATEN}.mul.Tensor(e_1, 0)"
@@ -39,7 +39,7 @@ def in_a_branch() -> Listing:
     )
 
 
-def in_a_loop() -> Listing:
+def in_a_loop() -> PrintedProgram:
     carried = ["n", "a", "i", "t"]
     goes = block("Goes", carried, f"l = {ATEN}.lt.Scalar(n, 3)", "return l")
     body = block(
@@ -67,7 +67,7 @@ def in_a_loop() -> Listing:
     )
 
 
-def row_by_row() -> Listing:
+def row_by_row() -> PrintedProgram:
     first = f"s = {ATEN}.slice.Tensor(i, 0, 0, 4)"
     body = block("Body", ["i", "t"], first, LOOKED_UP, "return (e,)")
     return listing(
@@ -94,10 +94,10 @@ def test_indices_that_a_block_reads_stay_inside(make: object) -> None:
 
 
 def test_operands_of_blocks_are_told_by_name() -> None:
-    assert operands_of("torch.cond(p, self.yes, self.no, (x, 3, self.w))") == (
+    assert list_block_operands("torch.cond(p, self.yes, self.no, (x, 3, self.w))") == (
         *("x", "", "self.w"),
     )
     loop = "while_loop(self.goes, self.body, (i, a), (self.m,))"
-    assert operands_of(loop) == ("i", "a", "self.m")
-    assert operands_of("invoke_subgraph(self.sub, 'sub_0', x, y)") == ("x", "y")
-    assert operands_of("torch.relu(x)") == ()
+    assert list_block_operands(loop) == ("i", "a", "self.m")
+    assert list_block_operands("invoke_subgraph(self.sub, 'sub_0', x, y)") == ("x", "y")
+    assert list_block_operands("torch.relu(x)") == ()

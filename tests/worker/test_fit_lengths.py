@@ -7,50 +7,56 @@ import torch
 from listings import listing, recipe, run_for_real
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Change, Refill, Resize, Write, changed
-from shrinkfx.program.listing.listing import MAIN, Listing
-from shrinkfx.program.listing.recipe_text import write_recipe
-from shrinkfx.program.listing.recipes import (
+from shrinkfx.program.listing.changes import (
+    Change,
+    Refill,
+    Resize,
+    Write,
+    apply_changes,
+)
+from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram
+from shrinkfx.program.listing.tensor_spec_source import write_tensor_spec
+from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
-    Fill,
-    Recipe,
+    Initializer,
     Seeded,
     Sparse,
+    TensorSpec,
 )
 from shrinkfx.worker.listing.fit import fit_rewrites
 
 ATEN = "torch.ops.aten"
 
 
-def numbers(*held: int) -> Recipe:
+def numbers(*held: int) -> TensorSpec:
     fill = Sparse(0, tuple(enumerate(held)))
     return recipe(len(held), dtype="int64", fill=fill)
 
 
-def fitted(program: Listing, *changes: Change) -> Listing | None:
+def fitted(program: PrintedProgram, *changes: Change) -> PrintedProgram | None:
     """Fit changes; what comes of them runs."""
     [fit] = fit_rewrites(program, [Rewrite(changes)]).fits
     if fit is None:
         return None
-    made = changed(program, fit.changes)
+    made = apply_changes(program, fit.changes)
     run_for_real(made)
     return made
 
 
-def segments() -> Listing:
+def segments() -> PrintedProgram:
     reduced = f"y = {ATEN}.segment_reduce.default(x, 'sum', lengths=n)"
     return listing({"x": recipe(30, 6), "n": numbers(4, 9, 2, 15)}, reduced, "return y")
 
 
-def repeated() -> Listing:
+def repeated() -> PrintedProgram:
     places = f"a = {ATEN}.repeat_interleave.Tensor(n, output_size=10)"
     rows = f"y = {ATEN}.index_select.default(x, 0, a)"
     inputs = {"x": recipe(4, 8), "n": numbers(3, 1, 2, 4)}
     return listing(inputs, places, rows, "return y")
 
 
-def bags() -> Listing:
+def bags() -> PrintedProgram:
     words = recipe(40, dtype="int64", fill=Seeded("randint", 0, 50))
     inputs = {"x": words, "n": numbers(0, 4, 9, 20, 33)}
     bag = f"e = {ATEN}._embedding_bag.default(self.w, x, n)"
@@ -105,7 +111,7 @@ def test_total_that_a_small_kind_of_number_cannot_hold_is_none_of_its_lengths() 
 
 
 @pytest.mark.parametrize("fill", [Constant(0), Constant(-1)])
-def test_lengths_that_eager_refuses_do_not_fit(fill: Fill) -> None:
+def test_lengths_that_eager_refuses_do_not_fit(fill: Initializer) -> None:
     assert fitted(segments(), Refill("n", fill)) is None
 
 
@@ -142,7 +148,7 @@ def test_what_is_drawn_is_not_known() -> None:
     assert fit_rewrites(program, [Rewrite((Resize("x", 1, 1),))]).fits[0] is not None
 
 
-def taken_apart() -> Listing:
+def taken_apart() -> PrintedProgram:
     """``x.split(n.tolist())``, with what export asserts of the numbers."""
     read = [f"i_{k} = {ATEN}.item.default(n_{k})" for k in range(3)]
     return listing(
@@ -176,13 +182,13 @@ def test_numbers_read_off_a_tensor_are_lengths_too(size: int) -> None:
     ]
 
 
-def run_numbers(program: Listing) -> list[int]:
+def run_numbers(program: PrintedProgram) -> list[int]:
     scope = {"torch": torch}
-    held = eval(write_recipe(program.find("n").recipe()), scope)
+    held = eval(write_tensor_spec(program.find("n").recipe()), scope)
     return [int(number) for number in held]
 
 
-def counted(fill: Fill, dtype: str) -> Listing:
+def counted(fill: Initializer, dtype: str) -> PrintedProgram:
     return listing(
         {"x": recipe(12, 6), "m": recipe(12, dtype=dtype, fill=fill)},
         f"held = {ATEN}.gt.Scalar(m, 0)",

@@ -11,8 +11,13 @@ from listings import listing, recipe
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill, Resize, Write
-from shrinkfx.program.listing.listing import MAIN, Given, Listing, Run
-from shrinkfx.program.listing.recipes import Constant, Opaque, Recipe
+from shrinkfx.program.listing.printed_program import (
+    MAIN,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
+from shrinkfx.program.listing.tensor_specs import Constant, Opaque, TensorSpec
 from shrinkfx.worker.listing.fit import fit_rewrites
 
 ONES = Refill("x", Constant(1.0))
@@ -29,17 +34,17 @@ def _without_fake() -> Iterator[str]:
     library._destroy()
 
 
-def with_object() -> Listing:
-    weight = Given("queue", "script_object", ((Run.EXAMPLE, OBJECT),))
+def with_object() -> PrintedProgram:
+    weight = InputOrWeight("queue", "script_object", ((Run.EXAMPLE, OBJECT),))
     lines = ["y = torch.ops.aten.relu.default(x)", "return (y,)"]
     program = listing({"x": recipe(4, 6)}, *lines)
-    return Listing(program.blocks, (*program.given, weight), ())
+    return PrintedProgram(program.blocks, (*program.given, weight), ())
 
 
-OBJECT = Recipe((), "", Opaque("script_object('q', b'')"))
+OBJECT = TensorSpec((), "", Opaque("script_object('q', b'')"))
 
 
-def of(program: Listing) -> dict[str, object]:
+def of(program: PrintedProgram) -> dict[str, object]:
     asked = {
         "values": Rewrite((ONES,)),
         "sizes": Rewrite((Resize("x", 0, 1),)),

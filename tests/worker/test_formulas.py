@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from torch.utils._sympy import functions
 
 from shrinkfx.worker.loading import formulas
-from shrinkfx.worker.loading.formulas import NotASize, read
-from shrinkfx.worker.loading.guards import rewritten
+from shrinkfx.worker.loading.formulas import NotASize, build_size
+from shrinkfx.worker.loading.guards import rewrite_guard
 
 GENERATED, SAME = 1000, 200
-_BY_TORCH = {name: getattr(functions, name) for name in formulas._OWN}
+_BY_TORCH = {name: getattr(functions, name) for name in formulas._TORCH_FUNCTIONS}
 
 
 def by_torch(text: str) -> Any:
@@ -147,7 +147,7 @@ def watched() -> Iterator[list[str]]:
 @given(written)
 def test_what_export_writes_is_read_as_torch_reads_it(text: str) -> None:
     try:
-        ours = read(text)
+        ours = build_size(text)
     except NotASize as error:
         reason = str(error)
     else:
@@ -158,7 +158,7 @@ def test_what_export_writes_is_read_as_torch_reads_it(text: str) -> None:
         return
     expected = by_torch(text)
     assert same(ours, expected)
-    assert same(read(sympy.srepr(expected)), expected)
+    assert same(build_size(sympy.srepr(expected)), expected)
 
 
 @settings(
@@ -166,10 +166,12 @@ def test_what_export_writes_is_read_as_torch_reads_it(text: str) -> None:
 )
 @given(mutated())
 def test_nothing_that_is_not_written_by_export_is_run(text: str) -> None:
-    read("Add(Mul(Integer(2), Symbol('s0')), Integer(1))")  # what SymPy imports late
+    build_size(
+        "Add(Mul(Integer(2), Symbol('s0')), Integer(1))"
+    )  # what SymPy imports late
     with watched() as ran:
         try:
-            result = read(text)
+            result = build_size(text)
         except NotASize:
             result = None
     assert not ran
@@ -181,12 +183,12 @@ def test_nothing_that_is_not_written_by_export_is_run(text: str) -> None:
 def test_guards_are_taken_apart_and_not_run(text: str) -> None:
     with watched() as ran:
         try:
-            again = rewritten(text)
+            again = rewrite_guard(text)
         except NotASize:
             return
         finally:
             assert not ran
-    assert rewritten(again) == again
+    assert rewrite_guard(again) == again
 
 
 SYMBOLS = ", ".join(f"Symbol('s{n}', integer=True)" for n in range(24))
@@ -233,7 +235,7 @@ SUM = f"Add({SYMBOLS})"
 )
 def test_what_export_does_not_write_is_no_size(text: str) -> None:
     with pytest.raises(NotASize):
-        read(text)
+        build_size(text)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +251,7 @@ def test_what_export_does_not_write_is_no_size(text: str) -> None:
     ],
 )
 def test_arithmetic_on_inputs_is_a_guard(text: str) -> None:
-    assert rewritten(text) == text
+    assert rewrite_guard(text) == text
 
 
 @pytest.mark.parametrize(
@@ -276,4 +278,4 @@ def test_arithmetic_on_inputs_is_a_guard(text: str) -> None:
 )
 def test_more_than_arithmetic_is_no_guard(text: str) -> None:
     with pytest.raises(NotASize):
-        rewritten(text)
+        rewrite_guard(text)

@@ -14,7 +14,12 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import Describe, ForkServer, RunCommand
-from shrinkfx.worker.loading.gpus import VISIBLE, facts, in_words, settle_on
+from shrinkfx.worker.loading.gpus import (
+    VISIBLE,
+    describe_gpu,
+    gpu_properties,
+    select_gpus,
+)
 
 SMI = """#!/bin/sh
 echo "$@" >> {log}
@@ -39,7 +44,7 @@ def _smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pat
 
 def test_gpu_is_described_by_what_nvidia_smi_says(smi: Callable[[str], Path]) -> None:
     log = smi(f"echo '{H100}'")
-    assert facts(0) == {
+    assert gpu_properties(0) == {
         "GPU": "NVIDIA H100 80GB HBM3",
         "compute capability": "9.0",
         "GPU memory": "81559 MiB",
@@ -62,23 +67,23 @@ def test_gpu_is_that_which_is_visible(
 ) -> None:
     monkeypatch.setenv(VISIBLE, visible)
     log = smi(f"echo '{H100}'")
-    known = facts(index)
+    known = gpu_properties(index)
     assert log.read_text().rstrip().endswith(f"-i {name}")
-    said = in_words(index, known)
+    said = describe_gpu(index, known)
     assert said == f"NVIDIA H100 80GB HBM3 as cuda:{index}, with {VISIBLE}={visible}"
 
 
 @pytest.mark.parametrize("does", ["exit 9", "echo 'No devices were found'", "echo"])
 def test_what_is_not_told_is_left_out(smi: Callable[[str], Path], does: str) -> None:
     smi(does)
-    assert facts(0) == {}
+    assert gpu_properties(0) == {}
 
 
 def test_fact_that_a_driver_does_not_support_is_left_out(
     smi: Callable[[str], Path],
 ) -> None:
     smi("echo 'NVIDIA T4, [N/A], [Insufficient Permissions], 470.1'")
-    assert facts(0) == {"GPU": "NVIDIA T4", "driver": "470.1"}
+    assert gpu_properties(0) == {"GPU": "NVIDIA T4", "driver": "470.1"}
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -94,11 +99,11 @@ def test_server_sees_the_first_of_its_gpus_and_forks_one_each(
 
     counted(monkeypatch, 4)
     monkeypatch.setenv(VISIBLE, "4,5,6,7")
-    names = settle_on(("2", "0"))
+    names = select_gpus(("2", "0"))
     assert names == ("6", "4")
     assert os.environ[VISIBLE] == "6"
     task = ForkServer(str(tmp_path), "mark:1", servers=2, gpu=1)
-    gpus.see_only(names[task.gpu])
+    gpus.show_one_gpu(names[task.gpu])
     assert os.environ[VISIBLE] == "4"
 
 
@@ -111,7 +116,7 @@ def test_gpus_that_are_not_there_are_refused(
     monkeypatch.setenv(VISIBLE, "before")
     counted(monkeypatch, count)
     with pytest.raises(LoadError, match="--gpus 0,9: there is no cuda") as caught:
-        settle_on(("0", "9"))
+        select_gpus(("0", "9"))
     assert said in caught.value.reason
     assert os.environ[VISIBLE] == "before"
 

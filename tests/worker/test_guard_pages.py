@@ -58,7 +58,7 @@ def python(
     own = {**os.environ, **anyone, **(environment or {})}
     return subprocess.run(
         [sys.executable, "-c", PRELUDE + code],
-        env=guard_pages.environment_with(own, library, side),
+        env=guard_pages.guarded_environment(own, library, side),
         capture_output=True,
         text=True,
         timeout=600,
@@ -243,7 +243,7 @@ def test_threads_and_forks_do_not_disturb_each_other(
     command = [compiler, "-pthread", str(source), "-o", str(program)]
     subprocess.run(command, check=True, timeout=600)
     own = {**os.environ, "SHRINKFX_GUARD_CALLER": ""}
-    environment = guard_pages.environment_with(own, library, Guard.AFTER)
+    environment = guard_pages.guarded_environment(own, library, Guard.AFTER)
     done = subprocess.run(
         [program], env=environment, capture_output=True, timeout=600, check=False
     )

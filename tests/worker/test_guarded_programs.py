@@ -11,9 +11,9 @@ import torch
 
 from shrinkfx.check.client.server import GUARDED_WORKER, Server
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.failure.classify import observe
-from shrinkfx.failure.readers.asan import parse
-from shrinkfx.failure.signature import MEMORY
+from shrinkfx.failure.classify import classify_ending
+from shrinkfx.failure.readers.asan import parse_asan_report
+from shrinkfx.failure.signature import MEMORY_FAULT
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, Guard, Step
@@ -67,7 +67,7 @@ def _compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CheckC
 
 
 def runs(compiler: CheckClient, number: int) -> list[Observation]:
-    return [compiler.original()[0] for _ in range(number)]
+    return [compiler.run_input_program()[0] for _ in range(number)]
 
 
 VALUES = torch.arange(2048.0).reshape(32, 64) / 2048
@@ -90,7 +90,7 @@ def test_silent_memory_error_fails_in_every_run_with_guard_pages(
     compiler: CheckClient,
 ) -> None:
     silent = runs(compiler, 3)
-    assert not [s for s in silent if s.signature and s.signature.detail == MEMORY]
+    assert not [s for s in silent if s.signature and s.signature.detail == MEMORY_FAULT]
     guarded = runs(compiler.with_options(guard_pages=Guard.AFTER), RUNS)
     texts = [s.signature.text for s in guarded if s.signature]
     assert len(texts) == RUNS, [observation.log for observation in guarded]
@@ -98,7 +98,7 @@ def test_silent_memory_error_fails_in_every_run_with_guard_pages(
     sanitized = compiler.with_options(package=None, sanitize=True, build=Build.FAST)
     ending = sanitized.ask(CheckOriginal(), fresh=True)
     assert ending.built == Built(Build.FAST, Step.LINK)  # in the fork, all of it
-    report = parse(ending.log)
+    report = parse_asan_report(ending.log)
     assert report is not None
     assert report.kernel.startswith("cpp_fused_")
     assert report.line > 0
@@ -140,4 +140,4 @@ def test_healthy_program_passes_beside_guard_pages(
 ) -> None:
     ending = compiler.with_options(guard_pages=side).ask(CheckOriginal())
     assert ending.stage == "done", ending.log
-    assert observe(ending).signature is None
+    assert classify_ending(ending).signature is None

@@ -10,8 +10,8 @@ import pytest
 import torch._inductor.config
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-from shrinkfx.worker.aoti.backend import own_cache_below
-from shrinkfx.worker.aoti.headers import remembered
+from shrinkfx.worker.aoti.backend import own_cache_variables
+from shrinkfx.worker.aoti.headers import cache_header_names
 
 _PLAIN = {"aot_inductor.compile_wrapper_opt_level": "O0"}
 
@@ -33,7 +33,7 @@ class Precompiler:
 def test_header_is_looked_for_once(tmp_path: Path) -> None:
     stock = Precompiler(tmp_path)
     names = [
-        remembered(stock, tmp_path)("cpu.h", "-O1", vec_isa=isa)
+        cache_header_names(stock, tmp_path)("cpu.h", "-O1", vec_isa=isa)
         for isa in ("avx2", "avx2", "avx512", "avx2")
     ]
     assert stock.asked == 2
@@ -42,7 +42,7 @@ def test_header_is_looked_for_once(tmp_path: Path) -> None:
 
 def test_header_is_looked_for_again_with_other_flags(tmp_path: Path) -> None:
     stock = Precompiler(tmp_path)
-    find = remembered(stock, tmp_path)
+    find = cache_header_names(stock, tmp_path)
     assert find("cpu.h", "-g") != find("cpu.h", "-g1") != find("prefix.h", "-g1")
     with torch._inductor.config.patch(_PLAIN):
         find("cpu.h", "-g")
@@ -56,13 +56,13 @@ def test_header_is_of_the_level_that_reads_it_whatever_the_server_has_met(
     stock = functools.cache(Precompiler(tmp_path))
     of_server = stock("cpu.h", "-g")
     with torch._inductor.config.patch(_PLAIN):
-        own = remembered(stock, tmp_path)("cpu.h", "-g")
+        own = cache_header_names(stock, tmp_path)("cpu.h", "-g")
     assert own != of_server
 
 
 def test_header_is_compiled_again_if_it_is_gone(tmp_path: Path) -> None:
     stock = Precompiler(tmp_path)
-    find = remembered(stock, tmp_path)
+    find = cache_header_names(stock, tmp_path)
     first = find("cpu.h", "-g")
     Path(first + ".gch").unlink()
     assert find("cpu.h", "-g") != first
@@ -80,7 +80,7 @@ def test_of_a_cache_only_what_is_written_in_one_step_is_shared(
         (shared / name).mkdir(parents=True)
     for folder in (tmp_path / "first", tmp_path / "second"):
         folder.mkdir()
-        variables = own_cache_below(folder)
+        variables = own_cache_variables(folder)
         assert variables["TMPDIR"] == str(folder)
         cache = Path(variables["TORCHINDUCTOR_CACHE_DIR"])
         assert cache.parent == folder  # where Inductor would look without the variable

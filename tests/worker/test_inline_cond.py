@@ -18,9 +18,9 @@ from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, SaveCandidate, Task
-from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager
+from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager
 from shrinkfx.worker.graph.describe import describe
-from shrinkfx.worker.graph.inline_cond import branches_taken, inline_conds
+from shrinkfx.worker.graph.inline_cond import find_taken_branches, inline_conds
 from shrinkfx.worker.graph.rebuild import rebuild
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs, Program
@@ -82,12 +82,14 @@ def test_branches_that_are_taken_stand_in_line_at_any_depth(tmp_path: Path) -> N
 def test_what_is_inside_a_branch_can_be_cut(tmp_path: Path) -> None:
     program = program_of(tmp_path, Nested(), torch.randn(3, 4))
     opened = inline_conds(program, tmp_path / "opened")
-    values = Values(tmp_path / "opened", opened)
-    assert values.record(opened) == Recorded()
+    values = EagerValues(tmp_path / "opened", opened)
+    assert values.record(opened) == RunRecord()
     skeleton = describe(opened, "")
     inner = skeleton.operators[2]
     others = frozenset(skeleton.operators) - {inner}
-    built = rebuild(opened, apply(Candidate.whole(skeleton), [Drop(others)]), values)
+    built = rebuild(
+        opened, apply(Candidate.from_skeleton(skeleton), [Drop(others)]), values
+    )
     (found,) = run_eager(built.exported, built.failing, seed=SEED)
     x = program.example.args[0]
     torch.testing.assert_close(found, x.exp() * x.sigmoid())
@@ -97,7 +99,7 @@ def test_what_is_inside_a_branch_can_be_cut(tmp_path: Path) -> None:
 def test_cond_stays_where_runs_take_different_branches(tmp_path: Path) -> None:
     other = torch.full((3, 4), -100.0)
     program = program_of(tmp_path, Nested(), torch.randn(3, 4), other)
-    assert branches_taken(program) == {}
+    assert find_taken_branches(program) == {}
     opened = inline_conds(program, tmp_path / "opened")
     assert "cond" in targets(opened)
 
@@ -110,7 +112,7 @@ class FailsAtLast(nn.Module):
 
 def test_branches_are_known_where_eager_fails_after_them(tmp_path: Path) -> None:
     program = program_of(tmp_path, FailsAtLast(), torch.ones(3, 4))
-    assert branches_taken(program) == {"cond": True}
+    assert find_taken_branches(program) == {"cond": True}
 
 
 def test_which_branches_were_taken_is_found_once(tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def test_worker_cuts_from_the_form_that_was_described(tmp_path: Path) -> None:
     assert "cond" not in [skeleton.node(name).target for name in skeleton.operators]
     (inner,) = (n for n in skeleton.operators if n.startswith("exp"))
     others = frozenset(skeleton.operators) - {inner}
-    one = apply(Candidate.whole(skeleton), [Drop(others)])
+    one = apply(Candidate.from_skeleton(skeleton), [Drop(others)])
     path = str(tmp_path / "one.pt2")
     assert ask(SaveCandidate(one.to_json(), path, str(tmp_path / "one.pt"))) == Done()
     saved = torch.export.load(path).graph

@@ -13,7 +13,7 @@ from torch.export import Dim, ExportedProgram, export
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.sizes import Place, Space, Symbol
-from shrinkfx.worker.eager.inputs_at import inputs_at
+from shrinkfx.worker.eager.inputs_at import make_inputs_at
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.sizes.read_space import find_space
 
@@ -46,7 +46,7 @@ def space(of: Program) -> Space:
 def only(where: Program, size: int, seed: int = 0) -> Tensor:
     """Make the one input of a program of one symbol."""
     (symbol,) = space(where).symbols
-    (made,) = inputs_at(where, {symbol.name: size}, seed, None).args
+    (made,) = make_inputs_at(where, {symbol.name: size}, seed, None).args
     assert isinstance(made, Tensor)
     return made
 
@@ -100,7 +100,7 @@ def test_space_of_a_number_is_free_too() -> None:
     first, second = space(where).symbols
     assert second.exported == 3
     assert Place("args_1", None, second.name) in space(where).places
-    made = inputs_at(where, {first.name: 7, second.name: 11}, 0, None)
+    made = make_inputs_at(where, {first.name: 7, second.name: 11}, 0, None)
     assert made.args[0].shape == (7, 2)
     assert made.args[1] == 11
 
@@ -154,7 +154,7 @@ def test_index_stays_valid_where_its_dim_grows_shorter() -> None:
     where = program(lambda x, i: x[i], [torch.randn(5), index], {0: N}, None)
     (symbol,) = space(where).symbols
     for size in (2, 3, 9):
-        x, i = inputs_at(where, {symbol.name: size}, 0, None).args
+        x, i = make_inputs_at(where, {symbol.name: size}, 0, None).args
         assert x.shape == (size,)
         assert torch.equal(i, index)  # its own shape is fixed: the user's own
     both = program(
@@ -162,7 +162,7 @@ def test_index_stays_valid_where_its_dim_grows_shorter() -> None:
     )
     (symbol,) = space(both).symbols
     for size in (2, 3, 40):
-        x, i = inputs_at(both, {symbol.name: size}, 0, None).args
+        x, i = make_inputs_at(both, {symbol.name: size}, 0, None).args
         assert int(i.max()) < size
         assert len(x[i]) == size
 
@@ -209,12 +209,12 @@ def test_inputs_come_from_a_file_of_the_users(tmp_path: Path) -> None:
         "import torch\ndef inputs(**dims):\n    (n,) = dims.values()\n    return {}\n"
     )
     file.write_text(text.format("(torch.full((n, 3), float(n)),)"))
-    made = inputs_at(where, {symbol.name: 9}, 0, str(file))
+    made = make_inputs_at(where, {symbol.name: 9}, 0, str(file))
     assert torch.equal(made.args[0], torch.full((9, 3), 9.0))
 
     file.write_text(text.format("(torch.ones(n + 1, 3),)"))
     with pytest.raises(LoadError, match=r"the shape \(10, 3\)"):
-        inputs_at(where, {symbol.name: 9}, 0, str(file))
+        make_inputs_at(where, {symbol.name: 9}, 0, str(file))
     file.write_text("made = None\n")
     with pytest.raises(LoadError, match="no function inputs"):
-        inputs_at(where, {symbol.name: 9}, 0, str(file))
+        make_inputs_at(where, {symbol.name: 9}, 0, str(file))

@@ -16,23 +16,23 @@ from versions import hands_on_inputs
 
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Change, DropResult, Write, changed
-from shrinkfx.program.listing.listing import MAIN, Listing
-from shrinkfx.program.listing.names import renamed, short_names
-from shrinkfx.program.listing.order import in_order_of_use
+from shrinkfx.program.listing.changes import Change, DropResult, Write, apply_changes
+from shrinkfx.program.listing.names import rename_values, short_names
+from shrinkfx.program.listing.order import sort_by_use
+from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram
 from shrinkfx.program.listing.types import ListedType, Types
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle
 from shrinkfx.worker.eager.intermediates import SEED, run_eager
-from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.listing.build import build
-from shrinkfx.worker.listing.describe import Described, describe
+from shrinkfx.worker.listing.describe import DescribedProgram, describe
 from shrinkfx.worker.listing.fit import fit_rewrites
-from shrinkfx.worker.listing.recipes import saved_weights
+from shrinkfx.worker.listing.tensor_specs import saved_weights
 from shrinkfx.worker.model import Inputs
-from shrinkfx.worker.printing.module import same
+from shrinkfx.worker.printing.module import is_identical
 
 
 class Branched(nn.Module):
@@ -60,24 +60,24 @@ class Branched(nn.Module):
 
 
 @cache
-def described() -> tuple[Rebuilt, Described]:
+def described() -> tuple[RebuiltCandidate, DescribedProgram]:
     square = torch.arange(9.0).reshape(3, 3) / 9
     args = torch.tensor(True), square, square.T.contiguous()
     inputs = Inputs(args, {})
-    built = Rebuilt(torch.export.export(Branched(), args), inputs, inputs)
+    built = RebuiltCandidate(torch.export.export(Branched(), args), inputs, inputs)
     return built, describe(built)
 
 
-def call(made: Listing, callee: str) -> str:
+def call(made: PrintedProgram, callee: str) -> str:
     return next(s.name for s in made.main.statements if callee in s.callee)
 
 
-def handed_on(made: Listing) -> list[Change]:
+def handed_on(made: PrintedProgram) -> list[Change]:
     block = made.block("FalseGraph0")
     return [Write(block.name, "return", n, block.arguments[0]) for n in (1, 2)]
 
 
-def carried(made: Listing) -> list[Change]:
+def carried(made: PrintedProgram) -> list[Change]:
     return [DropResult(MAIN, call(made, "while_loop"), 2)]
 
 
@@ -87,7 +87,7 @@ def carried(made: Listing) -> list[Change]:
 def test_a_listing_that_was_cut_is_a_program(changes: object) -> None:
     _, found = described()
     assert callable(changes)
-    made = changed(found.listing, changes(found.listing))
+    made = apply_changes(found.listing, changes(found.listing))
     again = describe(build(made, found.saved)).listing
     assert [codes(again, b.name) for b in again.blocks] == [
         codes(made, b.name) for b in made.blocks
@@ -99,7 +99,7 @@ def test_one_branch_in_the_place_of_both_is_a_program() -> None:
     _, found = described()
     name = call(found.listing, "cond")
     writes = [Write(MAIN, name, leaf, "self.true_graph_0") for leaf in (1, 2)]
-    made = changed(found.listing, writes)
+    made = apply_changes(found.listing, writes)
     again = describe(build(made, found.saved)).listing
     for branch in ("TrueGraph0", "FalseGraph0"):
         assert codes(again, branch) == codes(made, "TrueGraph0")
@@ -167,13 +167,15 @@ def test_a_loop_is_cut_to_what_fails_inside() -> None:
 )
 def test_short_names_in_order_of_use_are_the_same_program(name: str) -> None:
     program, skeleton, values = loaded(name)
-    built = rebuild(program, Candidate.whole(skeleton, Outputs.ORIGINAL), values)
+    built = rebuild(
+        program, Candidate.from_skeleton(skeleton, Outputs.ORIGINAL), values
+    )
     found = describe(built)
-    ordered = in_order_of_use(found.listing)
-    short = renamed(ordered, short_names(ordered))
+    ordered = sort_by_use(found.listing)
+    short = rename_values(ordered, short_names(ordered))
     saved = {**saved_weights(built.exported), **found.saved}
     made = build(short, saved)
     results = (
         run_eager(each.exported, each.example, seed=SEED) for each in (made, built)
     )
-    assert all(map(same, *results))
+    assert all(map(is_identical, *results))

@@ -8,7 +8,7 @@ import pytest
 import torch._inductor.config
 from torch._inductor.cpu_vec_isa import VecAVX2, VecISA
 
-from shrinkfx.worker.aoti.instruction_sets import asked_once
+from shrinkfx.worker.aoti.instruction_sets import cache_instruction_sets
 
 
 class Compiler:
@@ -37,7 +37,7 @@ def _compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:
 
 def can_use(code: str) -> bool:
     """Ask as another process would."""
-    with asked_once():
+    with cache_instruction_sets():
         return VecAVX2().check_build(code)
 
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_noted_is_asked_each_time(
 
 
 def test_inductor_has_its_own_way_back(compiler: Compiler) -> None:
-    with asked_once():
+    with cache_instruction_sets():
         VecAVX2().check_build("exp")
     VecAVX2().check_build("exp")
     assert compiler.asked == ["exp", "exp"]

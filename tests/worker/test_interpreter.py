@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind
 from shrinkfx.protocol.answers import Ending, Raised
 
@@ -98,7 +98,7 @@ def ask(server: Any) -> Ask:
 def classified(message: str, stage: str) -> Any:
     answer = Raised("Report", message)
     ending = Ending(how="exit", code=0, stage=stage, answer=answer)
-    return observe(ending).signature
+    return classify_ending(ending).signature
 
 
 @pytest.mark.parametrize("name", HEALTHY)

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from shrinkfx.protocol.choices import Probe
-from shrinkfx.protocol.files import KernelRun, Left
-from shrinkfx.worker.explaining.kernel_alone import is_alike, keeping_launches
+from shrinkfx.protocol.files import ArtifactFile, KernelRun
+from shrinkfx.worker.explaining.kernel_alone import has_same_ending, keep_failing_kernel
 from shrinkfx.worker.explaining.kernel_checks import LARGE
-from shrinkfx.worker.explaining.kernel_memory import Memory
-from shrinkfx.worker.explaining.kernel_script import launching
+from shrinkfx.worker.explaining.kernel_memory import ArgumentMemory
+from shrinkfx.worker.explaining.kernel_script import write_launch_script
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Report
-from shrinkfx.worker.interpreter.launch import WATCHING, Generated
+from shrinkfx.worker.interpreter.launch import LAUNCH_OBSERVERS, GeneratedLaunch
 
 pytestmark = [
     pytest.mark.torch,
@@ -63,7 +63,7 @@ LIMIT = tl.constexpr(2.0)
 """
 
 
-def launched(folder: Path, n: int, grid: int = 2, past: int = 0) -> Generated:
+def launched(folder: Path, n: int, grid: int = 2, past: int = 0) -> GeneratedLaunch:
     """Take its launch on six elements, saying that there are ``n``."""
     path = folder / "scaled.py"
     path.write_text(KERNEL)
@@ -75,21 +75,25 @@ def launched(folder: Path, n: int, grid: int = 2, past: int = 0) -> Generated:
     x, y = torch.linspace(-1, 1, 6 + past)[past:], torch.full((6,), float("nan"))
     given = {"x": x, "y": y, "n": n, "block": 4}
     passed = x, y, n, grid, 1, 1
-    return Generated(module.scaled, "scaled_0", passed, given, (grid, 1, 1), ["x"])
+    return GeneratedLaunch(
+        module.scaled, "scaled_0", passed, given, (grid, 1, 1), ["x"]
+    )
 
 
-def left(folder: Path, launch: Generated, error: Exception | None) -> KernelRun | None:
+def left(
+    folder: Path, launch: GeneratedLaunch, error: Exception | None
+) -> KernelRun | None:
     """Launch it in a program that ends so; return how ``kernel.py`` has ended."""
     try:
-        with keeping_launches(folder, ["scaled_0"], "sm_90"):
-            for watch in WATCHING:
+        with keep_failing_kernel(folder, ["scaled_0"], "sm_90"):
+            for watch in LAUNCH_OBSERVERS:
                 watch(launch)
             if error is not None:
                 raise error
     except Report:
         pass
-    assert not WATCHING
-    path = folder / Left.KERNEL_RUN
+    assert not LAUNCH_OBSERVERS
+    path = folder / ArtifactFile.KERNEL_RUN
     return KernelRun.from_line(path.read_text()) if path.exists() else None
 
 
@@ -106,7 +110,7 @@ def test_healthy_kernel_computes_what_it_does_on_a_gpu(tmp_path: Path) -> None:
         alike=True,
         said="scaled_0 runs to its end",
     )
-    text = (tmp_path / Left.KERNEL).read_text()
+    text = (tmp_path / ArtifactFile.KERNEL).read_text()
     assert "import shrinkfx" not in text
     assert "from shrinkfx" not in text
     (tmp_path / "more.py").write_text(f"{text}\nassert arguments['y'][5] > 1.523\n")
@@ -148,21 +152,23 @@ def test_no_innocent_kernel_is_left(tmp_path: Path) -> None:
     launch = launched(tmp_path, n=6)
     assert left(tmp_path, launch, found(Fault.LOAD, kernel="another_1")) is None
     assert left(tmp_path, launch, found(Fault.LAYOUT, kernel="")) is None
-    assert not (tmp_path / Left.KERNEL).exists()
+    assert not (tmp_path / ArtifactFile.KERNEL).exists()
 
 
 def test_what_is_too_large_is_zeros(tmp_path: Path) -> None:
     launch = launched(tmp_path, n=6)
     large = torch.zeros(LARGE // 4)
-    held = Memory.of_all({"x": large[2:6], "y": torch.ones(2)})
-    text = launching(launch, held).text
+    held = ArgumentMemory.copy_arguments({"x": large[2:6], "y": torch.ones(2)})
+    text = write_launch_script(launch, held).text
     assert f"'memory_of_x': torch.zeros({LARGE // 4}, dtype=torch.float32)" in text
     assert "Zeros stand for what was in memory_of_x" in text
 
 
 def test_arguments_that_share_memory_share_it_in_the_script() -> None:
     whole = torch.arange(8.0)
-    held = Memory.of_all({"a": whole[:4], "b": whole[4:], "c": torch.ones(2)})
+    held = ArgumentMemory.copy_arguments(
+        {"a": whole[:4], "b": whole[4:], "c": torch.ones(2)}
+    )
     assert [memory.name for memory in held.values()] == [
         *("memory_of_a", "memory_of_a", "memory_of_c")
     ]
@@ -190,4 +196,4 @@ FOUND = (
 def test_only_what_ends_in_the_same_words_is_alike(
     message: str, code: int, said: str, *, alike: bool
 ) -> None:
-    assert is_alike(message, code, said) is alike
+    assert has_same_ending(message, code, said) is alike

@@ -15,17 +15,17 @@ from torch._inductor.virtualized import V
 from torch.export import ExportedProgram
 
 from shrinkfx.protocol.kernel_values import KernelValues
-from shrinkfx.worker.checking.compare import USUAL
-from shrinkfx.worker.explaining.errors import difference
-from shrinkfx.worker.explaining.lowered import Ran
+from shrinkfx.worker.checking.compare import DEFAULT_TOLERANCES
+from shrinkfx.worker.explaining.errors import measure_difference
+from shrinkfx.worker.explaining.lowered import ComparedRun
 from shrinkfx.worker.explaining.recompute import (
     CannotRecompute,
-    between,
+    list_nodes_between,
+    measure_sensitivity,
     recompute,
-    sensitivity,
 )
-from shrinkfx.worker.explaining.recording import Launched, Recording
-from shrinkfx.worker.explaining.values import judge
+from shrinkfx.worker.explaining.recording import RecordedLaunch, Recording
+from shrinkfx.worker.explaining.values import judge_values
 from shrinkfx.worker.model import Inputs
 
 aten = torch.ops.aten
@@ -70,7 +70,7 @@ class Run:
         number = len(self.recording.launches)
         for name, value in made.items():
             self.leave(f"after_{number}_{name}", value)
-        self.recording.launches.append(Launched(kernel, given, pairs))
+        self.recording.launches.append(RecordedLaunch(kernel, given, pairs))
 
     def leave(self, name: str, value: torch.Tensor) -> None:
         folder = self.recording.folder / "tmp" / "aoti_torch"
@@ -78,14 +78,14 @@ class Run:
 
     def judged(self, *results: torch.Tensor) -> KernelValues:
         torch.save(list(results), self.recording.folder / "results.pt")
-        ran = Ran(
+        ran = ComparedRun(
             self.program,
             Inputs(self.args, {}),
             1,
-            USUAL.tolerance,
+            DEFAULT_TOLERANCES.tolerance,
             lambda node: [node.name],
         )
-        return judge(self.recording, ran)
+        return judge_values(self.recording, ran)
 
 
 def wrong(told: KernelValues) -> list[tuple[str, ...]]:
@@ -297,8 +297,14 @@ def test_rounding_is_no_tiny_error(tmp_path: Path) -> None:
 
 def test_nothing_is_told_without_a_result(tmp_path: Path) -> None:
     run = Run(tmp_path, exported(Steps(), X), X)
-    ran = Ran(run.program, Inputs((X,), {}), 1, USUAL.tolerance, lambda n: [n.name])
-    assert judge(run.recording, ran).unknown
+    ran = ComparedRun(
+        run.program,
+        Inputs((X,), {}),
+        1,
+        DEFAULT_TOLERANCES.tolerance,
+        lambda n: [n.name],
+    )
+    assert judge_values(run.recording, ran).unknown
 
 
 def nodes(program: ExportedProgram) -> dict[str, fx.Node]:
@@ -307,7 +313,7 @@ def nodes(program: ExportedProgram) -> dict[str, fx.Node]:
 
 def test_value_is_made_from_the_nearest_that_are_known() -> None:
     of = nodes(exported(Steps(), X))
-    assert [n.name for n in between(of["tanh"], [of["x"], of["exp"]])] == [
+    assert [n.name for n in list_nodes_between(of["tanh"], [of["x"], of["exp"]])] == [
         "cos",
         "tanh",
     ]
@@ -338,7 +344,7 @@ def test_what_eager_makes_otherwise_each_time_is_not_recomputed(
 
 def test_sensitivity_is_that_of_rounded_inputs() -> None:
     of = nodes(exported(Steps(), X))
-    moved = sensitivity(of["sin"], {of["x"]: X})
+    moved = measure_sensitivity(of["sin"], {of["x"]: X})
     assert 0 < moved.max() < 1e-5
 
 
@@ -357,21 +363,21 @@ def test_sensitivity_is_that_of_rounded_inputs() -> None:
 def test_errors_are_counted_in_units_of_the_last_place(
     actual: torch.Tensor, expected: torch.Tensor, ulps: float | None
 ) -> None:
-    found = difference(actual, expected, None, USUAL.tolerance)
+    found = measure_difference(actual, expected, None, DEFAULT_TOLERANCES.tolerance)
     assert found
     assert found.ulps == ulps
 
 
 def test_float64_tells_a_wrong_result_from_a_lack_of_precision() -> None:
     narrow, exact = torch.tensor([2048.0]), torch.tensor([2049.0], dtype=torch.float64)
-    assert difference(narrow + 2, narrow, exact, lambda _: (0.0, 0.5)) is None
-    far = difference(narrow + 90, narrow, exact, lambda _: (0.0, 1.0))
+    assert measure_difference(narrow + 2, narrow, exact, lambda _: (0.0, 0.5)) is None
+    far = measure_difference(narrow + 90, narrow, exact, lambda _: (0.0, 1.0))
     assert far
     assert far.exact == "eager"
 
 
 def test_metadata_comes_before_values() -> None:
-    found = difference(X.long(), X, None, USUAL.tolerance)
+    found = measure_difference(X.long(), X, None, DEFAULT_TOLERANCES.tolerance)
     assert found
     assert "dtype" in found.metadata
 
@@ -390,7 +396,7 @@ def test_graph_that_launches_nothing_is_known(
     recording = Recording(tmp_path)
     graph: Any = GraphLowering()
     scheduling: Any = scheduler.Scheduler
-    with recording.generating(), V.set_graph_handler(graph):
+    with recording.record_codegen(), V.set_graph_handler(graph):
         scheduling.codegen(scheduling)
     assert recording.graph is lowered
     assert recording.launches == []

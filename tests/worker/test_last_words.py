@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.failure.classify import observe
-from shrinkfx.failure.readers.threads import in_order
+from shrinkfx.failure.classify import classify_ending
+from shrinkfx.failure.readers.threads import sort_thread_exceptions
 from shrinkfx.failure.signature import Kind
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.worker.forkserver import last_words
@@ -95,7 +95,7 @@ def test_every_thread_tells_what_it_threw_and_where(run: Run) -> None:
         assert done.stderr.count("index out of bounds: 0 <= tmp2 < 9L\n") == 16
         assert "recursively" not in done.stderr
         assert done.stderr.count("__cxa_throw") == 16
-        seen = observe(Ending("signal", signal.SIGABRT, "run", log=done.stderr))
+        seen = classify_ending(Ending("signal", signal.SIGABRT, "run", log=done.stderr))
         assert seen.signature is not None
         assert seen.signature.kind is Kind.ASSERT
 
@@ -106,9 +106,12 @@ def test_what_takes_long_to_say_is_waited_for(run: Run) -> None:
 
 def test_threads_that_come_one_after_the_other_are_waited_for(run: Run) -> None:
     log = run("late").stderr
-    said = [int(n) for n in re.findall(r"what\(\):  part (\d+)", in_order(log))]
+    said = [
+        int(n)
+        for n in re.findall(r"what\(\):  part (\d+)", sort_thread_exceptions(log))
+    ]
     assert said == list(range(16))
-    first = observe(Ending("signal", signal.SIGABRT, "run", log=log)).signature
+    first = classify_ending(Ending("signal", signal.SIGABRT, "run", log=log)).signature
     assert first is not None
     assert first.text == "RuntimeError: part 0"
 
@@ -153,5 +156,5 @@ def test_without_a_compiler_it_is_said(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    last_words.keep()
+    last_words.log_thread_exceptions()
     assert "may be lost: no C++ compiler found" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from torch._inductor.virtualized import V
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut, Setup
-from shrinkfx.worker.explaining.leaving_out import left_out
+from shrinkfx.worker.explaining.disabled_passes import disable_applications
 from shrinkfx.worker.explaining.settings import read_settings
 
 LOWERINGS = (Subsystem.LOWERINGS,)
@@ -38,7 +38,7 @@ def test_what_is_left_out_goes_by_number(
     first: int, last: int | None, expected: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "applications"
-    with left_out(LeaveOut(str(path), LOWERINGS, first, last)):
+    with disable_applications(LeaveOut(str(path), LOWERINGS, first, last)):
         said = "".join(str(int(is_next_left_out())) for _ in range(4))
         assert not is_next_left_out("joint_graph_passes")
         assert not is_next_left_out("cudagraphs")
@@ -64,7 +64,7 @@ def test_numbers_are_those_of_the_variables_that_a_user_sets(
     monkeypatch.setattr(compiler_bisector, "get_env_val", known.get)
     monkeypatch.setattr(compiler_bisector, "subsystem_call_counter", _counter())
     theirs = [is_next_left_out() for _ in range(5)]
-    with left_out(LeaveOut(str(tmp_path / "file"), LOWERINGS, most + 1)):
+    with disable_applications(LeaveOut(str(tmp_path / "file"), LOWERINGS, most + 1)):
         assert [is_next_left_out() for _ in range(5)] == theirs
 
 
@@ -89,7 +89,7 @@ def lowered(folder: Path, *subsystems: Subsystem) -> list[Application]:
     with (
         mock.patch.object(GraphLowering, "codegen", stop),
         mock.patch.object(GraphLowering, "codegen_with_cpp_wrapper", stop),
-        left_out(LeaveOut(str(path), subsystems)),
+        disable_applications(LeaveOut(str(path), subsystems)),
         contextlib.suppress(_Lowered, InductorError),
     ):
         package = str(folder / "model.pt2")

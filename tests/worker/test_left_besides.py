@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shrinkfx.explain.values import explained
+from shrinkfx.explain.values import find_first_wrong
 from shrinkfx.protocol.answers import Checked
-from shrinkfx.protocol.files import Left
+from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.testing import chain, whole
 from shrinkfx.worker import disk_space
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.checking.check import check
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
 
@@ -47,7 +47,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def checked(folder: Path, **options: Any) -> Checked:
     inputs = Inputs((torch.ones(4),), {})
-    run = Rebuilt(torch.export.export(Doubles(), inputs.args), inputs, inputs)
+    run = RebuiltCandidate(torch.export.export(Doubles(), inputs.args), inputs, inputs)
     setup = Setup(str(folder))
     answer = check(setup, run, CheckOptions(**options), lambda _: None, folder)
     assert isinstance(answer, Checked)
@@ -60,8 +60,8 @@ def test_code_is_left_of_any_program_that_is_checked(
 ) -> None:
     home = tmp_path / "left"
     checked(folder, leave=str(home))
-    assert (home / Left.SOURCES / "c1.wrapper.cpp").read_text() == "code"
-    assert (home / Left.LOG).exists()
+    assert (home / ArtifactFile.SOURCES / "c1.wrapper.cpp").read_text() == "code"
+    assert (home / ArtifactFile.LOG).exists()
 
 
 def test_values_that_do_not_fit_the_disk_are_said_to_be_unknown(
@@ -72,7 +72,7 @@ def test_values_that_do_not_fit_the_disk_are_said_to_be_unknown(
     left = tmp_path / "values.json"
     checked(folder, values=str(left))
     told = KernelValues.from_line(left.read_text())
-    found = explained(whole(chain("x", "mul")), told)
+    found = find_first_wrong(whole(chain("x", "mul")), told)
     assert not found.guilty
     assert found.unknown == (
         "which kernel is wrong: what each kernel is given and makes takes up to 0.1 GB "

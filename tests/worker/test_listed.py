@@ -18,9 +18,9 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Rewrite
-from shrinkfx.program.listing.changes import Refill, Resize, Write, changed
-from shrinkfx.program.listing.listing import MAIN, Listing, Run
-from shrinkfx.program.listing.recipes import Constant, Saved, Seeded
+from shrinkfx.program.listing.changes import Refill, Resize, Write, apply_changes
+from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram, Run
+from shrinkfx.program.listing.tensor_specs import Constant, Saved, Seeded
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Answer, Checked, Done
 from shrinkfx.protocol.descriptions import Description, Printed
@@ -45,15 +45,15 @@ from shrinkfx.report.record import (
 from shrinkfx.report.repro import write_repro
 from shrinkfx.report.tensors import Data
 from shrinkfx.worker.eager.intermediates import SEED, run_eager
-from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild
+from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate, rebuild
 from shrinkfx.worker.listing.build import build
-from shrinkfx.worker.listing.describe import Described, describe
-from shrinkfx.worker.listing.recipes import saved_weights
-from shrinkfx.worker.listing.source import source_of
+from shrinkfx.worker.listing.describe import DescribedProgram, describe
+from shrinkfx.worker.listing.source import print_listing
+from shrinkfx.worker.listing.tensor_specs import saved_weights
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.origin import origin_of
-from shrinkfx.worker.printing.module import same
+from shrinkfx.worker.printing.module import is_identical
 from shrinkfx.worker.tasks import Worker
 
 WRITTEN_ANEW = {
@@ -70,27 +70,27 @@ HAVE_SIZES = {
 """Programs with arithmetic on sizes, which export does in its own order."""
 
 
-def again(found: Described, built: Rebuilt) -> Rebuilt:
+def again(found: DescribedProgram, built: RebuiltCandidate) -> RebuiltCandidate:
     """Make a program of what a listing says as JSON."""
-    said = Listing.from_json(json.loads(json.dumps(found.listing.to_json())))
+    said = PrintedProgram.from_json(json.loads(json.dumps(found.listing.to_json())))
     assert said == found.listing
     return build(said, {**saved_weights(built.exported), **found.saved})
 
 
-def require_same(made: Rebuilt, built: Rebuilt) -> None:
+def require_same(made: RebuiltCandidate, built: RebuiltCandidate) -> None:
     """Hold inputs and results of two programs against each other, bit for bit."""
     for one, other in ((made.example, built.example), (made.failing, built.failing)):
         assert len(one.args) == len(other.args)
-        assert all(map(same, one.args, other.args))
+        assert all(map(is_identical, one.args, other.args))
         pairs = (run_eager(each.exported, one, seed=SEED) for each in (made, built))
-        assert all(map(same, *pairs))
+        assert all(map(is_identical, *pairs))
 
 
 @pytest.mark.parametrize("name", ZOO)
 @pytest.mark.parametrize("form", [loaded, as_exported])
 def test_a_listing_is_the_program_that_was_listed(name: str, form: Any) -> None:
     program, skeleton, values = form(name)
-    candidate = Candidate.whole(skeleton, Outputs.ORIGINAL)
+    candidate = Candidate.from_skeleton(skeleton, Outputs.ORIGINAL)
     built = rebuild(program, candidate, values)
     found = describe(built)
     made = again(found, built)
@@ -113,12 +113,12 @@ def test_a_listing_is_the_program_that_was_listed(name: str, form: Any) -> None:
 @pytest.mark.parametrize("name", ["weights", "several", "kinds", "writes", "wrapped"])
 def test_a_listing_of_a_cut_program_computes_what_that_does(name: str) -> None:
     program, skeleton, values = loaded(name)
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     half = apply(whole, [Drop(frozenset(whole.operators[::2]))])
     built = rebuild(program, half, values)
     found = describe(built)
     require_same(again(found, built), real(program, half, values))
-    assert half.listed(found.listing).keep == half.keep
+    assert half.with_listing(found.listing).keep == half.keep
 
 
 class Scaled(nn.Module):
@@ -141,12 +141,12 @@ def scaled(rows: int, seed: int) -> tuple[Tensor, Tensor]:
     return torch.randn(rows, 80).bfloat16(), torch.arange(160.0).reshape(2, 80).t()
 
 
-def in_three_runs() -> Rebuilt:
+def in_three_runs() -> RebuiltCandidate:
     sets = {run: Inputs(scaled(n + 2, n), {}) for n, run in enumerate(Run)}
     example, passing, failing = sets.values()
     shapes = ({0: Dim("rows", min=2)}, None)
     exported = torch.export.export(Scaled(), example.args, dynamic_shapes=shapes)
-    return Rebuilt(exported, example, failing, passing=passing)
+    return RebuiltCandidate(exported, example, failing, passing=passing)
 
 
 def test_each_run_has_its_own_values_where_they_differ() -> None:
@@ -161,7 +161,7 @@ def test_each_run_has_its_own_values_where_they_differ() -> None:
     require_same(made, built)
     assert made.passing is not None
     assert built.passing is not None
-    assert all(map(same, made.passing.args, built.passing.args))
+    assert all(map(is_identical, made.passing.args, built.passing.args))
 
 
 def test_what_draws_is_for_all_that_has_no_plain_values() -> None:
@@ -170,7 +170,7 @@ def test_what_draws_is_for_all_that_has_no_plain_values() -> None:
         Refill("scale", Seeded("rand")),
         *(Refill("x", Seeded("randn"), run) for run in Run),
     }
-    drawn = changed(found.listing, found.seeded.changes)
+    drawn = apply_changes(found.listing, found.seeded.changes)
     assert not any(
         isinstance(recipe.fill, Saved) for g in drawn.given for _, recipe in g.recipes
     )
@@ -191,12 +191,12 @@ class Twice(nn.Module):
 
 def test_one_block_may_be_called_with_several_shapes() -> None:
     inputs = Inputs((torch.ones(3), torch.ones(2, 2)), {})
-    built = Rebuilt(torch.export.export(Twice(), inputs.args), inputs, inputs)
+    built = RebuiltCandidate(torch.export.export(Twice(), inputs.args), inputs, inputs)
     found = describe(built)
     calls = [line for line in found.listing.main.statements if "cond" in line.callee]
     first, second = calls
     same_branch = Write(MAIN, second.name, 1, first.leaves[1].text)
-    listing = changed(found.listing, [same_branch])
+    listing = apply_changes(found.listing, [same_branch])
     assert f", {first.leaves[1].text}, " in listing.main.statement(second.name).code
     made = build(listing, found.saved)
     require_same(made, built)
@@ -209,7 +209,7 @@ def test_one_block_may_be_called_with_several_shapes() -> None:
     assert sorted(map(tuple, shapes)) == [(2, 2), (3,)]
 
 
-def about(listing: Listing) -> RunRecord:
+def about(listing: PrintedProgram) -> RunRecord:
     seen = Signature(Kind.MISMATCH, Stage.COMPARE, "", "output 0: wrong")
     programs = Programs(ProgramSize(90), ProgramSize(1), cut=90)
     conditions = Conditions(passes=Run.PASSING in dict(listing.inputs[0].recipes))
@@ -218,15 +218,15 @@ def about(listing: Listing) -> RunRecord:
 
 def test_a_repro_makes_what_was_checked() -> None:
     found = describe(in_three_runs())
-    drawn = changed(found.listing, found.seeded.changes)
+    drawn = apply_changes(found.listing, found.seeded.changes)
     made = build(drawn, {}, runs=tuple(Run))
-    text = write_repro(source_of(drawn, {}), about(drawn), [], Data.EXACT).text
+    text = write_repro(print_listing(drawn, {}), about(drawn), [], Data.EXACT).text
     scope: dict[str, Any] = {}
     exec(text.partition("with torch.no_grad():")[0], scope)
     assert made.passing is not None
     runs = {"args": made.example, "passing": made.passing, "failing": made.failing}
     for name, inputs in runs.items():
-        assert all(map(same, scope[name], inputs.args))
+        assert all(map(is_identical, scope[name], inputs.args))
     weights = made.exported.state_dict
     assert scope["model"].state_dict().keys() == weights.keys()
     for name, value in scope["model"].state_dict().items():
@@ -235,14 +235,14 @@ def test_a_repro_makes_what_was_checked() -> None:
 
 def test_a_statement_that_is_none_is_no_program() -> None:
     listing = describe(in_three_runs()).listing
-    wrong = changed(listing, [Resize("y", 0, 3), Refill("x", Constant(1.0))])
+    wrong = apply_changes(listing, [Resize("y", 0, 3), Refill("x", Constant(1.0))])
     with pytest.raises(CannotRebuild, match="RuntimeError"):
-        build(changed(wrong, [Refill("scale", Constant(1.0))]), {})
+        build(apply_changes(wrong, [Refill("scale", Constant(1.0))]), {})
 
 
 def test_values_can_be_tapped() -> None:
     found = describe(in_three_runs())
-    drawn = changed(found.listing, found.seeded.changes)
+    drawn = apply_changes(found.listing, found.seeded.changes)
     made = build(drawn, {}, taps=("relu", "gone"))
     assert made.outputs == ("matmul", "relu")
     results = run_eager(made.exported, made.failing, seed=SEED)
@@ -274,21 +274,21 @@ def test_a_listing_is_asked_about_like_any_candidate(
     said = ask(Describe())
     assert isinstance(said, Description)
     skeleton = Skeleton.from_json(json.loads(Path(said.skeleton).read_text()))
-    candidate = Candidate.whole(skeleton)
+    candidate = Candidate.from_skeleton(skeleton)
     listed = ask(ListCandidate(candidate.to_json(), data))
     assert isinstance(listed, Listed)
     assert listed.data == data
-    candidate = candidate.listed(listed.listing)
+    candidate = candidate.with_listing(listed.listing)
     assert ask(ListCandidate(candidate.to_json(), data)) == replace(
         listed, seeded=Rewrite(()), data=""
     )
     options = CheckOptions(data=listed.data)
     assert isinstance(ask(SaveCandidate(candidate.to_json(), program, inputs)), Done)
     given = torch.load(inputs, weights_only=True)
-    assert all(map(same, given, scaled(5, 1)))
+    assert all(map(is_identical, given, scaled(5, 1)))
     small = [Resize("x", 0, 4, Run.FAILING), *listed.seeded.changes[:2]]
-    listing = changed(listed.listing, small)
-    candidate = candidate.listed(listing)
+    listing = apply_changes(listed.listing, small)
+    candidate = candidate.with_listing(listing)
     printed = ask(WriteCandidate(candidate.to_json(), program, inputs))
     assert isinstance(printed, Printed)
     assert (printed.two_sets, printed.operators) == (True, 6)
@@ -310,10 +310,10 @@ def test_what_is_compiled_goes_by_the_names_of_statements(
     said = ask(Describe())
     assert isinstance(said, Description)
     skeleton = Skeleton.from_json(json.loads(Path(said.skeleton).read_text()))
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     listed = ask(ListCandidate(whole.to_json(), str(tmp_path / "data")))
     assert isinstance(listed, Listed)
-    candidate = whole.listed(listed.listing).to_json()
+    candidate = whole.with_listing(listed.listing).to_json()
     answer = ask(CheckCandidate(candidate), listed.data)
     assert answer == Checked()
     named = {

@@ -6,7 +6,7 @@ import ctypes
 import subprocess
 from pathlib import Path
 
-from shrinkfx.worker.explaining.machine_code import code_of
+from shrinkfx.worker.explaining.machine_code import locate_kernels
 
 KERNELS = """
 extern "C" int cpp_fused_add_0(int x) { return x + 1; }
@@ -25,7 +25,7 @@ def test_kernels_and_their_parts_are_found_in_what_is_loaded(tmp_path: Path) -> 
     compiler = ["g++", "-O1", "-shared", "-fPIC", str(source), "-o", str(library)]
     subprocess.run(compiler, check=True, timeout=120)
     loaded = ctypes.CDLL(str(library))
-    found = code_of({"cpp_fused_add_0", "cpp_fused_mul_1"}, tmp_path)
+    found = locate_kernels({"cpp_fused_add_0", "cpp_fused_mul_1"}, tmp_path)
     assert sorted(code.kernel for code in found) == [
         "cpp_fused_add_0",
         "cpp_fused_mul_1",
@@ -34,4 +34,4 @@ def test_kernels_and_their_parts_are_found_in_what_is_loaded(tmp_path: Path) -> 
     add = ctypes.cast(loaded.cpp_fused_add_0, ctypes.c_void_p).value
     assert add in {code.start for code in found}
     assert all(code.size for code in found)
-    assert code_of({"cpp_fused_add_0"}, tmp_path / "elsewhere") == ()
+    assert locate_kernels({"cpp_fused_add_0"}, tmp_path / "elsewhere") == ()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.worker.loading.missing import advice_on
+from shrinkfx.worker.loading.import_advice import advice_on
 
 
 def failed(statement: str) -> ImportError:

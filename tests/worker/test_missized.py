@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from shrinkfx.worker.checking.compare import USUAL
-from shrinkfx.worker.explaining.lowered import Ran
-from shrinkfx.worker.explaining.missized import missized
+from shrinkfx.worker.checking.compare import DEFAULT_TOLERANCES
+from shrinkfx.worker.explaining.lowered import ComparedRun
+from shrinkfx.worker.explaining.missized import describe_wrong_size
 from shrinkfx.worker.model import Inputs
 
 
@@ -17,7 +17,7 @@ class Doubles(nn.Module):
         return x.sin()
 
 
-def run_at(rows: int) -> tuple[Ran, tuple[object, ...]]:
+def run_at(rows: int) -> tuple[ComparedRun, tuple[object, ...]]:
     """Export ``(3*t + 1, 8)``, and give the sizes of its result as they are planned."""
     dims = {"x": {0: 3 * Dim("t", min=5, max=1000) + 1}}
     program = torch.export.export(Doubles(), (torch.ones(19, 8),), dynamic_shapes=dims)
@@ -25,18 +25,22 @@ def run_at(rows: int) -> tuple[Ran, tuple[object, ...]]:
     planned = tuple(getattr(s, "node", s) for s in made.meta["val"].shape)
     sizes = tuple(getattr(size, "expr", size) for size in planned)
     inputs = Inputs((torch.ones(rows, 8),), {})
-    ran = Ran(program, inputs, 1, USUAL.tolerance, lambda node: [node.name])
+    ran = ComparedRun(
+        program, inputs, 1, DEFAULT_TOLERANCES.tolerance, lambda node: [node.name]
+    )
     return ran, sizes
 
 
 def test_size_that_is_not_as_planned_is_told() -> None:
     ran, planned = run_at(25)
-    said = missized(torch.ones(22, 8), planned, ran)
+    said = describe_wrong_size(torch.ones(22, 8), planned, ran)
     assert said.endswith("+ 1 is 25 at these inputs, and 22 in compiled code")
 
 
 def test_what_is_as_planned_is_not() -> None:
     ran, planned = run_at(25)
-    assert missized(torch.ones(25, 8), planned, ran) == ""
-    assert missized(torch.ones(25, 9), planned, ran) == ""  # fixed: not worked out
-    assert missized(torch.ones(25), planned, ran) == ""
+    assert describe_wrong_size(torch.ones(25, 8), planned, ran) == ""
+    assert (
+        describe_wrong_size(torch.ones(25, 9), planned, ran) == ""
+    )  # fixed: not worked out
+    assert describe_wrong_size(torch.ones(25), planned, ran) == ""

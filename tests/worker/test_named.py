@@ -16,7 +16,7 @@ from test_damaged_files import good_program
 from torch._export.serde.serialize import SerializeError
 
 from shrinkfx.worker.loading.archive import read_program
-from shrinkfx.worker.loading.named import is_operator, source
+from shrinkfx.worker.loading.torch_names import is_operator, resolve_source
 
 LIBRARY = "no_such_library"
 _loaded: list[str] = []
@@ -82,7 +82,7 @@ def test_torch_itself_would_load_it(tmp_path: Path) -> None:
     ],
 )
 def test_functions_of_torch_are_found(text: str, found: object) -> None:
-    assert source(text) is found
+    assert resolve_source(text) is found
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_functions_of_torch_are_found(text: str, found: object) -> None:
 )
 def test_other_names_stay_texts(text: str) -> None:
     with libraries_asked_for() as asked:
-        assert source(text) == text
+        assert resolve_source(text) == text
     assert not asked
 
 

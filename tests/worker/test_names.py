@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 
-from shrinkfx.worker.graph.names import Names, names_before, with_names
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.names import RecoveredNames, recover_names, rename_values
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.loading.functionalise import functionalise
 from shrinkfx.worker.model import Inputs, flat_inputs
 from shrinkfx.worker.printing.module import export_source
@@ -72,7 +72,7 @@ def values(exported: ExportedProgram, inputs: Inputs) -> dict[str, Any]:
     return ran.named
 
 
-def rebuilt(model: nn.Module, x: Tensor, dynamic: Any = None) -> Rebuilt:
+def rebuilt(model: nn.Module, x: Tensor, dynamic: Any = None) -> RebuiltCandidate:
     """Export a program, with names that a second export would not give."""
     exported = torch.export.export(model.eval(), (x,), dynamic_shapes=dynamic)
     functional = functionalise(exported)
@@ -80,11 +80,11 @@ def rebuilt(model: nn.Module, x: Tensor, dynamic: Any = None) -> Rebuilt:
     calls = [n for n in functional.graph.nodes if n.op == "call_function"]
     named = {n.name: f"of_model_{i}" for i, n in enumerate(calls)}
     inputs = Inputs((x,), {})
-    return Rebuilt(with_names(functional, named), inputs, inputs)
+    return RebuiltCandidate(rename_values(functional, named), inputs, inputs)
 
 
-def again(built: Rebuilt) -> Rebuilt:
-    return built.exported_again(export_source(built)[0])
+def again(built: RebuiltCandidate) -> RebuiltCandidate:
+    return built.with_new_export(export_source(built)[0])
 
 
 CASES = [
@@ -103,7 +103,7 @@ def test_values_exported_anew_have_the_names_that_they_had(
         model, torch.randn(3, 6 if isinstance(model, Blocks) else 3), dynamic
     )
     anew = again(built) if times == 1 else again(again(built))
-    named = anew.with_names_before()
+    named = anew.with_original_names()
     assert named.names is None
     named.exported.validate()  # type: ignore[no-untyped-call]
     before = values(built.exported, built.failing)
@@ -119,7 +119,7 @@ def test_values_exported_anew_have_the_names_that_they_had(
 def test_nothing_else_changes_with_the_names() -> None:
     dynamic = {"x": {0: Dim("n", min=2, max=9)}}
     anew = again(rebuilt(Blocks(), torch.randn(3, 6), dynamic))
-    named = anew.with_names_before().exported
+    named = anew.with_original_names().exported
     assert named.range_constraints == anew.exported.range_constraints
     assert str(named.call_spec) == str(anew.exported.call_spec)
     x = torch.randn(5, 6)
@@ -133,7 +133,7 @@ def test_of_branches_and_of_other_operators_no_names_are_known() -> None:
     assert "branches" in branches.names.why_not
     some = rebuilt(nn.ReLU(), torch.randn(3)).exported
     other = rebuilt(nn.Tanh(), torch.randn(3)).exported
-    assert names_before(some, other).why_not == "it then calls other operators"
+    assert recover_names(some, other).why_not == "it then calls other operators"
 
 
 class Twice(nn.Module):
@@ -149,10 +149,15 @@ class Twice(nn.Module):
 def test_same_operators_of_other_values_have_no_known_names() -> None:
     x = torch.randn(3)
     programs = [rebuilt(Twice(of_its_own=own), x).exported for own in (True, False)]
-    assert "other values" in names_before(*programs).why_not
+    assert "other values" in recover_names(*programs).why_not
 
 
 def test_nobody_can_tell_what_one_of_two_exports_has_lost() -> None:
-    known, lost = Names({"b": "a"}), Names(why_not="it then calls other operators")
-    assert known.followed_by(Names({"c": "b", "e": "d"})) == Names({"c": "a"})
-    assert known.followed_by(lost) == lost.followed_by(known) == lost
+    known, lost = (
+        RecoveredNames({"b": "a"}),
+        RecoveredNames(why_not="it then calls other operators"),
+    )
+    assert known.compose(RecoveredNames({"c": "b", "e": "d"})) == RecoveredNames(
+        {"c": "a"}
+    )
+    assert known.compose(lost) == lost.compose(known) == lost

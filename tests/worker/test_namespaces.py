@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shrinkfx.program.namespaces import PYTORCHS
+from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
 
 REGISTERED = """
 import torch, torch.distributed, torch.ao.quantization.fx._decomposed
@@ -24,4 +24,4 @@ def test_namespaces_of_pytorch_are_known() -> None:
     command = [sys.executable, "-W", "ignore", "-c", REGISTERED]
     said = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     assert "aten" in said.split()
-    assert {*said.split()} - PYTORCHS == set()
+    assert {*said.split()} - PYTORCH_NAMESPACES == set()

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.worker.interpreter.retarget import operators, retarget, why_not
+from shrinkfx.worker.interpreter.retarget import (
+    find_unsupported,
+    read_operators,
+    retarget,
+)
 
 SOURCE = """\
 from torch._C import _cuda_getCurrentRawStream as get_raw_stream
@@ -44,7 +48,7 @@ def test_lines_keep_their_numbers_and_kernels_their_device() -> None:
 
 
 def test_kernels_are_named_after_what_they_compute() -> None:
-    assert operators(SOURCE) == {
+    assert read_operators(SOURCE) == {
         "triton_poi_fused_add_relu_0": ("aten.relu", "aten.add"),
         "triton_poi_fused_cos_1": ("aten.cos",),
         "triton_poi_fused_2": (),
@@ -53,9 +57,9 @@ def test_kernels_are_named_after_what_they_compute() -> None:
 
 
 def test_kernels_that_are_not_of_triton_are_told() -> None:
-    assert why_not(SOURCE) == ""
+    assert find_unsupported(SOURCE) == ""
     line = "cutlass_0 = async_compile.cutlass('cutlass_0'"
-    assert why_not(SOURCE + line) == "cutlass_0 is a kernel of kind cutlass"
+    assert find_unsupported(SOURCE + line) == "cutlass_0 is a kernel of kind cutlass"
 
 
 @pytest.mark.parametrize(
@@ -66,4 +70,4 @@ def test_kernels_that_are_not_of_triton_are_told() -> None:
     ],
 )
 def test_templates_and_assembly_keep_no_program_from_being_run(line: str) -> None:
-    assert why_not(SOURCE + line) == ""
+    assert find_unsupported(SOURCE + line) == ""

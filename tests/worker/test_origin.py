@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shrinkfx.worker.origin import hand_on_origins, origin_of
+from shrinkfx.worker.origin import copy_origins, origin_of
 from shrinkfx.worker.printing.graph import GraphPrinter
 
 HERE = Path(__file__).name
@@ -67,8 +67,8 @@ def test_each_line_of_a_printed_program_says_where_it_comes_from() -> None:
 def test_origins_are_handed_on_to_the_same_operators_and_no_others() -> None:
     before = export(Model())
     same, shorter = export(Bare(twice=True)), export(Bare(twice=False))
-    hand_on_origins(before.graph_module, same.graph_module)
+    copy_origins(before.graph_module, same.graph_module)
     assert origins(same) == origins(before)
     known = origins(shorter)
-    hand_on_origins(before.graph_module, shorter.graph_module)
+    copy_origins(before.graph_module, shorter.graph_module)
     assert origins(shorter) == known

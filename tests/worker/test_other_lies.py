@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from shrinkfx.worker.checking.lies import other_lies
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.checking.expected_mismatches import find_unexpected_mismatches
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
 
@@ -32,13 +32,13 @@ def turned(x: torch.Tensor) -> torch.Tensor:
 
 class Half(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        half: torch.Tensor = torch.ops.turned.half(x.sin())
+        half: torch.Tensor = torch.ops.change_to.half(x.sin())
         return half.cos()
 
 
-def made(*shape: int) -> Rebuilt:
+def made(*shape: int) -> RebuiltCandidate:
     inputs = Inputs((torch.randn(shape),), {})
-    return Rebuilt(torch.export.export(Half(), inputs.args), inputs, inputs)
+    return RebuiltCandidate(torch.export.export(Half(), inputs.args), inputs, inputs)
 
 
 STRIDES, SHAPE = "turned.half.default: strides", "turned.half.default: shape"
@@ -68,4 +68,4 @@ STRIDES, SHAPE = "turned.half.default: strides", "turned.half.default: shape"
 def test_what_is_wrong_is_what_was(
     shape: tuple[int, ...], expected: str, told: str
 ) -> None:
-    assert other_lies(made(*shape), [expected]) == told
+    assert find_unexpected_mismatches(made(*shape), [expected]) == told

@@ -16,8 +16,8 @@ from torch.export import Dim, export
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.checking.with_aoti import check_outside
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.checking.with_aoti import check_undeclared_sizes
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
 
@@ -108,9 +108,11 @@ def _outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Outside:
     def run(rows: int, compiled: Callable[..., Any]) -> Checked:
         monkeypatch.setattr(aoti, "build_once", build_once)
         monkeypatch.setattr(aoti, "load", lambda package: compiled)
-        made = Rebuilt(HALVES, EXAMPLE, Inputs((torch.randn(rows, 2),), {}))
+        made = RebuiltCandidate(HALVES, EXAMPLE, Inputs((torch.randn(rows, 2),), {}))
         options = CheckOptions(package="package")
-        answer = check_outside(SETUP, made, options, lambda stage: None, tmp_path)
+        answer = check_undeclared_sizes(
+            SETUP, made, options, lambda stage: None, tmp_path
+        )
         assert isinstance(answer, Checked)
         return answer
 

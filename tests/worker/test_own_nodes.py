@@ -12,8 +12,8 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.exc import InductorError
 
 from shrinkfx.protocol.files import Traces
-from shrinkfx.worker.checking.evidence import PROVENANCE, gathered
-from shrinkfx.worker.explaining.own_nodes import own_nodes
+from shrinkfx.worker.checking.evidence import PROVENANCE, collect_evidence
+from shrinkfx.worker.explaining.own_nodes import track_user_nodes
 
 aten = torch.ops.aten
 
@@ -59,7 +59,7 @@ def stop(*_: object, **__: object) -> None:
 
 def at_work(path: Path, config: dict[str, object]) -> Traces:
     x = torch.ones(3)
-    with pytest.raises(InductorError), gathered(path, lambda _: None):
+    with pytest.raises(InductorError), collect_evidence(path, lambda _: None):
         torch._inductor.aoti_compile_and_package(
             torch.export.export(Adds(), (x, x)),
             package_path=str(path.with_suffix(".pt2")),
@@ -102,7 +102,7 @@ def test_what_a_node_is_decomposed_to_is_made_for_it() -> None:
     made, program = fx.Graph(), fx.Graph()
     program.call_function(aten.add.Tensor, ())
     program.output(())
-    with own_nodes() as own:
+    with track_user_nodes() as own:
         Traced(fx.GraphModule({}, program)).run()
         (node,) = made.find_nodes(op="call_function", target=aten.sub.Tensor)
         assert node not in own

@@ -15,9 +15,9 @@ from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.checking.check import check
-from shrinkfx.worker.checking.with_aoti import with_aoti
+from shrinkfx.worker.checking.with_aoti import check_with_aoti
 from shrinkfx.worker.explaining.recording import Recording
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
 Compiled = Callable[[Tensor], Any]
@@ -62,10 +62,10 @@ def tried(
     monkeypatch.setattr(aoti, "load", lambda _: load())
     stages: list[str] = []
     setup = Setup(str(folder))
-    run = Rebuilt(exported, example, failing, passing=passing)
+    run = RebuiltCandidate(exported, example, failing, passing=passing)
     note = stages.append
     if recording:
-        said = with_aoti(setup, run, CheckOptions(), note, folder, recording)
+        said = check_with_aoti(setup, run, CheckOptions(), note, folder, recording)
     else:
         said = check(setup, run, CheckOptions(), note, folder)
     assert isinstance(said, Checked)

@@ -28,14 +28,20 @@ from shrinkfx.protocol.requests import Setup
 from shrinkfx.strategies.bypass_operators import BypassOperators
 from shrinkfx.strategies.merge_inputs import MergeInputs
 from shrinkfx.strategies.replace_operators import ReplaceOperators
-from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, call, run_eager
+from shrinkfx.worker.eager.intermediates import (
+    SEED,
+    EagerValues,
+    RunRecord,
+    call,
+    run_eager,
+)
 from shrinkfx.worker.graph.describe import count_operators, describe
-from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt, rebuild
+from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate, rebuild
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.printing.module import export_source, print_program, run_source
 
-Loaded = tuple[Program, Skeleton, Values]
+Loaded = tuple[Program, Skeleton, EagerValues]
 
 
 @functools.cache
@@ -45,8 +51,8 @@ def loaded(name: str) -> Loaded:
     atexit.register(shutil.rmtree, folder)
     torch.export.save(export(name), folder / "model.pt2")
     program = load(Setup(str(folder), model=str(folder / "model.pt2")))
-    values = Values(folder / "values", program)
-    assert values.record(program) == Recorded()
+    values = EagerValues(folder / "values", program)
+    assert values.record(program) == RunRecord()
     return program, describe(program, ""), values
 
 
@@ -56,8 +62,8 @@ def as_exported(name: str) -> Loaded:
     program = loaded(name)[0].as_exported()
     folder = Path(tempfile.mkdtemp(prefix="shrinkfx-test-"))
     atexit.register(shutil.rmtree, folder)
-    values = Values(folder, program)
-    assert values.record(program) == Recorded()
+    values = EagerValues(folder, program)
+    assert values.record(program) == RunRecord()
     return program, describe(program, ""), values
 
 
@@ -85,12 +91,14 @@ def eager(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
     return run_eager(exported, inputs, seed=SEED)
 
 
-def real(program: Program, candidate: Candidate, values: Values) -> Rebuilt:
+def real(
+    program: Program, candidate: Candidate, values: EagerValues
+) -> RebuiltCandidate:
     """Rebuild as the worker does, exported again where that is needed."""
     built = rebuild(program, candidate, values)
     if not built.stale:
         return built
-    return Rebuilt(export_source(built)[0], built.example, built.failing)
+    return RebuiltCandidate(export_source(built)[0], built.example, built.failing)
 
 
 def expected(loaded: Loaded, candidate: Candidate) -> list[torch.Tensor]:
@@ -107,7 +115,7 @@ def test_rebuild_computes_what_the_original_computed(
     name: str, data: st.DataObject
 ) -> None:
     program, skeleton, values = loaded(name)
-    whole = Candidate.whole(skeleton, Outputs.SINKS)
+    whole = Candidate.from_skeleton(skeleton, Outputs.SINKS)
     dropped = data.draw(st.sets(st.sampled_from(skeleton.operators)))
     try:
         candidate = apply(whole, [Drop(frozenset(dropped))])
@@ -122,7 +130,7 @@ def test_rebuild_computes_what_the_original_computed(
 @pytest.mark.parametrize("name", ZOO)
 def test_rebuild_of_each_single_operator_is_possible(name: str) -> None:
     program, skeleton, values = loaded(name)
-    whole = Candidate.whole(skeleton, Outputs.SINKS)
+    whole = Candidate.from_skeleton(skeleton, Outputs.SINKS)
     for operator in skeleton.operators:
         if skeleton.node(operator).impure:
             continue  # an assertion alone returns nothing
@@ -138,7 +146,7 @@ def test_rebuild_of_each_single_operator_is_possible(name: str) -> None:
 @pytest.mark.parametrize("name", ZOO)
 def test_whole_candidate_gives_what_the_file_gives(name: str) -> None:
     program, skeleton, values = loaded(name)
-    built = rebuild(program, Candidate.whole(skeleton), values)
+    built = rebuild(program, Candidate.from_skeleton(skeleton), values)
     actual = eager(built.exported, built.failing)
     wanted = eager(program.original, program.failing)
     torch.testing.assert_close(actual, wanted)
@@ -147,7 +155,7 @@ def test_whole_candidate_gives_what_the_file_gives(name: str) -> None:
 @pytest.mark.parametrize("name", ZOO)
 def test_printed_source_is_the_same_program(name: str) -> None:
     program, skeleton, values = loaded(name)
-    built = rebuild(program, Candidate.whole(skeleton, Outputs.SINKS), values)
+    built = rebuild(program, Candidate.from_skeleton(skeleton, Outputs.SINKS), values)
     again = run_source(print_program(built), built)
     actual = eager(again, built.failing)
     wanted = eager(built.exported, built.failing)
@@ -157,7 +165,7 @@ def test_printed_source_is_the_same_program(name: str) -> None:
 @pytest.mark.parametrize("name", ZOO)
 def test_rebuilt_program_can_be_saved_and_loaded(name: str, tmp_path: Path) -> None:
     program, skeleton, values = loaded(name)
-    built = rebuild(program, Candidate.whole(skeleton, Outputs.SINKS), values)
+    built = rebuild(program, Candidate.from_skeleton(skeleton, Outputs.SINKS), values)
     torch.export.save(built.exported, tmp_path / "minimal.pt2")
     again = torch.export.load(tmp_path / "minimal.pt2")
     actual = eager(again, built.failing)
@@ -170,10 +178,10 @@ def dropping(name: str, *targets: str) -> Candidate:
     _, skeleton, _ = loaded(name)
     nodes = {n for n in skeleton.operators if skeleton.node(n).target in targets}
     assert nodes
-    return apply(Candidate.whole(skeleton), [Drop(frozenset(nodes))])
+    return apply(Candidate.from_skeleton(skeleton), [Drop(frozenset(nodes))])
 
 
-def shapes(built: Rebuilt) -> list[tuple[bool, ...]]:
+def shapes(built: RebuiltCandidate) -> list[tuple[bool, ...]]:
     """For each input, which of its dims are dynamic."""
     names = built.exported.graph_signature.user_inputs
     return [
@@ -192,7 +200,7 @@ def test_dynamic_dims_stay_dynamic_when_a_value_is_cut() -> None:
 
 def test_rebuilt_dynamic_program_runs_at_another_size() -> None:
     program, skeleton, values = loaded("dynamic")
-    built = rebuild(program, Candidate.whole(skeleton, Outputs.SINKS), values)
+    built = rebuild(program, Candidate.from_skeleton(skeleton, Outputs.SINKS), values)
     x, y = torch.randn(9, 4), torch.randn(9, 4)
     module = built.exported.module(check_guards=False)
     actual = call(module, Inputs((x, y), {}))
@@ -206,7 +214,7 @@ def test_rebuilt_dynamic_program_runs_at_another_size() -> None:
 def test_cut_value_keeps_the_gaps_of_its_strides() -> None:
     program, skeleton, values = loaded("several")
     slices = [n for n in skeleton.operators if "slice" in skeleton.node(n).target]
-    candidate = apply(Candidate.whole(skeleton), [Drop(frozenset(slices))])
+    candidate = apply(Candidate.from_skeleton(skeleton), [Drop(frozenset(slices))])
     built = rebuild(program, candidate, values)
     gaps = [a.stride() for a in built.failing.args if not a.is_contiguous()]
     assert gaps
@@ -222,7 +230,7 @@ def test_only_needed_weights_are_carried() -> None:
 def test_printed_source_leaves_out_no_argument() -> None:
     # pytorch#183988 needs randperm's pin_memory=False, a default, to fail.
     program, skeleton, values = loaded("sizes_as_inputs")
-    built = rebuild(program, Candidate.whole(skeleton, Outputs.SINKS), values)
+    built = rebuild(program, Candidate.from_skeleton(skeleton, Outputs.SINKS), values)
     text = "\n".join(print_program(built).body)
     graph = built.exported.graph
     for node in graph.nodes:
@@ -233,7 +241,9 @@ def test_printed_source_leaves_out_no_argument() -> None:
 @pytest.mark.parametrize("name", ["in_place", "weights", "dynamic", "branches"])
 def test_program_can_be_cut_with_its_in_place_operators(name: str) -> None:
     program, skeleton, values = as_exported(name)
-    built = rebuild(program, Candidate.whole(skeleton, Outputs.ORIGINAL), values)
+    built = rebuild(
+        program, Candidate.from_skeleton(skeleton, Outputs.ORIGINAL), values
+    )
     wanted = eager(program.original, program.failing)
     actual = eager(built.exported, built.failing)
     shown = [a for a in actual if any(a.shape == w.shape for w in wanted)]
@@ -296,7 +306,7 @@ FORMS = [loaded, as_exported]
 def test_program_survives_each_replacement_and_merge(
     name: str, form: Callable[[str], Loaded]
 ) -> None:
-    whole = Candidate.whole(form(name)[1], Outputs.SINKS)
+    whole = Candidate.from_skeleton(form(name)[1], Outputs.SINKS)
     for edit in proposals_for(whole):
         candidate = apply(whole, [edit])
         assert candidate.cost < whole.cost
@@ -313,7 +323,7 @@ def test_cut_program_survives_replacements_and_merges(
     skeleton = form(name)[1]
     dropped = data.draw(st.sets(st.sampled_from(skeleton.operators)))
     try:
-        candidate = apply(Candidate.whole(skeleton), [Drop(frozenset(dropped))])
+        candidate = apply(Candidate.from_skeleton(skeleton), [Drop(frozenset(dropped))])
         if edits := proposals_for(candidate):
             chosen = st.lists(st.sampled_from(edits), min_size=1, max_size=3)
             candidate = apply(candidate, data.draw(chosen)).returning(Outputs.SINKS)
@@ -322,10 +332,10 @@ def test_cut_program_survives_replacements_and_merges(
         return
 
 
-def plain(name: str, node: str, operand: str) -> Rebuilt:
+def plain(name: str, node: str, operand: str) -> RebuiltCandidate:
     """The program with a plain operator in the place of another."""
     program, skeleton, values = loaded(name)
-    candidate = apply(Candidate.whole(skeleton), [Replace(node, operand)])
+    candidate = apply(Candidate.from_skeleton(skeleton), [Replace(node, operand)])
     return rebuild(program, candidate, values)
 
 
@@ -364,7 +374,7 @@ def test_program_is_exported_again_where_strides_are_other_ones() -> None:
 
 def test_plain_operator_must_yield_the_type_it_stands_for() -> None:
     program, skeleton, values = loaded("weights")
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     linear = replace(whole, replace={"linear": "b_scale"})
     with pytest.raises(CannotRebuild, match="of another type than linear"):
         rebuild(program, linear, values)
@@ -373,7 +383,7 @@ def test_plain_operator_must_yield_the_type_it_stands_for() -> None:
 def test_merged_inputs_hold_the_first_ones_value() -> None:
     program, skeleton, values = loaded("nested")
     first, second = skeleton.inputs[:2]
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     built = rebuild(program, apply(whole, [Merge(frozenset({first, second}))]), values)
     assert len(built.failing.args) == len(whole.inputs) - 1
     assert torch.equal(built.failing.args[0], values.failing(first))
@@ -383,7 +393,7 @@ def keeping(skeleton: Skeleton, target: str) -> Candidate:
     """Only the first operator of this target."""
     kept = next(n for n in skeleton.operators if skeleton.node(n).target == target)
     others = frozenset(skeleton.operators) - {kept}
-    return apply(Candidate.whole(skeleton), [Drop(others)])
+    return apply(Candidate.from_skeleton(skeleton), [Drop(others)])
 
 
 def test_number_given_from_outside_is_carried_by_a_tensor_of_that_length() -> None:
@@ -400,7 +410,7 @@ def test_number_given_from_outside_is_carried_by_a_tensor_of_that_length() -> No
 def test_symbol_is_computed_from_a_size_if_no_input_has_it() -> None:
     program, skeleton, values = loaded("computed_dims")
     first = frozenset({skeleton.operators[0]})
-    candidate = apply(Candidate.whole(skeleton), [Drop(first)])
+    candidate = apply(Candidate.from_skeleton(skeleton), [Drop(first)])
     built = rebuild(program, candidate, values)
     assert not built.stale
     assert all(any(dims) for dims in shapes(built))
@@ -417,8 +427,8 @@ def test_size_that_tells_no_symbol_is_checked_after_one_that_does() -> None:
 def test_operator_without_a_result_returns_what_it_wrote(tmp_path: Path) -> None:
     program, _, _ = loaded("writes")
     program = program.as_exported()
-    values = Values(tmp_path, program)
-    assert values.record(program) == Recorded()
+    values = EagerValues(tmp_path, program)
+    assert values.record(program) == RunRecord()
     candidate = keeping(describe(program, ""), "zoo.write.default")
     built = rebuild(program, candidate, values)
     (written,) = eager(built.exported, built.failing)
@@ -454,14 +464,14 @@ def loop_of(folder: Path) -> Loaded:
 def saved(exported: ExportedProgram, folder: Path) -> Loaded:
     torch.export.save(exported, folder / "model.pt2")
     program = load(Setup(str(folder), model=str(folder / "model.pt2")))
-    values = Values(folder / "values", program)
-    assert values.record(program) == Recorded()
+    values = EagerValues(folder / "values", program)
+    assert values.record(program) == RunRecord()
     return program, describe(program, ""), values
 
 
 def test_operators_inside_of_a_body_can_be_bypassed(tmp_path: Path) -> None:
     program, skeleton, values = loop_of(tmp_path)
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     names = {
         skeleton.node(n).target.split(".")[1]: n
         for n in whole.subgraph_nodes
@@ -507,9 +517,9 @@ def test_branch_that_no_export_takes_is_refused(tmp_path: Path) -> None:
     x = torch.randn(4, 4)
     torch.export.save(torch.export.export(Turned(), (x,)), tmp_path / "model.pt2")
     program = load(Setup(str(tmp_path), model=str(tmp_path / "model.pt2")))
-    values = Values(tmp_path / "values", program)
-    assert values.record(program) == Recorded()
-    whole = Candidate.whole(describe(program, ""))
+    values = EagerValues(tmp_path / "values", program)
+    assert values.record(program) == RunRecord()
+    whole = Candidate.from_skeleton(describe(program, ""))
     (cos,) = (
         n
         for n in whole.subgraph_nodes
@@ -537,7 +547,7 @@ def test_views_that_repeat_can_be_bypassed(dynamic: bool, tmp_path: Path) -> Non
     shapes = (batch, batch) if dynamic else None
     exported = torch.export.export(Normed(), inputs, dynamic_shapes=shapes)
     program, skeleton, values = saved(exported, tmp_path)
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     edits = [Bypass("expand", "clamp_min"), Bypass("unsqueeze", "mean")]
     assert {e for e in BypassOperators().propose(View(whole))} >= {*edits}
     shorter = apply(whole, edits)

@@ -9,19 +9,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from shrinkfx.program.listing.recipe_text import write_recipe
-from shrinkfx.program.listing.recipes import (
+from shrinkfx.program.listing.tensor_spec_source import write_tensor_spec
+from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
-    Fill,
-    Recipe,
+    Initializer,
     Saved,
     Seeded,
     Sparse,
+    TensorSpec,
 )
 from shrinkfx.worker.graph.symbols import CannotRebuild
-from shrinkfx.worker.listing.recipes import exact_recipe, make, seeded_fill
-from shrinkfx.worker.printing.module import same
+from shrinkfx.worker.listing.tensor_specs import (
+    choose_seeded_initializer,
+    make_exact_spec,
+    make_from_spec,
+)
+from shrinkfx.worker.printing.module import is_identical
 
 
 def few(count: int) -> Tensor:
@@ -33,7 +37,7 @@ def few(count: int) -> Tensor:
 ODD = torch.tensor([0.5, math.nan, -math.inf, -0.0])
 FLOATS = [torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2]
 WHOLE = [torch.int8, torch.int64, torch.uint16, torch.uint64]
-VALUES: list[tuple[Tensor, type[Fill]]] = [
+VALUES: list[tuple[Tensor, type[Initializer]]] = [
     (torch.zeros(0, 3), Constant),
     (torch.ones(70, 3), Constant),
     (torch.full((70,), math.nan), Constant),
@@ -63,29 +67,29 @@ VALUES: list[tuple[Tensor, type[Fill]]] = [
 
 
 @pytest.mark.parametrize(("value", "kind"), VALUES)
-def test_a_recipe_makes_the_very_values(value: Tensor, kind: type[Fill]) -> None:
-    recipe = exact_recipe(value, "key")
+def test_a_recipe_makes_the_very_values(value: Tensor, kind: type[Initializer]) -> None:
+    recipe = make_exact_spec(value, "key")
     assert isinstance(recipe.fill, kind)
-    said = Recipe.from_json(json.loads(json.dumps(recipe.to_json())))
+    said = TensorSpec.from_json(json.loads(json.dumps(recipe.to_json())))
     assert said == recipe
-    made = make(said, {"key": value})
+    made = make_from_spec(said, {"key": value})
     assert is_like(made, value)
     if kind is not Saved:
-        assert is_like(eval(write_recipe(recipe), {"torch": torch}), value)
+        assert is_like(eval(write_tensor_spec(recipe), {"torch": torch}), value)
 
 
 def is_like(one: Tensor, other: Tensor) -> bool:
     """Tell whether two are the same bit for bit, or NaN where the other is."""
     if not one.is_floating_point():
-        return same(one, other)
+        return is_identical(one, other)
     alike = (one.dtype, one.stride()) == (other.dtype, other.stride())
     nans = [t.double().isnan() for t in (one, other)]
     rest = [t.double().masked_fill(nans[0], 0) for t in (one, other)]
-    return alike and torch.equal(*nans) and same(*rest)
+    return alike and torch.equal(*nans) and is_identical(*rest)
 
 
 def drawn(value: Tensor) -> Seeded | None:
-    return seeded_fill(value, exact_recipe(value, "key"))
+    return choose_seeded_initializer(value, make_exact_spec(value, "key"))
 
 
 def test_what_is_plain_is_not_drawn() -> None:
@@ -103,32 +107,32 @@ def test_what_is_drawn_has_the_range_of_what_is_there() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "float8_e5m2"])
 def test_what_is_drawn_can_be_made(dtype: str) -> None:
-    recipe = Recipe((3, 4), dtype, Seeded("randn"), (1, 3))
-    made = make(recipe, {})
+    recipe = TensorSpec((3, 4), dtype, Seeded("randn"), (1, 3))
+    made = make_from_spec(recipe, {})
     assert (made.dtype, made.stride()) == (getattr(torch, dtype), (1, 3))
 
 
 def test_saved_values_are_cut_in_the_steps_that_they_had() -> None:
     value = torch.randn(10, 16)[:, ::2]
-    recipe = exact_recipe(value, "key")
+    recipe = make_exact_spec(value, "key")
     assert recipe.fill == Saved("key")
     smaller = recipe.resized(0, 2).resized(1, 3)
-    made = make(smaller, {"key": value})
+    made = make_from_spec(smaller, {"key": value})
     assert torch.equal(made, value[:2, :3])
     assert made.stride() == smaller.stride == (16, 2)
     assert made.untyped_storage().nbytes() == 4 * (1 + 16 + 2 * 2)
-    assert torch.equal(make(smaller.contiguous(), {"key": value}), made)
+    assert torch.equal(make_from_spec(smaller.contiguous(), {"key": value}), made)
 
 
 def test_all_saved_values_are_not_copied() -> None:
     value = torch.randn(70, 2).t()
-    made = make(exact_recipe(value, "key"), {"key": value})
+    made = make_from_spec(make_exact_spec(value, "key"), {"key": value})
     assert made.data_ptr() == value.data_ptr()
-    assert same(made, value)
+    assert is_identical(made, value)
 
 
 def test_values_that_are_not_saved_cannot_be_made() -> None:
-    recipe = Recipe((2, 70), "float32", Saved("key"))
+    recipe = TensorSpec((2, 70), "float32", Saved("key"))
     for saved in ({}, *({"key": torch.randn(shape)} for shape in ((2, 60), (70,)))):
         with pytest.raises(CannotRebuild, match="saved"):
-            make(recipe, saved)
+            make_from_spec(recipe, saved)

@@ -17,11 +17,11 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Checked, Difference
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.checking.compare import in_float64
+from shrinkfx.worker.checking.compare import run_in_float64
 from shrinkfx.worker.checking.reference import Reference
-from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager
+from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager
 from shrinkfx.worker.graph.describe import describe, keeps_state, mutates
-from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.printing.module import print_program, run_source
 
@@ -40,13 +40,13 @@ def as_module_gives(calls: int) -> torch.Tensor:
 @pytest.mark.parametrize("calls", [1, CALLS])
 def test_buffers_go_from_call_to_call_in_every_form(calls: int) -> None:
     program, skeleton, values = loaded("in_place")
-    built = rebuild(program, Candidate.whole(skeleton), values)
+    built = rebuild(program, Candidate.from_skeleton(skeleton), values)
     again = run_source(print_program(built), built)
     wanted = as_module_gives(calls)
     for exported in (program.original, built.exported, again):
         (result,) = run_eager(exported, built.failing, seed=SEED, calls=calls)
         torch.testing.assert_close(result, wanted)
-        exact = in_float64(exported, built.failing, calls=calls)
+        exact = run_in_float64(exported, built.failing, calls=calls)
         assert exact is not None
         torch.testing.assert_close(exact[0], wanted.double())
 
@@ -60,7 +60,7 @@ def test_eager_leaves_buffers_as_they_were() -> None:
 
 def test_first_call_is_not_compared_with_a_later_one() -> None:
     program, skeleton, values = loaded("in_place")
-    built = rebuild(program, Candidate.whole(skeleton), values)
+    built = rebuild(program, Candidate.from_skeleton(skeleton), values)
     reference = Reference(built, CheckOptions(calls=CALLS))
     reference.run_eager()
     assert reference.compare([as_module_gives(1)]).difference
@@ -113,13 +113,13 @@ class Quiet(Late):
         self.held.copy_(x * 2 + self.held)
 
 
-def cut_from(module: torch.nn.Module) -> tuple[Program, Skeleton, Values]:
+def cut_from(module: torch.nn.Module) -> tuple[Program, Skeleton, EagerValues]:
     """Export as a program without in-place operators, and run it in eager."""
     inputs = Inputs((torch.ones(3),), {})
     exported = torch.export.export(module, inputs.args).run_decompositions({})
     program = Program(exported, exported, inputs, inputs)
-    values = Values(Path(tempfile.mkdtemp(prefix="shrinkfx-test-")), program)
-    assert values.record(program) == Recorded()
+    values = EagerValues(Path(tempfile.mkdtemp(prefix="shrinkfx-test-")), program)
+    assert values.record(program) == RunRecord()
     return program, describe(program, ""), values
 
 
@@ -144,7 +144,7 @@ def test_what_is_written_is_there_in_the_next_call(
     module: type[Late], calls: list[list[float]]
 ) -> None:
     program, skeleton, values = cut_from(module())
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     built = rebuild(program, whole, values)
     assert in_calls(built.exported) == calls
     assert in_calls(run_source(print_program(built), built)) == calls
@@ -155,7 +155,7 @@ def test_what_is_written_is_there_in_the_next_call(
 
 def test_value_may_be_both_returned_and_written() -> None:
     program, skeleton, values = cut_from(Stored())
-    built = rebuild(program, Candidate.whole(skeleton), values)
+    built = rebuild(program, Candidate.from_skeleton(skeleton), values)
     assert in_calls(built.exported) == [[2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]
     again = run_source(print_program(built), built)
     assert in_calls(again) == in_calls(built.exported)
@@ -164,9 +164,9 @@ def test_value_may_be_both_returned_and_written() -> None:
 def test_returned_values_alone_keep_no_state() -> None:
     program, skeleton, values = loaded("in_place")
     assert keeps_state(program)
-    whole = rebuild(program, Candidate.whole(skeleton), values)
+    whole = rebuild(program, Candidate.from_skeleton(skeleton), values)
     assert mutates(whole.exported)
-    returned = Candidate.whole(skeleton, Outputs.SINKS)
+    returned = Candidate.from_skeleton(skeleton, Outputs.SINKS)
     assert not mutates(rebuild(program, returned, values).exported)
 
 
@@ -188,8 +188,8 @@ def test_only_the_result_that_eager_itself_gets_wrong_is_given_room() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(Uneven(), inputs.args)
     spoilt, sound, whole = Reference(
-        Rebuilt(exported, inputs, inputs), CheckOptions()
-    ).limits()
+        RebuiltCandidate(exported, inputs, inputs), CheckOptions()
+    ).needed_tolerances()
     assert spoilt[0] == 1.3e-6
     assert spoilt[1] == pytest.approx(3.0)
     assert sound == (1.3e-6, 1e-5)
@@ -208,7 +208,9 @@ def test_results_in_other_strides_differ_if_strides_were_asked_for(
 ) -> None:
     inputs = Inputs((torch.randn(2, 3),), {})
     exported = torch.export.export(torch.nn.ReLU(), inputs.args)
-    reference = Reference(Rebuilt(exported, inputs, inputs), CheckOptions(**asked))
+    reference = Reference(
+        RebuiltCandidate(exported, inputs, inputs), CheckOptions(**asked)
+    )
     reference.run_eager()
 
     def compiled(x: torch.Tensor) -> list[torch.Tensor]:
@@ -221,8 +223,10 @@ def test_results_in_other_strides_differ_if_strides_were_asked_for(
 def test_tolerances_that_are_asked_for_are_the_limits_of_each_result() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(Uneven(), inputs.args)
-    run = Rebuilt(exported, inputs, inputs)
-    spoilt, sound, whole = Reference(run, CheckOptions(rtol=0.5, atol=0.25)).limits()
+    run = RebuiltCandidate(exported, inputs, inputs)
+    spoilt, sound, whole = Reference(
+        run, CheckOptions(rtol=0.5, atol=0.25)
+    ).needed_tolerances()
     assert spoilt[0] == 0.5
     assert spoilt[1] == pytest.approx(3.0)
     assert sound == whole == (0.5, 0.25)
@@ -231,7 +235,12 @@ def test_tolerances_that_are_asked_for_are_the_limits_of_each_result() -> None:
 def test_result_that_eager_gets_right_needs_no_limits() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(torch.nn.ReLU(), inputs.args)
-    assert Reference(Rebuilt(exported, inputs, inputs), CheckOptions()).limits() == []
+    assert (
+        Reference(
+            RebuiltCandidate(exported, inputs, inputs), CheckOptions()
+        ).needed_tolerances()
+        == []
+    )
 
 
 class Permuted(torch.nn.Module):
@@ -247,7 +256,7 @@ def test_what_lay_in_memory_is_not_compared() -> None:
     order, x = torch.tensor([2, 0, 1]), torch.ones(2)
     exported = torch.export.export(Permuted(), (order, x))
     inputs = Inputs((order, x), {})
-    reference = Reference(Rebuilt(exported, inputs, inputs), CheckOptions())
+    reference = Reference(RebuiltCandidate(exported, inputs, inputs), CheckOptions())
     reference.run_eager()
     inverse = torch.tensor([1, 2, 0])
     nothing = torch.full((2, 3), 7.0), torch.tensor([True, False, True, False])
@@ -283,4 +292,6 @@ def test_what_lay_in_memory_is_no_index() -> None:
     inputs = Inputs((torch.tensor([1, 0]), torch.ones(2)), {})
     exported = torch.export.export(Taken(), inputs.args)
     with pytest.raises(IndexError):
-        Reference(Rebuilt(exported, inputs, inputs), CheckOptions()).run_eager()
+        Reference(
+            RebuiltCandidate(exported, inputs, inputs), CheckOptions()
+        ).run_eager()

@@ -22,14 +22,14 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.report.tensors import SCRIPT_OBJECT
-from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager
+from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager
 from shrinkfx.worker.graph.describe import describe
-from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.listing.build import build
 from shrinkfx.worker.listing.describe import describe as listing_of
-from shrinkfx.worker.listing.recipes import saved_weights
+from shrinkfx.worker.listing.tensor_specs import saved_weights
 from shrinkfx.worker.loading import script_objects
-from shrinkfx.worker.loading.archive import disarmed
+from shrinkfx.worker.loading.archive import restrict_unpickling
 from shrinkfx.worker.loading.load import load, preload
 from shrinkfx.worker.loading.refused import Refused
 from shrinkfx.worker.model import Program
@@ -88,7 +88,7 @@ MODULES = {"operator": Beside, "method": Method, "queue": Queue}
 
 
 @functools.cache
-def loaded(name: str) -> tuple[Program, Values]:
+def loaded(name: str) -> tuple[Program, EagerValues]:
     of_tests()
     folder = Path(tempfile.mkdtemp(prefix="shrinkfx-test-"))
     torch.manual_seed(0)
@@ -96,19 +96,19 @@ def loaded(name: str) -> tuple[Program, Values]:
     exported = torch.export.export(MODULES[name](), x)
     torch.export.save(exported, folder / "model.pt2")
     program = load(Setup(str(folder), model=str(folder / "model.pt2")))
-    values = Values(folder / "values", program)
-    assert values.record(program) == Recorded()
+    values = EagerValues(folder / "values", program)
+    assert values.record(program) == RunRecord()
     return program, values
 
 
-def cut(name: str, *dropped: str) -> Rebuilt:
+def cut(name: str, *dropped: str) -> RebuiltCandidate:
     program, values = loaded(name)
-    whole = Candidate.whole(describe(program, ""))
+    whole = Candidate.from_skeleton(describe(program, ""))
     candidate = apply(whole, [Drop(frozenset(dropped))]) if dropped else whole
     return rebuild(program, candidate, values)
 
 
-def results(exported: ExportedProgram, run: Rebuilt) -> list[Any]:
+def results(exported: ExportedProgram, run: RebuiltCandidate) -> list[Any]:
     return run_eager(exported, run.failing, seed=SEED)
 
 
@@ -213,7 +213,7 @@ def test_state_of_an_opaque_object_would_run_code(tmp_path: Path) -> None:
 def test_opaque_object_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"Python object \(aten.OpaqueObject\)"):
         script_objects.require_trusted(opaque(tmp_path / "canary"))
-    with disarmed(), pytest.raises(Refused):  # the second line
+    with restrict_unpickling(), pytest.raises(Refused):  # the second line
         torch._C._pickle_load_obj(opaque(tmp_path / "canary"))
     assert not (tmp_path / "canary").exists()
 
@@ -242,7 +242,7 @@ class FakePacked:
 
 def test_class_with_a_fake_one_from_a_preload_is_read() -> None:
     name = "__torch__.torch.classes.quantized.EmbeddingPackedParamsBase"
-    with script_objects.trusting_new_classes():
+    with script_objects.trust_new_classes():
         register_fake_class("quantized::EmbeddingPackedParamsBase", FakePacked)
     script_objects.require_trusted(saved(name))
 

@@ -17,7 +17,7 @@ from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.choices import Step as OfBuild
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import RunScript
-from shrinkfx.worker.aoti.shared_libraries import left_behind, shared_libraries
+from shrinkfx.worker.aoti.shared_libraries import kept_cache_folder, shared_libraries
 
 SCRIPT = """
 import torch
@@ -138,8 +138,8 @@ def test_library_is_taken_where_all_of_it_is_the_same(
 
     monkeypatch.setattr(CppBuilder, "build", build)
     first, second = tmp_path / "child-1", tmp_path / "child-2"
-    theirs = steps(left_behind(first) / "cache" / "ab", "kernel\n", NONE)
-    gone = str(left_behind(first)), str(first)  # by which the child has called it
+    theirs = steps(kept_cache_folder(first) / "cache" / "ab", "kernel\n", NONE)
+    gone = str(kept_cache_folder(first)), str(first)  # by which the child has called it
     link = theirs[-1].get_command_line().replace(*gone)
     for step in theirs[:2]:
         said = step.get_command_line().replace(*gone)

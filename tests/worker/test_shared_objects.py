@@ -14,7 +14,7 @@ from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.signature import Kind
 from shrinkfx.worker.aoti.object_store import MOST
-from shrinkfx.worker.aoti.shared_objects import nothing_taken, shared_objects
+from shrinkfx.worker.aoti.shared_objects import compile_everything, shared_objects
 
 TEXT = "int kernel;\n"
 
@@ -71,7 +71,7 @@ def test_second_child_takes_what_the_first_has_compiled(server: Path) -> None:
 def test_child_may_compile_all_of_its_own(server: Path) -> None:
     """What it leaves for an explanation is to name its own files."""
     Compiler(server / "child-1").build()
-    with nothing_taken():
+    with compile_everything():
         assert Compiler(server / "child-2").build() == "object 2"
     assert Compiler(server / "child-3").build() == "object 2"
 

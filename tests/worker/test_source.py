@@ -15,11 +15,11 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.source import Source
-from shrinkfx.worker.eager.intermediates import SEED, Recorded, Values, run_eager
+from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager
 from shrinkfx.worker.graph.describe import describe
-from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.printing.dynamic_shapes import least_needed
+from shrinkfx.worker.printing.dynamic_shapes import choose_names_to_drop
 from shrinkfx.worker.printing.module import (
     export_source,
     print_program,
@@ -38,9 +38,9 @@ QUARTERS = [
 ]
 
 
-def called_with(example: Tensor, failing: Tensor) -> Rebuilt:
+def called_with(example: Tensor, failing: Tensor) -> RebuiltCandidate:
     exported = torch.export.export(Widen(), (example,))
-    return Rebuilt(exported, Inputs((example,), {}), Inputs((failing,), {}))
+    return RebuiltCandidate(exported, Inputs((example,), {}), Inputs((failing,), {}))
 
 
 @pytest.mark.parametrize("dtype", [*QUARTERS, torch.bfloat16, torch.bool])
@@ -103,7 +103,7 @@ def test_graphs_inside_of_graphs_can_be_exported_again(
 ) -> None:
     inputs = Inputs((torch.tensor([[0.5, 2.0], [1.0, -3.0]]),), {})
     exported = torch.export.export(model(), inputs.args)
-    built = Rebuilt(exported, inputs, inputs)
+    built = RebuiltCandidate(exported, inputs, inputs)
     again = run_source(print_program(built), built)
     expected = run_eager(exported, inputs, seed=SEED)
     assert torch.equal(run_eager(again, inputs, seed=SEED)[0], expected[0])
@@ -118,7 +118,7 @@ class Middle(torch.nn.Module):
 def test_values_of_a_tuple_that_nobody_uses_are_not_printed() -> None:
     x = torch.randn(3, 2)
     exported = torch.export.export(Middle(), (x,))
-    built = Rebuilt(exported, Inputs((x,), {}), Inputs((x,), {}))
+    built = RebuiltCandidate(exported, Inputs((x,), {}), Inputs((x,), {}))
     printed = print_program(built)
     assert [line for line in printed.body if line.endswith("]")] == [
         "getitem_1 = split[1]"
@@ -131,7 +131,7 @@ def test_weights_of_a_sequence_have_names_of_python() -> None:
     x = torch.randn(2, 3)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4)).eval()
     inputs = Inputs((x,), {})
-    built = Rebuilt(torch.export.export(module, (x,)), inputs, inputs)
+    built = RebuiltCandidate(torch.export.export(module, (x,)), inputs, inputs)
     printed = print_program(built)
     assert {weight.attribute for weight in printed.weights} == {"_0_weight", "_0_bias"}
     (found,) = run_eager(run_source(printed, built), built.failing, seed=SEED)
@@ -205,10 +205,10 @@ def test_values_of_computed_sizes_can_be_cut_and_exported_again(
     )
     runs = [Inputs((torch.randn(each),), {}) for each in (shape, others)]
     program = Program(exported, exported, *runs)
-    values = Values(tmp_path, program)
-    assert values.record(program) == Recorded()
+    values = EagerValues(tmp_path, program)
+    assert values.record(program) == RunRecord()
     skeleton = describe(program, "")
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     names = skeleton.operators
     prefixes = [frozenset(names[:n]) for n in range(1, len(names))]
     cut = [apply(whole, [Drop(dropped)]) for dropped in prefixes]
@@ -245,9 +245,9 @@ def test_computed_size_has_a_name_of_its_own_where_export_takes_it(
     inputs = Inputs((torch.randn(2, 15, 3),), {})
     exported = torch.export.export(BothWays(), inputs.args, dynamic_shapes=({1: dim},))
     program = Program(exported, exported, inputs, inputs)
-    values = Values(tmp_path, program)
-    assert values.record(program) == Recorded()
-    whole = Candidate.whole(describe(program, ""))
+    values = EagerValues(tmp_path, program)
+    assert values.record(program) == RunRecord()
+    whole = Candidate.from_skeleton(describe(program, ""))
 
     def printed(*left: str) -> tuple[str, str]:
         dropped = frozenset(whole.operators).difference(left)
@@ -266,8 +266,8 @@ def test_computed_size_has_a_name_of_its_own_where_export_takes_it(
 
 
 def test_of_refused_names_those_of_computed_sizes_go_first() -> None:
-    assert least_needed({"s27", "size0", "size_t"}) == {"size0"}
-    assert least_needed({"s27", "sizes"}) == {"s27", "sizes"}
+    assert choose_names_to_drop({"s27", "size0", "size_t"}) == {"size0"}
+    assert choose_names_to_drop({"s27", "sizes"}) == {"s27", "sizes"}
 
 
 class PaddedBeside(torch.nn.Module):
@@ -286,7 +286,7 @@ def test_dims_that_export_takes_by_name_keep_it_and_the_others_their_bounds() ->
     exported = torch.export.export(
         PaddedBeside(), inputs.args, dynamic_shapes=({2: AUTO(max=99)}, {0: named})
     )
-    built = Rebuilt(exported, inputs, inputs)
+    built = RebuiltCandidate(exported, inputs, inputs)
     _, loose = export_source(built)
     printed = print_program(built, loose=loose)
     (declared,) = printed.dims
@@ -301,7 +301,7 @@ def test_export_that_refuses_whatever_is_declared_is_asked_no_further(
 ) -> None:
     asked: list[str] = []
 
-    def refuses(printed: Source, built: Rebuilt) -> None:
+    def refuses(printed: Source, built: RebuiltCandidate) -> None:
         asked.append(printed.dynamic_shapes)
         raise UserError(
             UserErrorType.CONSTRAINT_VIOLATION,
@@ -313,7 +313,7 @@ def test_export_that_refuses_whatever_is_declared_is_asked_no_further(
     inputs = Inputs((torch.randn(5, 2),), {})
     exported = torch.export.export(Widen(), inputs.args, dynamic_shapes=({0: dim},))
     with pytest.raises(UserError, match="Constraints violated"):
-        export_source(Rebuilt(exported, inputs, inputs))
+        export_source(RebuiltCandidate(exported, inputs, inputs))
     first, last = asked
     assert re.fullmatch(r"\(\{0: \w+\},\)", first)
     assert last == "({0: torch.export.Dim.AUTO(min=3, max=9)},)"

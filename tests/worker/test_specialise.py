@@ -16,9 +16,9 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop, Specialisation, Specialise
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.worker.eager.intermediates import Recorded, Values
+from shrinkfx.worker.eager.intermediates import EagerValues, RunRecord
 from shrinkfx.worker.graph.describe import describe
-from shrinkfx.worker.graph.rebuild import Rebuilt, rebuild
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.printing.module import print_program, run_source
 
@@ -48,7 +48,7 @@ class Filled(nn.Module):
 class Case:
     program: Program
     skeleton: Skeleton
-    values: Values
+    values: EagerValues
 
     def symbol(self, dim: int) -> str:
         """Name the size of the first input's dim."""
@@ -68,15 +68,15 @@ class Case:
     def keeping(self, *targets: str) -> Candidate:
         kept = {self.named(target) for target in targets}
         return apply(
-            Candidate.whole(self.skeleton),
+            Candidate.from_skeleton(self.skeleton),
             [Drop(frozenset(self.skeleton.operators) - kept)],
         )
 
-    def again(self, candidate: Candidate) -> Rebuilt:
+    def again(self, candidate: Candidate) -> RebuiltCandidate:
         """Rebuild a candidate and export it again, as a check does."""
         built = rebuild(self.program, candidate, self.values)
         assert built.stale
-        return built.exported_again(run_source(print_program(built), built))
+        return built.with_new_export(run_source(print_program(built), built))
 
 
 def case(
@@ -96,8 +96,8 @@ def case(
     )
     exported = export(module, example.args, dynamic_shapes=tuple(dims))
     program = Program(exported, exported, example, failing, passing)
-    values = Values(folder, program)
-    assert values.record(program) == Recorded()
+    values = EagerValues(folder, program)
+    assert values.record(program) == RunRecord()
     return Case(program, describe(program, ""), values)
 
 
@@ -113,12 +113,12 @@ def shapes(inputs: Inputs | None) -> list[tuple[int, ...]]:
     return [tuple(value.shape) for value in inputs.args]
 
 
-def ranges(built: Rebuilt) -> list[tuple[int, int]]:
+def ranges(built: RebuiltCandidate) -> list[tuple[int, int]]:
     found = built.exported.range_constraints.values()
     return sorted((int(r.lower), int(r.upper)) for r in found)
 
 
-def dynamic(built: Rebuilt) -> list[list[int]]:
+def dynamic(built: RebuiltCandidate) -> list[list[int]]:
     """List the dynamic dims of each input."""
     names = built.exported.graph_signature.user_inputs
     return [
@@ -228,7 +228,8 @@ def test_dims_that_belong_together_cannot_become_plain(tmp_path: Path) -> None:
         size for size, known in made.skeleton.sizes.items() if known.failing == 13
     )
     settled = apply(
-        Candidate.whole(made.skeleton), [Specialise(derived, Specialisation.PLAIN)]
+        Candidate.from_skeleton(made.skeleton),
+        [Specialise(derived, Specialisation.PLAIN)],
     )
     with pytest.raises(Exception, match="must match the size"):
         made.again(settled)
@@ -243,9 +244,9 @@ def test_derived_dim_is_declared_as_computed_from_another(tmp_path: Path) -> Non
         ([], (3, 100)),
         ([Specialise(name, Specialisation.NARROW)], (3, 4)),
     ):
-        whole = apply(Candidate.whole(made.skeleton), sizes)
+        whole = apply(Candidate.from_skeleton(made.skeleton), sizes)
         built = rebuild(made.program, whole, made.values)
-        again = built.exported_again(run_source(print_program(built), built))
+        again = built.with_new_export(run_source(print_program(built), built))
         assert dynamic(again) == [[0], [0]]
         assert span in ranges(again)
 
@@ -260,9 +261,9 @@ def test_derived_dim_is_declared_so_where_nothing_else_shows_its_symbol(
         ([], (3, 100)),
         ([Specialise(symbol, Specialisation.NARROW)], (3, 4)),
     ):
-        whole = apply(Candidate.whole(made.skeleton), edits)
+        whole = apply(Candidate.from_skeleton(made.skeleton), edits)
         built = rebuild(made.program, whole, made.values)
-        again = built.exported_again(run_source(print_program(built), built))
+        again = built.with_new_export(run_source(print_program(built), built))
         assert dynamic(again) == [[0]]
         assert span in ranges(again)
 
@@ -276,7 +277,7 @@ def settled_in_all(candidate: Candidate) -> Candidate:
 
 
 def test_settled_programs_compute_what_they_did(batches: Case) -> None:
-    whole = Candidate.whole(batches.skeleton)
+    whole = Candidate.from_skeleton(batches.skeleton)
     tried = 0
     for name in ("", *batches.skeleton.operators):
         candidate = apply(whole, [Drop(frozenset({name}))]) if name else whole

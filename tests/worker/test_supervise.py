@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from support.doubles import request_of, told
 
-from shrinkfx.failure.classify import observe
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.processes import (
-    descendants,
-    kernel_tells,
-    scanned_children,
-    told_children,
+    kernel_lists_children,
+    list_children_by_kernel,
+    list_descendants,
+    scan_children,
 )
 from shrinkfx.protocol.answers import Answer, Ending, Unresolved
 from shrinkfx.protocol.requests import Request
@@ -67,7 +67,7 @@ def test_supervise_says_that_something_else_has_waited_for_the_child(
 ) -> None:
     ending = once(request_of("hang", lost=True))
     assert ending.how == "lost"
-    seen = observe(replace(ending, stage="run"))
+    seen = classify_ending(replace(ending, stage="run"))
     assert "does a preload wait" in seen.unresolved
     assert seen.signature is None
 
@@ -125,7 +125,7 @@ def test_supervise_has_no_answer_from_what_never_gets_its_core(
     asked = request_of("spin", core=crowded, cpu_s=1e9)
     ending = once(replace(asked, clock_s=0.7))
     assert ending.how == "late"
-    assert observe(replace(ending, stage="run")).signature is None
+    assert classify_ending(replace(ending, stage="run")).signature is None
 
 
 def test_supervise_leaves_no_core_file(once: Once, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ signal.pause()
 """
 
 
-@pytest.mark.skipif(not kernel_tells(), reason="this kernel lists no children")
+@pytest.mark.skipif(not kernel_lists_children(), reason="this kernel lists no children")
 def test_supervise_looks_at_no_process_of_others(once: Once, tmp_path: Path) -> None:
     """Else its own CPU-seconds would grow with what the machine runs."""
     told = str(tmp_path / "looked_at")
@@ -202,10 +202,10 @@ Below = Callable[[int], list[int]]
 def _below(request: pytest.FixtureRequest) -> Below:
     """List what runs below a process, as a kernel tells it and as one finds out."""
     if request.param == "scanned":
-        return lambda pid: [*descendants(pid, scanned_children())]
-    if not kernel_tells():
+        return lambda pid: [*list_descendants(pid, scan_children())]
+    if not kernel_lists_children():
         pytest.skip("this kernel lists no children")
-    return lambda pid: [*descendants(pid, told_children)]
+    return lambda pid: [*list_descendants(pid, list_children_by_kernel)]
 
 
 def test_descendants_reach_every_generation(

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch._inductor.decomposition import decompositions
 
-from shrinkfx.worker.intake.tables import not_here, own_entries
+from shrinkfx.worker.intake.tables import list_missing_entries, own_entries
 
 TABLE = "torch._inductor.decomposition.decompositions"
 SOFTMAX, GELU = torch.ops.aten._softmax.default, torch.ops.aten.gelu.default
@@ -46,6 +46,6 @@ def test_entry_is_gone_that_no_table_of_this_process_has(
     there, gone = (TABLE, str(GELU)), (TABLE, "aten.no_such.default")
     monkeypatch.setitem(decompositions, GELU, print)
     unknown = ("torch._inductor.no_such_module.table", str(GELU))
-    assert not_here([there, gone, unknown]) == [gone]
+    assert list_missing_entries([there, gone, unknown]) == [gone]
     monkeypatch.delitem(decompositions, GELU)
-    assert not_here([there]) == [there]
+    assert list_missing_entries([there]) == [there]

@@ -12,8 +12,8 @@ from torch.export import export
 
 from shrinkfx.protocol.answers import Answer, Checked, Difference, Invalid
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.checking.tails import FILLINGS, fails_alike, with_tails
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.checking.tails import FILLINGS, add_tails, require_same_failure
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
 SHORT = "shrinkfx_tails.narrow.default"
@@ -47,8 +47,8 @@ def ways(
     compiled: Callable[..., Any], x: Tensor, tails: Sequence[str], **more: Any
 ) -> list[Callable[..., Any]]:
     given = Inputs((x,), {})
-    run = Rebuilt(export(Narrow(), (x,)), given, given)
-    return with_tails(compiled, run, CheckOptions(tails=tuple(tails), **more))
+    run = RebuiltCandidate(export(Narrow(), (x,)), given, given)
+    return add_tails(compiled, run, CheckOptions(tails=tuple(tails), **more))
 
 
 @pytest.mark.parametrize("length", [1, 3, 4000])
@@ -111,7 +111,7 @@ def giving(answer: Answer) -> Callable[[], Answer]:
 def test_it_fails_where_it_does_so_with_each_filling(
     runs: list[Callable[[], Answer]], sought: str, answer: Answer | None
 ) -> None:
-    found = fails_alike(runs, sought)
+    found = require_same_failure(runs, sought)
     if answer is None:
         assert isinstance(found, Invalid)
         assert "memory after the end of a result" in found.why
@@ -121,9 +121,11 @@ def test_it_fails_where_it_does_so_with_each_filling(
 
 def test_what_it_raises_with_each_filling_is_raised() -> None:
     with pytest.raises(RuntimeError, match="0 <= tmp2 < 5L"):
-        fails_alike([raising("0 <= tmp1 < 5L"), raising("0 <= tmp2 < 5L")], "assert")
+        require_same_failure(
+            [raising("0 <= tmp1 < 5L"), raising("0 <= tmp2 < 5L")], "assert"
+        )
 
 
 def test_what_is_raised_where_a_wrong_result_is_sought_ends_it() -> None:
     with pytest.raises(RuntimeError, match="index"):
-        fails_alike([raising("index"), giving(WRONG)], "mismatch")
+        require_same_failure([raising("index"), giving(WRONG)], "mismatch")

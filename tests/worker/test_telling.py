@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.failure.readers.generated import Code
-from shrinkfx.worker.explaining.telling import MARK, telling
+from shrinkfx.worker.explaining.kernel_tracing import ADDED_LINE_MARK, instrument_kernel
 
 KERNELS = Path(__file__).parents[1] / "failure" / "kernels"
 NAMES = sorted(path.name for path in KERNELS.glob("*.cpp"))
@@ -16,8 +16,8 @@ NAMES = sorted(path.name for path in KERNELS.glob("*.cpp"))
 @pytest.mark.parametrize("name", NAMES)
 def test_each_line_keeps_its_place(name: str) -> None:
     text = (KERNELS / name).read_text()
-    lines = telling(text).split("\n")
-    own = [line for line in lines if not line.endswith(MARK)]
+    lines = instrument_kernel(text).split("\n")
+    own = [line for line in lines if not line.endswith(ADDED_LINE_MARK)]
     assert len(own) == len(text.split("\n"))
     for before, after in zip(text.split("\n"), own, strict=True):
         # What is added stands within the line.
@@ -29,7 +29,11 @@ def test_each_line_keeps_its_place(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_check_tells_its_own_line_before_it_throws(name: str) -> None:
     text = (KERNELS / name).read_text()
-    lines = [x for x in telling(text).split("\n") if not x.endswith(MARK)]
+    lines = [
+        x
+        for x in instrument_kernel(text).split("\n")
+        if not x.endswith(ADDED_LINE_MARK)
+    ]
     kernel = text.partition("void")[2].partition("(")[0].strip()
     for check in Code(text).checks():
         line = lines[check.line]
@@ -40,7 +44,9 @@ def test_each_check_tells_its_own_line_before_it_throws(name: str) -> None:
 def test_a_vector_is_told_by_its_lanes() -> None:
     text = (KERNELS / "masked_tail.cpp").read_text()
     check = Code(text).checks()[0]
-    line = next(x for x in telling(text).split("\n") if f' {check.line}"' in x)
+    line = next(
+        x for x in instrument_kernel(text).split("\n") if f' {check.line}"' in x
+    )
     condition = line.partition("shrinkfx::check(")[2].partition(", names")[0]
     # The mask as a whole, so that its lanes can be asked.
     assert condition.endswith("| ~(tmp9))")
@@ -52,8 +58,8 @@ def test_a_vector_is_told_by_its_lanes() -> None:
 def test_each_statement_notes_its_line(name: str) -> None:
     text = (KERNELS / name).read_text()
     own = text.split("\n")
-    told = telling(text, lines_too=True)
-    lines = [x for x in told.split("\n") if not x.endswith(MARK)]
+    told = instrument_kernel(text, lines_too=True)
+    lines = [x for x in told.split("\n") if not x.endswith(ADDED_LINE_MARK)]
     assert len(lines) == len(own)
     noted = {
         n for n, x in enumerate(lines) if f'", {n}); ' in x and "shrinkfx::at" in x
@@ -64,12 +70,12 @@ def test_each_statement_notes_its_line(name: str) -> None:
     assert touching
     assert set(touching) <= noted
     assert not [n for n in noted if own[n].strip()[:3] in ("for", "if(", "{", "}")]
-    assert "shrinkfx::at" not in telling(text)
+    assert "shrinkfx::at" not in instrument_kernel(text)
 
 
 def test_what_it_was_given_is_told_where_it_begins() -> None:
     text = (KERNELS / "literal_and_symbol.cpp").read_text()
-    told = telling(text)
+    told = instrument_kernel(text)
     assert '"in_ptr0", "in_ptr1"' in told
     assert "std::to_string(ks0)" in told
     assert "static_cast<const void*>(out_ptr1)" in told
@@ -77,4 +83,4 @@ def test_what_it_was_given_is_told_where_it_begins() -> None:
 
 def test_code_of_another_form_stays_as_it_is() -> None:
     text = "async_compile.triton('triton_poi_fused_0', '''def triton_poi(x): pass''')"
-    assert telling(text) == text
+    assert instrument_kernel(text) == text

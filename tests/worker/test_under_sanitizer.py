@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.failure.classify import observe
-from shrinkfx.failure.signature import MEMORY, Kind, Stage
+from shrinkfx.failure.classify import classify_ending
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Answer, Done
 from shrinkfx.protocol.choices import Backend, Guard
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import CheckOriginal, Describe, Task
-from shrinkfx.worker.becoming import work_of
+from shrinkfx.worker.child_main import choose_work
 from shrinkfx.worker.forkserver.supervise import Note, supervise
 from shrinkfx.worker.model import Program
 
@@ -69,7 +69,7 @@ def asked(folder: Path, guard: Guard, task: Task | None = None) -> Observation:
     request = Request(task or CheckOriginal(), options, timeout_s=60.0)
     place = folder / "child"
     place.mkdir()
-    return observe(supervise(work_of(worker, request), request, place))
+    return classify_ending(supervise(choose_work(worker, request), request, place))
 
 
 def install(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_check_is_a_new_python_under_the_tool(
     assert f"-P -m shrinkfx.worker --once {tmp_path / 'child'}" in seen.log
     assert seen.signature is not None
     known = seen.signature.kind, seen.signature.stage, seen.signature.detail
-    assert known == (Kind.IMA, Stage.RUN, MEMORY)
+    assert known == (Kind.IMA, Stage.RUN, MEMORY_FAULT)
     assert "triton_poi_fused_add_0, line 33" in seen.signature.text
 
 

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from shrinkfx.protocol.anatomy import UNTOLD
 from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.protocol.compiled_program_view import REASON_FILE
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.explaining.untold import by_known_names
-from shrinkfx.worker.graph.names import Names
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.explaining.node_names import restore_known_names
+from shrinkfx.worker.graph.names import RecoveredNames
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
 WHY = "it then calls other operators"
 
 
-def run(names: Names | None) -> Rebuilt:
+def run(names: RecoveredNames | None) -> RebuiltCandidate:
     inputs = Inputs((torch.ones(3),), {})
     exported = torch.export.export(torch.nn.ReLU(), inputs.args)
-    return Rebuilt(exported, inputs, inputs, names=names)
+    return RebuiltCandidate(exported, inputs, inputs, names=names)
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def test_word_is_left_of_why_nothing_is_told(
     asked = CheckOptions(
         form=form, anatomy=str(tmp_path), values=str(values), evidence=evidence
     )
-    lost = run(Names(why_not=WHY))
-    assert by_known_names(lost, asked) == (lost, CheckOptions(form=form))
+    lost = run(RecoveredNames(why_not=WHY))
+    assert restore_known_names(lost, asked) == (lost, CheckOptions(form=form))
     for why in (
-        (tmp_path / UNTOLD).read_text(),
+        (tmp_path / REASON_FILE).read_text(),
         KernelValues.from_line(values.read_text()).unknown,
     ):
         assert why.startswith(how)
@@ -52,16 +52,18 @@ def test_word_is_left_of_why_nothing_is_told(
 
 def test_names_that_are_known_are_given_back(tmp_path: Path) -> None:
     asked = CheckOptions(anatomy=str(tmp_path))
-    named, options = by_known_names(run(Names({"relu": "relu_7"})), asked)
+    named, options = restore_known_names(run(RecoveredNames({"relu": "relu_7"})), asked)
     assert options == asked
     assert "relu_7" in {node.name for node in named.exported.graph.nodes}
     assert named.names is None
 
 
-@pytest.mark.parametrize("names", [None, Names({"relu": "relu_7"}), Names(why_not=WHY)])
+@pytest.mark.parametrize(
+    "names", [None, RecoveredNames({"relu": "relu_7"}), RecoveredNames(why_not=WHY)]
+)
 def test_nothing_is_left_or_made_where_nobody_asked(
-    tmp_path: Path, names: Names | None
+    tmp_path: Path, names: RecoveredNames | None
 ) -> None:
     made = run(names)
-    assert by_known_names(made, CheckOptions()) == (made, CheckOptions())
+    assert restore_known_names(made, CheckOptions()) == (made, CheckOptions())
     assert not list(tmp_path.iterdir())

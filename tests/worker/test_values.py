@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.export import Dim, export
 
-from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
-from shrinkfx.worker.eager.intermediates import Recorded, Values, run_eager
+from shrinkfx.worker.eager.fake_mismatch import MismatchRecorder, Watcher
+from shrinkfx.worker.eager.intermediates import EagerValues, RunRecord, run_eager
 from shrinkfx.worker.model import Inputs, Program
 
 
@@ -59,7 +59,7 @@ def test_returned_buffer_is_as_the_last_call_left_it() -> None:
 
 def test_values_are_kept_for_sizes_outside_of_the_ranges(tmp_path: Path) -> None:
     program = Program(PROGRAM, PROGRAM, EXAMPLE, TOO_LONG)
-    values = Values(tmp_path, program)
+    values = EagerValues(tmp_path, program)
 
     assert values.record(program).error == ""
     (product,) = [n.name for n in PROGRAM.graph.nodes if n.op == "call_function"]
@@ -72,7 +72,7 @@ def test_operators_do_not_lie_where_inputs_are_others_than_exported(
 ) -> None:
     exported = export(Scale(), (torch.ones(4, 2),))
     program = Program(exported, exported, EXAMPLE, TOO_LONG)
-    assert Values(tmp_path, program).record(program) == Recorded()
+    assert EagerValues(tmp_path, program).record(program) == RunRecord()
 
 
 class Look(torch.nn.Module):
@@ -88,13 +88,15 @@ def test_failing_inputs_alone_decide_whether_eager_fails(tmp_path: Path) -> None
     names = {str(n.target): n.name for n in exported.graph.nodes}
 
     program = Program(exported, exported, outside, inside)
-    values = Values(tmp_path / "example", program)
+    values = EagerValues(tmp_path / "example", program)
     assert values.record(program).error == ""
-    assert values.why_not(names["aten.tanh.default"]) == ""
-    assert "eager did not compute" in values.why_not(names["aten.sin.default"])
+    assert values.explain_no_cut(names["aten.tanh.default"]) == ""
+    assert "eager did not compute" in values.explain_no_cut(names["aten.sin.default"])
 
     program = Program(exported, exported, inside, outside)
-    assert "IndexError" in Values(tmp_path / "failing", program).record(program).error
+    assert (
+        "IndexError" in EagerValues(tmp_path / "failing", program).record(program).error
+    )
 
 
 @torch.library.custom_op("shrinkfx_test::half", mutates_args=())
@@ -117,7 +119,7 @@ def test_only_the_operator_that_lies_is_named(tmp_path: Path) -> None:
     exported = export(AroundALie(), (torch.ones(4),))
     inputs = Inputs((torch.ones(4),), {})
     program = Program(exported, exported, inputs, inputs)
-    values = Values(tmp_path, program)
+    values = EagerValues(tmp_path, program)
 
     recorded = values.record(program)
 
@@ -126,7 +128,7 @@ def test_only_the_operator_that_lies_is_named(tmp_path: Path) -> None:
     assert (lie.node, lie.within) == ("half", "half")
     assert lie.is_short
     operators = [n.name for n in exported.graph.nodes if n.op == "call_function"]
-    assert all(values.why_not(name) for name in operators)
+    assert all(values.explain_no_cut(name) for name in operators)
 
 
 @torch.library.custom_op("shrinkfx_test::halves", mutates_args=())
@@ -163,10 +165,10 @@ class AroundABranch(torch.nn.Module):
         return found.tanh()
 
 
-def record(module: torch.nn.Module, x: Tensor, folder: Path) -> Recorded:
+def record(module: torch.nn.Module, x: Tensor, folder: Path) -> RunRecord:
     exported = export(module, (x,))
     inputs = Inputs((x,), {})
-    return Values(folder, Program(exported, exported, inputs, inputs)).record(
+    return EagerValues(folder, Program(exported, exported, inputs, inputs)).record(
         Program(exported, exported, inputs, inputs)
     )
 
@@ -201,7 +203,7 @@ def test_result_laid_out_otherwise_in_as_much_memory_is_not_short(
     tmp_path: Path,
 ) -> None:
     exported = export(TransposedAlone(), (torch.ones(4, 4),))
-    mismatches = FakeMismatches()
+    mismatches = MismatchRecorder()
     Watcher(exported.graph_module, mismatches).run(torch.ones(4, 4))
     (shape, strides) = mismatches.found
     assert "[2, 4]" in shape.text
@@ -222,13 +224,13 @@ def test_views_of_weights_are_noted_without_their_elements(tmp_path: Path) -> No
     example = Inputs((torch.ones(1, 100),), {})
     exported = export(Turned(), example.args).run_decompositions({})
     program = Program(exported, exported, example, example)
-    Values(tmp_path, program).record(program)
+    EagerValues(tmp_path, program).record(program)
     views = [n.name for n in exported.graph.nodes if _shape(n) == VIEW]
     assert views
     weight = exported.state_dict["weight"].detach()
     for name in views:
         assert (tmp_path / "example" / f"{name}.pt").stat().st_size < 4096
-        value = Values(tmp_path, program).example(name)
+        value = EagerValues(tmp_path, program).example(name)
         assert torch.equal(value, weight.t()[:, 50:])
         assert value.stride() == (1, 100)
 
@@ -241,7 +243,7 @@ def test_weights_that_a_run_writes_into_stay_as_they_were(tmp_path: Path) -> Non
     exported = export(Sum(), example.args)
     for program in (exported, exported.run_decompositions({})):
         made = Program(program, program, example, example)
-        Values(tmp_path, made).record(made)
+        EagerValues(tmp_path, made).record(made)
         assert program.state_dict["total"].tolist() == [0.0] * 3
 
 

@@ -19,14 +19,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from shrinkfx.worker.loading import wall
-from shrinkfx.worker.loading.wall import behind_wall
+from shrinkfx.worker.loading import sandbox
+from shrinkfx.worker.loading.sandbox import run_sandboxed
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def missing() -> list[str]:
-    return behind_wall(wall._raise_wall)
+    return run_sandboxed(sandbox._sandbox_thread)
 
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason="the kernel has no such walls")
@@ -94,7 +94,7 @@ def test_inside_nothing_is_written_started_or_connected(tmp_path: Path) -> None:
             done.append(name)
         return done
 
-    assert behind_wall(tried) == []
+    assert run_sandboxed(tried) == []
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert (tmp_path / "kept").read_text() == "kept"
 
@@ -103,12 +103,12 @@ def test_inside_nothing_is_written_started_or_connected(tmp_path: Path) -> None:
 def test_these_calls_reach_the_kernel_outside() -> None:
     call(*CALLS["handler"])
     call(234, os.getpid(), threading.get_native_id(), 0)
-    behind_wall(lambda: call(234, os.getpid(), threading.get_native_id(), 0))
-    behind_wall(lambda: call(200, threading.get_native_id(), 0))
+    run_sandboxed(lambda: call(234, os.getpid(), threading.get_native_id(), 0))
+    run_sandboxed(lambda: call(200, threading.get_native_id(), 0))
 
 
 def test_a_process_can_still_abort_behind_the_wall() -> None:
-    read = "from shrinkfx.worker.loading.wall import behind_wall"
+    read = "from shrinkfx.worker.loading.sandbox import run_sandboxed"
     code = f"import os; {read}; behind_wall(os.abort)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False
@@ -119,12 +119,12 @@ def test_a_process_can_still_abort_behind_the_wall() -> None:
 def test_what_reading_needs_is_possible(tmp_path: Path) -> None:
     path = tmp_path / "tensor.pt"
     torch.save(torch.arange(3), path)
-    assert behind_wall(lambda: torch.load(path, mmap=True)).tolist() == [0, 1, 2]
-    behind_wall(lambda: Path(os.devnull).write_text("x"))
+    assert run_sandboxed(lambda: torch.load(path, mmap=True)).tolist() == [0, 1, 2]
+    run_sandboxed(lambda: Path(os.devnull).write_text("x"))
 
 
 def test_afterwards_the_process_is_as_free_as_before(tmp_path: Path) -> None:
-    behind_wall(list)
+    run_sandboxed(list)
     (tmp_path / "new").write_text("x")
     assert subprocess.run(["true"], check=True).returncode == 0
     socket.socket().close()
@@ -132,14 +132,14 @@ def test_afterwards_the_process_is_as_free_as_before(tmp_path: Path) -> None:
 
 def test_errors_come_out() -> None:
     with pytest.raises(ZeroDivisionError):
-        behind_wall(lambda: 1 // 0)
+        run_sandboxed(lambda: 1 // 0)
 
 
 def test_a_call_that_never_ends_is_ended_by_the_kernel() -> None:
     code = (
-        "from shrinkfx.worker.loading.wall import behind_wall, limited_to\n"
-        "with limited_to(1): pass\n"
-        "with limited_to(1): behind_wall(lambda: 9 ** 9 ** 9 ** 9)\n"
+        "from shrinkfx.worker.loading.sandbox import run_sandboxed, limit_cpu_time\n"
+        "with limit_cpu_time(1): pass\n"
+        "with limit_cpu_time(1): run_sandboxed(lambda: 9 ** 9 ** 9 ** 9)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -19,12 +19,12 @@ from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal, CollectVersions
 from shrinkfx.worker.cuda_memory.contexts import Contexts
+from shrinkfx.worker.forkserver.prewarmed import MOST, PrewarmedChildren
 from shrinkfx.worker.forkserver.supervise import (
     become_subreaper,
     kill_descendants,
     supervise,
 )
-from shrinkfx.worker.forkserver.warm import MOST, WarmChildren
 
 pytestmark = pytest.mark.processes
 
@@ -39,13 +39,13 @@ class Asked:
     number: int = 0
 
     def __post_init__(self) -> None:
-        self.warm = WarmChildren(self.device, self.device.work, self.apart)
+        self.warm = PrewarmedChildren(self.device, self.device.work, self.apart)
 
     def ask(self, request: Request) -> Ending:
         self.number += 1
         folder = self.folder / str(self.number)
         folder.mkdir()
-        child = self.warm.take(request, folder)
+        child = self.warm.take_ready_child(request, folder)
         self.warm.refill(request)
         work = self.device.work(request)
         return supervise(work, request, folder, lambda: False, self.apart, child)
@@ -87,7 +87,7 @@ def _server(device: FolderDevice, tmp_path: Path) -> Iterator[Asked]:
 @pytest.fixture(name="settle")
 def _settle(server: Asked, wait_for: Callable[[Callable[[], object]], None]) -> Settle:
     """Wait until all that are to wait have said that they are ready, or have ended."""
-    return lambda: wait_for(lambda: server.warm.heard == MOST)
+    return lambda: wait_for(lambda: server.warm.settled_children == MOST)
 
 
 def test_next_check_is_done_by_a_child_that_has_a_context(

@@ -86,7 +86,7 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def seen(of: CheckClient, times: int = RUNS) -> list[Observation]:
-    return [of.original()[0] for _ in range(times)]
+    return [of.run_input_program()[0] for _ in range(times)]
 
 
 def one_failure(observations: list[Observation]) -> Signature:
@@ -163,7 +163,7 @@ def test_script_of_a_bare_python_is_the_same_assertion(folder: Path) -> None:
     script.write_text(SCRIPT)
     if not package.exists():
         with compiler(Gathers, rows(EVERYWHERE), folder) as wide:
-            wide.original()
+            wide.run_input_program()
     with Server(environment=None) as bare:
         runner = ScriptRunner(bare, LIMITS, Meter())
         run: Callable[..., Observation] = functools.partial(runner.run, fresh=True)

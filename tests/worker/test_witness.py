@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.program.beside import Beside
-from shrinkfx.worker.preloads.files_used import Witness, is_local
+from shrinkfx.program.uninstalled_files import UninstalledFiles
+from shrinkfx.worker.preloads.files_used import FileRecorder, is_local
 
 USER = """\
 import ctypes
@@ -51,11 +51,11 @@ def _home(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_witness_tells_of_modules_libraries_and_files(home: Path) -> None:
-    with Witness() as witness:
+    with FileRecorder() as witness:
         importlib.import_module("witness_user")
     (home / "later.txt").write_text("")
     (home / "later.txt").read_text()
-    seen = witness.beside()
+    seen = witness.collect_files()
     names = ("witness_helper", "witness_user")
     assert seen.modules == {name: str(home / f"{name}.py") for name in names}
     assert list(seen.libraries) == [str(home / "build" / "one.so")]
@@ -66,7 +66,7 @@ def test_witness_tells_of_modules_libraries_and_files(home: Path) -> None:
     assert loading.library == str(home / "build" / "one.so")
     assert not loading.is_module
     assert (str(home / "witness_user.py"), 14) in seen.callers
-    assert Beside.from_json(seen.to_json()).loadings == tuple(seen.loadings)
+    assert UninstalledFiles.from_json(seen.to_json()).loadings == tuple(seen.loadings)
 
 
 def test_what_is_installed_is_not_somebodys_own(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.descriptions import Description, Printed
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, Task, WriteCandidate
-from shrinkfx.worker import held, tasks
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker import tasks, worker_state
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.printing import module as printing
 from shrinkfx.worker.printing.module import export_source
@@ -50,11 +50,11 @@ def test_source_is_exported_to_be_written_only_where_a_dim_may_be_loose(
     setup = Setup(str(tmp_path), model=str(tmp_path / "model.pt2"))
     worker, exports = tasks.Worker(setup, 1, load(setup)), []
 
-    def noted(built: Rebuilt) -> Any:
+    def noted(built: RebuiltCandidate) -> Any:
         exports.append(built)
         return export_source(built)
 
-    for module in (printing, held):
+    for module in (printing, worker_state):
         monkeypatch.setattr(module, "export_source", noted)
 
     def ask(task: Task) -> Answer:
@@ -65,7 +65,7 @@ def test_source_is_exported_to_be_written_only_where_a_dim_may_be_loose(
     assert isinstance(said, Description)
     skeleton = Skeleton.from_json(json.loads(Path(said.skeleton).read_text()))
     paths = str(tmp_path / "one.pt2"), str(tmp_path / "one.pt")
-    whole = Candidate.whole(skeleton).to_json()
+    whole = Candidate.from_skeleton(skeleton).to_json()
     answer = ask(WriteCandidate(whole, *paths))
     assert isinstance(answer, Printed)
     assert (answer.unprintable, len(exports)) == ("", times)

@@ -18,7 +18,7 @@ from shrinkfx.protocol.listed import Listed
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import Describe, ListCandidate, Task, WriteCandidate
 from shrinkfx.worker.loading.load import load
-from shrinkfx.worker.printing.module import same
+from shrinkfx.worker.printing.module import is_identical
 from shrinkfx.worker.tasks import Worker
 
 ROWS = {"failing": 5, "passing": 4}
@@ -57,11 +57,11 @@ def test_result_is_written_for_the_inputs_that_must_pass(
     said = ask(Describe())
     assert isinstance(said, Description)
     skeleton = Skeleton.from_json(json.loads(Path(said.skeleton).read_text()))
-    whole = Candidate.whole(skeleton)
+    whole = Candidate.from_skeleton(skeleton)
     if listed:
         as_listing = ask(ListCandidate(whole.to_json(), str(tmp_path / "data")))
         assert isinstance(as_listing, Listed)
-        whole = whole.listed(as_listing.listing)
+        whole = whole.with_listing(as_listing.listing)
         options = CheckOptions(data=as_listing.data)
     both, alone = written(at_passing=False), written(at_passing=True)
     assert (both.passes, alone.passes, alone.two_sets) == (True, False, True)
@@ -73,5 +73,5 @@ def test_result_is_written_for_the_inputs_that_must_pass(
     assert alone.source.body == both.source.body
     values = torch.load(data, weights_only=True)
     if "failing" in values:
-        assert all(map(same, values["failing"], scaled(ROWS["passing"], 2)))
+        assert all(map(is_identical, values["failing"], scaled(ROWS["passing"], 2)))
     assert "passing" not in values

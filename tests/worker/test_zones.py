@@ -266,7 +266,7 @@ assert found() == [past + "an operator before triton_poi_fused_add_0"]
 
 
 SPOILING = """
-from shrinkfx.worker.cuda_memory.red_zones import Spoiled, Watched
+from shrinkfx.worker.cuda_memory.red_zones import ZoneOverwritten, ZoneCheckedProgram
 
 block = tensor(64)
 generated = ctypes.CDLL(sys.argv[2] + "/liblaunching.so")
@@ -278,12 +278,12 @@ def compiled(more, again=None):
     generated.run(block, 64, again if again is not None and calls[1:] else more)
     return "result"
 
-call = Watched(zones, compiled)
+call = ZoneCheckedProgram(zones, compiled)
 assert call(0) == "result"
 calls.clear()
 try:
     call({arguments})
-except Spoiled as error:
+except ZoneOverwritten as error:
     print(error, len(calls))
 """
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.baseline.in_one import InOne
 from shrinkfx.check.baseline.runs import Bounds, Packages, Runs
-from shrinkfx.check.baseline.stock import Baseline, concluded, run_often
+from shrinkfx.check.baseline.stock import Baseline, make_baseline, run_until_enough
+from shrinkfx.check.baseline.whole_candidate import WholeCandidate
 from shrinkfx.check.baseline.with_guard_pages import (
     ON_CPU,
     ON_GPU,
@@ -30,8 +30,8 @@ from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.files import Traces
 
 
-def guarded_in_one(
-    in_one: InOne,
+def find_guarded_baseline(
+    in_one: WholeCandidate,
     client: CheckClient,
     until: str | None,
     match: str,
@@ -42,8 +42,8 @@ def guarded_in_one(
 ) -> tuple[Baseline, Guarding] | None:
     """Find the guard pages that show the failure, and make the baseline with them.
 
-    Like ``baseline_in_one`` it does not test the file's own program, and it does not
-    test whether the failure shows again after a second compilation.
+    Like ``find_whole_candidate_baseline`` it does not test the file's own program, and
+    it does not test whether the failure shows again after a second compilation.
 
     Args:
         in_one: records the first run with the guard pages.
@@ -54,7 +54,7 @@ def guarded_in_one(
     Raises:
         BudgetExhausted: the first run did not end in time.
     """
-    with scratch.folder("package") as folder:
+    with scratch.make_scratch_folder("package") as folder:
         evidence = Path(folder, "evidence.json")
         packages = Packages(folder, on_gpu=settings is ON_GPU)
         kept = replace(client, whole=in_one.whole)
@@ -63,19 +63,19 @@ def guarded_in_one(
         guarding = find_guarding(*asked, packages)
         if guarding.name and packages.first is not None:
             note("baseline: running the input program")
-            checks = guarding.around(kept.options)
+            checks = guarding.apply_to(kept.options)
             kept = replace(kept, options=checks)
-            kept = kept.with_options(package=packages.place(checks))
-            in_one.seen, _ = kept.original()
+            kept = kept.with_options(package=packages.path_for(checks))
+            in_one.seen, _ = kept.run_input_program()
             if evidence.exists():
                 in_one.traces = Traces.from_line(evidence.read_text())
             kept = kept.with_options(evidence=None)
             runs = Runs(until or ANY, match, [in_one.seen])
-            bounds = Bounds.after(packages.first, max_runs, budget)
+            bounds = Bounds.after_first_run(packages.first, max_runs, budget)
             if runs.target is not None:
-                way = run_often(kept, runs, bounds, 1, note)
-                if runs.failed == runs.told:
-                    return concluded(way, runs, bounds, Build.FAST, note), guarding
+                way = run_until_enough(kept, runs, bounds, 1, note)
+                if runs.failed_count == runs.answered_count:
+                    return make_baseline(way, runs, bounds, Build.FAST, note), guarding
     note(_STOCK)
     return None
 

@@ -12,11 +12,11 @@ from shrinkfx.check.baseline.several_calls import calls_needed
 from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import REPORT_BUG, BudgetExhausted, NotReproducible
-from shrinkfx.failure.signature import ANY, Kind, Stage, asked_for
+from shrinkfx.failure.signature import ANY, Kind, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.choices import Probe
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 
 def probe_baseline(
@@ -59,12 +59,12 @@ def probe_baseline(
             break
         is_last = probe is probes[-1] and not showing
         within = math.inf if is_last else 2 * budget.share()
-        seen, ending = _asked(client.with_options(probe=probe), within)
+        seen, ending = _run_probe(client.with_options(probe=probe), within)
         shown[probe] = seen
         if ending.answer is None:
             silent.add(probe)
-        unseen = _unseen(ending)
-        said = _said(probe, seen, whole=not unseen)
+        unseen = _list_unchecked(ending)
+        said = _describe_probe(probe, seen, whole=not unseen)
         note(f"probe {probe} ({_LOOKS_AT[probe]}): {said}")
         described.append(f"{probe}: {said}")
         if unseen:
@@ -88,7 +88,7 @@ def probe_baseline(
         asked = client.with_options(probe=showing, calls=calls)
         first = shown[showing]
         ways = (showing in silent, False)
-        base = _confirmed(asked, first, match, note, budget, ways)
+        base = _repeat_probe(asked, first, match, note, budget, ways)
         known = filter(None, [base.warning, warnings.get(showing, "")])
         return replace(base, calls=calls, warning="; ".join(known))
     if any(seen.unresolved == _CUT_SHORT for seen in shown.values()):
@@ -109,9 +109,9 @@ def _most_telling_first(probes: Sequence[Probe], wanted: str) -> list[Probe]:
     return list(probes)
 
 
-def _asked(client: CheckClient, within_s: float) -> tuple[Observation, Ending]:
+def _run_probe(client: CheckClient, within_s: float) -> tuple[Observation, Ending]:
     """Run a probe with a limit in seconds; a probe that is cut short is not a hang."""
-    seen, ending = client.within(within_s).original()
+    seen, ending = client.with_clock_limit(within_s).run_input_program()
     if ending.how == "late" and math.isfinite(within_s):
         seen = replace(seen, signature=None, unresolved=_CUT_SHORT)
     return seen, ending
@@ -123,12 +123,12 @@ _CUT_SHORT = "this probe takes more than half of the remaining time"
 def _shows(probe: Probe, seen: Observation, wanted: str, match: str) -> bool:
     """Tell whether a probe has shown the requested failure."""
     found = seen.signature
-    if not found or _is_of_the_probe(probe, seen):
+    if not found or _is_probe_failure(probe, seen):
         return False
-    return asked_for(wanted, found) and found.says(match)
+    return is_until_target(wanted, found) and found.matches_text(match)
 
 
-def _unseen(ending: Ending) -> tuple[str, ...]:
+def _list_unchecked(ending: Ending) -> tuple[str, ...]:
     """List what was not run, kernel by kernel, whether there was a report or not."""
     match ending.answer:
         case Checked(unseen=unseen):
@@ -138,7 +138,7 @@ def _unseen(ending: Ending) -> tuple[str, ...]:
     return ()
 
 
-def _confirmed(
+def _repeat_probe(
     asked: CheckClient,
     first: Observation,
     match: str,
@@ -157,7 +157,7 @@ def _confirmed(
     for fresh in ways:
         if first.seconds <= budget.share():
             with contextlib.suppress(BudgetExhausted):
-                seen.append(asked.original(fresh=fresh)[0])
+                seen.append(asked.run_input_program(fresh=fresh)[0])
     failed = sum(target.admits(s.signature) for s in seen)
     if failed < len(seen):
         described = list(dict.fromkeys(s.in_words for s in seen))
@@ -187,7 +187,7 @@ _LOOKS_AT = {
 }
 
 
-def _is_of_the_probe(probe: Probe, seen: Observation) -> bool:
+def _is_probe_failure(probe: Probe, seen: Observation) -> bool:
     """Tell whether the probe causes a failure, and not the program.
 
     The interpreter needs far more time and memory than a GPU; and the first two probes
@@ -202,32 +202,36 @@ def _is_of_the_probe(probe: Probe, seen: Observation) -> bool:
 _IN_PYTHON = (Probe.REAL, Probe.CONTRACT)
 
 
-def _said(probe: Probe, seen: Observation, *, whole: bool) -> str:
+def _describe_probe(probe: Probe, seen: Observation, *, whole: bool) -> str:
     """Describe what a probe found.
 
     Only the real probe compares results, and only if it ran all kernels.
     """
     if seen.unresolved == _CUT_SHORT:
         return f"inconclusive: {_CUT_SHORT}"
-    if seen.signature and _is_of_the_probe(probe, seen):
+    if seen.signature and _is_probe_failure(probe, seen):
         why = seen.unresolved or f"Inductor for Python: {seen.signature}"
         return f"inconclusive: {why}"
     compares = probe is Probe.REAL and whole
     return "finds nothing" if seen.passed and not compares else seen.in_words
 
 
-def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> Words:
+def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> MessageText:
     failures = {p: s.signature for p, s in shown.items() if s.signature}
     kinds = sorted(
         failure.kind.value
         for probe, failure in failures.items()
-        if not _is_of_the_probe(probe, shown[probe])
+        if not _is_probe_failure(probe, shown[probe])
     )
     if kinds:
-        return Words("to reduce the failure seen here: ", Flag("--until", kinds[0]))
+        return MessageText(
+            "to reduce the failure seen here: ", Flag("--until", kinds[0])
+        )
     if is_unseen or any(s.unresolved for s in shown.values()):
-        return Words("the interpreter cannot run the whole program; reduce it on a GPU")
-    return Words(
+        return MessageText(
+            "the interpreter cannot run the whole program; reduce it on a GPU"
+        )
+    return MessageText(
         "the failing run may have had other inputs: ",
         Flag("--inputs", stands="FILE"),
         "; or other sizes: ",

@@ -33,7 +33,7 @@ def other_cause(
         client = client.with_options(package=None, inductor=inductor)
         under, checks = f"{_GUARDS} and nan_asserts", f"{checks}, and values"
         again += " --inductor-config nan_asserts=True"
-    seen = client.original()[0]
+    seen = client.run_input_program()[0]
     shown = seen.signature
     if seen.unresolved or shown is None or is_known(shown):
         return ""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from shrinkfx.check.allowance import Allowance
 from shrinkfx.check.oracle import ENOUGH, CheckClient
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.signature import Kind, Signature, Stage, asked_for
+from shrinkfx.failure.signature import Kind, Signature, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 MAX_RUNS = 100
 """The number of passing runs after which a program counts as passing, by default."""
@@ -44,7 +44,7 @@ class Packages:
     on_gpu: bool = False
     first: Observation | None = None
 
-    def place(self, options: CheckOptions) -> str:
+    def path_for(self, options: CheckOptions) -> str:
         """Return the path of the package for these options."""
         code = "not-reused" if options.inductor else "as-it-is"
         beside = f"-{options.guard_pages}" if self.on_gpu else ""
@@ -69,12 +69,12 @@ class Runs:
         return sum(s.runs for s in self.seen)
 
     @property
-    def told(self) -> int:
+    def answered_count(self) -> int:
         """The number of runs that have an answer."""
-        return sum(s.runs for s in self.seen if s.tells)
+        return sum(s.runs for s in self.seen if s.is_conclusive)
 
     @property
-    def made(self) -> int:
+    def made_count(self) -> int:
         return self.total + len(self.later)
 
     @property
@@ -84,15 +84,15 @@ class Runs:
             s.signature
             for s in self.seen
             if s.signature
-            and asked_for(self.wanted, s.signature)
-            and s.signature.says(self.match)
+            and is_until_target(self.wanted, s.signature)
+            and s.signature.matches_text(self.match)
         ]
         if not shown:
             return None
         return replace(max(shown, key=self._shows), match=self.match)
 
     @property
-    def failed(self) -> int:
+    def failed_count(self) -> int:
         """The number of runs that showed the target."""
         return self._shows(self.target) if self.target else 0
 
@@ -110,11 +110,11 @@ class Runs:
         if self._always_in(Stage.COMPILE, Stage.LOAD):
             return True  # two processes failed alike, which is no coincidence
         if target is None:
-            return self.made >= max_runs
+            return self.made_count >= max_runs
         if any(target.admits(s.signature) for s in silent):
             return True  # each run that shows it lasts to the limit
         # Fewer failures give a rate that is too uncertain to plan with.
-        return self.failed >= ENOUGH or self.total >= ENOUGH * max_runs
+        return self.failed_count >= ENOUGH or self.total >= ENOUGH * max_runs
 
     def _always_in(self, *stages: Stage) -> bool:
         """Tell whether two or more runs failed alike, in one of the stages."""
@@ -136,7 +136,7 @@ _IN_WORDS = (
 """Failures that say what is wrong, so that the fork is not their cause."""
 
 
-def is_in_words(target: Signature | None) -> bool:
+def is_self_explanatory(target: Signature | None) -> bool:
     return target is not None and target.kind in _IN_WORDS
 
 
@@ -168,7 +168,7 @@ class Bounds:
     _end_s: float | None = None
 
     @classmethod
-    def after(
+    def after_first_run(
         cls,
         first: Observation,
         max_runs: int | None,
@@ -186,25 +186,27 @@ class Bounds:
         return replace(bounds, compile_own_s=first.own_seconds, seeds=seeds)
 
     @property
-    def in_words(self) -> str:
+    def limit_phrase(self) -> str:
         """The time limit as a phrase; '' if there is none."""
         bounded = math.isfinite(self.seconds)
         return f", for at most {max(1.0, self.seconds):.0f} s" if bounded else ""
 
-    def why_no_more(self, runs: Runs) -> Words:
+    def explain_end(self, runs: Runs) -> MessageText:
         """Describe what ended the runs of a passing program, and how to allow more.
 
         It is empty if ``max_runs`` was reached, or more runs would tell nothing more.
         """
         if self.out_of_minutes:
             more = Flag("--max-minutes")
-            return Words("the time limit allowed no more runs; to allow more: ", more)
+            return MessageText(
+                "the time limit allowed no more runs; to allow more: ", more
+            )
         if runs.are_enough(self.max_runs):
-            return Words()
+            return MessageText()
         more = Flag("--baseline-runs", stands="N")
-        return Words(f"the runs took {self.seconds:.0f} s; to allow more: ", more)
+        return MessageText(f"the runs took {self.seconds:.0f} s; to allow more: ", more)
 
-    def ends(self, runs: Runs) -> bool:
+    def is_exhausted(self, runs: Runs) -> bool:
         """Tell whether there is no time for another run.
 
         Until the program fails, it may use all the time. Once it fails, measuring its
@@ -235,26 +237,26 @@ class Bounds:
         self.out_of_minutes |= not allowed
         return allowed
 
-    def compiled(
+    def compile_and_run(
         self, client: CheckClient, *, fresh: bool = False
     ) -> Observation | None:
         """Compile and run the program; None if the time ended first."""
         try:
-            return client.original(fresh=fresh)[0]
+            return client.run_input_program(fresh=fresh)[0]
         except BudgetExhausted:
             self.out_of_minutes = True
             return None
 
-    def compiled_anew(
+    def recompile_and_run(
         self, client: CheckClient, *, fresh: bool = False
     ) -> Observation | None:
         """Compile the program again, count that, and run it; None if the time ended."""
         self.compilations += 1
-        return self.compiled(client, fresh=fresh)
+        return self.compile_and_run(client, fresh=fresh)
 
     def run(self, client: CheckClient, *, fresh: bool = False) -> Observation | None:
         """Run the compiled program; None if the time ended first."""
-        seen = self.compiled(client, fresh=fresh)
+        seen = self.compile_and_run(client, fresh=fresh)
         if seen is not None:
             self.spent_s += seen.seconds
             self._longest_s = max(self._longest_s, seen.seconds)

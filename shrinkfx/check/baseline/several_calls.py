@@ -27,13 +27,13 @@ def calls_needed(
     if max_calls < 2:
         return None
     note(f"the program changes its buffers: calling it {max_calls} times in one run")
-    often, _ = client.with_options(calls=max_calls).original()
+    often, _ = client.with_options(calls=max_calls).run_input_program()
     if not shows(often):
         return None
     passes, fails = 1, (max_calls, often)
     while fails[0] - passes > 1 and budget.has(often.seconds):
         calls = (passes + fails[0]) // 2
-        seen, _ = client.with_options(calls=calls).original()
+        seen, _ = client.with_options(calls=calls).run_input_program()
         if shows(seen):
             fails = calls, seen
         else:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.baseline.anew import compile_anew, leaves_out_weights
-from shrinkfx.check.baseline.not_seen import not_seen
+from shrinkfx.check.baseline.not_seen import make_not_reproducible
 from shrinkfx.check.baseline.other_causes import may_be_the_inputs, other_cause
+from shrinkfx.check.baseline.recompile import leaves_out_weights, recompile_program
 from shrinkfx.check.baseline.runs import (
     MAX_SILENT_RUNS,
     Bounds,
     Packages,
     Runs,
-    is_in_words,
+    is_self_explanatory,
 )
 from shrinkfx.check.oracle import (
     ENOUGH,
@@ -24,7 +24,7 @@ from shrinkfx.check.oracle import (
     runs_to_be_sure,
 )
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.signature import ANY, MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import ANY, MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.choices import Build, Guard, Probe
 from shrinkfx.protocol.record import Message
@@ -55,7 +55,7 @@ class Baseline(Message):
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def baseline(
+def find_baseline(
     client: CheckClient,
     until: str | None,
     match: str,
@@ -97,11 +97,11 @@ def baseline(
     wanted = until or ANY
     note("baseline: running the input program")
     tried: list[tuple[Runs, Bounds]] = []
-    with scratch.folder("package") as folder:
+    with scratch.make_scratch_folder("package") as folder:
         packages = packages or Packages(folder)
-        kept = client.with_options(package=packages.place(client.options))
+        kept = client.with_options(package=packages.path_for(client.options))
         alone = max_runs == 1 or wanted == Kind.HANG  # there may be no second run
-        first, ending = kept.original(fresh=alone)
+        first, ending = kept.run_input_program(fresh=alone)
         ways = [kept]
         said = ending.answer
         skipped = isinstance(said, Checked) and said.values_skipped > 0
@@ -114,25 +114,27 @@ def baseline(
             own = kept.with_options(package=f"{folder}/random.pt2")
             ways.insert(0, own.with_options(fallback_random=True))
         for way in ways:
-            bounds = Bounds.after(packages.first or first, max_runs, budget, seeds)
+            bounds = Bounds.after_first_run(
+                packages.first or first, max_runs, budget, seeds
+            )
             if tried:
                 often = f"up to {bounds.max_runs} more runs"
                 note(f"the program does not fail this way: {often}, {_OWN_RANDOM}")
-            begun = first if way is kept else bounds.compiled(way)
+            begun = first if way is kept else bounds.compile_and_run(way)
             if begun is None:
                 continue
             runs = Runs(wanted, match, [begun])
             tried.append((runs, bounds))
-            way = run_often(way, runs, bounds, max_calls, note)
+            way = run_until_enough(way, runs, bounds, max_calls, note)
             if runs.target:
-                return concluded(way, runs, bounds, build, note)
-    raise not_seen(wanted, tried)
+                return make_baseline(way, runs, bounds, build, note)
+    raise make_not_reproducible(wanted, tried)
 
 
 _OWN_RANDOM = "with its own random numbers"
 
 
-def run_often(
+def run_until_enough(
     kept: CheckClient,
     runs: Runs,
     bounds: Bounds,
@@ -151,8 +153,10 @@ def run_often(
     in_vain = runs.target is None and (bounds.max_runs > 1 or leaves_out_weights(kept))
     fails_to_compile = runs.target and runs.target.stage is Stage.COMPILE
     if (in_vain or fails_to_compile) and bounds.allow_compiling(runs):
-        kept = compile_anew(kept, runs, bounds)
-    max_calls = min(max_calls, 1 + bounds.max_runs - runs.made)  # the first run is made
+        kept = recompile_program(kept, runs, bounds)
+    max_calls = min(
+        max_calls, 1 + bounds.max_runs - runs.made_count
+    )  # the first run is made
     if max_calls > 1 and all(s.passed for s in runs.seen):
         calls = _calls_needed(kept, runs, bounds, max_calls, note)
     kept = kept.with_options(calls=calls)
@@ -160,17 +164,17 @@ def run_often(
     return kept
 
 
-def _is_told(target: Signature | None, options: CheckOptions) -> bool:
+def _explains_failure(target: Signature | None, options: CheckOptions) -> bool:
     """Tell whether the failure says what is wrong, so that the fork is not its cause.
 
     Guard pages tell which tensor was overrun, and by how much.
     """
     beside_pages = options.guard_pages in (Guard.AFTER, Guard.BEFORE)
     overruns = target is not None and target.kind is Kind.IMA and beside_pages
-    return overruns or is_in_words(target)
+    return overruns or is_self_explanatory(target)
 
 
-def concluded(
+def make_baseline(
     client: CheckClient,
     runs: Runs,
     bounds: Bounds,
@@ -181,18 +185,18 @@ def concluded(
     target = runs.target
     assert target is not None
     note(f"baseline: {target}")
-    rate = runs.failed / runs.told
+    rate = runs.failed_count / runs.answered_count
     if rate < 1.0:
         note(
-            f"flaky: {runs.failed} of {runs.told} runs fail; a candidate counts as "
-            f"passing after {runs_to_be_sure(rate)} passing runs"
+            f"flaky: {runs.failed_count} of {runs.answered_count} runs fail; a "
+            f"candidate counts as passing after {runs_to_be_sure(rate)} passing runs"
         )
-        if target.detail == MEMORY and client.options.guard_pages is Guard.OFF:
+        if target.detail == MEMORY_FAULT and client.options.guard_pages is Guard.OFF:
             note("with guard pages the program may fail in every run: --until ima")
     seconds = max(bounds.compile_own_s, *(s.own_seconds for s in runs.seen))
     bounds.budget.keep(max(bounds.compile_s, *(s.seconds for s in runs.seen)))
-    few = bounds.out_of_minutes and runs.failed < ENOUGH
-    warnings = [_FEW_RUNS.format(runs.failed, runs.told)] if few else []
+    few = bounds.out_of_minutes and runs.failed_count < ENOUGH
+    warnings = [_FEW_RUNS.format(runs.failed_count, runs.answered_count)] if few else []
     warnings += _other_causes(client.with_options(build=build), runs, bounds, note)
     for warning in warnings:
         note(f"warning: {warning}")
@@ -215,7 +219,9 @@ def _other_causes(
         )
         return []
     try:
-        found = other_cause(client.within(share), runs.target, runs.have_shown)
+        found = other_cause(
+            client.with_clock_limit(share), runs.target, runs.have_shown
+        )
     except BudgetExhausted:
         return []
     return [found] if found else []
@@ -263,18 +269,20 @@ def _go_on(
     max_runs = bounds.max_runs
     if not runs.are_enough(max_runs):
         until = f"whether the failure is deterministic (up to {ENOUGH} failing runs)"
-        often = f"whether the program fails (up to {max_runs} runs{bounds.in_words})"
+        often = (
+            f"whether the program fails (up to {max_runs} runs{bounds.limit_phrase})"
+        )
         note(f"checking {(often if runs.target is None else until)}")
-    while not runs.are_enough(max_runs) and not bounds.ends(runs):
+    while not runs.are_enough(max_runs) and not bounds.is_exhausted(runs):
         # At first, each run has its own process: a run may see another one's state.
-        left = max_runs * (ENOUGH if runs.target else 1) - runs.made
+        left = max_runs * (ENOUGH if runs.target else 1) - runs.made_count
         batch = 1 if len(runs.seen) < ENOUGH else min(RUNS_PER_CHILD, left)
         compiles = runs.target and runs.target.stage is Stage.COMPILE
         if compiles:
             again = kept.with_options(package=None)
         else:
             again = kept.with_options(runs=batch)
-        fresh = len(runs.seen) == 1 and not _is_told(runs.target, kept.options)
+        fresh = len(runs.seen) == 1 and not _explains_failure(runs.target, kept.options)
         if seen := bounds.run(again, fresh=fresh):
             runs.seen.append(seen)
     silent = [s.unresolved for s in runs.seen if s.unresolved]

@@ -20,7 +20,7 @@ from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import Stage
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
@@ -77,7 +77,7 @@ def _with_it(
                 *(f"{said} (without the caching allocator)" for said in without.seen),
                 *(f"{said} (with the caching allocator)" for said in with_it.seen),
             ],
-            Words.lines([without.advice, _SILENT]),
+            MessageText.lines([without.advice, _SILENT]),
             _sum(without.seconds, with_it.seconds),
             without.kind if without.kind == with_it.kind else "",
         ) from with_it
@@ -93,7 +93,7 @@ def _seen_with(client: CheckClient, found: Baseline, budget: Allowance) -> str:
     environment = {**client.options.environment, **CACHED}
     cached = client.with_options(environment=environment, calls=found.calls)
     try:
-        seen, ending = cached.within(share).original()
+        seen, ending = cached.with_clock_limit(share).run_input_program()
     except BudgetExhausted:
         return "not enough time was left for a run with the allocator"
     if ending.how == "late" and math.isfinite(share):
@@ -101,7 +101,7 @@ def _seen_with(client: CheckClient, found: Baseline, budget: Allowance) -> str:
     return f"with the allocator: {seen.in_words}"
 
 
-def is_chosen(*environments: Mapping[str, str]) -> bool:
+def is_allocator_chosen(*environments: Mapping[str, str]) -> bool:
     """Tell whether the user has chosen an allocator."""
     return any(NO_CACHING in environment for environment in environments)
 
@@ -119,7 +119,7 @@ _NEEDS = (
     "the program fails only with the caching allocator: the search and the repro use "
     f"the allocator ({NO_CACHING} is not set)"
 )
-_SILENT = Words(
+_SILENT = MessageText(
     "the failure may be silent on a GPU: ",
     Flag("--backend", "interpreter"),
     " checks each access of the kernels, and the kernels that are benchmarked during "

@@ -10,10 +10,10 @@ from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.runs import Packages
 from shrinkfx.check.oracle import ENOUGH, CheckClient
-from shrinkfx.check.second_look import may_die_instead
+from shrinkfx.check.retry import may_crash_instead
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.readers.zones import told as told_of_zones
-from shrinkfx.failure.signature import ANY, Signature, Stage, asked_for
+from shrinkfx.failure.readers.red_zone_log import find_red_zone_note as told_of_zones
+from shrinkfx.failure.signature import ANY, Signature, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Guard
@@ -46,7 +46,7 @@ class Guarding(Message):
     plain: str = ""
     steady: bool = False
 
-    def around(self, checks: CheckOptions) -> CheckOptions:
+    def apply_to(self, checks: CheckOptions) -> CheckOptions:
         """Return check options with these guard pages."""
         return replace(checks, guard_pages=self.pages, inductor=self.inductor)
 
@@ -64,7 +64,7 @@ def _settings(apart: Mapping[str, bool]) -> tuple[Guarding, ...]:
     )
 
 
-def under(tool: Guard) -> tuple[Guarding, ...]:
+def sanitizer_settings(tool: Guard) -> tuple[Guarding, ...]:
     """Return the setting for a tool of compute-sanitizer."""
     return (Guarding(f"(compute-sanitizer's {tool})", tool),)
 
@@ -95,13 +95,13 @@ def find_guarding(
         BudgetExhausted: not even the first run ended in time.
     """
     note("guard pages: running the program without and with guard pages")
-    with scratch.folder("package") as folder:
+    with scratch.make_scratch_folder("package") as folder:
         packages = packages or Packages(folder)
         runs = _original_without(_kept(client, client.options, packages), budget)
         packages.first = runs[0]
         compiling_s = runs[0].seconds
-        plain = in_words(runs)
-        told = [seen for seen in runs if seen.tells]
+        plain = describe_runs(runs)
+        told = [seen for seen in runs if seen.is_conclusive]
         fails = bool(told) and all(_is_wanted(seen, until, match) for seen in told)
         steady = fails and len(runs) == _PLAIN_RUNS
         note(f"without guard pages: {plain}")
@@ -114,7 +114,7 @@ def find_guarding(
                 note(f"not enough time left: not trying guard pages {name}")
                 tried = _TRIED
                 continue
-            guarded = _kept(client, guarding.around(client.options), packages)
+            guarded = _kept(client, guarding.apply_to(client.options), packages)
             seen = _within_a_share(guarded, budget)
             if seen is None:
                 note(f"not enough time left: stopped trying guard pages {name}")
@@ -136,7 +136,7 @@ def find_guarding(
 def _kept(
     client: CheckClient, options: CheckOptions, packages: Packages
 ) -> CheckClient:
-    return replace(client, options=replace(options, package=packages.place(options)))
+    return replace(client, options=replace(options, package=packages.path_for(options)))
 
 
 _TRIED = "the guard pages tried so far"
@@ -153,7 +153,7 @@ def _original_without(client: CheckClient, budget: Allowance) -> list[Observatio
     Raises:
         BudgetExhausted: the first run did not end in time.
     """
-    runs = [client.original()[0]]
+    runs = [client.run_input_program()[0]]
     while len(runs) < _PLAIN_RUNS and runs[0].seconds <= budget.share():
         seen = _within_a_share(client, budget)
         if seen is None:
@@ -166,7 +166,7 @@ def _within_a_share(client: CheckClient, budget: Allowance) -> Observation | Non
     """Run the program for a share of the time; None if it did not end."""
     share = budget.share()
     try:
-        seen, ending = client.within(share).original()
+        seen, ending = client.with_clock_limit(share).run_input_program()
     except BudgetExhausted:
         return None
     return None if ending.how == "late" and math.isfinite(share) else seen
@@ -174,10 +174,14 @@ def _within_a_share(client: CheckClient, budget: Allowance) -> Observation | Non
 
 def _is_wanted(seen: Observation, until: str | None, match: str) -> bool:
     failure = seen.signature
-    return bool(failure and asked_for(until or ANY, failure) and failure.says(match))
+    return bool(
+        failure
+        and is_until_target(until or ANY, failure)
+        and failure.matches_text(match)
+    )
 
 
-def in_words(seen: list[Observation]) -> str:
+def describe_runs(seen: list[Observation]) -> str:
     """Describe the results of runs, each distinct one once."""
     texts = [s.in_words for s in seen]
     counted = [f"{text} ({texts.count(text)} of {len(texts)} runs)" for text in texts]
@@ -188,10 +192,10 @@ def runs_without_guard_pages(
     client: CheckClient, candidate: Candidate
 ) -> Iterator[Observation]:
     """Run a candidate without guard pages, compiled once, each run in a new process."""
-    with scratch.folder("package") as folder:
+    with scratch.make_scratch_folder("package") as folder:
         kept = client.with_options(package=f"{folder}/model.pt2")
         for _ in range(ENOUGH):
-            yield kept.with_options(guard_pages=Guard.OFF).candidate(candidate)
+            yield kept.with_options(guard_pages=Guard.OFF).check_candidate(candidate)
 
 
 def seen_without_guard_pages(
@@ -206,8 +210,8 @@ def seen_without_guard_pages(
     asked_again = False
     plain = replace(client.options, guard_pages=Guard.OFF)
     for observation in runs_without_guard_pages(client, candidate):
-        doubted = may_die_instead(observation, target, plain)
-        if (doubted or not observation.tells) and not asked_again:
+        doubted = may_crash_instead(observation, target, plain)
+        if (doubted or not observation.is_conclusive) and not asked_again:
             asked_again = True
             continue
         seen.append(observation)

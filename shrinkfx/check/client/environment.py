@@ -21,7 +21,7 @@ _PLACES = ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE")
 _FIND = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"
 
 
-def tuning(environment: Mapping[str, str]) -> dict[str, str]:
+def select_tuning_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Select the variables that may affect a failure; those with paths never do."""
     return {
         name: value
@@ -30,7 +30,9 @@ def tuning(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def of_worker(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
+def make_worker_environment(
+    extra: Mapping[str, str] | None, mark: str
+) -> dict[str, str]:
     """Return the environment of a worker process.
 
     Without PYTHONUNBUFFERED a crash loses printed text; the compile pool would leave
@@ -44,7 +46,9 @@ def of_worker(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
     root = str(Path(shrinkfx.__file__).resolve().parents[1])
     given = dict(os.environ)
     if extra is None:
-        given = bare(dict(given.items() - tuning(given).items()))
+        given = remove_python_variables(
+            dict(given.items() - select_tuning_variables(given).items())
+        )
     fixed = {
         "PYTHONPATH": os.pathsep.join(filter(None, [root, given.get("PYTHONPATH")])),
         "PYTHONUNBUFFERED": "1",
@@ -61,7 +65,7 @@ def of_worker(extra: Mapping[str, str] | None, mark: str) -> dict[str, str]:
     return {name: value for name, value in together.items() if name not in unset}
 
 
-def bare(makers: Mapping[str, str]) -> dict[str, str]:
+def remove_python_variables(makers: Mapping[str, str]) -> dict[str, str]:
     """Remove the variables by which a user configures Python.
 
     They tell Python where the user's modules are, and how to run. If PyTorch is found

@@ -18,7 +18,7 @@ from typing import Protocol
 from shrinkfx import unpacked
 from shrinkfx.check.client.line import Line
 from shrinkfx.check.client.orphans import kill_marked, new_mark
-from shrinkfx.check.client.server import log_in
+from shrinkfx.check.client.server import read_log_end
 from shrinkfx.errors import WorkerError
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
@@ -91,7 +91,7 @@ class Fork:
             self._line.cancel()
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether an idle fork is alive: its connection is open and silent."""
         return not self._line.can_be_read()
 
@@ -110,14 +110,14 @@ class Fork:
 
     def _remove(self) -> None:
         kill_marked(self._mark)
-        unpacked.remove(self.directory)
+        unpacked.remove_with_packages(self.directory)
 
     @property
     def log(self) -> str:
         """The end of the fork's own log."""
-        return log_in(self.directory)
+        return read_log_end(self.directory)
 
-    def how_it_died(self, doing: str) -> WorkerError:
+    def make_death_error(self, doing: str) -> WorkerError:
         """Create the error for a dead fork; only its server knows the exit status."""
         return WorkerError(f"a fork of the worker died while {doing}", self.log)
 

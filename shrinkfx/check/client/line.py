@@ -13,7 +13,7 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.own_time import OwnTime
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.record import Message
-from shrinkfx.protocol.requests import TIMES, Request
+from shrinkfx.protocol.requests import CLOCK_LIMIT_FACTOR, Request
 
 _GRACE_S, _GLANCE_S = 60.0, 0.1
 
@@ -28,7 +28,7 @@ class OtherEnd(Protocol):
         """The end of its log."""
         ...
 
-    def how_it_died(self, doing: str) -> WorkerError:
+    def make_death_error(self, doing: str) -> WorkerError:
         """Create the error for a process that has closed the connection."""
         ...
 
@@ -64,10 +64,10 @@ class Line:
     ) -> Ending:
         """Wait for the end of a request that was sent."""
         doing = request.task.doing
-        if not self.wait(request.most_s + _GRACE_S, doing, interrupted):
+        if not self.wait(request.wall_clock_limit_s + _GRACE_S, doing, interrupted):
             self.cancel()
             self.wait(_GRACE_S, "cancelling")
-        return self.take(Ending, doing)
+        return self.parse_answer(Ending, doing)
 
     def cancel(self) -> None:
         """Let the running request end; do nothing if it has ended."""
@@ -95,7 +95,7 @@ class Line:
             try:
                 data = data[os.write(self._sink, data) :]
             except ConnectionError:
-                raise self._other.how_it_died(doing) from None
+                raise self._other.make_death_error(doing) from None
 
     def wait(
         self,
@@ -109,13 +109,13 @@ class Line:
 
         Args:
             own: a clock without waiting times, which the limit is for; the wall-time
-                limit is ``TIMES`` as long then.
+                limit is ``CLOCK_LIMIT_FACTOR`` as long then.
             deadline: an earlier limit, by ``time.monotonic``.
 
         Raises:
             WorkerError: there will be no line, or none in time.
         """
-        most_s = timeout_s * (TIMES if own else 1)
+        most_s = timeout_s * (CLOCK_LIMIT_FACTOR if own else 1)
         deadline = min(deadline, time.monotonic() + most_s)
         while b"\n" not in self._buffer:
             if interrupted():
@@ -138,10 +138,10 @@ class Line:
         except ConnectionError:
             data = b""
         if not data:
-            raise self._other.how_it_died(doing)
+            raise self._other.make_death_error(doing)
         return data
 
-    def take(self, kind: type[Said], doing: str) -> Said:
+    def parse_answer(self, kind: type[Said], doing: str) -> Said:
         """Parse the line that was waited for.
 
         Raises:

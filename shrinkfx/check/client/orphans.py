@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 from shrinkfx import scratch
-from shrinkfx.processes import rss_bytes
+from shrinkfx.processes import read_rss_bytes
 from shrinkfx.protocol.requests import MARK
 
 _BITS = 28
@@ -30,7 +30,7 @@ def new_mark() -> str:
     return f"{owner}:{_numbers(owner).start + secrets.randbits(_BITS)}"
 
 
-def bear_mark(mark: str, pid: int) -> None:
+def tag_process(mark: str, pid: int) -> None:
     """Tag a process, and its later children, with the number of a mark.
 
     A worker tags itself (``worker/forkserver/supervise.py``).
@@ -53,7 +53,7 @@ def clear_orphans() -> None:
     A killed server's child dies with it, but not the processes that the child started;
     and if the server's parent is killed too, no process is left to kill them.
     """
-    for folder in scratch.abandoned():
+    for folder in scratch.remove_abandoned_roots():
         kill_marked(f"{folder.name}:")
 
 
@@ -71,7 +71,8 @@ def kill_marked(mark: str) -> None:
         found = [
             pid
             for pid in _pids()
-            if needle in _environ(pid) or (_limit(pid) in numbers and rss_bytes(pid))
+            if needle in _environ(pid)
+            or (_limit(pid) in numbers and read_rss_bytes(pid))
         ]
         if not found:
             return

@@ -13,7 +13,7 @@ from typing import Any
 
 from shrinkfx.check.client.server import REMOVED, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
-from shrinkfx.failure.readers.device import lost
+from shrinkfx.failure.readers.device import find_gpu_loss
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.protocol.descriptions import Description
@@ -27,7 +27,7 @@ from shrinkfx.protocol.tasks import (
     Task,
     WriteCandidate,
 )
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 LIVES = 6
 """The number of crashes in a row, without an answer between, that end the run."""
@@ -39,7 +39,7 @@ _FULL = "No space left on device"
 _TOO_MUCH = re.compile(rf"{_FULL}: (weights in a package take .*? are free)")
 """A worker's message that data would not fit, before it begins to write it."""
 
-_MORE = Words(
+_MORE = MessageText(
     "free some space, set TMPDIR to a folder on a disk with more space, or raise ",
     Flag("--max-disk"),
 )
@@ -102,7 +102,7 @@ class RestartingServer(Server):
                 the run was removed.
         """
         self._asking(request.task)
-        ending = self._asked(request)
+        ending = self._ask_with_restart(request)
         if isinstance(request.task, Describe) and _is_described(ending):
             self._described[request.options.graph] = request
             self._lost.discard(request.options.graph)
@@ -124,7 +124,7 @@ class RestartingServer(Server):
         self._describe_again(request)
         return super().fork(request)
 
-    def close_first(self, close: Callable[[], None]) -> None:
+    def add_close_hook(self, close: Callable[[], None]) -> None:
         """Register a function that is called before each of its processes is closed."""
         self._close_first.append(close)
 
@@ -159,23 +159,23 @@ class RestartingServer(Server):
             raise BudgetExhausted(_TIME_IS_UP)
         return left
 
-    def _asked(self, request: Request) -> Ending:
+    def _ask_with_restart(self, request: Request) -> Ending:
         why = ""
         for _ in range(_TRIES):
             self._describe_again(request)
             try:
-                ending = self._asked_in_time(request)
+                ending = self._ask_in_time(request)
             except WorkerError as error:
                 why = str(error)
-                self._begin_anew(error)
+                self._start_server_again(error)
             else:
                 self._deaths = 0
                 return ending
         return Ending("server", log=why)
 
-    def _asked_in_time(self, request: Request) -> Ending:
+    def _ask_in_time(self, request: Request) -> Ending:
         left = self._left_s()
-        if left >= request.most_s:
+        if left >= request.wall_clock_limit_s:
             return super().ask(request)
         ending = super().ask(replace(request, clock_s=left))
         if ending.how == "late":
@@ -189,18 +189,18 @@ class RestartingServer(Server):
             again = self._described[form]
             self._asking(again.task)
             try:
-                ending = self._asked_in_time(again)
+                ending = self._ask_in_time(again)
                 self._heard(ending)
                 refuse_if_full(ending, self._folders)
                 if not _is_described(ending):
                     reason = f"{_NOT_AGAIN}: the worker ended with {ending.how}"
                     raise WorkerError(reason, ending.log)
             except WorkerError as error:
-                self._begin_anew(error)
+                self._start_server_again(error)
             else:
                 self._lost.discard(form)
 
-    def _begin_anew(self, error: WorkerError) -> None:
+    def _start_server_again(self, error: WorkerError) -> None:
         """Restart the process; again if the new one is killed from outside."""
         self._lost = {*self._described}
         if (self.directory / LOWERING).exists():  # that lowering killed it
@@ -285,7 +285,7 @@ def _refuse_if_lost(ending: Ending) -> None:
     if ending.how == "exit" and not ending.code and not ending.raised:
         return
     said = ending.log + (ending.raised.message if ending.raised else "")
-    if why := lost(said):
+    if why := find_gpu_loss(said):
         raise WorkerError(f"the GPU is no longer available ({why}): {_SEE_DRIVER}")
 
 

@@ -23,11 +23,11 @@ from shrinkfx.check.client import environment as environments
 from shrinkfx.check.client.interrupts import held_interrupt
 from shrinkfx.check.client.line import Line
 from shrinkfx.check.client.orphans import kill_marked, new_mark
-from shrinkfx.check.client.stem import ADOPTION, Stem
+from shrinkfx.check.client.zygote import ADOPTION, Zygote
 from shrinkfx.errors import LoadError, StorageError, UsageError, WorkerError
 from shrinkfx.own_time import OwnTime
-from shrinkfx.processes import Sample, descendants, sample
-from shrinkfx.program.words import LINE, cut, printable
+from shrinkfx.processes import Sample, list_descendants, sample_processes
+from shrinkfx.program.display_text import LINE, cut_text, printable
 from shrinkfx.protocol.answers import Done, Ending, Ready
 from shrinkfx.protocol.choices import ARCHS, Backend, InductorOptions
 from shrinkfx.protocol.requests import HASH_SEED, Request, Setup
@@ -100,7 +100,7 @@ class Server:
         beside: Server | None = None,
         hash_seed: str = "",
     ) -> None:
-        if not scratch.may_be_loaded_from():
+        if not scratch.allows_loading_libraries():
             raise UsageError(_NOEXEC.format(scratch.root().parent))
         self.directory = Path(tempfile.mkdtemp(prefix="server-", dir=scratch.root()))
         self._command, self._environment = command, environment
@@ -108,7 +108,7 @@ class Server:
         self._cwd = cwd if environment is not None else self.directory / _EMPTY
         self._start_timeout_s = start_timeout_s
         self._leaves_stem, self._beside = leaves_stem, beside
-        self._stem: Stem | None = None
+        self._stem: Zygote | None = None
         self._setup = Setup(
             directory=str(self.directory),
             model=str(model) if model else None,
@@ -137,7 +137,7 @@ class Server:
         try:
             self._start(deadline)
         except WorkerError as error:
-            if not (error.killed or isinstance(self._process, Stem)):
+            if not (error.killed or isinstance(self._process, Zygote)):
                 raise
             self._start(deadline)
 
@@ -146,7 +146,7 @@ class Server:
         (self.directory / _EMPTY).mkdir(exist_ok=True)
         self._mark = new_mark()
         with held_interrupt() as interrupted, self._adopting():
-            self._process = self._started()
+            self._process = self._start_process()
             self._line = self._line_to(self._process)
             own = OwnTime(self._look)
             try:
@@ -154,8 +154,8 @@ class Server:
                 self._line.write(self._setup.to_line(), *within)
                 if not self._line.wait(*within, interrupted, own, deadline):
                     raise KeyboardInterrupt
-                self.ready = self._line.take(Ready, _LOADING)
-                self._keep_stem()
+                self.ready = self._line.parse_answer(Ready, _LOADING)
+                self._record_zygote()
             except BaseException as error:
                 self._process.kill()  # it reads no requests while it loads
                 was_there = self.directory.is_dir()
@@ -165,7 +165,7 @@ class Server:
                 raise
         if self.ready.error:
             self.close()
-            reason = cut(self.ready.error, 2 * LINE)
+            reason = cut_text(self.ready.error, 2 * LINE)
             raise LoadError(self.ready.subject, reason, self.ready.advice)
 
     def ask(self, request: Request) -> Ending:
@@ -215,9 +215,9 @@ class Server:
                 self._process.kill()
                 self._process.wait()
             self._process.stdout.close()
-            self._end_stem()
+            self._close_zygote()
             kill_marked(self._mark)
-            unpacked.remove(self.directory)
+            unpacked.remove_with_packages(self.directory)
 
     def __enter__(self) -> Self:
         return self
@@ -237,40 +237,42 @@ class Server:
     @property
     def log(self) -> str:
         """The end of the server's own log."""
-        return log_in(self.directory)
+        return read_log_end(self.directory)
 
     def _adopting(self) -> AbstractContextManager[None]:
         return ADOPTION if self._leaves_stem else contextlib.nullcontext()
 
-    def _keep_stem(self) -> None:
+    def _record_zygote(self) -> None:
         """Record the zygote that was left; close it if it cannot be used."""
-        if self._stem and not self._stem.is_left(self.ready.stem):
-            self._end_stem()
+        if self._stem and not self._stem.record_pid(self.ready.stem):
+            self._close_zygote()
 
-    def _end_stem(self) -> None:
+    def _close_zygote(self) -> None:
         if self._stem:
             self._stem.close()
             self._stem = None
 
-    def _grown_stem(
+    def _take_zygote(
         self, command: Sequence[str], environment: Mapping[str, str], cwd: Path | None
-    ) -> Stem | None:
+    ) -> Zygote | None:
         """Turn the zygote into a server, if a new process would be the same."""
         stem = self._stem
-        if not (stem and cwd and stem.grow(command, environment, cwd)):
+        if not (stem and cwd and stem.become_server(command, environment, cwd)):
             return None
         self._stem = None
         return stem
 
-    def _started(self) -> subprocess.Popen[bytes] | Stem:
-        environment = environments.of_worker(self._environment, self._mark)
+    def _start_process(self) -> subprocess.Popen[bytes] | Zygote:
+        environment = environments.make_worker_environment(
+            self._environment, self._mark
+        )
         environment = {**self._hash_seed, **environment}
         asked = self._command, environment, self._cwd
-        grown = self._beside._grown_stem(*asked) if self._beside else None
+        grown = self._beside._take_zygote(*asked) if self._beside else None
         return grown or self._popen(environment)
 
     def _popen(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        stem = Stem(self._command, environment) if self._leaves_stem else None
+        stem = Zygote(self._command, environment) if self._leaves_stem else None
         self._setup = replace(self._setup, stem=stem.its_ends if stem else None)
         try:
             with (self.directory / _LOG).open("ab") as log:
@@ -291,20 +293,20 @@ class Server:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
         if stem:
-            stem.hand_over()
+            stem.close_inherited_ends()
         self._stem = stem
         return process
 
-    def _line_to(self, process: subprocess.Popen[bytes] | Stem) -> Line:
+    def _line_to(self, process: subprocess.Popen[bytes] | Zygote) -> Line:
         assert process.stdin is not None
         assert process.stdout is not None
         os.set_blocking(process.stdin.fileno(), False)
         return Line(process.stdout.fileno(), process.stdin.fileno(), self)
 
     def _look(self) -> Sample:
-        return sample([self.pid, *descendants(self.pid)])
+        return sample_processes([self.pid, *list_descendants(self.pid)])
 
-    def how_it_died(self, doing: str) -> WorkerError:
+    def make_death_error(self, doing: str) -> WorkerError:
         """Describe the end of a process that has closed its connection."""
         try:
             status = self._process.wait(timeout=5)
@@ -321,7 +323,7 @@ class Server:
         return WorkerError(reason, self.log, killed=status in _FROM_OUTSIDE)
 
 
-def log_in(directory: Path) -> str:
+def read_log_end(directory: Path) -> str:
     """Read the end of a server's own log."""
     with contextlib.suppress(OSError):
         return printable((directory / _LOG).read_text(errors="replace")[-4000:])

@@ -64,7 +64,7 @@ class MemoryReport:
         return f"{text}, by thread ({self.thread}) in block ({self.block})"
 
 
-def parse(log: str) -> MemoryReport | None:
+def parse_asan_report(log: str) -> MemoryReport | None:
     """Parse the first report in the output of a process."""
     error = _ERROR.search(log)
     if not error:
@@ -81,12 +81,12 @@ def parse(log: str) -> MemoryReport | None:
         bytes=int(access[2] or 0) if access else 0,
         kernel=kernel,
         line=line,
-        where=_as_of_late(where[1]) if where else "",
+        where=_modernize_wording(where[1]) if where else "",
         address=address[1] if address else "",
     )
 
 
-def _as_of_late(where: str) -> str:
+def _modernize_wording(where: str) -> str:
     """Convert the wording of older versions to that of later ones."""
     return where.replace("to the right of", "after").replace("to the left of", "before")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from shrinkfx.program.words import printable
+from shrinkfx.program.display_text import printable
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ _TRITON = re.compile(r"\bat (\d+):(\d+):\n(.*?\n) *\^\n(.+)", re.DOTALL)
 _DEFINED = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
-def gcc(text: str) -> Complaint | None:
+def parse_gcc_error(text: str) -> Complaint | None:
     """Parse the first error of g++; if there is none, that of the linker."""
     found = _GCC.search(text)
     if found is None:
@@ -83,7 +83,7 @@ def _linker(text: str) -> Complaint | None:
     return Complaint(said, file, line, function=function)
 
 
-def triton(text: str) -> Complaint | None:
+def parse_triton_error(text: str) -> Complaint | None:
     """Parse an error of Triton, which prints the kernel up to the line of the error."""
     found = _TRITON.search(text)
     if found is None:

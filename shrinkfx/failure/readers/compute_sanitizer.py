@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from shrinkfx.failure.readers.asan import MemoryReport
-from shrinkfx.failure.signature import MEMORY
+from shrinkfx.failure.signature import MEMORY_FAULT
 
 _REPORT = re.compile(
     r"^={9} (?:Invalid __(?P<space>\w+)__ (?P<access>\w+) of size (?P<bytes>[\d,]+)"
@@ -41,20 +41,20 @@ Kernels of libraries read uninitialized memory on purpose (NVIDIA/cccl#1891).
 UNINITIALIZED, RACE = "read of uninitialized memory", "race"
 
 
-def parse(log: str) -> MemoryReport | None:
+def parse_sanitizer_report(log: str) -> MemoryReport | None:
     """Return the first report on a generated kernel, else the first illegal access."""
     found = [*_reports(log)]
     generated = (each for each in found if _GENERATED.match(each.kernel))
-    accesses = (each for each in found if detail(each) == MEMORY)
+    accesses = (each for each in found if detail(each) == MEMORY_FAULT)
     return next(generated, None) or next(accesses, None)
 
 
 def detail(report: MemoryReport) -> str:
     """Return the part of a report that identifies the failure."""
-    return report.kind if report.kind in (UNINITIALIZED, RACE) else MEMORY
+    return report.kind if report.kind in (UNINITIALIZED, RACE) else MEMORY_FAULT
 
 
-def refusal(log: str) -> str:
+def find_sanitizer_refusal(log: str) -> str:
     """Return the reason why compute-sanitizer refused to run; '' if it did not."""
     found = _REFUSED.search(log)
     return f"compute-sanitizer refuses: {found[1].strip()}" if found else ""

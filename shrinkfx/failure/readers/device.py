@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 
 from shrinkfx.failure.normalise import normalise
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.program.words import line_of
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.program.display_text import line_of
 
-_STRAY = re.compile(
+_ILLEGAL_ACCESS = re.compile(
     r"illegal memory access|cudaErrorIllegalAddress"
     r"|misaligned address|cudaErrorMisalignedAddress"
     r"|operation not supported on global/shared address space"
@@ -28,7 +28,7 @@ One wrong pointer can show as any of these: as unmapped memory, as another addre
 space, as a misaligned address or, in shared memory, as a launch failure (719).
 """
 
-_ASTRAY = {
+_ILLEGAL_EXECUTION = {
     "illegal instruction": r"an illegal instruction was encountered"
     r"|cudaErrorIllegalInstruction",
     "invalid program counter": r"invalid program counter|cudaErrorInvalidPc",
@@ -60,7 +60,7 @@ _LOST = re.compile(
     r"|cudaErrorNoDevice|GPU is lost|GPU has fallen off the bus"
 )
 _XID = re.compile(r"^[^\n]*NVRM: Xid \([^)]*\): (\d+),[^\n]*", re.MULTILINE)
-_OF_THE_MACHINE = {48, 74, 79, 94, 95, 119, 120}
+_HARDWARE_XIDS = {48, 74, 79, 94, 95, 119, 120}
 """Xid numbers that no program causes: memory, links and firmware."""
 _BUS = 79
 
@@ -69,15 +69,15 @@ TRIGGERED = "device-side assert triggered"
 _BOUNDS = re.compile(r"out of bounds")
 
 
-def death(text: str, stage: Stage) -> Signature | None:
+def classify_kernel_death(text: str, stage: Stage) -> Signature | None:
     """Classify the error that killed a kernel; None if there is no such message.
 
     Device-side assertions are excluded, because their text is printed elsewhere; the
     next function classifies them.
     """
-    if found := _STRAY.search(text):
-        return Signature(Kind.IMA, stage, MEMORY, line_of(text, found))
-    for detail, words in _ASTRAY.items():
+    if found := _ILLEGAL_ACCESS.search(text):
+        return Signature(Kind.IMA, stage, MEMORY_FAULT, line_of(text, found))
+    for detail, words in _ILLEGAL_EXECUTION.items():
         if found := re.search(words, text):
             return Signature(Kind.CRASH, stage, f"CUDA: {detail}", line_of(text, found))
     if found := _TOO_LONG.search(text):
@@ -87,7 +87,7 @@ def death(text: str, stage: Stage) -> Signature | None:
     return None
 
 
-def asserted(text: str, stage: Stage) -> Signature | None:
+def classify_device_assertion(text: str, stage: Stage) -> Signature | None:
     """Classify the assertion that a device printed; None if it printed none.
 
     Threads, blocks and kernels print in any order. An index out of bounds takes
@@ -105,7 +105,7 @@ def asserted(text: str, stage: Stage) -> Signature | None:
     return None
 
 
-def broken(text: str) -> str:
+def find_gpu_failure(text: str) -> str:
     """Return the line that shows a GPU failure which no program can cause, or ''.
 
     A line of the driver counts if its Xid number is one that no program causes.
@@ -113,11 +113,11 @@ def broken(text: str) -> str:
     if found := _BROKEN.search(text):
         return line_of(text, found)
     numbered = (found for found in _XID.finditer(text))
-    ours = (each[0] for each in numbered if int(each[1]) in _OF_THE_MACHINE)
+    ours = (each[0] for each in numbered if int(each[1]) in _HARDWARE_XIDS)
     return next(ours, "").strip()
 
 
-def lost(text: str) -> str:
+def find_gpu_loss(text: str) -> str:
     """Return the line that shows that the GPU is no longer available, or ''."""
     if found := _LOST.search(text):
         return line_of(text, found)

@@ -19,7 +19,7 @@ _MISALIGNED = "misaligned"
 _DOES = {"load": "read", "store": "write", "atomic": "write"}
 
 
-def what_need_not_show(failure: Signature) -> str:
+def name_error_unchecked_on_gpu(failure: Signature) -> str:
     """Name the kind of error in a finding that a GPU may let pass, or ''.
 
     A GPU checks none of these errors. An assertion, a wrong value and a compile error
@@ -32,7 +32,7 @@ def what_need_not_show(failure: Signature) -> str:
     return "a wrong layout" if failure.detail.startswith("layout of ") else ""
 
 
-def finding(text: str, stage: Stage) -> Signature | None:
+def classify_finding(text: str, stage: Stage) -> Signature | None:
     """Classify a finding; None if there is none, or if it is a check of AOTInductor.
 
     A finding of the hints probe belongs to the compile stage, because AOTInductor runs

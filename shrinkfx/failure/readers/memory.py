@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from shrinkfx.failure.readers import device
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
-from shrinkfx.program.words import line_of
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.program.display_text import line_of
 
 _HEAP = re.compile(
     r"double free or corruption|(?:malloc|calloc|realloc|free|malloc_consolidate"
@@ -21,15 +21,15 @@ _OUT_OF_MEMORY = re.compile(
 )
 
 
-def memory_text(text: str, stage: Stage) -> Signature | None:
+def classify_memory_error(text: str, stage: Stage) -> Signature | None:
     """Classify memory errors, which can occur at any stage.
 
     Compilation runs kernels, too.
     """
-    if died := device.death(text, stage):
+    if died := device.classify_kernel_death(text, stage):
         return died
     if found := _HEAP.search(text):
-        return Signature(Kind.IMA, stage, MEMORY, line_of(text, found))
+        return Signature(Kind.IMA, stage, MEMORY_FAULT, line_of(text, found))
     if found := _OUT_OF_MEMORY.search(text):
         return Signature(Kind.OOM, stage, "", line_of(text, found))
     return None

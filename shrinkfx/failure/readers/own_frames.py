@@ -16,7 +16,7 @@ _DUMP = re.compile(
 
 _FRAME = re.compile(r'  File "([^"]+)", line \d+ in (\S+)')
 
-_NOBODYS = re.compile(
+_NOT_USER_CODE = re.compile(
     r"<"  # no file: generated, or frozen
     r"|.*/(?:site|dist)-packages/"
     r"|.*/lib/python3[.\d]*/"
@@ -28,7 +28,7 @@ _NOBODYS = re.compile(
 _REPRO = "repro.py"
 
 
-def own_frame(log: str) -> str:
+def find_user_frame(log: str) -> str:
     """Return the innermost function of the user's code, as ``passes.py:settle``; or ''.
 
     A function that a repro embeds is named without the file.
@@ -49,7 +49,7 @@ def own_frame(log: str) -> str:
         if frame is None:
             break
         path, function = frame.groups()
-        if not _NOBODYS.match(path) and function != "<module>":
+        if not _NOT_USER_CODE.match(path) and function != "<module>":
             file = Path(path).name
             return function if file == _REPRO else f"{file}:{function}"
     return ""

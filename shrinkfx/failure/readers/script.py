@@ -42,7 +42,7 @@ CANNOT_TELL = 125
 For ``git bisect run`` and for ``--check``, this status is neither good nor bad.
 """
 
-AT_ITS_END = "ran to its end; "
+RAN_TO_END_PREFIX = "ran to its end; "
 """The first words in the output of such a repro."""
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -52,13 +52,15 @@ _CUT_SHORT = re.compile(r'^  File "[^"]+", line \d+ in \S+\n  \.\.\.$', re.MULTI
 _FRAME = re.compile(r'^\s+File "([^"]+)", line \d+,? in (\S+)', re.MULTILINE)
 
 
-def as_check(ending: Ending, script: str, name: str = "repro.py") -> Ending:
+def convert_script_ending(
+    ending: Ending, script: str, name: str = "repro.py"
+) -> Ending:
     """Convert the ending of a script to the ending of a check.
 
     A script that reached its end has passed, even if it reports that nothing was
     checked.
     """
-    said_so = re.search(f"^{AT_ITS_END}", ending.log, re.MULTILINE)
+    said_so = re.search(f"^{RAN_TO_END_PREFIX}", ending.log, re.MULTILINE)
     if (ending.how, ending.code) == ("exit", CANNOT_TELL) and said_so:
         return dataclasses.replace(ending, code=0, stage=Stage.DONE.value, answer=None)
     stage = _stage(ending.log, script, name)

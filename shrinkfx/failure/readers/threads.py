@@ -22,20 +22,22 @@ _KEPT = re.compile(
     r"\(that was thread \1\)\n",
     re.MULTILINE,
 )
-_AT_ONCE = "terminate called recursively"
+_THREW_AT_ONCE = "terminate called recursively"
 _NAMED = re.compile(
     r"^terminate called (?:in thread \d+ of \d+ )?after throwing an instance of "
     r"'[^'\n]+'$",
     re.MULTILINE,
 )
-_WHAT = re.compile(rf"what\(\):[ \t]+(?!{_AT_ONCE}|Fatal Python error: )(\S[^\n]*)")
+_WHAT = re.compile(
+    rf"what\(\):[ \t]+(?!{_THREW_AT_ONCE}|Fatal Python error: )(\S[^\n]*)"
+)
 
 _LINES = 20
 """The number of lines shown per thread: its exception, and the frames of the throw."""
 
 
 @dataclass(frozen=True)
-class _Words:
+class _ThreadException:
     """The exception that one thread threw.
 
     Attributes:
@@ -48,69 +50,73 @@ class _Words:
     said: str
 
     @classmethod
-    def read(cls, found: re.Match[str]) -> _Words:
+    def read(cls, found: re.Match[str]) -> _ThreadException:
         return cls(int(found[1]), int(found[2]), found[3])
 
 
-def in_order(log: str) -> str:
+def sort_thread_exceptions(log: str) -> str:
     """Sort the exceptions in a log by thread number, and merge equal ones."""
-    words = _all_words(log)
+    words = _parse_exceptions(log)
     same: dict[str, list[int]] = {}
     for each in words:
         same.setdefault(_innermost(each.said), []).append(each.thread)
     texts = [
-        f"terminate called in {_named(threads)} of {words[0].team} {said}"
+        f"terminate called in {_thread_list(threads)} of {words[0].team} {said}"
         for said, threads in same.items()
     ]
-    return _in_place_of_words(log, "".join(texts))
+    return _replace_exceptions(log, "".join(texts))
 
 
-def of_the_first(log: str) -> str:
+def keep_first_thread_exception(log: str) -> str:
     """Remove all exceptions from a log but that of the lowest-numbered thread.
 
     This thread has the first part of the loop, so a loop in a single thread would throw
     the same exception. Therefore it identifies the failure, whatever the order in time.
     """
-    words = _all_words(log)
+    words = _parse_exceptions(log)
     first = [f"terminate called {words[0].said}"] if words else []
-    return _in_place_of_words(log, "".join(first))
+    return _replace_exceptions(log, "".join(first))
 
 
-def thrown(log: str) -> str:
+def find_uncaught_message(log: str) -> str:
     """Return the message of an uncaught exception; '' if there is none."""
     found = _WHAT.search(log)
     return found[1].strip() if found else ""
 
 
-def is_without_words(ending: Ending) -> bool:
+def lost_exception_text(ending: Ending) -> bool:
     """Return whether threads threw at once, so that no message was printed."""
-    return _threw(ending) and _AT_ONCE in ending.log and not thrown(ending.log)
+    return (
+        _has_uncaught_exception(ending)
+        and _THREW_AT_ONCE in ending.log
+        and not find_uncaught_message(ending.log)
+    )
 
 
-def is_of_any_thread(ending: Ending) -> bool:
+def may_vary_by_thread(ending: Ending) -> bool:
     """Return whether another run might print the exception of another thread."""
-    return _threw(ending) and not _KEPT.search(ending.log)
+    return _has_uncaught_exception(ending) and not _KEPT.search(ending.log)
 
 
-def has_words(ending: Ending) -> bool:
+def has_full_exception_text(ending: Ending) -> bool:
     """Return whether an uncaught exception ended the process and was fully printed."""
-    if not _threw(ending) or _AT_ONCE in ending.log:
+    if not _has_uncaught_exception(ending) or _THREW_AT_ONCE in ending.log:
         return False
     return _NAMED.search(ending.log) is not None
 
 
-def _threw(ending: Ending) -> bool:
+def _has_uncaught_exception(ending: Ending) -> bool:
     aborted = (ending.how, ending.code) == ("signal", signal.SIGABRT)
     return aborted and "terminate called" in ending.log
 
 
-def _all_words(log: str) -> list[_Words]:
+def _parse_exceptions(log: str) -> list[_ThreadException]:
     """Parse the exceptions of all threads, in order of the thread numbers."""
-    words = map(_Words.read, _KEPT.finditer(log))
+    words = map(_ThreadException.read, _KEPT.finditer(log))
     return sorted(words, key=lambda each: each.thread)
 
 
-def _in_place_of_words(log: str, text: str) -> str:
+def _replace_exceptions(log: str, text: str) -> str:
     """Replace the exceptions of all threads by a text, at the first one's place."""
     first = _KEPT.search(log)
     if first is None:
@@ -124,6 +130,6 @@ def _innermost(said: str) -> str:
     return "".join([*lines[:_LINES], *(["...\n"] if len(lines) > _LINES else [])])
 
 
-def _named(threads: list[int]) -> str:
+def _thread_list(threads: list[int]) -> str:
     numbers = ", ".join(map(str, threads))
     return f"thread{'s' if len(threads) > 1 else ''} {numbers}"

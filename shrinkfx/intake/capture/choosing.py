@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, NothingToReduce, UsageError
-from shrinkfx.intake.capture.pythons import in_short, with_ours
+from shrinkfx.intake.capture.pythons import advise_own_python, shorten_command
 from shrinkfx.intake.capture.records import (
     BEGUN,
     CALL,
@@ -21,7 +21,7 @@ from shrinkfx.intake.capture.records import (
     ScriptEnd,
     Step,
 )
-from shrinkfx.options.in_script import Failed, ScriptFailure
+from shrinkfx.options.in_script import FailedStep, ScriptFailure
 from shrinkfx.wording import Flag
 
 
@@ -50,9 +50,9 @@ def choose(capture: Capture, end: ScriptEnd, asked: int | None) -> Choice:
         NothingToReduce: no program failed, or the failing program was not saved.
         UsageError: there is no program with that number, or it was not saved.
     """
-    failed = failed_step(capture, end)
+    failed = find_failed_step(capture, end)
     if asked is not None:
-        return _asked_for(capture, end, failed, asked)
+        return _choose_by_number(capture, end, failed, asked)
     if failed is None:
         raise NothingToReduce(_why_none(capture, end))
     program = capture.by_number.get(failed.program)
@@ -61,7 +61,7 @@ def choose(capture: Capture, end: ScriptEnd, asked: int | None) -> Choice:
     return _chosen(program, failed, end)
 
 
-def _asked_for(
+def _choose_by_number(
     capture: Capture, end: ScriptEnd, failed: Step | None, asked: int
 ) -> Choice:
     program = capture.by_number.get(asked)
@@ -85,18 +85,18 @@ def _asked_for(
     return Choice(program, calls[-1] if calls else None, said)
 
 
-_FAILED = {COMPILE: Failed.COMPILE, LOAD: Failed.LOAD, CALL: Failed.CALL}
+_FAILED = {COMPILE: FailedStep.COMPILE, LOAD: FailedStep.LOAD, CALL: FailedStep.CALL}
 
 
 def _chosen(program: CapturedProgram, step: Step, end: ScriptEnd) -> Choice:
-    said, hangs = how_it_failed(step, end), _hangs(step, end)
-    what = _FAILED.get(step.what) if step.has_failed else Failed.NOTHING
+    said, hangs = describe_step_end(step, end), _hangs(step, end)
+    what = _FAILED.get(step.what) if step.has_failed else FailedStep.NOTHING
     died = step.state == BEGUN and not hangs
     failure = ScriptFailure(what, said, died) if what else None
     return Choice(program, step, said, hangs, failure)
 
 
-def failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
+def find_failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
     """Return the step that made the script fail, or None.
 
     A process that died in a step takes precedence over an exception. An exception takes
@@ -119,7 +119,7 @@ def failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
     return used[-1] if end.code and used else None
 
 
-def how_it_failed(step: Step, end: ScriptEnd) -> str:
+def describe_step_end(step: Step, end: ScriptEnd) -> str:
     """Describe in a sentence how a step ended."""
     at = f" ({step.where})" if step.where else ""
     if _hangs(step, end):
@@ -158,7 +158,7 @@ def _signal(number: int) -> str:
 
 def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str:
     """Explain why the program that failed cannot be reduced."""
-    said = how_it_failed(step, end)
+    said = describe_step_end(step, end)
     if step.what == EXPORT:
         return f"{said}\nno program was exported, so there is nothing to reduce"
     if step.what == SAVE:
@@ -175,7 +175,7 @@ def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str
 
 
 def _why_none(capture: Capture, end: ScriptEnd) -> str:
-    command = in_short(end.command)
+    command = shorten_command(end.command)
     if not capture.was_watched:
         return (
             f"could not watch any Python process of this command: {command}\ncheck "
@@ -193,7 +193,9 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
             named = ", ".join(capture.without_torch)
             why = f"its Python has no PyTorch ({named})"
         said = f"{command} did not import PyTorch: {why}; {failed}"
-        return f"{said}{with_ours(end.command) if capture.without_torch else ''}"
+        return (
+            f"{said}{advise_own_python(end.command) if capture.without_torch else ''}"
+        )
     if not capture.programs:
         return (
             f"{command} compiled nothing with AOTInductor; {failed}\nshrinkfx watches "
@@ -208,7 +210,7 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
     )
 
 
-def table(capture: Capture, end: ScriptEnd, chosen: int) -> str:
+def render_program_table(capture: Capture, end: ScriptEnd, chosen: int) -> str:
     """Return a table of the programs: where they were compiled, and their failures."""
     rows = [("program", "operators", "compiled at", "calls", "")]
     for program in capture.programs:

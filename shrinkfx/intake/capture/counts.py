@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 from shrinkfx.intake.carried import COMPILERS, SECRETS, VARIABLES
-from shrinkfx.program.namespaces import ARITHMETIC, OF_SIZES, PYTORCHS
+from shrinkfx.program.namespaces import ARITHMETIC, PYTORCH_NAMESPACES, SIZE_FUNCTIONS
 
 FILE = "counts.json"
 """The first file in the folder of a capture."""
 
 
-def tell(folder: Path) -> None:
+def write_counts(folder: Path) -> None:
     """Write the names to the capture's folder, where the script's processes read them.
 
     The script's interpreter may not have shrinkfx, so they cannot be imported there.
@@ -20,8 +20,8 @@ def tell(folder: Path) -> None:
     known = {
         "variables": (*VARIABLES, *COMPILERS),
         "secrets": SECRETS,
-        "namespaces": sorted(PYTORCHS),
-        "of_sizes": sorted(OF_SIZES),
+        "namespaces": sorted(PYTORCH_NAMESPACES),
+        "of_sizes": sorted(SIZE_FUNCTIONS),
         "arithmetic": sorted(ARITHMETIC),
     }
     (folder / FILE).write_text(json.dumps(known))

@@ -8,13 +8,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from shrinkfx.intake.capture.door import END, script_of
 from shrinkfx.intake.capture.records import ScriptEnd
+from shrinkfx.intake.capture.script_capture import END, find_script
 from shrinkfx.report.output import CAPTURE
 
 
 @dataclass(frozen=True)
-class Left:
+class UnreducedCapture:
     """A capture whose programs have not been reduced.
 
     Attributes:
@@ -34,7 +34,7 @@ class Left:
     does_not_fail: bool = False
 
 
-def left_in(folder: Path) -> Left | None:
+def find_unreduced_capture(folder: Path) -> UnreducedCapture | None:
     """Return the capture in the folder of a run, or None."""
     place = folder / CAPTURE
     programs = len([*place.glob("program-*.json")])
@@ -44,5 +44,5 @@ def left_in(folder: Path) -> Left | None:
     has_ended = os.path.isfile(end)
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         ended = ScriptEnd.from_json(json.loads(end.read_text()))
-        script = script_of(ended.command).name
-    return Left(folder, script, programs, place.stat().st_mtime, has_ended)
+        script = find_script(ended.command).name
+    return UnreducedCapture(folder, script, programs, place.stat().st_mtime, has_ended)

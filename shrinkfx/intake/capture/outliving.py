@@ -27,7 +27,7 @@ _STDIN = 0
 
 
 @contextlib.contextmanager
-def ended(mark: str) -> Iterator[None]:
+def kill_at_end(mark: str) -> Iterator[None]:
     """Kill all processes with a mark when the block ends or this process dies."""
     root = str(Path(shrinkfx.__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))

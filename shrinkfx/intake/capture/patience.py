@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shrinkfx.intake.capture.records import CALL, Step
 from shrinkfx.own_time import OwnTime
-from shrinkfx.processes import Sample, descendants, sample
+from shrinkfx.processes import Sample, list_descendants, sample_processes
 
 ASLEEP_S, BUSY_CALL_S = 60.0, 600.0
 """Limits in seconds of an idle step and of a busy call.
@@ -40,7 +40,7 @@ class _Watched:
 
 
 @dataclass
-class Patience:
+class HangDetector:
     """Finds the steps that hang.
 
     Attributes:
@@ -50,13 +50,15 @@ class Patience:
 
     timeout_s: float | None = None
     clock: Callable[[], float] = time.monotonic
-    look: Callable[[int], Sample] = lambda pid: sample([pid, *descendants(pid)])
+    look: Callable[[int], Sample] = lambda pid: sample_processes(
+        [pid, *list_descendants(pid)]
+    )
     moved: Callable[[int], int] = lambda pid: bytes_moved(pid)
     asleep_s: float = ASLEEP_S
     waited_s: float = 0.0
     _watched: dict[Key, _Watched] = field(default_factory=dict)
 
-    def at_its_end(self, steps: Sequence[Step]) -> Step | None:
+    def find_hanging_step(self, steps: Sequence[Step]) -> Step | None:
         """Return a step that hangs, or None.
 
         Args:
@@ -85,7 +87,7 @@ class Patience:
             return False
         seen, moved = self.look(step.pid), self.moved(step.pid)
         used = seen.cpu_seconds - watched.cpu_seconds
-        idle = seen.sleeps and used < _IDLE_CPU_S and moved == watched.moved
+        idle = seen.is_asleep and used < _IDLE_CPU_S and moved == watched.moved
         self.waited_s = self.clock() - watched.since
         watched.since, watched.cpu_seconds = self.clock(), seen.cpu_seconds
         watched.moved = moved

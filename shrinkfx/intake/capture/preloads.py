@@ -11,17 +11,22 @@ from pathlib import Path
 from shrinkfx.intake.capture.records import CapturedProgram, Origin
 from shrinkfx.intake.carried import is_setting
 from shrinkfx.intake.modules import (
-    files_of,
-    preloads_for,
-    sets,
-    text_sets,
-    written_beside,
+    choose_preloads,
+    file_sets_attribute,
+    find_preload_files,
+    text_sets_attribute,
+    write_preload_module,
 )
-from shrinkfx.intake.set_again import FILE, SetAgain, module_that_sets, text_that_sets
+from shrinkfx.intake.restored_settings import (
+    FILE,
+    RestoredValue,
+    render_settings,
+    render_settings_module,
+)
 from shrinkfx.report.compiling_calls import COMPILES
-from shrinkfx.report.definitions import REGISTRAR, definitions
+from shrinkfx.report.custom_code_sources import describe_copy, mark_as_generated
+from shrinkfx.report.definitions import REGISTRAR, slice_file
 from shrinkfx.report.statements import read_source, statements_of, text_of
-from shrinkfx.report.whose_code import as_ours, copied_from
 
 _MAIN = "__main__"
 
@@ -39,7 +44,7 @@ class Preloads:
     lacking: tuple[str, ...] = ()
 
 
-def preloads_of(
+def choose_captured_preloads(
     program: CapturedProgram, folder: Path, cwd: Path, named: Sequence[str] = ()
 ) -> Preloads:
     """Return the preloads of a captured program.
@@ -50,21 +55,21 @@ def preloads_of(
         named: the user's preloads.
     """
     others = {k: v for k, v in program.others.items() if is_setting(k)}
-    theirs = files_of(named, cwd)
+    theirs = find_preload_files(named, cwd)
     others = _unset(others, theirs)
     own = {o.module: o.file for o in program.origins if _is_own_module(o)}
-    found = dict(zip(own, preloads_for([*own.items()], cwd), strict=True))
+    found = dict(zip(own, choose_preloads([*own.items()], cwd), strict=True))
     names: dict[str, None] = {}
     said: list[str] = []
     files: list[str] = []
     for origin in program.origins:
         remark = _called(origin) if origin.called else ""
         if _is_own_module(origin):
-            name = found[origin.module].put(folder)
+            name = found[origin.module].write_to(folder)
             files.append(origin.file)
             remark = remark or f"preloading {origin.module}: {origin.why}"
         elif origin.module == _MAIN:
-            name, remark = _of_main(origin, program, folder, remark, others)
+            name, remark = _copy_definitions(origin, program, folder, remark, others)
             files += [name] if name else []
         else:
             name = origin.library or origin.module
@@ -75,9 +80,9 @@ def preloads_of(
     others = _unset(others, files)
     ours = {k: v for k, v in others.items() if v.is_imported}
     if ours:
-        names[written_beside(folder, FILE, module_that_sets(ours))] = None
+        names[write_preload_module(folder, FILE, render_settings_module(ours))] = None
         said += [
-            f"a generated preload sets Inductor's {key}: {v.said}"
+            f"a generated preload sets Inductor's {key}: {v.short_text}"
             for key, v in ours.items()
         ]
     lacking = [_lacking(k, v) for k, v in others.items() if k not in ours]
@@ -85,13 +90,17 @@ def preloads_of(
 
 
 def _unset(
-    settings: Mapping[str, SetAgain], files: Sequence[str]
-) -> dict[str, SetAgain]:
+    settings: Mapping[str, RestoredValue], files: Sequence[str]
+) -> dict[str, RestoredValue]:
     """Return the settings that none of the files sets at import time."""
-    return {k: v for k, v in settings.items() if not any(sets(f, k) for f in files)}
+    return {
+        k: v
+        for k, v in settings.items()
+        if not any(file_sets_attribute(f, k) for f in files)
+    }
 
 
-def _lacking(setting: str, value: SetAgain) -> str:
+def _lacking(setting: str, value: RestoredValue) -> str:
     why = value.why_not or f"{value.name} is created only in the script itself"
     return (
         f"Inductor's {setting} is missing: {why}, so no other process has it; write a "
@@ -111,12 +120,12 @@ def _called(origin: Origin) -> str:
     )
 
 
-def _of_main(
+def _copy_definitions(
     origin: Origin,
     program: CapturedProgram,
     folder: Path,
     called: str,
-    settings: Mapping[str, SetAgain],
+    settings: Mapping[str, RestoredValue],
 ) -> tuple[str, str]:
     """Copy the definitions out of a script, because importing it would run all of it.
 
@@ -128,7 +137,7 @@ def _of_main(
         return "", f"{origin.why}: {_NO_FILE}"
     try:
         own = _settable(file, settings)
-        ours = text_that_sets(own) if own else ""
+        ours = render_settings(own) if own else ""
         text = _defining(read_source(file), str(file), program.custom, ours)
     except (OSError, SyntaxError) as error:
         advice = "move the definition into its own module, and --preload that module"
@@ -136,8 +145,8 @@ def _of_main(
     if not text.strip():
         return "", called
     name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_definitions"
-    text = as_ours(text, copied_from(file.name))
-    written = written_beside(folder, name, text)
+    text = mark_as_generated(text, describe_copy(file.name))
+    written = write_preload_module(folder, name, text)
     where = f"defined in {file.name}; the definition was copied to {written}"
     return written, called or f"{origin.why}: {where}"
 
@@ -148,12 +157,14 @@ _NO_FILE = (
 )
 
 
-def _settable(file: Path, settings: Mapping[str, SetAgain]) -> dict[str, SetAgain]:
+def _settable(
+    file: Path, settings: Mapping[str, RestoredValue]
+) -> dict[str, RestoredValue]:
     """Return the settings whose values the script defines, but does not set itself."""
     kept = [s for s in statements_of(read_source(file), str(file)) if not s.is_main]
     bound, text = {name for each in kept for name in each.binds}, text_of(kept)
     own = {k: v for k, v in settings.items() if v.is_of_script and v.bound in bound}
-    return {k: v for k, v in own.items() if not text_sets(text, k)}
+    return {k: v for k, v in own.items() if not text_sets_attribute(text, k)}
 
 
 def _defining(text: str, name: str, operators: Sequence[str], ours: str) -> str:
@@ -170,10 +181,10 @@ def _defining(text: str, name: str, operators: Sequence[str], ours: str) -> str:
     statements = statements_of(text, name)
     nodes = {each.place: each.node for each in statements}
     compiles = [each.lines[0] for each in statements if _compiles(each.node)]
-    all_of_it = definitions(Path(name), operators, text=text, acting=compiles)
+    all_of_it = slice_file(Path(name), operators, text=text, acting=compiles)
     theirs = [at for at in all_of_it.acts if at[0] <= length]
     without = [at for at in theirs if not _defines(nodes[at])]
-    return definitions(
+    return slice_file(
         Path(name), operators, text=text, without=without, acting=compiles
     ).text
 

@@ -17,7 +17,7 @@ def is_python(word: str) -> bool:
     return bool(_PYTHON.fullmatch(os.path.basename(word)))
 
 
-def script_in(command: Sequence[str]) -> str:
+def find_python_script(command: Sequence[str]) -> str:
     """Return the path of the script that a Python command runs, or ''.
 
     It is '' for stdin (``-``), a module (``-m``) and inline code (``-c``).
@@ -39,12 +39,12 @@ _TAKES_A_WORD = {"-X", "-W", "--check-hash-based-pycs"}
 """Options of Python that take a separate value."""
 
 
-def in_short(command: Sequence[str]) -> str:
+def shorten_command(command: Sequence[str]) -> str:
     """Shorten a command to its first two words, or three for ``python -m module``."""
     return " ".join(command[: 3 if "-m" in command[:2] else 2])
 
 
-def with_ours(command: Sequence[str]) -> str:
+def advise_own_python(command: Sequence[str]) -> str:
     """Return advice to run a command with the Python of shrinkfx."""
     if find_spec("torch") is None:
         return "\nuse the path of a Python that has PyTorch, as in /env/bin/python"

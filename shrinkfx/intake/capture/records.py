@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from shrinkfx.intake.set_again import SetAgain
+from shrinkfx.intake.restored_settings import RestoredValue
 from shrinkfx.protocol.choices import InductorOptions
 
 BEGUN, ENDED, RAISED = "begun", "ended", "raised"
@@ -131,7 +131,7 @@ class CapturedProgram:
     operators: int
     custom: tuple[str, ...]
     inductor: InductorOptions
-    others: Mapping[str, SetAgain]
+    others: Mapping[str, RestoredValue]
     environment: Mapping[str, str]
     origins: tuple[Origin, ...]
 
@@ -147,7 +147,7 @@ class CapturedProgram:
             operators=data["operators"],
             custom=tuple(data["custom"]),
             inductor=data["inductor"],
-            others={k: SetAgain(**each) for k, each in data["others"].items()},
+            others={k: RestoredValue(**each) for k, each in data["others"].items()},
             environment=data["environment"],
             origins=tuple(Origin(**each) for each in data["origins"]),
         )

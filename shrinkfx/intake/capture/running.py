@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from shrinkfx.check.client.orphans import bear_mark, new_mark
+from shrinkfx.check.client.orphans import new_mark, tag_process
 from shrinkfx.errors import UsageError
-from shrinkfx.intake.capture.counts import tell
-from shrinkfx.intake.capture.outliving import ended
-from shrinkfx.intake.capture.patience import Patience
-from shrinkfx.intake.capture.pythons import in_short, script_in
+from shrinkfx.intake.capture.counts import write_counts
+from shrinkfx.intake.capture.outliving import kill_at_end
+from shrinkfx.intake.capture.patience import HangDetector
+from shrinkfx.intake.capture.pythons import find_python_script, shorten_command
 from shrinkfx.intake.capture.records import ScriptEnd, open_steps
 from shrinkfx.intake.capture.terminal import Terminal
-from shrinkfx.processes import state_of
+from shrinkfx.processes import read_process_state
 from shrinkfx.protocol.requests import MARK
 from shrinkfx.wording import Flag
 
@@ -42,7 +42,7 @@ _PARTING_S = 5.0
 
 
 @dataclass(frozen=True)
-class Script:
+class CapturedCommand:
     """A command, and the folder of its capture.
 
     Attributes:
@@ -55,7 +55,7 @@ class Script:
     stdout: IO[str] | None = None
     doing: Callable[[str], None] = lambda _: None
 
-    def run(self, patience: Patience) -> ScriptEnd:
+    def run(self, patience: HangDetector) -> ScriptEnd:
         """Run the command until it ends or hangs.
 
         All processes that it started are killed when it ends, or when this process
@@ -67,7 +67,7 @@ class Script:
         """
         _require_script(self.command)
         mark = new_mark()
-        with ended(mark), self._started(mark) as child, Terminal() as terminal:
+        with kill_at_end(mark), self._started(mark) as child, Terminal() as terminal:
             try:
                 return self._watched(child, patience, terminal)
             except KeyboardInterrupt:
@@ -77,7 +77,7 @@ class Script:
     @contextlib.contextmanager
     def _started(self, mark: str) -> Iterator[subprocess.Popen[bytes]]:
         sys.stdout.flush()
-        tell(self.folder)
+        write_counts(self.folder)
         try:
             child = subprocess.Popen(
                 self.command,
@@ -96,7 +96,7 @@ class Script:
                 f"python {shlex.quote(script)}",
             ) from error
         try:
-            bear_mark(mark, child.pid)
+            tag_process(mark, child.pid)
             yield child
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -104,13 +104,13 @@ class Script:
             child.wait()
 
     def _watched(
-        self, child: subprocess.Popen[bytes], patience: Patience, terminal: Terminal
+        self, child: subprocess.Popen[bytes], patience: HangDetector, terminal: Terminal
     ) -> ScriptEnd:
         died, told = 0, ""
         while child.poll() is None:
             steps = open_steps(self.folder)
             died = died or next((s.pid for s in steps if _is_gone(s.pid)), 0)
-            if (hung := patience.at_its_end(steps)) is not None:
+            if (hung := patience.find_hanging_step(steps)) is not None:
                 child.kill()
                 return ScriptEnd(
                     self.command, child.wait(), hung=hung.pid, hung_s=patience.waited_s
@@ -120,7 +120,7 @@ class Script:
             names = "; ".join(dict.fromkeys(step.name for step in steps))
             if names != told:
                 told = names
-                self.doing(f"{in_short(self.command)}: {names or 'running'}")
+                self.doing(f"{shorten_command(self.command)}: {names or 'running'}")
             terminal.lend_if_wanted(child.pid)
             time.sleep(_EVERY_S)
         if terminal.is_lent and child.returncode in _BY_CTRL_C:
@@ -143,7 +143,7 @@ def _require_script(command: Sequence[str]) -> None:
     Raises:
         UsageError: the script does not exist.
     """
-    script = script_in(command)
+    script = find_python_script(command)
     if script and not os.path.exists(script):
         near = difflib.get_close_matches(script, sorted(glob.glob("*.py")), 1, 0.7)
         meant = f": did you mean {near[0]}?" if near else ""
@@ -158,4 +158,4 @@ def environment(folder: Path, given: dict[str, str]) -> dict[str, str]:
 
 
 def _is_gone(pid: int) -> bool:
-    return state_of(pid) in ("", "Z", "X")
+    return read_process_state(pid) in ("", "Z", "X")

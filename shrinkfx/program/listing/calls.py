@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.printed_program import Block, PrintedProgram
 from shrinkfx.program.listing.statements import RETURN, Leaf, LeafKind, Statement
 
 _CARRIES = re.compile(r"\.(while_loop|scan)$")
@@ -71,7 +71,7 @@ def _method(leaf: Leaf) -> str:
     return leaf.text.removesuffix(".forward")
 
 
-def all_calls(listing: Listing) -> list[Call]:
+def all_calls(listing: PrintedProgram) -> list[Call]:
     return [call for block in listing.blocks for call in calls_of(block)]
 
 
@@ -85,13 +85,13 @@ def projections(block: Block, name: str) -> dict[int, Statement]:
     return found
 
 
-def returned(block: Block) -> list[Leaf]:
+def returned_leaves(block: Block) -> list[Leaf]:
     """List the returned values of a block, if it returns a list."""
     leaves = block.statement(RETURN).leaves
     return [leaf for leaf in leaves if leaf.parent == leaves[0].number]
 
 
-def cut_before(listing: Listing, names: Collection[str]) -> Listing:
+def cut_before(listing: PrintedProgram, names: Collection[str]) -> PrintedProgram:
     """Remove operators of the main block, and return the tensors that they read.
 
     If they read a size, the tensor that has this size is returned. Statements that are
@@ -120,7 +120,7 @@ def cut_before(listing: Listing, names: Collection[str]) -> Listing:
     tensors = list(dict.fromkeys(tensors))
     if not tensors:
         raise InvalidEdit("nothing would be returned")
-    end = Statement.parsed(f"return ({', '.join(tensors)},)")
+    end = Statement.parse_line(f"return ({', '.join(tensors)},)")
     return listing.with_block(replace(main, statements=(*kept, end))).normalised()
 
 
@@ -135,7 +135,7 @@ def _is_number(line: Statement) -> bool:
     return not _PROJECTION.fullmatch(line.code)
 
 
-def require_results(was: Listing, now: Listing) -> None:
+def require_results(was: PrintedProgram, now: PrintedProgram) -> None:
     """Check that a program with results still has results.
 
     A program without results can be exported, but ``torch.export.save`` does not save
@@ -144,11 +144,13 @@ def require_results(was: Listing, now: Listing) -> None:
     Raises:
         InvalidEdit: all results are gone.
     """
-    if returned(was.main) and now.main.statement(RETURN).code in ("()", "[]"):
+    if returned_leaves(was.main) and now.main.statement(RETURN).code in ("()", "[]"):
         raise InvalidEdit("nothing would be returned")
 
 
-def without_argument(listing: Listing, name: str, argument: str) -> Listing:
+def without_argument(
+    listing: PrintedProgram, name: str, argument: str
+) -> PrintedProgram:
     """Remove an argument from the block ``name`` and from all blocks called with it.
 
     Raises:
@@ -167,7 +169,9 @@ def without_argument(listing: Listing, name: str, argument: str) -> Listing:
     return listing
 
 
-def without_result(listing: Listing, caller: str, name: str, place: int) -> Listing:
+def without_result(
+    listing: PrintedProgram, caller: str, name: str, place: int
+) -> PrintedProgram:
     """Remove a result from a call and its blocks; a carried one also as an argument.
 
     Raises:
@@ -193,7 +197,7 @@ def _is_read_whole(block: Block, name: str) -> bool:
     return any(name in statement.reads for statement in others)
 
 
-def _without_operand(listing: Listing, call: Call, place: int) -> Listing:
+def _without_operand(listing: PrintedProgram, call: Call, place: int) -> PrintedProgram:
     for name in call.blocks:
         block = listing.block(name).normalised()
         if len(block.arguments) != len(call.operands):
@@ -207,8 +211,10 @@ def _without_operand(listing: Listing, call: Call, place: int) -> Listing:
     return _with_lines(listing, call.caller, {line.name: line})
 
 
-def _without_return(listing: Listing, block: Block, place: int) -> Listing:
-    leaves = returned(block)
+def _without_return(
+    listing: PrintedProgram, block: Block, place: int
+) -> PrintedProgram:
+    leaves = returned_leaves(block)
     if not place < len(leaves) or len(leaves) == 1:
         raise InvalidEdit(f"{block.name} has no result {place} besides others")
     line = block.statement(RETURN).written({leaves[place].number: ""})
@@ -219,7 +225,9 @@ def _renumbered(statement: Statement, of: str, place: int) -> Statement:
     return replace(statement, code=f"{of}[{place}]")
 
 
-def _with_lines(listing: Listing, name: str, lines: dict[str, Statement]) -> Listing:
+def _with_lines(
+    listing: PrintedProgram, name: str, lines: dict[str, Statement]
+) -> PrintedProgram:
     block = listing.block(name)
     new = tuple(lines.get(each.name, each) for each in block.statements)
     return listing.with_block(replace(block, statements=new))

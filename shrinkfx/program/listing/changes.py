@@ -12,11 +12,11 @@ from shrinkfx.program.listing.calls import (
     without_argument,
     without_result,
 )
-from shrinkfx.program.listing.listing import Given, Listing, Run
 from shrinkfx.program.listing.names import require_defined
-from shrinkfx.program.listing.ranks import squeezed
-from shrinkfx.program.listing.recipes import Fill
+from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram, Run
+from shrinkfx.program.listing.ranks import squeeze_dim
 from shrinkfx.program.listing.statements import Statement
+from shrinkfx.program.listing.tensor_specs import Initializer
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Refill:
     """Change the initializer of an input or weight, in one run or in all."""
 
     name: str
-    fill: Fill
+    fill: Initializer
     run: Run | None = None
 
 
@@ -169,7 +169,7 @@ def change_from_json(data: Mapping[str, Any]) -> Change:
     """
     fields = {name: value for name, value in data.items() if name != "change"}
     if "fill" in fields:
-        fields["fill"] = Fill.from_json(fields["fill"])
+        fields["fill"] = Initializer.from_json(fields["fill"])
     if fields.get("run") is not None:
         fields["run"] = Run(fields["run"])
     return _KINDS[data["change"]](**fields)
@@ -193,7 +193,7 @@ def place_of(change: Change) -> tuple[object, ...]:
     return type(change), change.name
 
 
-def changed(listing: Listing, changes: Iterable[Change]) -> Listing:
+def apply_changes(listing: PrintedProgram, changes: Iterable[Change]) -> PrintedProgram:
     """Apply all changes at once; their order does not matter.
 
     Raises:
@@ -208,21 +208,21 @@ def changed(listing: Listing, changes: Iterable[Change]) -> Listing:
             raise InvalidEdit(f"two changes of one place: {change}")
     written = [change for change in wanted.values() if isinstance(change, Write)]
     # All at once, because the numbers of leaves refer to the unchanged statement.
-    listing = _written(listing, written)
-    for change in _in_order(wanted.values()):
+    listing = _apply_writes(listing, written)
+    for change in _sort_changes(wanted.values()):
         match change:
             case Write():
                 continue
             case Declare():
-                listing = _declared(listing, change)
+                listing = _apply_declaration(listing, change)
             case Convert(name, kind):
-                listing = _converted(listing, name, kind)
+                listing = _convert_weight(listing, name, kind)
             case DropArgument(block, name):
                 listing = without_argument(listing, block, name)
             case DropResult(block, statement, place):
                 listing = without_result(listing, block, statement, place)
             case _:
-                given = _given(listing.find(change.name), change)
+                given = _apply_to_spec(listing.find(change.name), change)
                 listing = listing.with_given(given)
     listing = listing.normalised()
     require_defined(listing)
@@ -230,7 +230,7 @@ def changed(listing: Listing, changes: Iterable[Change]) -> Listing:
     return listing
 
 
-def _in_order(changes: Iterable[Change]) -> list[Change]:
+def _sort_changes(changes: Iterable[Change]) -> list[Change]:
     """Sort changes; among results of one call, or dims, the last comes first."""
 
     def key(change: Change) -> tuple[int, int, str]:
@@ -241,7 +241,7 @@ def _in_order(changes: Iterable[Change]) -> list[Change]:
     return sorted(changes, key=key)
 
 
-def _written(listing: Listing, changes: Iterable[Write]) -> Listing:
+def _apply_writes(listing: PrintedProgram, changes: Iterable[Write]) -> PrintedProgram:
     texts: dict[tuple[str, str], dict[int, str]] = {}
     for change in changes:
         where = texts.setdefault((change.block, change.statement), {})
@@ -254,7 +254,7 @@ def _written(listing: Listing, changes: Iterable[Write]) -> Listing:
     return listing
 
 
-def _given(given: Given, change: Change) -> Given:
+def _apply_to_spec(given: InputOrWeight, change: Change) -> InputOrWeight:
     match change:
         case Resize(_, dim, size, run):
             for each, recipe in given.recipes:
@@ -274,11 +274,11 @@ def _given(given: Given, change: Change) -> Given:
             left = tuple(pair for pair in given.open_dims if pair[0] != dim)
             return replace(given, open_dims=left)
         case Squeeze(_, dim):
-            return squeezed(given, dim)
+            return squeeze_dim(given, dim)
     return given
 
 
-def _declared(listing: Listing, change: Declare) -> Listing:
+def _apply_declaration(listing: PrintedProgram, change: Declare) -> PrintedProgram:
     if change.name not in {dim.name for dim in listing.dims}:
         raise InvalidEdit(f"there is no dim {change.name}")
     dims = (
@@ -290,7 +290,7 @@ def _declared(listing: Listing, change: Declare) -> Listing:
     return replace(listing, dims=tuple(dims))
 
 
-def _converted(listing: Listing, name: str, kind: str) -> Listing:
+def _convert_weight(listing: PrintedProgram, name: str, kind: str) -> PrintedProgram:
     """Change the kind of a weight; a weight that becomes an input is renamed."""
     given, main = listing.find(name), listing.main
     if given.is_input:

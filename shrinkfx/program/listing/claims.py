@@ -23,12 +23,12 @@ KEPT = "kept"
 _NOT_ASKED = "not asked: "
 
 
-def not_asked(why: str) -> str:
+def claim_not_tested(why: str) -> str:
     """Return the claim for a kind that was not tested."""
     return f"{_NOT_ASKED}{why}"
 
 
-def unasked(claims: Mapping[str, str]) -> dict[str, list[str]]:
+def group_untested_kinds(claims: Mapping[str, str]) -> dict[str, list[str]]:
     """Group the kinds that were not tested by the reason."""
     found: dict[str, list[str]] = {}
     for kind, said in claims.items():
@@ -37,7 +37,7 @@ def unasked(claims: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def by_claim(claims: Mapping[str, str]) -> list[tuple[str, str]]:
+def group_kinds_by_claim(claims: Mapping[str, str]) -> list[tuple[str, str]]:
     """Group kinds by their claims."""
     kinds: dict[str, list[str]] = {}
     for kind, said in claims.items():
@@ -45,13 +45,15 @@ def by_claim(claims: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(", ".join(some), said) for said, some in kinds.items()]
 
 
-def in_a_sentence(claims: Mapping[str, str]) -> str:
+def describe_minimality(claims: Mapping[str, str]) -> str:
     """State in a sentence what was tested without success, and what was not tested."""
     holds = [str(kind) for kind, said in claims.items() if said in (MINIMAL, PLAINEST)]
-    unknown = [kind for kinds in unasked(claims).values() for kind in kinds]
+    unknown = [
+        kind for kinds in group_untested_kinds(claims).values() for kind in kinds
+    ]
     if not holds:
         return "It is not known whether a smaller program fails."
-    of = f" Not tested: {listed(unknown)}." if unknown else ""
+    of = f" Not tested: {join_words(unknown)}." if unknown else ""
     return (
         f"1-minimal: the failure disappears {', or '.join(_tried(holds, unknown))}.{of}"
     )
@@ -64,11 +66,11 @@ def _tried(holds: Sequence[str], unknown: Sequence[str]) -> Iterator[str]:
         yield "with a size at its minimum or smaller by one"
     if plainer := [kind for kind in holds if kind not in (OPERATORS, Kind.SIZES)]:
         is_all = {*unknown} <= {OPERATORS, str(Kind.SIZES)}
-        forms = "forms" if is_all else f"{listed(plainer)}"
+        forms = "forms" if is_all else f"{join_words(plainer)}"
         yield f"with any of the simpler {forms} that were tried"
 
 
-def listed(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """Join words as in a sentence: ``sizes, values and dtypes``."""
     *others, last = words
     return f"{', '.join(others)} and {last}" if others else last

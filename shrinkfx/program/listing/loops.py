@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.calls import Call, all_calls, returned
+from shrinkfx.program.listing.calls import Call, all_calls, returned_leaves
 from shrinkfx.program.listing.changes import Write
-from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.printed_program import Block, PrintedProgram
 from shrinkfx.program.listing.redirects import ancestors
 from shrinkfx.program.listing.statements import RETURN, LeafKind
 
 
-def while_loops(listing: Listing) -> Iterator[tuple[Call, Block, Block]]:
+def while_loops(listing: PrintedProgram) -> Iterator[tuple[Call, Block, Block]]:
     """Yield the while loops, each with its test and its body."""
     for call in all_calls(listing):
         if call.statement.callee.endswith(".while_loop") and len(call.blocks) == 2:
@@ -20,31 +20,31 @@ def while_loops(listing: Listing) -> Iterator[tuple[Call, Block, Block]]:
             yield call, test, body
 
 
-def tested(test: Block) -> list[int]:
+def tested_arguments(test: Block) -> list[int]:
     """Return the positions of the arguments that a loop's test reads."""
     reads = frozenset[str]().union(*(line.reads for line in test.statements))
     return [n for n, argument in enumerate(test.arguments) if argument in reads]
 
 
-def results_tested(listing: Listing) -> dict[str, set[int]]:
+def results_tested(listing: PrintedProgram) -> dict[str, set[int]]:
     """Map bodies to the leaves of the results that the loop's test reads."""
     found = {}
     for _, test, body in while_loops(listing):
-        results = returned(body)
-        places = [place for place in tested(test) if place < len(results)]
+        results = returned_leaves(body)
+        places = [place for place in tested_arguments(test) if place < len(results)]
         found[body.name] = {results[place].number for place in places}
     return found
 
 
-def controlling(listing: Listing) -> frozenset[tuple[str, str]]:
+def loop_control_statements(listing: PrintedProgram) -> frozenset[tuple[str, str]]:
     """Collect the statements of bodies that a test depends on, as (block, name).
 
     Simplifying them may make a loop run forever.
     """
     found = set()
     for _, test, body in while_loops(listing):
-        results = returned(body)
-        names = {results[n].text for n in tested(test) if n < len(results)}
+        results = returned_leaves(body)
+        names = {results[n].text for n in tested_arguments(test) if n < len(results)}
         found |= {(body.name, name) for name in ancestors(body, frozenset(names))}
     return frozenset(found)
 
@@ -58,7 +58,7 @@ def literals(test: Block) -> Iterator[tuple[str, int, str]]:
                 yield line.name, leaf.number, leaf.text
 
 
-def fewer_rounds(listing: Listing) -> Iterator[Rewrite]:
+def reduce_iterations(listing: PrintedProgram) -> Iterator[Rewrite]:
     """Propose that a loop iterates once, or twice."""
     for _, test, _ in while_loops(listing):
         for line, leaf, text in literals(test):

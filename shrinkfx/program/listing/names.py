@@ -16,7 +16,7 @@ from itertools import chain, count
 from typing import Self
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.printed_program import Block, PrintedProgram
 from shrinkfx.program.listing.statements import Statement
 
 _BUILT_IN = frozenset(dir(builtins))
@@ -33,7 +33,7 @@ _ATTRIBUTES = {
 """Attribute names of weights by kind; the other kinds are called ``object``."""
 
 
-def require_defined(listing: Listing) -> None:
+def require_defined(listing: PrintedProgram) -> None:
     """Check that each statement reads only names that are defined before it.
 
     Raises:
@@ -62,13 +62,13 @@ class Names:
     values: Mapping[str, Mapping[str, str]]
     dims: Mapping[str, str]
 
-    def back(self) -> Self:
+    def inverse(self) -> Self:
         """Return the inverse maps, from new names to old ones."""
         values = {block: _turned(names) for block, names in self.values.items()}
         return replace(self, values=values, dims=_turned(self.dims))
 
 
-def short_names(listing: Listing) -> Names:
+def short_names(listing: PrintedProgram) -> Names:
     """Choose short names: x, y, z for inputs, and the operator's name for other values.
 
     Classes, and attributes that hold branches and loop bodies, keep their names. If
@@ -88,7 +88,7 @@ def short_names(listing: Listing) -> Names:
     return Names(values, dict(zip(dims, letters, strict=False)))
 
 
-def renamed(listing: Listing, names: Names) -> Listing:
+def rename_values(listing: PrintedProgram, names: Names) -> PrintedProgram:
     """Return the printed program with new names."""
     own = names.values[listing.main.name]
     given = tuple(
@@ -101,7 +101,7 @@ def renamed(listing: Listing, names: Names) -> Listing:
     )
     dims = tuple(replace(dim, name=names.dims[dim.name]) for dim in listing.dims)
     blocks = tuple(_block(block, names.values[block.name]) for block in listing.blocks)
-    return Listing(blocks, given, dims)
+    return PrintedProgram(blocks, given, dims)
 
 
 class _Fresh:

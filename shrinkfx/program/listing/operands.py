@@ -6,14 +6,14 @@ import re
 from collections.abc import Collection, Container, Iterator, Mapping
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.calls import projections, returned
+from shrinkfx.program.listing.calls import projections, returned_leaves
 from shrinkfx.program.listing.changes import Write
-from shrinkfx.program.listing.listing import Block
-from shrinkfx.program.listing.redirects import Likes, redirect
+from shrinkfx.program.listing.printed_program import Block
+from shrinkfx.program.listing.redirects import Likes, redirect_readers
 from shrinkfx.program.listing.statements import RETURN, LeafKind
 
 
-def given_twice(
+def merge_equal_inputs(
     main: Block, given: Likes, tried: Container[tuple[str, str]]
 ) -> Iterator[Rewrite]:
     """Propose to read the first input or weight of a type instead of the others."""
@@ -21,10 +21,10 @@ def given_twice(
     for name, like in given.items():
         other = first.setdefault(like, name)
         if other != name and (name, other) not in tried:
-            yield Rewrite(redirect(main, name, other))
+            yield Rewrite(redirect_readers(main, name, other))
 
 
-def returned_earlier(
+def return_operands(
     main: Block, known: Likes, before: Mapping[str, Collection[str]]
 ) -> Iterator[Rewrite]:
     """Propose to return an operand of the operator that computes a returned value.
@@ -35,7 +35,7 @@ def returned_earlier(
     """
     lines = {line.name: line for line in main.statements if line.is_operator}
     computed = lines.keys() | _results(main)
-    for leaf in returned(main):
+    for leaf in returned_leaves(main):
         line = lines.get(leaf.text)
         operands = [part.text for part in line.leaves] if line else []
         tried = before.get(leaf.text, ())
@@ -74,7 +74,7 @@ def _results(main: Block) -> set[str]:
     return {line.name for found in results for line in found.values()}
 
 
-def without_operands(main: Block) -> Iterator[Rewrite]:
+def remove_operands(main: Block) -> Iterator[Rewrite]:
     """Propose to remove an operand, or to pass None; not in calls of subgraphs."""
     for line in reversed(main.statements):
         members = {f"self.{attribute}" for attribute, _ in main.members}

@@ -15,16 +15,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from shrinkfx.program.listing.calls import projections
-from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.printed_program import Block, PrintedProgram
 from shrinkfx.program.listing.statements import Statement
 
 
-def in_order_of_use(listing: Listing) -> Listing:
+def sort_by_use(listing: PrintedProgram) -> PrintedProgram:
     """Sort statements, and the arguments of the main block, into the order of use.
 
     A block with a statement that has side effects is left unchanged.
     """
-    blocks = tuple(_ordered(block) for block in listing.blocks)
+    blocks = tuple(_sort_block(block) for block in listing.blocks)
     main = blocks[-1]
     first = {name: place for place, name in enumerate(_read_in_order(main))}
     arguments = tuple(sorted(main.arguments, key=lambda name: first.get(name, -1)))
@@ -36,9 +36,9 @@ def in_order_of_use(listing: Listing) -> Listing:
     )
 
 
-def _ordered(block: Block) -> Block:
+def _sort_block(block: Block) -> Block:
     *lines, last = block.statements
-    if any(line.may_act or not line.yields for line in lines):
+    if any(line.may_have_effects or not line.yields for line in lines):
         return block
     known = {line.name: line for line in lines}
     results = {line.name: projections(block, line.name) for line in lines}

@@ -9,7 +9,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def in_parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+def yield_parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """Yield all items, then halves, quarters and so on, and finally each item alone.
 
     >>> [*in_parts("abcd")]

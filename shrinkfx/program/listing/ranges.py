@@ -7,14 +7,19 @@ from collections.abc import Iterable, Iterator
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, Declare, Fix, Refill, Resize
-from shrinkfx.program.listing.listing import Dim, Given, Listing, Run
-from shrinkfx.program.listing.sizes import Sizes, sizes_in
+from shrinkfx.program.listing.printed_program import (
+    Dim,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
+from shrinkfx.program.listing.sizes import SizeGroup, sizes_in
 
 _LEAST, _MOST = 2, 3
 """Minimum and maximum of the smallest range that a dim can be declared with."""
 
 
-def names_in(opened: Iterable[Given]) -> list[str]:
+def names_in(opened: Iterable[InputOrWeight]) -> list[str]:
     """List the names in the declarations of dims."""
     told = (how for given in opened for _, how in given.open_dims)
     return [*dict.fromkeys(word for how in told for word in _words(how))]
@@ -24,7 +29,7 @@ def _words(how: str) -> list[str]:
     return re.findall(r"[A-Za-z_][\w.]*", how.partition("(")[0])
 
 
-def closed(opened: Iterable[Given], name: str) -> Iterator[Change]:
+def make_dims_static(opened: Iterable[InputOrWeight], name: str) -> Iterator[Change]:
     """Yield the changes that make all dims with ``name`` in their declarations static.
 
     An empty name means all dims.
@@ -39,13 +44,13 @@ def closed(opened: Iterable[Given], name: str) -> Iterator[Change]:
                         yield Resize(given.name, dim, fails[dim], run)
 
 
-def as_it_fails(given: Given) -> Iterator[Change]:
+def use_failing_values(given: InputOrWeight) -> Iterator[Change]:
     """Yield the change that gives an input its failing values in all runs."""
     if len(given.recipes) > 1:
         yield Refill(given.name, given.recipe(Run.FAILING).fill)
 
 
-def in_use(listing: Listing, dim: Dim) -> Iterator[Rewrite]:
+def narrow_to_used_sizes(listing: PrintedProgram, dim: Dim) -> Iterator[Rewrite]:
     """Propose ranges that end at the sizes in use; sizes outside stay outside."""
     sizes = [each.size for each in _sizes(listing, dim)]
     used = {size for size in sizes if dim.holds(size)}
@@ -55,7 +60,7 @@ def in_use(listing: Listing, dim: Dim) -> Iterator[Rewrite]:
         yield Rewrite((Declare(dim.name, min(used), max(used)),))
 
 
-def just_outside(listing: Listing, dim: Dim) -> Iterator[Rewrite]:
+def move_just_outside(listing: PrintedProgram, dim: Dim) -> Iterator[Rewrite]:
     """Propose the smallest size that is outside a dim's range, if the failing size is.
 
     First with the smallest possible range and all other sizes in it; then with a range
@@ -75,10 +80,10 @@ def just_outside(listing: Listing, dim: Dim) -> Iterator[Rewrite]:
 
 
 def _outside(
-    fails: Sizes,
+    fails: SizeGroup,
     dim: Dim,
     ends: tuple[int, int | None],
-    others: Iterable[Sizes] = (),
+    others: Iterable[SizeGroup] = (),
     size: int = 0,
 ) -> Rewrite:
     """Declare a range, put the failing size right outside, and move others inside."""
@@ -89,7 +94,7 @@ def _outside(
     return Rewrite((Declare(dim.name, low, high), *fails.resized(beyond), *moved))
 
 
-def _sizes(listing: Listing, dim: Dim) -> Iterator[Sizes]:
+def _sizes(listing: PrintedProgram, dim: Dim) -> Iterator[SizeGroup]:
     """Yield the sizes that a dim has in each run."""
     for run in Run:
         yield from (each for each in sizes_in(listing, run) if each.dim == dim.name)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.listing import Given, Listing
-from shrinkfx.program.listing.recipes import Opaque, Recipe, Saved
+from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram
 from shrinkfx.program.listing.strides import is_usual
+from shrinkfx.program.listing.tensor_specs import Opaque, Saved, TensorSpec
 
 
-def needless(listing: Listing) -> list[tuple[str, int]]:
+def needless(listing: PrintedProgram) -> list[tuple[str, int]]:
     """List the removable dims, each with its input or weight; one dim must stay."""
     return [
         (given.name, dim)
@@ -21,7 +21,7 @@ def needless(listing: Listing) -> list[tuple[str, int]]:
     ]
 
 
-def squeezed(given: Given, dim: int) -> Given:
+def squeeze_dim(given: InputOrWeight, dim: int) -> InputOrWeight:
     """Remove a dim of size 1, in all runs.
 
     Raises:
@@ -36,7 +36,7 @@ def squeezed(given: Given, dim: int) -> Given:
     return replace(given, open_dims=tuple(dims))
 
 
-def _can_go(given: Given, dim: int) -> bool:
+def _can_go(given: InputOrWeight, dim: int) -> bool:
     recipes = [recipe for _, recipe in given.recipes]
     return dim not in dict(given.open_dims) and all(
         not isinstance(recipe.fill, (Opaque, Saved))
@@ -46,7 +46,7 @@ def _can_go(given: Given, dim: int) -> bool:
     )
 
 
-def _without(recipe: Recipe, dim: int) -> Recipe:
+def _without(recipe: TensorSpec, dim: int) -> TensorSpec:
     shape = _cut(recipe.shape, dim)
     if recipe.stride is None:
         return replace(recipe, shape=shape)

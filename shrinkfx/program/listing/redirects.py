@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Mapping
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.calls import projections
 from shrinkfx.program.listing.changes import Write
-from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.printed_program import Block, PrintedProgram
 from shrinkfx.program.listing.statements import LeafKind, Statement
 from shrinkfx.program.listing.types import Types
 
@@ -27,7 +27,7 @@ They are in the order of definition, inputs and weights first.
 """
 
 
-def likes(listing: Listing, types: Types, block: Block) -> Likes:
+def types_in_block(listing: PrintedProgram, types: Types, block: Block) -> Likes:
     """Return the types of a block's values, as far as they are known."""
     found = {}
     if block is listing.main:
@@ -41,7 +41,7 @@ def likes(listing: Listing, types: Types, block: Block) -> Likes:
     return found
 
 
-def redirect(block: Block, name: str, to: str) -> tuple[Write, ...]:
+def redirect_readers(block: Block, name: str, to: str) -> tuple[Write, ...]:
     """Replace a value by another one in all its readers."""
     return tuple(
         Write(block.name, line.name, leaf.number, to)
@@ -51,7 +51,7 @@ def redirect(block: Block, name: str, to: str) -> tuple[Write, ...]:
     )
 
 
-def instead_of(block: Block, known: Likes, name: str) -> list[str]:
+def find_replacements(block: Block, known: Likes, name: str) -> list[str]:
     """List replacements for a value that a block computes, the best first.
 
     These are an earlier statement with the same code; then operands of the same type;
@@ -83,7 +83,7 @@ def _are_single(one: Like | None, other: Like | None) -> bool:
     return (one[0], one[2]) == (other[0], other[2]) and {*one[1], *other[1]} <= {1}
 
 
-def cuts(
+def propose_redirects(
     block: Block, known: Likes, tried: Container[tuple[str, str]] = ()
 ) -> Iterator[Rewrite]:
     """Propose for each statement, the last one first, that nothing reads it.
@@ -93,17 +93,21 @@ def cuts(
     """
     found = []
     for line in reversed(block.statements):
-        if not line.yields or line.may_act:
+        if not line.yields or line.may_have_effects:
             continue
-        others = instead_of(block, known, line.name)
+        others = find_replacements(block, known, line.name)
         left = [other for other in others if (line.name, other) not in tried]
         others = [] if others else _of_one_element(block, known, line.name)
         left += [other for other in others if (line.name, other) not in tried]
-        found += [(n, redirect(block, line.name, o)) for n, o in enumerate(left)]
+        found += [
+            (n, redirect_readers(block, line.name, o)) for n, o in enumerate(left)
+        ]
         results = projections(block, line.name).values()
-        pairs = [(r.name, instead_of(block, known, r.name)) for r in results]
+        pairs = [(r.name, find_replacements(block, known, r.name)) for r in results]
         if len(pairs) > 1 and all(instead for _, instead in pairs):
-            writes = [redirect(block, name, instead[0]) for name, instead in pairs]
+            writes = [
+                redirect_readers(block, name, instead[0]) for name, instead in pairs
+            ]
             found.append((0, tuple(write for each in writes for write in each)))
     # Second choices come last, because all first choices can be made at once.
     yield from (Rewrite(w) for _, w in sorted(found, key=lambda pair: pair[0]) if w)

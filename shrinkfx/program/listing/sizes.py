@@ -11,9 +11,14 @@ from itertools import combinations
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, Declare, Refill, Resize, Write
-from shrinkfx.program.listing.listing import Block, Given, Listing, Run
-from shrinkfx.program.listing.recipes import Seeded
+from shrinkfx.program.listing.printed_program import (
+    Block,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
 from shrinkfx.program.listing.statements import LeafKind, Statement
+from shrinkfx.program.listing.tensor_specs import Seeded
 from shrinkfx.program.listing.types import UNTYPED, Types
 
 _AUTO = "Dim.AUTO"
@@ -34,7 +39,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SizeGroup:
     """Sizes that are equal or computed from one number, so they change together.
 
     Attributes:
@@ -59,7 +64,7 @@ class Sizes:
         """
         return 2 if self.run in (Run.EXAMPLE, Run.PASSING) else 1
 
-    def at(self, listing: Listing, size: int) -> Iterator[Change]:
+    def at(self, listing: PrintedProgram, size: int) -> Iterator[Change]:
         """Yield changes to another size: of dims, the range, and the bound of indices.
 
         The range is widened to include the size, unless the present size is outside the
@@ -76,16 +81,16 @@ class Sizes:
     def resized(self, size: int) -> Iterator[Change]:
         """Yield changes of only the dims, or only the numbers in statements."""
         for place in self.places:
-            if (new := _evaluated(place.how, {self.dim: size})) is not None:
+            if (new := _evaluate_declaration(place.how, {self.dim: size})) is not None:
                 yield Resize(place.name, place.dim, new, self.run)
         yield from (replace(write, text=str(size)) for write in self.writes)
 
-    def alone(self, size: int) -> Iterator[Change]:
+    def resize_undeclared(self, size: int) -> Iterator[Change]:
         """Yield changes of each place, if no declared dim connects them."""
         if not self.dim:
             yield from self.resized(size)
 
-    def _indices(self, listing: Listing, size: int) -> Iterator[Change]:
+    def _indices(self, listing: PrintedProgram, size: int) -> Iterator[Change]:
         """Yield changes that draw indices below the new size instead of the old one."""
         for given in listing.given:
             for run, recipe in given.recipes:
@@ -97,22 +102,24 @@ class Sizes:
                         yield Refill(given.name, fill, run)
 
 
-def sizes_of(listing: Listing, types: Types = UNTYPED) -> list[Sizes]:
+def list_size_groups(
+    listing: PrintedProgram, types: Types = UNTYPED
+) -> list[SizeGroup]:
     """List the groups of sizes that can be smaller, the largest first.
 
     Groups of inputs and weights come before groups in statements. For one number there
     may be both: one of inputs, which statements follow, and one of statements.
     """
-    groups = [*_static(listing)]
+    groups = [*_static_groups(listing)]
     for run in Run:
         groups += sizes_in(listing, run)
-    groups += _written(listing, types)
+    groups += _statement_groups(listing, types)
     able = [group for group in groups if group.size > group.least]
     return sorted(able, key=lambda group: (bool(group.writes), -group.size))
 
 
-def resized_to(
-    listing: Listing, types: Types, goals: Mapping[Sizes, int]
+def lower_to_goals(
+    listing: PrintedProgram, types: Types, goals: Mapping[SizeGroup, int]
 ) -> Iterator[Rewrite]:
     """Yield one rewrite that lowers each group to its goal, also in statements.
 
@@ -123,13 +130,13 @@ def resized_to(
     if goals:
         numbers = {group.size: size for group, size in goals.items()}
         changes = [c for group, n in goals.items() for c in group.at(listing, n)]
-        for size, write in in_statements(listing, types):
+        for size, write in sizes_in_statements(listing, types):
             if numbers.get(size, size) != size:
                 changes.append(replace(write, text=str(numbers[size])))
         yield Rewrite(tuple(dict.fromkeys(changes)))
 
 
-def smaller(size: int, least: int = 1) -> Iterator[int]:
+def smaller_sizes(size: int, least: int = 1) -> Iterator[int]:
     """Yield smaller sizes in the order of trying; most failures need 1, or any size.
 
     Code that works in blocks fails just above a block or at whole blocks. So 17 comes
@@ -152,7 +159,7 @@ def smaller(size: int, least: int = 1) -> Iterator[int]:
     yield from (each for each in dict.fromkeys(order) if least <= each < size)
 
 
-def bisected_sizes(sizes: Sequence[Sizes]) -> Iterator[Mapping[Sizes, int]]:
+def bisected_sizes(sizes: Sequence[SizeGroup]) -> Iterator[Mapping[SizeGroup, int]]:
     """Yield smaller sizes for all large groups, the smallest sizes first.
 
     This is a bisection of the largest size by powers of two: after an accepted
@@ -177,7 +184,7 @@ _TILE = 16
 """Elements of the widest vector, and rows and columns of a tile (torch 2.15)."""
 
 
-def pairs(sizes: Sequence[Sizes]) -> Iterator[Mapping[Sizes, int]]:
+def smaller_size_pairs(sizes: Sequence[SizeGroup]) -> Iterator[Mapping[SizeGroup, int]]:
     """Yield smaller sizes for two related groups, with equal difference or equal ratio.
 
     Args:
@@ -198,7 +205,9 @@ _DIMS = 4
 _BLOCKS = tuple(1 << k for k in range(1, 32))
 
 
-def in_statements(listing: Listing, types: Types) -> Iterator[tuple[int, Write]]:
+def sizes_in_statements(
+    listing: PrintedProgram, types: Types
+) -> Iterator[tuple[int, Write]]:
     """Yield the sizes in statements, each with a change that writes the present number.
 
     A number counts as a size if it is in a list, or if it is a size of the statement's
@@ -208,7 +217,7 @@ def in_statements(listing: Listing, types: Types) -> Iterator[tuple[int, Write]]
     for block in listing.blocks:
         for line in block.statements:
             lists = {n.number for n in line.leaves if n.kind is LeafKind.LIST}
-            made = _made(block, line, types)
+            made = _result_sizes(block, line, types)
             for leaf in line.leaves:
                 is_whole = leaf.kind is LeafKind.NUMBER and leaf.text.isdecimal()
                 size = int(leaf.text) if is_whole else 0
@@ -217,7 +226,7 @@ def in_statements(listing: Listing, types: Types) -> Iterator[tuple[int, Write]]
                     yield size, Write(block.name, line.name, leaf.number, leaf.text)
 
 
-def _made(block: Block, line: Statement, types: Types) -> set[int]:
+def _result_sizes(block: Block, line: Statement, types: Types) -> set[int]:
     """Return the sizes of a statement's result that none of its operands has."""
 
     def sizes(name: str) -> tuple[int, ...]:
@@ -227,15 +236,15 @@ def _made(block: Block, line: Statement, types: Types) -> set[int]:
     return set(sizes(line.name)).difference(*map(sizes, line.reads))
 
 
-def _written(listing: Listing, types: Types) -> Iterator[Sizes]:
+def _statement_groups(listing: PrintedProgram, types: Types) -> Iterator[SizeGroup]:
     found: dict[int, list[Write]] = defaultdict(list)
-    for size, write in in_statements(listing, types):
+    for size, write in sizes_in_statements(listing, types):
         found[size].append(write)
     for size, writes in found.items():
-        yield Sizes(size, writes=tuple(writes))
+        yield SizeGroup(size, writes=tuple(writes))
 
 
-def _static(listing: Listing) -> Iterator[Sizes]:
+def _static_groups(listing: PrintedProgram) -> Iterator[SizeGroup]:
     found: dict[int, list[Place]] = defaultdict(list)
     for given in listing.given:
         dynamic = dict(given.open_dims)
@@ -243,61 +252,61 @@ def _static(listing: Listing) -> Iterator[Sizes]:
             if dim not in dynamic:
                 found[size].append(Place(given.name, dim))
     for size, places in found.items():
-        yield Sizes(size, tuple(places))
+        yield SizeGroup(size, tuple(places))
 
 
-def sizes_in(listing: Listing, run: Run) -> Iterator[Sizes]:
+def sizes_in(listing: PrintedProgram, run: Run) -> Iterator[SizeGroup]:
     """Yield the groups of dynamic dims in a run that has inputs of its own."""
     found: dict[tuple[str, int], list[Place]] = defaultdict(list)
     named: dict[str, int] = {}
     opened = [each for each in listing.inputs if run in dict(each.recipes)]
-    for place, size in _open(opened, run):
+    for place, size in _open_dims(opened, run):
         if _AUTO in place.how:
             found["", size].append(replace(place, how=""))
-        elif solved := _solved(place.how, size):
+        elif solved := _solve_declaration(place.how, size):
             named.setdefault(*solved)
     for name, size in named.items():
-        for place, there in _open(opened, run):
-            if _evaluated(place.how, {name: size}) == there:
+        for place, there in _open_dims(opened, run):
+            if _evaluate_declaration(place.how, {name: size}) == there:
                 found[name, size].append(place)
     for (name, size), places in found.items():
-        yield Sizes(size, tuple(places), run, name)
+        yield SizeGroup(size, tuple(places), run, name)
 
 
-def _open(given: list[Given], run: Run) -> Iterator[tuple[Place, int]]:
+def _open_dims(given: list[InputOrWeight], run: Run) -> Iterator[tuple[Place, int]]:
     for each in given:
         for dim, how in each.open_dims:
             yield Place(each.name, dim, how), each.recipe(run).shape[dim]
 
 
-def _solved(how: str, size: int) -> tuple[str, int] | None:
+def _solve_declaration(how: str, size: int) -> tuple[str, int] | None:
     """Solve a declaration such as ``2*n + 1`` for its dim; return name and value."""
     names = set(re.findall(r"[A-Za-z_]\w*", how))
     for name in names if len(names) == 1 else ():
-        start, then = (_evaluated(how, {name: number}) for number in (0, 1))
+        start, then = (_evaluate_declaration(how, {name: number}) for number in (0, 1))
         if start is not None and then is not None and then > start:
             return name, (size - start) // (then - start)
     return None
 
 
-def _evaluated(how: str, values: Mapping[str, int]) -> int | None:
+def _evaluate_declaration(how: str, values: Mapping[str, int]) -> int | None:
     """Evaluate a declaration such as ``2*n + 1``; '' means the only value itself."""
     if not how:
         return next(iter(values.values()))
     try:
-        return _computed(ast.parse(how, mode="eval").body, values)
+        return _evaluate_node(ast.parse(how, mode="eval").body, values)
     except (KeyError, SyntaxError, ZeroDivisionError):
         return None
 
 
-def _computed(node: ast.expr, values: Mapping[str, int]) -> int:
+def _evaluate_node(node: ast.expr, values: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(int(number)):
             return number
         case ast.Name(name):
             return values[name]
         case ast.BinOp(left, operation, right):
-            pair = _computed(left, values), _computed(right, values)
+            pair = _evaluate_node(left, values), _evaluate_node(right, values)
             match operation:
                 case ast.Add():
                     return pair[0] + pair[1]

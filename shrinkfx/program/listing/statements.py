@@ -90,7 +90,7 @@ class Statement:
     acts: bool = False
 
     @classmethod
-    def parsed(cls, line: str) -> Self:
+    def parse_line(cls, line: str) -> Self:
         """Parse a line, with its comment.
 
         Raises:
@@ -126,7 +126,7 @@ class Statement:
         return self.yields and self.callee.startswith(("torch.ops.", "torch.cond"))
 
     @property
-    def may_act(self) -> bool:
+    def may_have_effects(self) -> bool:
         """Whether it may have side effects.
 
         The worker reports side effects. In addition, in-place operators end in an

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def reach(shape: Sequence[int], stride: Sequence[int]) -> int:
+def storage_span(shape: Sequence[int], stride: Sequence[int]) -> int:
     """Return the number of elements in memory from a tensor's first one to its last."""
     if not all(shape):
         return 0
@@ -26,7 +26,7 @@ def dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | 
     return None if 0 in shape or is_usual(shape, steps) else tuple(steps)
 
 
-def resized(
+def resized_strides(
     shape: tuple[int, ...], stride: tuple[int, ...], new: tuple[int, ...]
 ) -> tuple[int, ...] | None:
     """Return strides for other sizes, in the order of old strides; None if contiguous.

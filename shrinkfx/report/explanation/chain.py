@@ -152,7 +152,7 @@ class Access(Message):
 
 
 @dataclass(frozen=True)
-class Refusal(Message):
+class InputRejection(Message):
     """The message of a compiled program that rejects one of its inputs."""
 
     what: str
@@ -198,7 +198,7 @@ class Chain(Message):
     steps: tuple[Step, ...] = ()
     sizes: tuple[SizeSymbol, ...] = ()
     access: Access | None = None
-    refusal: Refusal | None = None
+    refusal: InputRejection | None = None
     inputs: tuple[Layout, ...] = ()
     guilty: tuple[Operator, ...] = ()
     dies: tuple[Operator, ...] = ()

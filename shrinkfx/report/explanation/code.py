@@ -40,7 +40,7 @@ def text_of(file: str) -> str:
     return file if "/" in file else "the generated file"
 
 
-def in_a_file(
+def find_quoted_lines(
     quoted: Quoted, kernel: str, files: Mapping[str, str]
 ) -> tuple[str, Quoted] | None:
     """Find quoted lines in the files that were kept, and renumber them accordingly.

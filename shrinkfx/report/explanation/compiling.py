@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.code import CodeLine, text_of
 from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.values import named
+from shrinkfx.report.explanation.values import join_operators
 
 
 @dataclass(frozen=True)
-class Halted(Message):
+class StopPoint(Message):
     """The point at which the compiler, or the compiled program, stopped.
 
     Attributes:
@@ -57,7 +57,7 @@ class Halted(Message):
         return tuple(filter(None, [self._what(), self._where()]))
 
     def _what(self) -> str:
-        what = named(self.guilty)
+        what = join_operators(self.guilty)
         of = f" of {self._of(what)}" if what or self.calls else ""
         if self.kernel:
             several = self.launch and self.launches > 1
@@ -79,7 +79,7 @@ class Halted(Message):
             return f"one of {what}" if len(self.guilty) > 1 else what
         if same or not self.comes_of:
             return str(same[0]) if len(same) == 1 else self.calls
-        return f"{self.calls} (from {named(self.comes_of)})"
+        return f"{self.calls} (from {join_operators(self.comes_of)})"
 
     def _where(self) -> str:
         at = next((line for line in self.code if line.at_fault), None)

@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shrinkfx.failure.signature import MEMORY, Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.explanation.by_number import (
-    PARTS,
-    ByHand,
-    LeftOut,
-    commands,
-    counted,
-    goes_away,
-)
 from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.report.explanation.skipped_parts import (
+    PARTS,
+    BisectorCommand,
+    SkippedPart,
+    bisector_commands,
+    counted,
+    format_skipped,
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Setting(Message):
 
 
 @dataclass(frozen=True)
-class Switching(Message):
+class OptionSearch(Message):
     """The result of a test with options of Inductor.
 
     Attributes:
@@ -65,7 +65,7 @@ class Switching(Message):
 
 
 @dataclass(frozen=True)
-class NotNeeded(Message):
+class UnneededSubsystem(Message):
     """A subsystem of the compiler that the failure does not need.
 
     Attributes:
@@ -90,30 +90,30 @@ class Decisions(Message):
         unknown: what could not be determined, and why.
     """
 
-    switching: Switching | None = None
-    left_out: tuple[LeftOut, ...] = ()
+    switching: OptionSearch | None = None
+    left_out: tuple[SkippedPart, ...] = ()
     interpreted: bool = False
     compilations: int = 0
     unknown: tuple[str, ...] = ()
-    not_needed: tuple[NotNeeded, ...] = ()
+    not_needed: tuple[UnneededSubsystem, ...] = ()
 
 
-def lines(found: Decisions, failure: Signature) -> list[str]:
+def format_decisions(found: Decisions, failure: Signature) -> list[str]:
     """Return sentences on what avoids the failure, then on what does not."""
-    return [*avoiding(found, failure), *_beside_the_point(found)]
+    return [*format_avoiding(found, failure), *_format_irrelevant(found)]
 
 
-def avoiding(found: Decisions, failure: Signature) -> list[str]:
+def format_avoiding(found: Decisions, failure: Signature) -> list[str]:
     """Return sentences on decisions that avoid the failure and may be at fault."""
-    told = [goes_away(one) for one in found.left_out if not one.only_shows]
+    told = [format_skipped(one) for one in found.left_out if not one.only_shows]
     if found.switching is not None:
         told += _of_switching(found.switching, failure)
     return told
 
 
-def _beside_the_point(found: Decisions) -> Iterator[str]:
+def _format_irrelevant(found: Decisions) -> Iterator[str]:
     """Yield sentences on decisions that only hide the failure or do not matter."""
-    yield from (goes_away(one) for one in found.left_out if one.only_shows)
+    yield from (format_skipped(one) for one in found.left_out if one.only_shows)
     in_vain = []
     if found.not_needed:
         parts = [counted(part.of, PARTS[part.subsystem]) for part in found.not_needed]
@@ -132,7 +132,7 @@ def _beside_the_point(found: Decisions) -> Iterator[str]:
         yield f"The failure is the same {_joined(in_vain)}."
 
 
-def beside(
+def mark_only_shows(
     found: Decisions,
     guilty: Sequence[Operator],
     left: Sequence[Operator],
@@ -161,12 +161,12 @@ def beside(
     return replace(found, left_out=tuple(left_out), switching=switching)
 
 
-def by_hand(found: Decisions, script: str = "repro.py") -> list[ByHand]:
+def by_hand(found: Decisions, script: str = "repro.py") -> list[BisectorCommand]:
     """Return commands that show failure and success; none for interpreted kernels."""
-    return [] if found.interpreted else commands(found.left_out, script)
+    return [] if found.interpreted else bisector_commands(found.left_out, script)
 
 
-def _of_switching(found: Switching, failure: Signature) -> Iterator[str]:
+def _of_switching(found: OptionSearch, failure: Signature) -> Iterator[str]:
     if found.unknown or not found.passes_with:
         return
     names = _joined([str(setting) for setting in found.passes_with])
@@ -190,7 +190,7 @@ def _may_be_hidden(failure: Signature) -> bool:
     The memory next to a buffer decides whether an out-of-bounds access shows. And code
     that cannot be compiled may be correct, with the fault in its compiler.
     """
-    in_memory = failure.kind is Kind.IMA or failure.detail == MEMORY
+    in_memory = failure.kind is Kind.IMA or failure.detail == MEMORY_FAULT
     return in_memory or failure.stage is Stage.COMPILE
 
 

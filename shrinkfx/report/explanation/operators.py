@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shrinkfx.program.namespaces import PYTORCHS
+from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
 from shrinkfx.protocol.record import Message
 
 
@@ -28,13 +28,17 @@ class Operator(Message):
     def is_custom(self) -> bool:
         """Whether it is not one of PyTorch's operators."""
         namespace, *rest = self.operator.split(".")
-        return bool(rest) and namespace.isidentifier() and namespace not in PYTORCHS
+        return (
+            bool(rest)
+            and namespace.isidentifier()
+            and namespace not in PYTORCH_NAMESPACES
+        )
 
     def __str__(self) -> str:
         where = ", ".join(filter(None, (self.line, self.module)))
         return f"{self.operator} ({where})" if where else self.operator
 
 
-def fails_alone(operator: Operator) -> str:
+def format_fails_alone(operator: Operator) -> str:
     """State that the only operator of the reduced program fails alone."""
     return f"{operator} fails alone: the reduced program has no other operator."

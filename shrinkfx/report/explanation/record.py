@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.chain import Chain
-from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.compiling import StopPoint
 from shrinkfx.report.explanation.decisions import Decisions
 from shrinkfx.report.explanation.guide import Guide
-from shrinkfx.report.explanation.lies import Lie
+from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.values import WrongValue
 
@@ -50,14 +50,14 @@ class Explanation(Message):
     unknown: tuple[str, ...] = ()
     chain: Chain | None = None
     values: WrongValue | None = None
-    halted: Halted | None = None
+    halted: StopPoint | None = None
     decisions: Decisions | None = None
     guide: Guide | None = None
-    lies: tuple[Lie, ...] = ()
+    lies: tuple[OperatorMismatch, ...] = ()
     inputs: str = ""
 
     @property
-    def liar(self) -> Lie | None:
+    def culprit_mismatch(self) -> OperatorMismatch | None:
         """The mismatch of the culprit operator, or None."""
         return next((lie for lie in self.lies if self.guilty == (lie.operator,)), None)
 
@@ -68,4 +68,6 @@ class Explanation(Message):
             return True
         parts = self.chain, self.values, self.halted
         has_cause = any(part is not None and part.cause for part in parts)
-        return len(self.guilty) == 1 and (has_cause or self.liar is not None)
+        return len(self.guilty) == 1 and (
+            has_cause or self.culprit_mismatch is not None
+        )

@@ -94,10 +94,10 @@ class WrongValue(Message):
 
     def _overwrites(self, wrong: Wrong) -> str:
         """State which operator changed the value that later kernels read."""
-        what = named(self.guilty) or self.kernel
+        what = join_operators(self.guilty) or self.kernel
         changed = f"{wrong.wrong} of {wrong.of} values of its argument {self.value}"
         first, *more = self.shown_by
-        shown = named(self.shown_in)
+        shown = join_operators(self.shown_in)
         then = f"Kernel {first}, which computes {shown}, reads the argument afterwards"
         others = f", as {_some(more)} does" if more else ""
         wrote = f"{what}{self._launch()} changes {changed} without declaring the write"
@@ -112,9 +112,9 @@ class WrongValue(Message):
 
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:
-            how = in_words(wrong, "differ")
+            how = describe_error(wrong, "differ")
             return f"{self._rewritten()}: {how}; no kernel is at fault."
-        what = named(self.guilty) or (
+        what = join_operators(self.guilty) or (
             "A value" if self.kernel else "A copy of an input"
         )
         if len(self.guilty) > 1 and not self.fused:
@@ -124,10 +124,10 @@ class WrongValue(Message):
             place = f"in kernel {self.kernel}{self._launch()}"
         called = f" in call {self.call}" if self.call > 1 else ""
         if self.agrees:
-            how = in_words(wrong, "of its result do not")
+            how = describe_error(wrong, "of its result do not")
             how = f"{'their' if self.fused else 'its'} inputs agree with eager, {how}"
         else:
-            how = f"{_GIVEN}: {in_words(wrong, 'differ')}"
+            how = f"{_GIVEN}: {describe_error(wrong, 'differ')}"
         seen = ", with inner values returned" if self.told_apart else ""
         if self.without:
             seen += f", observed without {_some([o.operator for o in self.without])}"
@@ -142,7 +142,7 @@ class WrongValue(Message):
 
     def _rewritten(self) -> str:
         """State what the lowered graph, run in eager, computes differently."""
-        what = named(self.guilty) or "The result of the program"
+        what = join_operators(self.guilty) or "The result of the program"
         if self.lost:
             return f"The write of {what} is lost in the graph that Inductor lowers"
         return f"{what} is computed differently in the graph that Inductor lowers"
@@ -150,7 +150,7 @@ class WrongValue(Message):
     def _first(self, wrong: Wrong) -> str:
         if wrong.metadata or (self.is_named and not self.tiny):
             return ""
-        first = f"The first wrong value is at {place_of(wrong)}"
+        first = f"The first wrong value is at {describe_first_error(wrong)}"
         return (
             f"{first}; the error is below the tolerance." if self.tiny else f"{first}."
         )
@@ -167,12 +167,12 @@ class WrongValue(Message):
         return f"{names} {what}."
 
 
-def place_of(wrong: Wrong) -> str:
+def describe_first_error(wrong: Wrong) -> str:
     """Return the index of the first wrong value, and both values."""
     return f"{[*wrong.first]}: {wrong.got}, eager gives {wrong.expected}"
 
 
-def in_words(wrong: Wrong, differ: str) -> str:
+def describe_error(wrong: Wrong, differ: str) -> str:
     """Return the number of wrong values, and the size of the error."""
     if wrong.metadata:
         return wrong.metadata
@@ -190,7 +190,7 @@ def in_words(wrong: Wrong, differ: str) -> str:
     return f"{told}{more}"
 
 
-def named(operators: Sequence[Operator]) -> str:
+def join_operators(operators: Sequence[Operator]) -> str:
     """List operators, each with its place in the user's model."""
     return _some([str(operator) for operator in operators], " and ")
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from shrinkfx.failure.signature import Signature
-from shrinkfx.program.words import cut, short_kernels
+from shrinkfx.program.display_text import cut_text, short_kernels
 from shrinkfx.report.explanation.code import text_of
-from shrinkfx.report.explanation.decisions import by_hand, lines
+from shrinkfx.report.explanation.decisions import by_hand, format_decisions
 from shrinkfx.report.explanation.guide import Guide, Outcome, Row
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
@@ -23,14 +23,16 @@ _OPERATORS, _DECISIONS, _UNKNOWN = 4, 3, 2
 """Maximum number of lines of each."""
 
 
-def in_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
+def explanation_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
     """Return the explanation in at most ``LINES`` lines."""
     told = [f"cause:    {short_kernels(s)}" for s in explanation.cause]
     told += [f"more:     {short_kernels(s)}" for s in _left_out(explanation)]
     told += _code(explanation)
     told += _operators(explanation.operators)
     if (decided := explanation.decisions) is not None:
-        more = [s for s in lines(decided, failure) if s not in explanation.cause]
+        more = [
+            s for s in format_decisions(decided, failure) if s not in explanation.cause
+        ]
         told += [f"compiler: {text}" for text in more[:_DECISIONS]]
         told += [f"by hand:  {text}" for text in by_hand(decided)[:2]]
     if explanation.guide is not None:
@@ -66,7 +68,7 @@ def _code(explanation: Explanation) -> Iterator[str]:
             is_told = any(f"`{text}`" in said for said in explanation.cause)
             if line.at_fault and not is_told:
                 where = f"line {line.number} of {text_of(part.file)}"
-                yield f"code:     {where}: {cut(text, _WIDTH)}"
+                yield f"code:     {where}: {cut_text(text, _WIDTH)}"
 
 
 def _operators(left: Sequence[Operator]) -> Iterator[str]:
@@ -87,7 +89,9 @@ def _guide(guide: Guide) -> Iterator[str]:
         rows = [row for row in guide.rows if row.outcome is outcome and row.flag]
         # Another failure, or the reason for no result, differs by flag.
         if outcome in (Outcome.OTHER, Outcome.OPEN):
-            told = [f"{_name(row)} ({cut(row.failure or row.why, 60)})" for row in rows]
+            told = [
+                f"{_name(row)} ({cut_text(row.failure or row.why, 60)})" for row in rows
+            ]
         else:
             told = [_name(row) for row in rows]
         if told:

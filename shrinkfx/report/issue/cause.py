@@ -5,60 +5,68 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from shrinkfx.program.words import cut
+from shrinkfx.program.display_text import cut_text
 from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.report.explanation.by_number import (
+from shrinkfx.report.explanation.code import CodeLine
+from shrinkfx.report.explanation.decisions import Decisions, OptionSearch
+from shrinkfx.report.explanation.decisions import format_decisions as decided
+from shrinkfx.report.explanation.operators import format_fails_alone
+from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.report.explanation.skipped_parts import (
     FALL_BACK,
     FALLS_BACK,
     PARTS,
-    LeftOut,
+    SkippedPart,
     counted,
 )
-from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.decisions import Decisions, Switching
-from shrinkfx.report.explanation.decisions import lines as decided
-from shrinkfx.report.explanation.operators import fails_alone
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.in_compiler import sentence, sentence_inside
+from shrinkfx.report.in_compiler import (
+    format_disappears_without,
+    format_stops_in_function,
+)
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.plain import (
-    short,
-    with_code,
-    without_origins,
-    without_paths,
+    mark_code,
+    strip_default_overload,
+    strip_origins,
+    strip_paths,
 )
-from shrinkfx.report.issue.to_author import addressed_to
+from shrinkfx.report.issue.to_author import find_incorrect_operator
 
 
-def cause(facts: IssueFacts, explanation: Explanation) -> list[str]:
+def issue_cause_sentences(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """Return the sentences on the cause that the issue does not state elsewhere."""
     known = explanation.decisions
     theirs = decided(known, facts.failure) if known is not None else []
-    theirs += map(fails_alone, explanation.operators)
-    theirs += [sentence(facts.in_compiler, anonymous=name) for name in (True, False)]
+    theirs += map(format_fails_alone, explanation.operators)
+    theirs += [
+        format_disappears_without(facts.in_compiler, anonymous=name)
+        for name in (True, False)
+    ]
     if facts.inside:
         asked = facts.kind, facts.inside
-        theirs += [sentence_inside(*asked, anonymous=name) for name in (True, False)]
-    wrong = addressed_to(explanation)
+        theirs += [
+            format_stops_in_function(*asked, anonymous=name) for name in (True, False)
+        ]
+    wrong = find_incorrect_operator(explanation)
     if wrong is not None and wrong.lie is not None:  # the issue states it at the top
         theirs.append(wrong.lie.sentence)
     told = [text for text in explanation.cause if text not in theirs]
-    less = [_less(text, facts, explanation) for text in told]
+    less = [_drop_repeated_parts(text, facts, explanation) for text in told]
     said = [
-        in_plain_words(text, explanation, anonymous=facts.anonymous)
+        rewrite_for_issue(text, explanation, anonymous=facts.anonymous)
         for text in less
         if text
     ]
     return [*said, *(_of_decisions(known) if known is not None else ())]
 
 
-def in_plain_words(text: str, explanation: Explanation, *, anonymous: bool) -> str:
+def rewrite_for_issue(text: str, explanation: Explanation, *, anonymous: bool) -> str:
     """Rewrite a sentence on the cause for a reader without the model and its files."""
-    text = without_origins(text, explanation, anonymous=anonymous)
-    return without_paths(with_code(text))
+    text = strip_origins(text, explanation, anonymous=anonymous)
+    return strip_paths(mark_code(text))
 
 
-def _less(text: str, facts: IssueFacts, explanation: Explanation) -> str:
+def _drop_repeated_parts(text: str, facts: IssueFacts, explanation: Explanation) -> str:
     """Remove from a sentence on the cause what the issue states elsewhere."""
     if any(line in text for line in _lines_at_fault(explanation)):
         return ""  # the line is quoted below with its context
@@ -84,17 +92,17 @@ def _of_decisions(known: Decisions) -> Iterator[str]:
         yield _of_switching(known.switching)
 
 
-def _of_left_out(one: LeftOut) -> str:
+def _of_left_out(one: SkippedPart) -> str:
     onwards = "" if one.alone else " and every later one"
     if one.subsystem is Subsystem.LOWERINGS:
-        what = f"the lowering of `{short(one.name)}`{onwards}"
+        what = f"the lowering of `{strip_default_overload(one.name)}`{onwards}"
         does = FALLS_BACK if one.alone else FALL_BACK
         return f"The failure disappears if {what} {does}."
     part = f"{PARTS[one.subsystem]} `{one.name}`"
     return f"The failure disappears without the {part}{onwards}."
 
 
-def _of_switching(found: Switching) -> str:
+def _of_switching(found: OptionSearch) -> str:
     if not found.passes_with:
         options = counted(found.tried, "Inductor option")
         return (
@@ -106,7 +114,7 @@ def _of_switching(found: Switching) -> str:
     return f"The failure disappears with {names}{less}."
 
 
-def code(explanation: Explanation) -> str:
+def quote_failing_code(explanation: Explanation) -> str:
     """Quote the generated code around the failing line, or return ''."""
     for part in (explanation.chain, explanation.halted):
         if part is not None and any(line.at_fault for line in part.code):
@@ -127,4 +135,4 @@ def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
     margin = min(indents, default=0)
     for line in lines:
         mark = f"  {comment} <-- here" if line.at_fault else ""
-        yield cut(without_paths(line.text[margin:].rstrip()), 200) + mark
+        yield cut_text(strip_paths(line.text[margin:].rstrip()), 200) + mark

@@ -15,7 +15,7 @@ MODULE = "Repro"
 _OR_THIS_TOOL = " or `shrinkfx --verify`"
 
 
-def quoted(script: str) -> str:
+def quote_script(script: str) -> str:
     """Remove a repro's header, comments on the user's model, and advice on shrinkfx.
 
     The code is unchanged.
@@ -78,7 +78,7 @@ def traits_of(script: str, *, dynamic: bool) -> Traits:
     tensors = [t for each in given for t in _tensors(each.value)]
     kinds = {_DTYPE.sub(r"\1", found[0]) if found else "" for found in tensors}
     dtype = kinds.pop() if len(kinds) == 1 else ""
-    return Traits(dtype, dynamic, _written(tree))
+    return Traits(dtype, dynamic, _mutated_kind(tree))
 
 
 _DTYPE = re.compile(r"torch\.((?:u?int|b?float|complex)\d+|bool)\b")
@@ -97,7 +97,7 @@ def _tensors(given: ast.expr) -> list[re.Match[str] | None]:
 _IN_PLACE = re.compile(r"torch\.ops\.\w+\.\w+_\.\w+")
 
 
-def _written(tree: ast.Module) -> str:
+def _mutated_kind(tree: ast.Module) -> str:
     """Return the kind of value that the first in-place operator changes, or ''."""
     module = next((n for n in tree.body if getattr(n, "name", "") == MODULE), None)
     text = ast.unparse(module) if module else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from shrinkfx.report.issue.plain import without_paths
+from shrinkfx.report.issue.plain import strip_paths
 
 _OF_GPU = ("GPU ", "compute capability ", "driver ")
 """Prefixes of version entries that describe the GPU."""
@@ -27,7 +27,7 @@ def environment_text(said: str, hosts: Iterable[str] = ()) -> str:
     """
     rows = [row.rstrip() for row in said.splitlines() if not _DROPPED.match(row)]
     text = "\n".join(_KERNEL.sub(r"\1\2", row) for row in rows)
-    return without_paths(text, hosts).strip()
+    return strip_paths(text, hosts).strip()
 
 
 def with_gpu(text: str, versions: Iterable[str]) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.listing.claims import unasked
-from shrinkfx.program.words import cut_middle
+from shrinkfx.program.display_text import cut_middle
+from shrinkfx.program.listing.claims import group_untested_kinds
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.carried import InCompiler
-from shrinkfx.report.in_compiler import inside
+from shrinkfx.report.caveats import OtherCauses
+from shrinkfx.report.in_compiler import find_own_function
 from shrinkfx.report.issue.log import without_warnings
+from shrinkfx.report.preload_bundle import CustomCompilerCode
 from shrinkfx.report.record import RunRecord
-from shrinkfx.report.warned import OtherCauses
 from shrinkfx.version import __version__
 
 _LOG = 8_000
@@ -90,7 +90,7 @@ class IssueFacts(Message):
     renamed: Mapping[str, str] = field(default_factory=dict)
     dynamic: bool = False
     on_gpu: bool = False
-    in_compiler: InCompiler = field(default_factory=InCompiler)
+    in_compiler: CustomCompilerCode = field(default_factory=CustomCompilerCode)
     needs_own: bool = False
     inside: str = ""
     tool: str = __version__
@@ -104,7 +104,7 @@ class IssueFacts(Message):
         return 0 < self.failed == self.runs
 
     @property
-    def is_of_own(self) -> bool:
+    def may_be_custom_code(self) -> bool:
         """Whether the bug may be in the user's own code in the compiler."""
         return self.needs_own or bool(self.inside)
 
@@ -139,7 +139,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         guarded=record.is_unsure,
         inductor=inductor,
         environment=tuple(written.environment),
-        careful=record.careful,
+        careful=record.remaining_causes,
         minimal=search.minimal,
         stopped=search.stopped,
         log=cut_middle(without_warnings(verified.log), _LOG),
@@ -152,6 +152,8 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         in_compiler=written.carried.in_compiler,
         needs_own=written.needs_own,
         above=verified.above,
-        unasked=tuple(k for kinds in unasked(search.kinds).values() for k in kinds),
-        inside=inside(failure.seen, verified.log),
+        unasked=tuple(
+            k for kinds in group_untested_kinds(search.kinds).values() for k in kinds
+        ),
+        inside=find_own_function(failure.seen, verified.log),
     )

@@ -7,20 +7,20 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shrinkfx.program.listing.plain_numbers import is_power
-from shrinkfx.program.namespaces import PYTORCHS
-from shrinkfx.program.words import cut
+from shrinkfx.program.display_text import cut_text
+from shrinkfx.program.listing.simple_numbers import is_power
+from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.carried import Carried
 from shrinkfx.report.issue.code import MODULE
-from shrinkfx.report.issue.plain import NOBODYS
+from shrinkfx.report.issue.plain import PLACEHOLDER_NAME
+from shrinkfx.report.preload_bundle import PreloadBundle
 
 _SHOWN = 6
 """Maximum entries of each kind that a line names."""
 
 
 @dataclass(frozen=True)
-class FromModel(Message):
+class ModelRemains(Message):
     """The parts of a user's model that a repro still contains.
 
     Attributes:
@@ -61,19 +61,19 @@ def _more(some: Sequence[str]) -> str:
     return f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
 
 
-def from_model(script: str, carried: Carried) -> FromModel:
+def find_model_remains(script: str, carried: PreloadBundle) -> ModelRemains:
     """Find the parts of a user's model that a repro contains."""
     tree = ast.parse(script)
     module = _class(tree, MODULE)
     given = [n for n in tree.body if isinstance(n, ast.Assign) and _name(n) in _GIVEN]
-    return FromModel(
+    return ModelRemains(
         names=_unique([*_names(module), *_dims(tree)]),
         operators=_unique(_operators(module)),
         constants=_unique(_constants(module)),
         values=_unique([*_values(module), *_values(*given), *_numbers(*given)]),
         sources=_sources(carried),
         places=_unique(_places(script)),
-        header=_unique([n for n in _FILE.findall(script) if n != NOBODYS]),
+        header=_unique([n for n in _FILE.findall(script) if n != PLACEHOLDER_NAME]),
     )
 
 
@@ -133,7 +133,7 @@ def _operators(module: ast.AST) -> Iterator[str]:
     for node in ast.walk(module):
         if isinstance(node, ast.Attribute):
             found = re.fullmatch(r"torch\.ops\.((\w+)\.\w+)", ast.unparse(node))
-            if found and found[2] not in {*PYTORCHS, "higher_order"}:
+            if found and found[2] not in {*PYTORCH_NAMESPACES, "higher_order"}:
                 yield found[1]
 
 
@@ -148,7 +148,7 @@ def _constants(module: ast.AST) -> Iterator[str]:
             for argument in (*node.args, *(each.value for each in node.keywords)):
                 for leaf in ast.walk(argument):
                     if isinstance(leaf, ast.Constant) and leaf.value not in _PLAIN:
-                        yield cut(repr(leaf.value), 40)
+                        yield cut_text(repr(leaf.value), 40)
 
 
 def _values(*places: ast.AST) -> Iterator[str]:
@@ -156,7 +156,7 @@ def _values(*places: ast.AST) -> Iterator[str]:
     for place in places:
         for node in ast.walk(place):
             if isinstance(node, ast.Call) and _is_literal(node):
-                yield cut(ast.unparse(node), 40)
+                yield cut_text(ast.unparse(node), 40)
             elif isinstance(node, ast.Subscript) and _is_data(node):
                 yield str(ast.literal_eval(node.slice))
 
@@ -190,14 +190,14 @@ def _numbers(*given: ast.Assign) -> Iterator[str]:
         elif isinstance(node, ast.UnaryOp):
             rest[:0] = [node.operand]
         elif isinstance(node, ast.Constant) and node.value not in _PLAIN:
-            yield cut(repr(node.value), 40)
+            yield cut_text(repr(node.value), 40)
 
 
 def _is_data(node: ast.Subscript) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id == "data"
 
 
-def _sources(carried: Carried) -> tuple[str, ...]:
+def _sources(carried: PreloadBundle) -> tuple[str, ...]:
     used = [name for name, how in carried.kept.items() if how not in _NOT_THERE]
     names = [name.rpartition("/")[2] for name in used]
     return _unique([*names, *carried.modules, *carried.files])

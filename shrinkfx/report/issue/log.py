@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shrinkfx.report.issue.plain import without_paths
+from shrinkfx.report.issue.plain import strip_paths
 
 _OPENS = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s+File "([^"]+)", line \d+,? in ')
@@ -46,12 +46,12 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
         rows = [
             *_before(rows[:last]),
             rows[last],
-            *_without_ours(_from_script(rows[last + 1 :], script)),
+            *_drop_shrinkfx_frames(_from_script(rows[last + 1 :], script)),
         ]
     elif death:
-        rows = [*rows, *_of_the_dead(log[death.start() :].splitlines(), script)]
-    rows = [_GENERATED.sub("generated.", without_paths(row)) for row in rows]
-    rows = [_counted_from(row, script, above) for row in rows]
+        rows = [*rows, *_crash_stack(log[death.start() :].splitlines(), script)]
+    rows = [_GENERATED.sub("generated.", strip_paths(row)) for row in rows]
+    rows = [_renumber_line(row, script, above) for row in rows]
     if len(rows) > lines:
         half = lines // 2
         rows = [*rows[:half], f"... ({len(rows) - 2 * half} lines)", *rows[-half:]]
@@ -78,7 +78,7 @@ def _rows_without_warnings(rows: list[str]) -> Iterator[str]:
     yield from leading
 
 
-def _of_the_dead(rows: list[str], script: str) -> list[str]:
+def _crash_stack(rows: list[str], script: str) -> list[str]:
     """Keep the fatal error and the frames of its thread, down to the script's frame."""
     opened = [i for i, row in enumerate(rows) if row.startswith("Current thread ")]
     if not opened:
@@ -91,7 +91,7 @@ def _of_the_dead(rows: list[str], script: str) -> list[str]:
     return [rows[0], "", "Current thread (most recent call first):", *frames]
 
 
-def _counted_from(row: str, script: str, above: int) -> str:
+def _renumber_line(row: str, script: str, above: int) -> str:
     """Convert a line number of the script to the number in the quoted code."""
     own = re.match(rf'(\s*File "{re.escape(script)}", line )(\d+)(.*)', row)
     return f"{own[1]}{int(own[2]) - above}{own[3]}" if own else row
@@ -114,7 +114,7 @@ _OURS = re.compile(r"/shrinkfx/worker/\w")
 _REPORT = re.compile(r"^shrinkfx\.[\w.]+: ")
 
 
-def _without_ours(rows: list[str]) -> list[str]:
+def _drop_shrinkfx_frames(rows: list[str]) -> list[str]:
     """Remove the frames of the code that runs kernels without a GPU."""
     kept, is_ours = list[str](), False
     for row in rows:

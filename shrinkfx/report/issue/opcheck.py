@@ -10,7 +10,7 @@ from shrinkfx.report.issue.code import MODULE
 
 
 @dataclass(frozen=True)
-class Pasted:
+class OpcheckLines:
     """Lines that test an operator without compiling anything.
 
     Attributes:
@@ -23,7 +23,7 @@ class Pasted:
     below: str
 
 
-def opcheck_of(operator: str, test: str, script: str) -> Pasted | None:
+def write_opcheck(operator: str, test: str, script: str) -> OpcheckLines | None:
     """Write an opcheck test of an operator with the arguments that a repro passes.
 
     Arguments that are inputs, weights or constants are written out. If ``forward``
@@ -47,17 +47,17 @@ def opcheck_of(operator: str, test: str, script: str) -> Pasted | None:
     below = max("model", given, key=lambda name: _last(assigned, name))
     module = _class(tree)
     if module is None:  # the script embeds the program
-        return Pasted(_watched(operator, test, given), below)
+        return OpcheckLines(_watched(operator, test, given), below)
     forward = next(n for n in module.body if getattr(n, "name", "") == "forward")
     assert isinstance(forward, ast.FunctionDef)
     calls = list(_calls(forward, operator))
     if not calls:
         return None
     if len(calls) == len(list(_calls(tree, operator))) == 1:
-        written = _written_out(calls[0], forward, given)
+        written = _format_arguments(calls[0], forward, given)
         if written is not None:
-            return Pasted(_direct(operator, test, *written), below)
-    return Pasted(_watched(operator, test, given), below)
+            return OpcheckLines(_direct(operator, test, *written), below)
+    return OpcheckLines(_watched(operator, test, given), below)
 
 
 def _assigned(tree: ast.Module) -> Iterator[str]:
@@ -80,7 +80,7 @@ def _calls(tree: ast.AST, operator: str) -> Iterator[ast.Call]:
     yield from (c for c in calls if ast.unparse(c.func) == f"torch.ops.{operator}")
 
 
-def _written_out(
+def _format_arguments(
     call: ast.Call, forward: ast.FunctionDef, given: str
 ) -> tuple[str, str] | None:
     """Return the arguments of a call as text; None if the script cannot state them."""
@@ -92,7 +92,7 @@ def _written_out(
         return None
     known = {name: f"{given}[{place}]" for place, name in enumerate(names[1:])}
     known["self"] = "model"
-    plain = _Plain(known)
+    plain = _ArgumentWriter(known)
     args = [plain.written(each) for each in call.args]
     kwargs = [(each.arg, plain.written(each.value)) for each in call.keywords]
     if not plain.is_all or any(name is None for name, _ in kwargs):
@@ -107,7 +107,7 @@ def _names(statements: list[ast.stmt]) -> Iterator[ast.Name]:
         yield from (n for n in ast.walk(statement) if isinstance(n, ast.Name))
 
 
-class _Plain(ast.NodeTransformer):
+class _ArgumentWriter(ast.NodeTransformer):
     """Replaces names of inputs and weights by the script's expressions for them."""
 
     def __init__(self, known: dict[str, str]) -> None:

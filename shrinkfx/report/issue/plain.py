@@ -17,7 +17,7 @@ _FOLDERS = re.compile(r"(?:file:/+|(?:(?<![\w./])|(?<=-[IL]))~?/)(?:[^\s/\"':,;(
 _ORIGIN = re.compile(r", dim \d+ of \S+ in the input program")
 
 
-def without_paths(text: str, hosts: Iterable[str] = ()) -> str:
+def strip_paths(text: str, hosts: Iterable[str] = ()) -> str:
     """Reduce paths to file names, and those below ``site-packages`` to relative paths.
 
     Args:
@@ -30,13 +30,13 @@ def without_paths(text: str, hosts: Iterable[str] = ()) -> str:
     return text
 
 
-NOBODYS = "MODEL.pt2"
+PLACEHOLDER_NAME = "MODEL.pt2"
 """Replaces the program's name in a command."""
 
 _CALL = re.compile(r"shrinkfx\.minify\((?:module|program)(?:, \w+=\.\.\.)*\)")
 
 
-def without_values(command: str) -> str:
+def strip_values(command: str) -> str:
     """Keep the options of a run's command line, and remove all values that users chose.
 
     shrinkfx serve.pt2 --out runs/a --anonymous
@@ -53,13 +53,13 @@ def without_values(command: str) -> str:
         if option:
             shown.append(option[0])
         elif shown[-1] == "shrinkfx" and word.endswith(".pt2"):
-            shown.append(NOBODYS)
+            shown.append(PLACEHOLDER_NAME)
         elif shown[-1] != "...":
             shown.append("...")
     return " ".join([*shown, "-- ..."] if behind else shown)
 
 
-def without_origins(
+def strip_origins(
     text: str, explanation: Explanation, *, anonymous: bool = False
 ) -> str:
     """Remove from a sentence the places of operators in the user's model.
@@ -91,7 +91,7 @@ def _operators(explanation: Explanation) -> list[Operator]:
     return sorted(dict.fromkeys(found), key=lambda each: -len(str(each)))
 
 
-def short(operator: str) -> str:
+def strip_default_overload(operator: str) -> str:
     """Remove ``.default`` from an operator's name."""
     return operator.removesuffix(".default")
 
@@ -103,6 +103,8 @@ _CODE = re.compile(
 )
 
 
-def with_code(text: str) -> str:
+def mark_code(text: str) -> str:
     """Mark operators and kernels in a sentence as code, without ``.default``."""
-    return _CODE.sub(lambda found: f"`{short(found[0].strip('`'))}`", text)
+    return _CODE.sub(
+        lambda found: f"`{strip_default_overload(found[0].strip('`'))}`", text
+    )

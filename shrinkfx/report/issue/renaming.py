@@ -25,7 +25,7 @@ _LAYOUT = Layout.__dataclass_fields__.keys()
 _SYMBOL = SizeSymbol.__dataclass_fields__.keys()
 
 
-def as_in_repro(
+def use_repro_names(
     explanation: Explanation, renamed: Mapping[str, str], *, models_too: bool
 ) -> Explanation:
     """Replace names of inputs and weights in sentences by the repro's short names.
@@ -84,7 +84,9 @@ class _Naming:
         return f"{told} ({old} in the input program)"
 
 
-def with_new_names(explanation: Explanation, renamed: Mapping[str, str]) -> Explanation:
+def anonymize_explanation(
+    explanation: Explanation, renamed: Mapping[str, str]
+) -> Explanation:
     """Replace the user's names in all of an explanation, as in an anonymous repro.
 
     A value that the repro does not contain has no new name; its role alone names it,

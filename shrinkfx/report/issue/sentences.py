@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.in_compiler import ENDS, titled
-from shrinkfx.report.in_compiler import told as said_of_own
+from shrinkfx.report.in_compiler import ENDS, format_title_part
+from shrinkfx.report.in_compiler import describe_custom_code as said_of_own
 from shrinkfx.report.issue.code import Traits
 from shrinkfx.report.issue.facts import IssueFacts
-from shrinkfx.report.issue.plain import short, without_paths
-from shrinkfx.report.issue.to_author import addressed_to
+from shrinkfx.report.issue.plain import strip_default_overload, strip_paths
+from shrinkfx.report.issue.to_author import find_incorrect_operator
 
 _NAMED = 3
 """Maximum number of operators that a sentence names."""
@@ -25,7 +25,7 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     """Return the title in the style of PyTorch's issues: symptom, then operator."""
     head, detail = _symptom(facts)
     bare = re.sub(r" (?:of|in|compiled from|when \w+)$", "", head)
-    if (wrong := addressed_to(explanation)) is not None:
+    if (wrong := find_incorrect_operator(explanation)) is not None:
         said = dict.fromkeys((", ".join(filter(None, [bare, detail])), bare))
         return _fitting(f"{wrong.title} (AOTInductor: {text})" for text in said)
     if facts.inside:
@@ -35,7 +35,7 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     own = []
     what, on = _named(facts, explanation), f" for {traits.dtype} inputs"
     if facts.needs_own:
-        own = [titled(facts.in_compiler, what, anonymous=facts.anonymous)]
+        own = [format_title_part(facts.in_compiler, what, anonymous=facts.anonymous)]
     beside = ["dynamic shapes"] if traits.dynamic else []
     beside += [f"{traits.writes} written in place"] if traits.writes else []
     where = f"{what}{on if traits.dtype else ''}"
@@ -88,16 +88,16 @@ def _of_own_function(facts: IssueFacts, explanation: Explanation) -> Iterator[st
 
 
 def _named(facts: IssueFacts, explanation: Explanation) -> str:
-    names = operators(facts, explanation)
+    names = list_named_operators(facts, explanation)
     return " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"
 
 
-def operators(facts: IssueFacts, explanation: Explanation) -> list[str]:
+def list_named_operators(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """List the culprit operators if known, otherwise all operators that remain."""
     guilty = [each.operator for each in explanation.guilty]
     if len(guilty) > _NAMED or not guilty:
         guilty = [name for name in facts.targets if _does_something(name)]
-    return list(dict.fromkeys(map(short, guilty or facts.targets)))
+    return list(dict.fromkeys(map(strip_default_overload, guilty or facts.targets)))
 
 
 def _does_something(name: str) -> bool:
@@ -177,9 +177,11 @@ def _message(first: str) -> str:
     return message if message and re.fullmatch(r"[\w.]+", kind) else first
 
 
-def sentence(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
+def format_failure_sentence(
+    facts: IssueFacts, explanation: Explanation, traits: Traits
+) -> str:
     """Return the sentence that describes the failure."""
-    calls = _joined([f"`{name}`" for name in operators(facts, explanation)])
+    calls = _joined([f"`{name}`" for name in list_named_operators(facts, explanation)])
     calls += f" on {traits.dtype} tensors" if traits.dtype else ""
     shapes = " with dynamic shapes" if traits.dynamic else ""
     program = f"a program{shapes} that calls {calls}"
@@ -252,7 +254,7 @@ _CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
 _NEEDS = "The failure needs {}, which the script sets."
 
 
-def expected(facts: IssueFacts) -> str:
+def format_expected(facts: IssueFacts) -> str:
     """Return the expected behavior."""
     match facts.kind:
         case Kind.CHECK_INPUTS:
@@ -273,9 +275,9 @@ def expected(facts: IssueFacts) -> str:
     return "The compiled program returns the same result as eager."
 
 
-def actual(facts: IssueFacts) -> str:
+def format_actual(facts: IssueFacts) -> str:
     """Return the actual behavior."""
-    first = without_paths(_first_line(facts.said))
+    first = strip_paths(_first_line(facts.said))
     often = f", in about {facts.rate:.0%} of the runs" if facts.rate < 1 else ""
     if facts.kind is Kind.HANG:
         what = "compilation" if facts.stage is Stage.COMPILE else "run"

@@ -5,34 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.failure.signature import Kind
-from shrinkfx.report.explanation.by_number import counted
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.issue.cause import cause, code, is_triton
-from shrinkfx.report.issue.code import lines_left_out, quoted, traits_of
+from shrinkfx.report.explanation.skipped_parts import counted
+from shrinkfx.report.issue.cause import (
+    is_triton,
+    issue_cause_sentences,
+    quote_failing_code,
+)
+from shrinkfx.report.issue.code import lines_left_out, quote_script, traits_of
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.log import error_log
 from shrinkfx.report.issue.plain import (
-    with_code,
-    without_origins,
-    without_paths,
+    mark_code,
+    strip_origins,
+    strip_paths,
 )
 from shrinkfx.report.issue.sentences import (
-    actual,
     circumstances,
-    expected,
+    format_actual,
+    format_expected,
+    format_failure_sentence,
     on_versions,
-    sentence,
     title_of,
 )
 from shrinkfx.report.issue.to_author import (
-    Wrong,
-    address,
-    address_of_own,
-    addressed_to,
-    contradiction,
-    seeing,
+    IncorrectOperator,
+    find_incorrect_operator,
+    format_contradiction,
+    format_custom_code_note,
+    format_recipient_note,
+    format_reproduction,
 )
-from shrinkfx.report.issue.unknown import not_known
+from shrinkfx.report.issue.unknown import list_unknowns
 
 ISSUE = "ISSUE.md"
 """Name of the file, next to the repro."""
@@ -61,7 +65,7 @@ def issue_text(
     title = title or title_of(
         facts, explanation, traits_of(script, dynamic=facts.dynamic)
     )
-    wrong = addressed_to(explanation)
+    wrong = find_incorrect_operator(explanation)
     parts = [
         f"# {title}",
         *_unverified(facts),
@@ -78,12 +82,12 @@ def issue_text(
 def _for_pytorch(
     facts: IssueFacts, explanation: Explanation, script: str, environment: str
 ) -> Iterator[str]:
-    if facts.is_of_own:
-        yield address_of_own(facts)
+    if facts.may_be_custom_code:
+        yield format_custom_code_note(facts)
     if explanation.inputs:
         yield (
             "> **Check the inputs first: do not file this as it is.** "
-            f"{without_origins(explanation.inputs, explanation)}"
+            f"{strip_origins(explanation.inputs, explanation)}"
         )
     elif facts.kind is Kind.CHECK_INPUTS:
         yield _REJECTED
@@ -102,14 +106,14 @@ _REJECTED = (
 
 
 def _for_its_author(
-    facts: IssueFacts, explanation: Explanation, wrong: Wrong, script: str
+    facts: IssueFacts, explanation: Explanation, wrong: IncorrectOperator, script: str
 ) -> Iterator[str]:
     """Yield the sections for an operator's author: declared and actual result first."""
-    yield address(facts, wrong)
+    yield format_recipient_note(facts, wrong)
     yield "### Declared vs. actual"
-    yield contradiction(facts, wrong)
+    yield format_contradiction(facts, wrong)
     yield "### How to reproduce"
-    yield from seeing(wrong, script)
+    yield from format_reproduction(wrong, script)
     yield "### Impact"
     yield from _description(facts, explanation, script)
     yield "### Versions"
@@ -117,14 +121,14 @@ def _for_its_author(
 
 
 def _log(facts: IssueFacts, script: str) -> str:
-    log = error_log(facts.log, "repro.py", _uncounted(facts, script))
-    said = without_paths(facts.said)
+    log = error_log(facts.log, "repro.py", _line_offset(facts, script))
+    said = strip_paths(facts.said)
     if facts.kind is Kind.CRASH and said not in log:
         log = f"{log}\n\nThe process was killed by {said}."  # not in the log
     return log.strip() or said
 
 
-def _uncounted(facts: IssueFacts, script: str) -> int:
+def _line_offset(facts: IssueFacts, script: str) -> int:
     """Return how far line numbers of the log exceed those of the reader's copy.
 
     The copy is the quoted code if it is short enough, otherwise the current
@@ -132,7 +136,7 @@ def _uncounted(facts: IssueFacts, script: str) -> int:
     """
     now = lines_left_out(script)
     ran = now if facts.above is None else facts.above
-    return ran if _is_quoted(quoted(script)) else ran - now
+    return ran if _is_quoted(quote_script(script)) else ran - now
 
 
 def _is_quoted(text: str) -> bool:
@@ -155,31 +159,34 @@ def _description(
     facts: IssueFacts, explanation: Explanation, script: str
 ) -> Iterator[str]:
     traits = traits_of(script, dynamic=facts.dynamic)
-    first = sentence(facts, explanation, traits)
+    first = format_failure_sentence(facts, explanation, traits)
     yield " ".join([first, *circumstances(facts, traits)])
-    yield from _of_the_original(facts, explanation)
+    yield from _input_program_caveats(facts, explanation)
     yield from _repro(facts, script)
-    yield f"**Expected:** {expected(facts)}\n\n**Actual:** {actual(facts)}"
+    expected, actual = format_expected(facts), format_actual(facts)
+    yield f"**Expected:** {expected}\n\n**Actual:** {actual}"
     if facts.tested:
         yield on_versions(facts.tested)
     yield from _cause(facts, explanation)
-    if unknown := "\n".join(f"- {text}" for text in not_known(facts, explanation)):
+    if unknown := "\n".join(f"- {text}" for text in list_unknowns(facts, explanation)):
         yield f"**Not tested or not determined:**\n{unknown}"
 
 
-def _of_the_original(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
+def _input_program_caveats(
+    facts: IssueFacts, explanation: Explanation
+) -> Iterator[str]:
     """Yield other possible causes, with the sizes of the input program."""
-    wrong = addressed_to(explanation)
+    wrong = find_incorrect_operator(explanation)
     careful = facts.careful
     if wrong is not None:  # the issue states this mismatch already
-        careful = careful.less(wrong.operator.operator)
+        careful = careful.without_operator(wrong.operator.operator)
     if told := careful.all():
         rows = "\n".join(f"- {_sentence(text)}" for text in told)
         yield f"In the input program (before the reduction, at its sizes):\n{rows}"
 
 
 def _repro(facts: IssueFacts, script: str) -> Iterator[str]:
-    text = quoted(script)
+    text = quote_script(script)
     beside = ", ".join(f"`{name}`" for name in facts.beside)
     if not _is_quoted(text):
         what = f"`repro.py`, {beside}" if beside else "`repro.py`"
@@ -206,16 +213,16 @@ _ON_GPU = (
 
 
 def _cause(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
-    if said := cause(facts, explanation):
+    if said := issue_cause_sentences(facts, explanation):
         yield f"**Root cause:** {' '.join(said)}"
-    if lines := code(explanation):
+    if lines := quote_failing_code(explanation):
         yield _fenced(lines, "python" if is_triton(explanation) else "cpp")
 
 
 def _sentence(text: str) -> str:
     """Convert a warning to a sentence, without advice for users of shrinkfx."""
     parts = [part for part in text.split(". ") if " --" not in f" {part}"]
-    text = without_paths(with_code(". ".join(parts))).rstrip(" .")
+    text = strip_paths(mark_code(". ".join(parts))).rstrip(" .")
     return f"{text[:1].upper()}{text[1:]}."
 
 

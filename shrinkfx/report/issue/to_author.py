@@ -9,18 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shrinkfx.protocol.operators import OF_VALUES, What, differing
-from shrinkfx.report.explanation.lies import Lie
+from shrinkfx.protocol.operators import (
+    VALUE_DEPENDENCIES,
+    Misbehavior,
+    differing_properties,
+)
+from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.in_compiler import begun, sentence_inside, told, whose
+from shrinkfx.report.in_compiler import (
+    capitalize_sentence,
+    describe_custom_code,
+    format_stops_in_function,
+    name_sources,
+)
 from shrinkfx.report.issue.facts import IssueFacts
-from shrinkfx.report.issue.opcheck import opcheck_of
-from shrinkfx.report.issue.plain import short
+from shrinkfx.report.issue.opcheck import write_opcheck
+from shrinkfx.report.issue.plain import strip_default_overload
 
 
 @dataclass(frozen=True)
-class Wrong:
+class IncorrectOperator:
     """A custom operator that is at fault.
 
     Attributes:
@@ -34,14 +43,14 @@ class Wrong:
     operator: Operator
     what: str
     does: str
-    lie: Lie | None = None
+    lie: OperatorMismatch | None = None
     writes: str = ""
     so: str = "compiled code relies on it"
 
     @property
     def name(self) -> str:
         """Name of the operator, without ``.default``."""
-        return short(self.operator.operator)
+        return strip_default_overload(self.operator.operator)
 
     @property
     def title(self) -> str:
@@ -61,38 +70,42 @@ class Wrong:
         return f" (`{place}`)" if place and not facts.anonymous else ""
 
 
-def addressed_to(explanation: Explanation) -> Wrong | None:
+def find_incorrect_operator(explanation: Explanation) -> IncorrectOperator | None:
     """Return the operator whose author is the recipient; None for PyTorch."""
-    lie, values = explanation.liar, explanation.values
+    lie, values = explanation.culprit_mismatch, explanation.values
     if lie is not None and lie.is_of_values:
-        does, so = OF_VALUES[lie.what], _SO.get(lie.what, _NO_MEASURE)
-        return Wrong(lie.operator, "kernel", does, lie=lie, so=so)
+        does, so = VALUE_DEPENDENCIES[lie.what], _SO.get(lie.what, _NO_MEASURE)
+        return IncorrectOperator(lie.operator, "kernel", does, lie=lie, so=so)
     if lie is not None and lie.operator.is_custom:
         promises = "declares a result different from the one that the operator returns"
-        return Wrong(lie.operator, "fake kernel", promises, lie=lie)
+        return IncorrectOperator(lie.operator, "fake kernel", promises, lie=lie)
     if values is not None and values.overwrites and len(explanation.guilty) == 1:
         (guilty,) = explanation.guilty
         value = values.value
         writes = f"does not declare that the operator writes to `{value}`"
-        wrong = Wrong(guilty, "schema", writes, writes=value)
+        wrong = IncorrectOperator(guilty, "schema", writes, writes=value)
         return wrong if guilty.is_custom else None
     return None
 
 
 _NO_MEASURE = "the result of eager is therefore no valid reference for compiled code"
 
-_SO = {What.LAYOUT: "compiled code can change these strides"}
+_SO = {Misbehavior.LAYOUT: "compiled code can change these strides"}
 
 _HOW = {
-    What.STRAYS: "Call the operator in eager with the arguments of the script below, "
+    Misbehavior.STRAYS: "Call the operator in eager with the arguments of the script "
+    "below, "
     "either under AddressSanitizer (a compiler tool that reports out-of-bounds "
     "accesses) or with arguments that end at a page boundary.",
-    What.UNFILLED: "Call the operator in eager with the arguments of the script below "
+    Misbehavior.UNFILLED: "Call the operator in eager with the arguments of the script "
+    "below "
     "after `torch.use_deterministic_algorithms(True, warn_only=True)`, with which "
     "PyTorch fills new memory with NaN.",
-    What.UNSTEADY: "Call the operator in eager twice, with the arguments of the script "
+    Misbehavior.UNSTEADY: "Call the operator in eager twice, with the arguments of the "
+    "script "
     "below and the same seed, and compare the results.",
-    What.LAYOUT: "Call the operator in eager with the arguments of the script below. "
+    Misbehavior.LAYOUT: "Call the operator in eager with the arguments of the script "
+    "below. "
     "Call it again with the same values in tensors with different strides, and compare "
     "the results. For a contiguous tensor, "
     "`x.transpose(0, -1).contiguous().transpose(0, -1)` changes the strides; for any "
@@ -101,7 +114,7 @@ _HOW = {
 """How to reproduce errors that ``opcheck`` does not test."""
 
 
-def address(facts: IssueFacts, wrong: Wrong) -> str:
+def format_recipient_note(facts: IssueFacts, wrong: IncorrectOperator) -> str:
     """Return the note that names the recipient and the error."""
     return (
         "> **Do not file this with PyTorch: send it to the author of "
@@ -111,25 +124,27 @@ def address(facts: IssueFacts, wrong: Wrong) -> str:
     )
 
 
-def address_of_own(facts: IssueFacts) -> str:
+def format_custom_code_note(facts: IssueFacts) -> str:
     """Return the note that custom Inductor code takes part in the failure."""
     known, anonymous = facts.in_compiler, facts.anonymous
-    whom = whose(known, anonymous=anonymous, mark="`")
-    does = begun(told(known, anonymous=anonymous, mark="`"))
+    whom = name_sources(known, anonymous=anonymous, mark="`")
+    does = capitalize_sentence(
+        describe_custom_code(known, anonymous=anonymous, mark="`")
+    )
     shown = [
         f"The script registers custom Inductor code ({whom}), and the failure "
         f"disappears without it. {does}."
     ] * facts.needs_own
     if facts.inside:
         asked = facts.kind, facts.inside
-        shown.append(sentence_inside(*asked, anonymous=anonymous, mark="`"))
+        shown.append(format_stops_in_function(*asked, anonymous=anonymous, mark="`"))
     return (
         f"> **Do not file this with PyTorch as it is.** {' '.join(shown)} "
         "Please rule out a bug in that code before filing against PyTorch."
     )
 
 
-def contradiction(facts: IssueFacts, wrong: Wrong) -> str:
+def format_contradiction(facts: IssueFacts, wrong: IncorrectOperator) -> str:
     """Return the declared and the actual result as a list."""
     lie = wrong.lie
     if lie is None:
@@ -154,13 +169,13 @@ def contradiction(facts: IssueFacts, wrong: Wrong) -> str:
     return "\n".join(rows)
 
 
-def seeing(wrong: Wrong, script: str) -> Iterator[str]:
+def format_reproduction(wrong: IncorrectOperator, script: str) -> Iterator[str]:
     """Yield instructions that reproduce the error without compiling."""
     if wrong.lie is not None and wrong.lie.is_of_values:
         yield _HOW[wrong.lie.what]
         return
     operator = wrong.operator.operator
-    pasted = opcheck_of(operator, wrong.test, script)
+    pasted = write_opcheck(operator, wrong.test, script)
     if pasted is None:
         yield (
             f"Run `torch.library.opcheck(torch.ops.{operator}, args, kwargs, "
@@ -174,7 +189,9 @@ def seeing(wrong: Wrong, script: str) -> Iterator[str]:
         "nothing is compiled."
     )
     yield f"```python\n{pasted.text}\n```"
-    if wrong.lie is not None and (wrong.lie.in_original or not _shows(wrong.lie)):
+    if wrong.lie is not None and (
+        wrong.lie.in_original or not _shows_in_one_run(wrong.lie)
+    ):
         yield (
             "The mismatch was observed at sizes different from those in the script, so "
             "this check can pass. In that case, call the operator at those sizes."
@@ -184,13 +201,13 @@ def seeing(wrong: Wrong, script: str) -> Iterator[str]:
         yield "`opcheck` detects wrong strides in torch 2.13 and newer, not in 2.11."
 
 
-def _is_of_strides(lie: Lie) -> bool:
+def _is_of_strides(lie: OperatorMismatch) -> bool:
     if lie.declared is None or lie.made is None:
         return False
-    return differing(lie.declared, lie.made) == ("strides",)
+    return differing_properties(lie.declared, lie.made) == ("strides",)
 
 
-def _shows(lie: Lie) -> bool:
+def _shows_in_one_run(lie: OperatorMismatch) -> bool:
     """Return whether one run shows the mismatch.
 
     A fake kernel that fixes a dynamic dim is right at one size.

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shrinkfx.program.listing.claims import listed
+from shrinkfx.program.listing.claims import join_words
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.issue.cause import cause, in_plain_words
+from shrinkfx.report.issue.cause import issue_cause_sentences, rewrite_for_issue
 from shrinkfx.report.issue.facts import IssueFacts
-from shrinkfx.report.issue.to_author import addressed_to
+from shrinkfx.report.issue.to_author import find_incorrect_operator
 
 
-def not_known(facts: IssueFacts, explanation: Explanation) -> list[str]:
+def list_unknowns(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """List what was not tested or could not be determined."""
-    is_known = bool(cause(facts, explanation))
-    told = [*_of_the_failure(facts), *_could_not_be_told(facts, explanation)]
-    if addressed_to(explanation) is not None:
+    is_known = bool(issue_cause_sentences(facts, explanation))
+    told = [*_of_the_failure(facts), *_open_questions(facts, explanation)]
+    if find_incorrect_operator(explanation) is not None:
         return told
-    if facts.is_of_own:
+    if facts.may_be_custom_code:
         return [*told, _WHOSE_FAULT]
     of_cause = _of_the_cause(explanation, is_known=is_known)
     return [*told, *of_cause, *_elsewhere(facts)]
@@ -35,19 +35,21 @@ def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
     elif not facts.minimal:
         yield "Whether every operator of the script is needed."
     elif facts.unasked:
-        yield f"Whether it fails with smaller or simpler {listed(facts.unasked)}."
+        yield f"Whether it fails with smaller or simpler {join_words(facts.unasked)}."
     if not facts.compared:
         yield "The correct result: eager rejects these inputs as well."
     if facts.in_compiler.places and not facts.needs_own:
         yield "Whether the script fails without the custom Inductor code."
 
 
-def _could_not_be_told(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
+def _open_questions(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
     """Yield the open questions on the cause, as the terminal and the page list them."""
     stands = " (the root cause does not depend on this)"
     stands = stands if explanation.is_settled else ""
     for text in explanation.unknown:
-        told = in_plain_words(text, explanation, anonymous=facts.anonymous).rstrip(".")
+        told = rewrite_for_issue(text, explanation, anonymous=facts.anonymous).rstrip(
+            "."
+        )
         yield f"{told[:1].upper()}{told[1:]}{stands}."
 
 

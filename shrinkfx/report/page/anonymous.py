@@ -12,33 +12,33 @@ from dataclasses import fields, replace
 from typing import Any
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.listing import Listing
-from shrinkfx.program.listing.names import renamed
+from shrinkfx.program.listing.names import rename_values
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import Node, Skeleton
 from shrinkfx.report.explanation.code import CodeLine
 from shrinkfx.report.explanation.guide import Row
-from shrinkfx.report.explanation.lies import Lie
+from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.header import ABOUT_ITSELF
 from shrinkfx.report.issue.cause import is_triton
-from shrinkfx.report.issue.plain import without_origins, without_paths, without_values
-from shrinkfx.report.issue.renaming import with_new_names
-from shrinkfx.report.page.names import NewNames, new_names
+from shrinkfx.report.issue.plain import strip_origins, strip_paths, strip_values
+from shrinkfx.report.issue.renaming import anonymize_explanation
+from shrinkfx.report.page.names import NewNames, choose_new_names
 from shrinkfx.report.page.record import (
     Check,
     Run,
-    SizesTold,
     Source,
     Summary,
-    Suspected,
-    Swept,
+    SuspectRow,
+    SweepFinding,
+    SweepResult,
 )
 
 _MODEL = "The program"
 
 
-def anonymous(run: Run, renamed: Mapping[str, str], files: Iterable[str]) -> Run:
+def anonymize_run(run: Run, renamed: Mapping[str, str], files: Iterable[str]) -> Run:
     """Remove from a run all names of the user's model, as ``ISSUE.md`` does.
 
     PyTorch's operators and their data flow remain. Of operators that were removed,
@@ -49,7 +49,7 @@ def anonymous(run: Run, renamed: Mapping[str, str], files: Iterable[str]) -> Run
             program.
         files: names of files and modules from the command line.
     """
-    new = new_names(run.program, run.left, run.listing, renamed, files)
+    new = choose_new_names(run.program, run.left, run.listing, renamed, files)
     program = _program(run, new) if run.program is not None else None
     explanation = None
     if run.explanation is not None:
@@ -57,7 +57,7 @@ def anonymous(run: Run, renamed: Mapping[str, str], files: Iterable[str]) -> Run
     return Run(
         model=_MODEL,
         anonymous=True,
-        command=without_values(run.command) if run.command else "",
+        command=strip_values(run.command) if run.command else "",
         summary=_summary(run.summary, explanation, new),
         checks=tuple(_check(check, new) for check in run.checks),
         program=program,
@@ -113,9 +113,9 @@ def _left(left: Candidate, program: Skeleton, new: NewNames) -> Candidate:
     )
 
 
-def _listing(listing: Listing, new: NewNames) -> Listing:
+def _listing(listing: PrintedProgram, new: NewNames) -> PrintedProgram:
     assert new.listing is not None
-    made = renamed(listing, new.listing)
+    made = rename_values(listing, new.listing)
     blocks = [
         replace(b, statements=tuple(replace(s, origin="") for s in b.statements))
         for b in made.blocks
@@ -161,14 +161,14 @@ def _summary(told: Summary, explanation: Explanation | None, new: NewNames) -> S
 
 
 def _plain(text: str) -> str:
-    return _LINE.sub("SOURCE", without_paths(text))
+    return _LINE.sub("SOURCE", strip_paths(text))
 
 
 _LINE = re.compile(r"(?<![\w./-])(?!repro\.py)[\w-]+\.py:\d+")
 """A line of a file without folders, other than a file of PyTorch."""
 
 
-def _suspected(told: Suspected, new: NewNames) -> Suspected:
+def _suspected(told: SuspectRow, new: NewNames) -> SuspectRow:
     node = new.nodes.get(told.node, "")
     operator = new.operator(told.operator)
     why = new.replaced(_plain(told.why))
@@ -195,14 +195,14 @@ _FIELD = re.compile(r"# (\w+(?: \w+)?): ")
 _GOES_ON = re.compile(r"# {3,}\S")
 
 
-def _swept(told: Swept, new: NewNames) -> Swept:
-    def plain(each: SizesTold) -> SizesTold:
+def _swept(told: SweepResult, new: NewNames) -> SweepResult:
+    def plain(each: SweepFinding) -> SweepFinding:
         texts = {
             f.name: new.replaced(_plain(getattr(each, f.name))) for f in fields(each)
         }
-        return SizesTold(**texts)
+        return SweepFinding(**texts)
 
-    return Swept(told.counts, tuple(map(plain, told.findings)))
+    return SweepResult(told.counts, tuple(map(plain, told.findings)))
 
 
 # --- the cause
@@ -211,11 +211,11 @@ def _swept(told: Swept, new: NewNames) -> Swept:
 def _explanation(
     told: Explanation, renamed: Mapping[str, str], new: NewNames
 ) -> Explanation:
-    told = with_new_names(told, renamed)
+    told = anonymize_explanation(told, renamed)
     comment = "#" if is_triton(told) else "//"
 
     def plain(text: str) -> str:
-        return new.replaced(_plain(without_origins(text, told, anonymous=True)))
+        return new.replaced(_plain(strip_origins(text, told, anonymous=True)))
 
     def code(text: str) -> str:
         return new.replaced(_uncommented(text, comment))
@@ -225,7 +225,8 @@ def _explanation(
 
 
 _OPERATOR, _CODE, _ROW, _LIE = (
-    frozenset(f.name for f in fields(kind)) for kind in (Operator, CodeLine, Row, Lie)
+    frozenset(f.name for f in fields(kind))
+    for kind in (Operator, CodeLine, Row, OperatorMismatch)
 )
 
 

@@ -153,12 +153,12 @@ def _box(item: Item, corner: Point, opens: str, widest: int) -> Box:
     order = Light.GUILTY, Light.KEPT, Light.GONE, Light.VALUE
     light = next(each for each in order if each in lights)
     left = sum(part.light in (Light.KEPT, Light.GUILTY) for part in parts)
-    more = item.more if isinstance(item, Part) else _said(item, len(parts), left)
+    more = item.more if isinstance(item, Part) else _fold_label(item, len(parts), left)
     label = _cut(item, widest)
     return Box(*corner, label, more, light, span, opens, left, len(parts))
 
 
-def _said(item: Fold, of: int, left: int) -> str:
+def _fold_label(item: Fold, of: int, left: int) -> str:
     return f"{item.label}: {left} of {of} kept; click to expand"
 
 

@@ -62,7 +62,7 @@ def fold(parts: Sequence[Part], most: int = MOST) -> tuple[Item, ...]:
 def _fits(items: Sequence[Item], place: int, most: int) -> bool:
     """Return whether a fold may be opened."""
     item = items[place]
-    room = most * 3 // 2 if is_lit(item) else most
+    room = most * 3 // 2 if has_kept_operator(item) else most
     return isinstance(item, Fold) and len(items) + len(item.items) - 1 <= room
 
 
@@ -73,10 +73,10 @@ def parts_in(item: Item) -> list[Part]:
 
 def _worth(item: Item) -> tuple[bool, int]:
     """Return the sort key for opening a fold: kept operators, then size."""
-    return is_lit(item), len(parts_in(item))
+    return has_kept_operator(item), len(parts_in(item))
 
 
-def is_lit(item: Item) -> bool:
+def has_kept_operator(item: Item) -> bool:
     """Return whether a box contains a kept operator."""
     return any(part.light is not Light.GONE for part in parts_in(item))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shrinkfx.program.words import short_kernels
+from shrinkfx.program.display_text import short_kernels
+from shrinkfx.report.caveats import is_about_mismatch
 from shrinkfx.report.page.record import Run
 from shrinkfx.report.page.words import count, time
-from shrinkfx.report.warned import tells_the_lie
 
 
-def head(run: Run) -> tuple[str, str]:
+def split_failure(run: Run) -> tuple[str, str]:
     """Split the failure into its kind and its message."""
     kind, _, text = short_kernels(run.summary.failure).partition(": ")
     if run.swept and not run.summary.failure:
@@ -16,7 +16,7 @@ def head(run: Run) -> tuple[str, str]:
     return (kind, text) if text else ("", kind or run.model)
 
 
-def lead(run: Run) -> str:
+def format_lead(run: Run) -> str:
     """Return one or two sentences on the result."""
     summary = run.summary
     sizes = summary.sizes.get("operators")
@@ -38,7 +38,7 @@ def lead(run: Run) -> str:
     )
 
 
-def beside_the_file(run: Run, operators: int) -> str:
+def format_form_remark(run: Run, operators: int) -> str:
     """Return a remark if the graph form has another operator count than the file.
 
     The graph form that is reduced may have more: one in-place operator becomes several.
@@ -88,13 +88,15 @@ def figures(run: Run) -> list[tuple[str, str, str]]:
 def warnings(run: Run) -> list[str]:
     """List other possible causes, without the mismatch that the cause states."""
     told = run.summary.warnings
-    liar = run.explanation.liar if run.explanation else None
+    liar = run.explanation.culprit_mismatch if run.explanation else None
     if liar is None:
         return [*told]
-    return [text for text in told if not tells_the_lie(text, liar.operator.operator)]
+    return [
+        text for text in told if not is_about_mismatch(text, liar.operator.operator)
+    ]
 
 
-def about(run: Run) -> list[tuple[str, str]]:
+def list_run_facts(run: Run) -> list[tuple[str, str]]:
     """Return the rows of the section about the run."""
     summary = run.summary
     versions = ", ".join(f"{name} {value}" for name, value in summary.versions.items())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shrinkfx.report.explanation.code import in_a_file, likeliest_first, text_of
+from shrinkfx.report.explanation.code import find_quoted_lines, likeliest_first, text_of
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.page.record import Source
 
 
-def guilty_source(explanation: Explanation, files: Mapping[str, str]) -> Source | None:
+def find_failing_source(
+    explanation: Explanation, files: Mapping[str, str]
+) -> Source | None:
     """Return the file with the quoted lines, or only these if no file was kept.
 
     Args:
@@ -19,7 +21,7 @@ def guilty_source(explanation: Explanation, files: Mapping[str, str]) -> Source 
     part = next((part for part in parts if part is not None and part.code), None)
     if part is None:
         return _named(explanation, files)
-    found = in_a_file(part.code, part.kernel, files)
+    found = find_quoted_lines(part.code, part.kernel, files)
     name, quoted = found or ("", part.code)
     marked = next((line.number for line in quoted if line.at_fault), 0)
     if found:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shrinkfx.report.explanation.chain import Chain, Step
-from shrinkfx.report.explanation.compiling import Halted
+from shrinkfx.report.explanation.compiling import StopPoint
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.values import WrongValue, in_words
+from shrinkfx.report.explanation.values import WrongValue, describe_error
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Link:
     more: tuple[str, ...] = ()
 
 
-def links(explanation: Explanation) -> tuple[Link, ...]:
+def list_links(explanation: Explanation) -> tuple[Link, ...]:
     """Return the known links, that of the failure first."""
     found: list[Link] = []
     if explanation.halted is not None:
@@ -116,7 +116,7 @@ def _of_values(values: WrongValue) -> Iterator[Link]:
     wrong = values.wrong
     if wrong is None:
         return
-    yield Link("wrong value", in_words(wrong, "differ"), values.value)
+    yield Link("wrong value", describe_error(wrong, "differ"), values.value)
     if not wrong.metadata:
         place = f"at {[*wrong.first]}"
         text = f"{place}: eager gives {wrong.expected}"
@@ -129,7 +129,7 @@ def _of_values(values: WrongValue) -> Iterator[Link]:
         yield Link("kernel", text, values.kernel, more=shown)
 
 
-def _of_halted(halted: Halted) -> Iterator[Link]:
+def _of_halted(halted: StopPoint) -> Iterator[Link]:
     if not halted.doing:
         return
     yield Link("stopped at", halted.doing, more=(halted.said,) if halted.said else ())

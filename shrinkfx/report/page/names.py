@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.listing import Listing
 from shrinkfx.program.listing.names import Names, short_names
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.issue.from_model import GENERIC
@@ -65,10 +65,10 @@ _OF_TORCH_NN = ("bias", "running_mean", "running_var", "num_batches_tracked")
 """Names of parameters and buffers in ``torch.nn``, besides ``weight``."""
 
 
-def new_names(
+def choose_new_names(
     program: Skeleton | None,
     left: Candidate | None,
-    listing: Listing | None,
+    listing: PrintedProgram | None,
     renamed: Mapping[str, str],
     files: Iterable[str],
 ) -> NewNames:
@@ -106,7 +106,7 @@ def new_names(
     )
 
 
-def _listed(listing: Listing, renamed: Mapping[str, str]) -> Names:
+def _listed(listing: PrintedProgram, renamed: Mapping[str, str]) -> Names:
     """Return the names of a printed program, as its repro has them."""
     found = short_names(listing)
     main = dict(found.values[listing.main.name])
@@ -142,7 +142,7 @@ def _nodes(program: Skeleton | None, of_result: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def _kept(left: Candidate | None, listing: Listing | None) -> set[str]:
+def _kept(left: Candidate | None, listing: PrintedProgram | None) -> set[str]:
     """Return the operators that the reduced program calls, and its repro names."""
     found = (
         {left.target(name) for name in left.operators} if left is not None else set()

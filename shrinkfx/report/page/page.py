@@ -17,26 +17,41 @@ import jinja2
 from markupsafe import Markup
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.listing.claims import by_claim, in_a_sentence
-from shrinkfx.program.listing.listing import Listing
-from shrinkfx.program.listing.names import renamed, short_names
-from shrinkfx.program.words import short_kernels
-from shrinkfx.report.explanation.by_number import ByHand, LeftOut
-from shrinkfx.report.explanation.decisions import Decisions, Setting, by_hand, lines
-from shrinkfx.report.page.course import Mark, course, mark_of, steps
+from shrinkfx.program.display_text import short_kernels
+from shrinkfx.program.listing.claims import describe_minimality, group_kinds_by_claim
+from shrinkfx.program.listing.names import rename_values, short_names
+from shrinkfx.program.listing.printed_program import PrintedProgram
+from shrinkfx.report.explanation.decisions import (
+    Decisions,
+    Setting,
+    by_hand,
+    format_decisions,
+)
+from shrinkfx.report.explanation.skipped_parts import BisectorCommand, SkippedPart
 from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw, draw_within
 from shrinkfx.report.page.heading import (
-    about,
-    beside_the_file,
     checks_of,
     figures,
-    head,
-    lead,
+    format_form_remark,
+    format_lead,
+    list_run_facts,
+    split_failure,
     warnings,
 )
-from shrinkfx.report.page.links import links
-from shrinkfx.report.page.parts import Part, parts_kept, parts_listed, parts_of
-from shrinkfx.report.page.record import Before, Check, Run, Summary
+from shrinkfx.report.page.links import list_links
+from shrinkfx.report.page.parts import (
+    Part,
+    parts_of,
+    parts_of_candidate,
+    parts_of_listing,
+)
+from shrinkfx.report.page.record import Check, Run, SizeChange, Summary
+from shrinkfx.report.page.search_chart import (
+    Mark,
+    draw_search_chart,
+    find_steps,
+    mark_of,
+)
 from shrinkfx.report.page.words import count
 from shrinkfx.version import __version__
 
@@ -68,17 +83,17 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Decided:
+class DecisionTable:
     """The compiler decisions that the failure needs, as text and table rows."""
 
     lines: tuple[str, ...]
     settings: tuple[Setting, ...]
-    left_out: tuple[LeftOut, ...]
-    by_hand: tuple[ByHand, ...]
+    left_out: tuple[SkippedPart, ...]
+    by_hand: tuple[BisectorCommand, ...]
 
 
 @dataclass(frozen=True)
-class Used:
+class CpuShare:
     """CPU time of a part of the run; ``share`` is its percentage of the total."""
 
     name: str
@@ -86,17 +101,17 @@ class Used:
     share: float
 
 
-def page(run: Run) -> str:
+def render_page(run: Run) -> str:
     """Return the HTML of a run's page."""
-    accepted = steps(run.checks)
+    accepted = find_steps(run.checks)
     explanation, summary = run.explanation, run.summary
     guilty = [operator.name for operator in explanation.guilty] if explanation else []
     before, after = _before(run, guilty), _after(run, guilty)
     script = _file("page.js")
-    operators = summary.sizes.get("operators", Before(None, None))
+    operators = summary.sizes.get("operators", SizeChange(None, None))
     begun_with = summary.cut or operators.before or len(_names(run))
     overs = ("checks", "seconds") if run.checks else ()
-    kind, words = head(run)
+    kind, words = split_failure(run)
     decided = explanation.decisions if explanation else None
     return _template().render(
         run=run,
@@ -104,26 +119,28 @@ def page(run: Run) -> str:
         e=explanation,
         kind=kind,
         head=words,
-        lead=lead(run),
+        lead=format_lead(run),
         figures=figures(run),
         sections=_sections(run),
         warnings=warnings(run),
         cause=[short_kernels(text) for text in _cause(run)],
-        links=links(explanation) if explanation else (),
+        links=list_links(explanation) if explanation else (),
         before=before,
-        before_said=beside_the_file(run, before.of) if before else "",
+        before_said=format_form_remark(run, before.of) if before else "",
         after=after,
         left_said=count(operators.after, "operator"),
         height=BOX_HEIGHT,
-        courses=[course(run.checks, begun_with, accepted, over) for over in overs],
-        course_said=_course_said(run, len(accepted), begun_with),
+        courses=[
+            draw_search_chart(run.checks, begun_with, accepted, over) for over in overs
+        ],
+        course_said=_describe_search(run, len(accepted), begun_with),
         decided=_decided(decided, summary) if decided else None,
         guide=explanation.guide if explanation else None,
-        claims=by_claim(summary.minimal_by_kind),
-        claimed=in_a_sentence(summary.minimal_by_kind),
+        claims=group_kinds_by_claim(summary.minimal_by_kind),
+        claimed=describe_minimality(summary.minimal_by_kind),
         rows=[_row(check, accepted) for check in run.checks],
         spent=_spent(summary),
-        about=about(run),
+        about=list_run_facts(run),
         version=__version__,
         data=_data_to_json(run),
         css=Markup(_file("page.css")),
@@ -161,18 +178,20 @@ def _after(run: Run, guilty: Sequence[str]) -> Drawing | None:
         parts = _as_in_repro(run.listing, guilty, is_so=run.anonymous)
         return draw_within(_WIDE, parts, "after")
     if run.left is not None:
-        return draw_within(_WIDE, parts_kept(run.left, guilty), "after")
+        return draw_within(_WIDE, parts_of_candidate(run.left, guilty), "after")
     return None
 
 
-def _as_in_repro(listing: Listing, guilty: Sequence[str], *, is_so: bool) -> list[Part]:
+def _as_in_repro(
+    listing: PrintedProgram, guilty: Sequence[str], *, is_so: bool
+) -> list[Part]:
     """List the parts of the reduced program, with the names of the repro next to it."""
     if is_so:
-        return parts_listed(listing, guilty)
+        return parts_of_listing(listing, guilty)
     names = short_names(listing)
     own = names.values[listing.main.name]
     wanted = [own.get(name, name) for name in guilty]
-    return parts_listed(renamed(listing, names), wanted, names.back())
+    return parts_of_listing(rename_values(listing, names), wanted, names.inverse())
 
 
 def _sections(run: Run) -> list[tuple[str, str]]:
@@ -191,7 +210,7 @@ def _sections(run: Run) -> list[tuple[str, str]]:
     return [(name, title) for name, title, is_there in known if is_there]
 
 
-def _course_said(run: Run, accepted: int, cut: int) -> str:
+def _describe_search(run: Run, accepted: int, cut: int) -> str:
     steps_said = count(accepted, "step")
     asked, to_confirm = checks_of(run)
     checks = count(asked, "check")
@@ -201,15 +220,15 @@ def _course_said(run: Run, accepted: int, cut: int) -> str:
     cached = run.summary.cached
     again = f" {count(cached, 'repeated candidate')} needed no further check."
     known = again if cached else ""
-    down = f"from {cut:,} operators{beside_the_file(run, cut)} down"
+    down = f"from {cut:,} operators{format_form_remark(run, cut)} down"
     return f"{checks} {down}, {steps_said}{also}.{known}"
 
 
-def _decided(found: Decisions, summary: Summary) -> Decided:
+def _decided(found: Decisions, summary: Summary) -> DecisionTable:
     failure = Signature(_kind(summary), _stage(summary))
     switching = found.switching
-    return Decided(
-        tuple(lines(found, failure)),
+    return DecisionTable(
+        tuple(format_decisions(found, failure)),
         switching.passes_with if switching else (),
         found.left_out,
         tuple(by_hand(found)),
@@ -242,12 +261,12 @@ def _row(check: Check, accepted: frozenset[int]) -> Row:
     )
 
 
-def _spent(summary: Summary) -> list[Used]:
+def _spent(summary: Summary) -> list[CpuShare]:
     whole = sum(summary.cpu_seconds.values())
     if not whole:
         return []
     parts = summary.cpu_seconds.items()
-    return [Used(name, used, round(100 * used / whole, 2)) for name, used in parts]
+    return [CpuShare(name, used, round(100 * used / whole, 2)) for name, used in parts]
 
 
 def _data_to_json(run: Run) -> dict[str, object]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.listing import Given, Listing
 from shrinkfx.program.listing.names import Names
+from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram
 from shrinkfx.program.listing.statements import RETURN
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
 
@@ -54,21 +54,35 @@ def parts_of(
 ) -> list[Part]:
     """List the boxes of an input program in program order; kept operators are lit."""
     found = [
-        Part(name, name, f"{name}: {_told(program.node(name).value)}", (), (), _VALUE)
+        Part(
+            name,
+            name,
+            f"{name}: {_format_type(program.node(name).value)}",
+            (),
+            (),
+            _VALUE,
+        )
         for name in program.inputs
     ]
-    live = Candidate.whole(program).keep  # operators without an effect are not shown
+    live = Candidate.from_skeleton(
+        program
+    ).keep  # operators without an effect are not shown
     for index, name in enumerate(program.operators):
         if name not in live:
             continue
         node = program.node(name)
         light = Light.KEPT if name in kept else Light.GONE
         light = Light.GUILTY if name in guilty and name in kept else light
-        lines = f"{name} = {node.target}", _told(node.value), node.scope, node.source
+        lines = (
+            f"{name} = {node.target}",
+            _format_type(node.value),
+            node.scope,
+            node.source,
+        )
         more = "\n".join(filter(None, lines))
         reads = _reads(program, node.operands)
         scope = tuple(filter(None, node.scope.split(".")))
-        label, number = short(node.target), node.operators
+        label, number = strip_overload(node.target), node.operators
         found.append(Part(name, label, more, reads, scope, light, index, number))
     returned = _reads(program, program.outputs)
     return [*found, Part(OUTPUT, "returns", "the results", returned, (), _VALUE)]
@@ -86,17 +100,17 @@ def _reads(program: Skeleton, operands: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def short(target: str) -> str:
+def strip_overload(target: str) -> str:
     """Remove ``.default`` from an operator's name: ``aten.roll``."""
     return target.removesuffix(".default")
 
 
-def _told(value: TensorType | None) -> str:
+def _format_type(value: TensorType | None) -> str:
     return f"{value.dtype}[{', '.join(value.shape)}]" if value else ""
 
 
-def parts_listed(
-    listing: Listing, guilty: Collection[str] = (), whole: Names | None = None
+def parts_of_listing(
+    listing: PrintedProgram, guilty: Collection[str] = (), whole: Names | None = None
 ) -> list[Part]:
     """List the boxes of a printed program, one per statement.
 
@@ -120,7 +134,7 @@ def parts_listed(
     return found
 
 
-def _given(given: Given, name: str) -> Part:
+def _given(given: InputOrWeight, name: str) -> Part:
     recipe = given.recipe()
     shape = ", ".join(map(str, recipe.shape))
     label = f"{given.spelling}: {recipe.dtype}[{shape}]"
@@ -135,12 +149,14 @@ def _spelt(code: str) -> str:
     return code.replace("torch.ops.", "").replace(".default(", "(")
 
 
-def parts_kept(candidate: Candidate, guilty: Collection[str] = ()) -> list[Part]:
+def parts_of_candidate(
+    candidate: Candidate, guilty: Collection[str] = ()
+) -> list[Part]:
     """List the boxes of a candidate that was not printed."""
     program, fed = candidate.skeleton, candidate.inputs
     found: list[Part] = []
     for name in fed:
-        label = f"{name}: {_told(program.node(name).value)}"
+        label = f"{name}: {_format_type(program.node(name).value)}"
         found.append(Part(name, label, label, (), (), _VALUE))
 
     def read(operands: Iterable[str], but: str = "") -> tuple[str, ...]:
@@ -152,10 +168,10 @@ def parts_kept(candidate: Candidate, guilty: Collection[str] = ()) -> list[Part]
             continue
         node = program.node(name)
         light = Light.GUILTY if name in guilty else Light.KEPT
-        lines = f"{name} = {node.target}", _told(node.value), node.source
+        lines = f"{name} = {node.target}", _format_type(node.value), node.source
         more = "\n".join(filter(None, lines))
         reads = read(candidate.operands(name), name)
-        label = short(candidate.target(name))
+        label = strip_overload(candidate.target(name))
         found.append(Part(name, label, more, reads, (), light))
     returned = read(candidate.sinks)
     return [*found, Part(OUTPUT, "returns", "the results", returned, (), _VALUE)]

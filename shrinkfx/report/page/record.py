@@ -8,10 +8,10 @@ from typing import Any, Self
 
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.record import ByCatch
+from shrinkfx.report.record import OtherFailure
 
 REPORT = "report.html"
 """Name of the file, next to the repro."""
@@ -52,7 +52,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Before:
+class SizeChange:
     """A count of the input program and of the reduced program; None if not counted."""
 
     before: int | None
@@ -60,7 +60,7 @@ class Before:
 
 
 @dataclass(frozen=True)
-class Suspected:
+class SuspectRow:
     """An operator that was suspected before the search."""
 
     rank: int
@@ -88,17 +88,17 @@ class Summary:
     failure: str = ""
     rate: tuple[float, float] = (1.0, 1.0)
     calls: int = 1
-    sizes: Mapping[str, Before] = field(default_factory=dict)
+    sizes: Mapping[str, SizeChange] = field(default_factory=dict)
     cut: int | None = None
     checks: int = 0
     cached: int = 0
     seconds: float = 0.0
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
-    by_catch: tuple[ByCatch, ...] = ()
+    by_catch: tuple[OtherFailure, ...] = ()
     minimal: bool = False
     minimal_by_kind: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    suspects: tuple[Suspected, ...] = ()
+    suspects: tuple[SuspectRow, ...] = ()
     cause: tuple[str, ...] = ()
     runs: int = 0
     failed: int = 0
@@ -115,13 +115,13 @@ class Summary:
         return cls(
             **{name: data[name] for name in as_is if name in data},
             rate=(rate.get("before", 1.0), rate.get("after", 1.0)),
-            sizes={k: Before(v["before"], v["after"]) for k, v in sizes.items()},
+            sizes={k: SizeChange(v["before"], v["after"]) for k, v in sizes.items()},
             cut=data.get("operators_cut"),
             checks=checks.get("total", 0),
             cached=checks.get("cached", 0),
             cpu_seconds=data.get("cpu_seconds", {}),
             by_catch=tuple(
-                ByCatch(**caught) for caught in data.get("other_failures", ())
+                OtherFailure(**caught) for caught in data.get("other_failures", ())
             ),
             minimal_by_kind=data.get("minimal_by_kind", {}),
             warnings=tuple(data.get("warnings", ())),
@@ -133,9 +133,9 @@ class Summary:
         )
 
 
-def _suspected_from_json(data: Mapping[str, Any]) -> Suspected:
+def _suspected_from_json(data: Mapping[str, Any]) -> SuspectRow:
     names = ("operator", "node", "source", "weight", "why")
-    return Suspected(data.get("rank", 1), **{name: data[name] for name in names})
+    return SuspectRow(data.get("rank", 1), **{name: data[name] for name in names})
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class SizesTold:
+class SweepFinding:
     """One failure that a sweep found."""
 
     sizes: str
@@ -168,7 +168,7 @@ class SizesTold:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """The result of a sweep over sizes.
 
     Attributes:
@@ -176,7 +176,7 @@ class Swept:
     """
 
     counts: Mapping[str, int]
-    findings: tuple[SizesTold, ...]
+    findings: tuple[SweepFinding, ...]
 
 
 @dataclass(frozen=True)
@@ -206,9 +206,9 @@ class Run:
     program: Skeleton | None = None
     no_program: str = ""
     left: Candidate | None = None
-    listing: Listing | None = None
+    listing: PrintedProgram | None = None
     explanation: Explanation | None = None
     no_explanation: str = ""
     repro: str = ""
     source: Source | None = None
-    swept: Swept | None = None
+    swept: SweepResult | None = None

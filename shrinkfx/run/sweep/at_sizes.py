@@ -9,10 +9,10 @@ from pathlib import Path
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import NotReproducible, UsageError, WorkerError
-from shrinkfx.failure.classify import UNSAID, observe
+from shrinkfx.failure.classify import NO_EXCEPTION_TEXT, classify_ending
 from shrinkfx.failure.signature import ANY
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.host_memory import available_bytes
+from shrinkfx.host_memory import estimate_available_bytes
 from shrinkfx.journal.sweep_journal import SweepJournal
 from shrinkfx.options.options import Sweeping
 from shrinkfx.program.sizes import Sizes, Space
@@ -20,13 +20,13 @@ from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs
-from shrinkfx.run.asked_for import content_of
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.input_failure import has_recorded_failure
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
-from shrinkfx.run.unchanged import has_begun
+from shrinkfx.run.recorded_options import digest_inputs
 from shrinkfx.sweep.examples import Example, judge_example
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 
 EXAMPLES = 200
 MAX_ELEMENTS = 1 << 22
@@ -46,7 +46,7 @@ _TRIES = 8
 
 def _is_speechless(seen: Observation) -> bool:
     """Return whether threads raised an error without a message, alone or at once."""
-    return seen.signature is not None and seen.signature.detail == UNSAID
+    return seen.signature is not None and seen.signature.detail == NO_EXCEPTION_TEXT
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def settings_of(
         UsageError: the earlier session used another torch or backend.
     """
     options, asked = context.options, context.options.sweeping or Sweeping()
-    free = available_bytes() // _BYTES_PER_ELEMENT
+    free = estimate_available_bytes() // _BYTES_PER_ELEMENT
     settings = SweepSettings(
-        content=content_of(options),
+        content=digest_inputs(options),
         torch=server.ready.versions.get("torch", ""),
         until=options.until or ANY,
         device=options.device,
@@ -161,13 +161,13 @@ class ExampleRunner:
         for _ in range(_TRIES):
             self._compile_once()
             ending = self._client.ask(CheckAtSizes(named, self._seed, outside))
-            seen = observe(ending)
+            seen = classify_ending(ending)
             is_over = ending.how in ("timeout", "late")
             compiled_in_vain = is_over and not self._is_compiled()
             if not compiled_in_vain and not _is_speechless(seen):
                 break
         else:
-            seen = replace(seen, signature=None, unresolved=UNSAID)
+            seen = replace(seen, signature=None, unresolved=NO_EXCEPTION_TEXT)
         return judge_example(sizes, seen, self._until)
 
     def _compile_once(self) -> None:
@@ -187,17 +187,17 @@ class ExampleRunner:
         self.context.note(f"compiling the program, {'again' if again else 'once'}")
         limits = self.context.limits(BASELINE_TIMEOUT_S)
         client = self._client.with_limits(limits, self.context.meters["baseline"])
-        seen = observe(client.ask(CompileOriginal()))
+        seen = classify_ending(client.ask(CompileOriginal()))
         said = str(seen.signature or seen.invalid or seen.unresolved)
         if again and said:
             raise WorkerError(f"the program compiled before, but now: {said}")
         if failure := seen.signature:
             that = Flag("--until", str(failure.kind))
             sweep = Flag("--dynamic-sweep")
-            advice = Words("to reduce that failure: ", that, ", without ", sweep)
+            advice = MessageText("to reduce that failure: ", that, ", without ", sweep)
             raise NotReproducible(self._until, 1, [str(failure)], advice)
         if said:
-            longer = Words("try a longer ", Flag("--timeout"))
+            longer = MessageText("try a longer ", Flag("--timeout"))
             raise NotReproducible(self._until, 1, [said], longer)
 
     def _is_compiled(self) -> bool:
@@ -209,7 +209,7 @@ class ExampleRunner:
         Args:
             passing: sizes at which a reduced program must pass.
         """
-        if path.exists() and has_begun(self.context.journal):
+        if path.exists() and has_recorded_failure(self.context.journal):
             return path  # a reduction depends on this file
         named = self.space.named(sizes)
         near = None if passing is None else self.space.named(passing)

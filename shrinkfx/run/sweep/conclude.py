@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.failure.signature import ANY, Kind, asked_for
+from shrinkfx.failure.signature import ANY, Kind, is_until_target
 from shrinkfx.options.options import Options
-from shrinkfx.options.typed import typed
-from shrinkfx.options.values import SHOWN_BY
+from shrinkfx.options.shell_command import format_command
+from shrinkfx.options.values import REQUIRED_VARIABLES
 from shrinkfx.program.sizes import Space
 from shrinkfx.protocol.source import is_source_archive
-from shrinkfx.report.sweep import Point, Row, draw, table, write_sweep
+from shrinkfx.report.sweep import Point, Row, draw, format_sweep_table, write_sweep
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.going_on import how_to_go_on
+from shrinkfx.run.resume_hint import resume_command
 from shrinkfx.run.sweep.at_sizes import ExampleRunner, SweepSettings
 from shrinkfx.sweep.examples import Answer, Example, Examples, SweepFailure
 
@@ -75,7 +75,7 @@ class Swept:
 
 
 @dataclass
-class Searched:
+class SweepSearch:
     """The results of the search; ``stopped`` is the reason of an early end."""
 
     inside: Examples
@@ -84,11 +84,11 @@ class Searched:
     stopped: str = ""
 
 
-def conclude(
+def conclude_sweep(
     context: RunContext,
     runner: ExampleRunner,
     settings: SweepSettings,
-    searched: Searched,
+    searched: SweepSearch,
 ) -> Swept:
     space, out, until = runner.space, context.out, context.options.until
     findings = tuple(
@@ -123,10 +123,10 @@ def conclude(
     _note_invalid(context, examples)
     target = wanted[0] if wanted and until else None
     status = str(report["status"])
-    text = table(rows) if rows else ""
+    text = format_sweep_table(rows) if rows else ""
     # If no finding is of the kind that was asked for, suggest one of another kind.
     chosen = next(iter([*wanted, *findings]), None)
-    go_on = how_to_go_on(context) if searched.stopped else ""
+    go_on = resume_command(context) if searched.stopped else ""
     if not go_on and chosen and not target:
         go_on = _to_reduce(context.options, chosen)
     return Swept(status, findings, target, text, out, report, go_on)
@@ -135,8 +135,8 @@ def conclude(
 def _to_reduce(options: Options, finding: SweepFinding) -> str:
     """Return the command that reduces a finding with the files in the folder."""
     found = finding.found
-    shown_by = SHOWN_BY[Kind.CHECK_INPUTS] if found.missing_guard else {}
-    return typed(
+    shown_by = REQUIRED_VARIABLES[Kind.CHECK_INPUTS] if found.missing_guard else {}
+    return format_command(
         replace(
             options,
             until=str(found.signature.kind),
@@ -151,7 +151,9 @@ def _to_reduce(options: Options, finding: SweepFinding) -> str:
 
 def _is_wanted(found: SweepFailure, options: Options) -> bool:
     failure = found.signature
-    return asked_for(options.until or ANY, failure) and failure.says(options.match)
+    return is_until_target(options.until or ANY, failure) and failure.matches_text(
+        options.match
+    )
 
 
 def _status(stopped: str, until: str | None, wanted: Sequence[SweepFinding]) -> str:

@@ -9,17 +9,24 @@ from pathlib import Path
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, LoadError, UsageError, WorkerError
-from shrinkfx.events import Entered, Failed, Listener, Phase, Spanned, Tried
+from shrinkfx.events import (
+    Listener,
+    Phase,
+    PhaseEntered,
+    SizesFound,
+    SizesTried,
+    SweepFailureFound,
+)
 from shrinkfx.journal.sweep_journal import SweepJournal
 from shrinkfx.options.options import Options
+from shrinkfx.program.display_text import first_line
 from shrinkfx.program.sizes import Space, names_in, outside
-from shrinkfx.program.words import first_line
 from shrinkfx.protocol.descriptions import OpenSizes
 from shrinkfx.protocol.tasks import FindSpace
 from shrinkfx.run.context import INTERRUPTED, RunContext
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.examining import examine_operators
-from shrinkfx.run.folder import JOURNAL, at_work, finish
+from shrinkfx.run.folder import JOURNAL, open_run_folder, record_run_end
 from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.sweep.at_sizes import (
@@ -28,9 +35,9 @@ from shrinkfx.run.sweep.at_sizes import (
     SweepSettings,
     settings_of,
 )
-from shrinkfx.run.sweep.conclude import Searched, Swept, conclude
+from shrinkfx.run.sweep.conclude import SweepSearch, Swept, conclude_sweep
 from shrinkfx.sweep.examples import Example, Examples
-from shrinkfx.sweep.minimise import minimise_outside, so_far
+from shrinkfx.sweep.minimise import collect_failures, minimise_outside
 
 
 def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
@@ -44,25 +51,25 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
     """
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with (
-        at_work(options, out, listener) as context,
+        open_run_folder(options, out, listener) as context,
         context.server(worker, QUIET_THREADS) as server,
         closing(SweepJournal(out / JOURNAL)) as journal,
         closing(SweepJournal(out / JOURNAL, "outside")) as beside,
     ):
-        listener(Entered(Phase.SWEEP))
+        listener(PhaseEntered(Phase.SWEEP))
         context.budget.checks = journal.count()
         space = _space(context, server)
         settings = settings_of(context, server, journal)
-        listener(Spanned(tuple(map(asdict, space.symbols)), settings.to_json()))
+        listener(SizesFound(tuple(map(asdict, space.symbols)), settings.to_json()))
         runner = ExampleRunner(context, server, space, settings)
         searched = _search(context, runner, settings, journal, beside)
         context.budget.max_seconds = None  # the findings are written in any case
-        swept = conclude(context, runner, settings, searched)
+        swept = conclude_sweep(context, runner, settings, searched)
         if swept.findings and not (swept.goes_on or searched.stopped):
             _tell_other_causes(context, server)
         said = searched.stopped or f"findings in sweep.json: {len(swept.findings)}"
         if not swept.goes_on:
-            finish(context, swept.status, said, swept.exit_code)
+            record_run_end(context, swept.status, said, swept.exit_code)
         return swept
 
 
@@ -115,12 +122,12 @@ class _Teller:
     def __call__(self, example: Example) -> None:
         text, failure = self._space.describe(example.sizes), example.signature
         said = str(failure) if failure else example.reason
-        self._context.listener(Tried(text, str(example.answer), said))
+        self._context.listener(SizesTried(text, str(example.answer), said))
         if example.failure >= 0 and example.failure not in self._known:
             self._known.add(example.failure)
             if failure:
                 words = failure.kind, failure.stage, failure.text or failure.detail
-                self._context.listener(Failed(text, *words))
+                self._context.listener(SweepFailureFound(text, *words))
             self._context.note(f"fails at {text}: {failure}")
 
 
@@ -130,14 +137,14 @@ def _search(
     settings: SweepSettings,
     journal: SweepJournal,
     beside: SweepJournal,
-) -> Searched:
+) -> SweepSearch:
     # Imported here, because Hypothesis reads the current folder when it is imported.
     # If the folder was removed, that would fail before shrinkfx can report it.
     from shrinkfx.sweep.hunt import Plan, sweep
 
     space, count, seed = runner.space, settings.examples, settings.seed
 
-    searched = Searched(
+    searched = SweepSearch(
         Examples(runner.inside, journal, _Teller(context, space)),
         Examples(runner.outside, beside, _Teller(context, space)),
     )
@@ -154,5 +161,5 @@ def _search(
         searched.stopped = INTERRUPTED
     if searched.stopped:
         context.note(f"{searched.stopped}; to resume: --resume {context.out}")
-        searched.found = so_far(plan.grid, searched.inside)
+        searched.found = collect_failures(plan.grid, searched.inside)
     return searched

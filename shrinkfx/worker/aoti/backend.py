@@ -20,7 +20,7 @@ from shrinkfx.protocol.choices import Build, InductorOptions, Weights
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.aoti import constants
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
-from shrinkfx.worker.aoti.instruction_sets import asked_once
+from shrinkfx.worker.aoti.instruction_sets import cache_instruction_sets
 from shrinkfx.worker.aoti.object_store import SharedObjects
 from shrinkfx.worker.disk_space import require_space_for_weights
 from shrinkfx.worker.loading.devices import gpu_of
@@ -48,7 +48,7 @@ def warm_up() -> None:
 
     import_inductor()
     try:
-        with asked_once():
+        with cache_instruction_sets():
             inductor_api.cpu_vec_isa.pick_vec_isa()
     except TimeoutError as error:  # a lock in Inductor's cache, after ten minutes
         advice = (
@@ -128,14 +128,14 @@ def build_once(
     kept = Path(options.package) if options.package else None
     gpu = gpu_of(exported)
     if kept and kept.exists():
-        notes = _notes_of(kept)
+        notes = _weights_file(kept)
         weights = constants.read(exported, notes) if notes.exists() else None
         return Package(kept, folder, weights, gpu)
-    built = replace(_built(exported, folder, inductor, options), gpu=gpu)
-    return _kept(built, exported, kept) if kept else built
+    built = replace(_build_package(exported, folder, inductor, options), gpu=gpu)
+    return _keep_package(built, exported, kept) if kept else built
 
 
-def _built(
+def _build_package(
     exported: ExportedProgram,
     folder: Path,
     inductor: InductorOptions,
@@ -143,18 +143,18 @@ def _built(
 ) -> Package:
     """Compile; leave many weights out of the package to save time and disk space."""
     beside = options.weights is Weights.BESIDE
-    if beside and constants.are_worth_it(exported, inductor):
+    if beside and constants.can_leave_weights_out(exported, inductor):
         with contextlib.suppress(constants.CannotKeepBeside):
-            with constants.gathered() as found:
-                without = {**inductor, **constants.LEFT_OUT}
-                path = _compiled(exported, folder, without, options)
+            with constants.collect_constants() as found:
+                without = {**inductor, **constants.WITHOUT_WEIGHTS}
+                path = _compile_package(exported, folder, without, options)
             constants.require_plain(found)
             return Package(path, folder, found)
     require_space_for_weights(constants.total_bytes(exported), folder)
-    return Package(_compiled(exported, folder, inductor, options), folder)
+    return Package(_compile_package(exported, folder, inductor, options), folder)
 
 
-def _compiled(
+def _compile_package(
     exported: ExportedProgram,
     folder: Path,
     inductor: InductorOptions,
@@ -166,26 +166,26 @@ def _compiled(
     return Path(build(exported, folder, inductor))
 
 
-def _kept(built: Package, exported: ExportedProgram, place: Path) -> Package:
+def _keep_package(built: Package, exported: ExportedProgram, place: Path) -> Package:
     """Move a package to the path where later checks find it, in one step.
 
     The file is moved, not copied, because a package that contains weights may be large.
     """
     if built.weights is None:
-        _notes_of(place).unlink(missing_ok=True)
+        _weights_file(place).unlink(missing_ok=True)
     else:
-        constants.save(built.weights, exported, _notes_of(place))
+        constants.save(built.weights, exported, _weights_file(place))
     draft = place.with_name(f"{place.name}.part")  # a child may be killed
     shutil.move(built.path, draft)
     os.replace(draft, place)
     return replace(built, path=place)
 
 
-def _notes_of(package: Path) -> Path:
+def _weights_file(package: Path) -> Path:
     return package.with_name(f"{package.name}.weights")
 
 
-def temporary_below(folder: Path) -> dict[str, str]:
+def temporary_folder_variables(folder: Path) -> dict[str, str]:
     """Put all temporary files below a folder that is deleted after the check.
 
     Neither compilers nor AOTInductor's loader remove their files if they are killed.
@@ -204,7 +204,7 @@ def temporary_below(folder: Path) -> dict[str, str]:
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def own_cache_below(folder: Path, kept: Path | None = None) -> dict[str, str]:
+def own_cache_variables(folder: Path, kept: Path | None = None) -> dict[str, str]:
     """Put the temporary files and the Inductor cache of a process below a folder.
 
     AOTInductor writes a program's files in place, and packs them after it has released

@@ -60,8 +60,8 @@ def main() -> None:
     """Compile, or take what another interpreter has compiled from the same text."""
     folder, *command = sys.argv[1:]
     shared = SharedObjects(Path(folder), "of-interpreters")
-    if shared.take(command):
+    if shared.copy_stored_object(command):
         return
     if code := subprocess.run(command).returncode:
         sys.exit(code)
-    shared.leave(command)
+    shared.store_object(command)

@@ -23,7 +23,7 @@ from shrinkfx.protocol.choices import MANY_BYTES, InductorOptions
 from shrinkfx.worker.private_api import weights_api
 from shrinkfx.worker.private_api.inductor_api import config
 
-LEFT_OUT = {"aot_inductor.package_constants_in_so": False}
+WITHOUT_WEIGHTS = {"aot_inductor.package_constants_in_so": False}
 """The Inductor option for a package without weights."""
 
 _OWN_LAYOUT = (
@@ -55,13 +55,13 @@ class CannotKeepBeside(Exception):
     """The weights must be in the package."""
 
 
-def are_worth_it(exported: ExportedProgram, options: InductorOptions) -> bool:
+def can_leave_weights_out(exported: ExportedProgram, options: InductorOptions) -> bool:
     """Return whether to leave the weights out: many bytes, strided, on the CPU.
 
     False if an option of the user decides where weights are, or if this torch cannot
     load a package without them.
     """
-    if any(name in options for name in _OWN_LAYOUT) or not _is_as_expected():
+    if any(name in options for name in _OWN_LAYOUT) or not _has_required_api():
         return False
     weights = _weights(exported).values()
     if any(w.device.type != "cpu" or w.layout != torch.strided for w in weights):
@@ -69,7 +69,7 @@ def are_worth_it(exported: ExportedProgram, options: InductorOptions) -> bool:
     return total_bytes(exported) >= MANY_BYTES
 
 
-def _is_as_expected() -> bool:
+def _has_required_api() -> bool:
     """Return whether this torch can leave weights out and accept them later."""
     if weights_api.FEATURE.missing:
         return False
@@ -91,7 +91,7 @@ def total_bytes(exported: ExportedProgram) -> int:
 
 
 @contextlib.contextmanager
-def gathered() -> Iterator[dict[str, torch.Tensor]]:
+def collect_constants() -> Iterator[dict[str, torch.Tensor]]:
     """Collect the constants of the programs that are compiled inside the context."""
     found: dict[str, torch.Tensor] = {}
     compiler = weights_api.AotCodeCompiler
@@ -127,10 +127,10 @@ def require_plain(constants: Constants) -> None:
 def hand_over(loader: Any, constants: Constants) -> None:
     """Pass the constants to a loaded package, in the layout of its runtime."""
     # By the names in the generated code: the program's own need not be unique.
-    loader.update_constant_buffer(_as_one_block(constants), False, True, True)
+    loader.update_constant_buffer(_copy_to_one_block(constants), False, True, True)
 
 
-def _as_one_block(constants: Constants) -> dict[str, torch.Tensor]:
+def _copy_to_one_block(constants: Constants) -> dict[str, torch.Tensor]:
     """Copy constants, with all of their storage, as ``load_constants`` does."""
     places, total = [], 0
     for value in constants.values():

@@ -19,9 +19,9 @@ from typing import Any
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, InductorOptions, Step
 from shrinkfx.worker import build_cache
-from shrinkfx.worker.aoti.headers import headers_remembered
-from shrinkfx.worker.aoti.instead import instead
+from shrinkfx.worker.aoti.headers import remember_headers
 from shrinkfx.worker.aoti.object_store import NOT_SHARED, SharedObjects
+from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.aoti.runtime_object import (
     AS_WRITTEN,
     NO_TEMPLATES,
@@ -68,16 +68,16 @@ def fast_build(
 
     def remember(builder: build_api.CppBuilder, *args: Any, **kwargs: Any) -> None:
         make(builder, *args, **kwargs)
-        session.meet(builder)
+        session.note_builder(builder)
 
     def build_fast(builder: build_api.CppBuilder) -> None:
         session.build(builder)
 
     with (
         contextlib.closing(session),
-        instead(build_api.CppBuilder, "__init__", remember),
-        instead(build_api.CppBuilder, "build", build_fast),
-        headers_remembered(folder.parent),
+        replace_attribute(build_api.CppBuilder, "__init__", remember),
+        replace_attribute(build_api.CppBuilder, "build", build_fast),
+        remember_headers(folder.parent),
     ):
         yield
 
@@ -117,7 +117,7 @@ class _FastCompile:
         self._left_out = False
         self._write()
 
-    def meet(self, builder: build_api.CppBuilder) -> None:
+    def note_builder(self, builder: build_api.CppBuilder) -> None:
         """Remember the kernels' builder, so that it can start with the wrapper's."""
         if builder.get_target_file_path().endswith(".kernel.o"):
             self._kernels = builder
@@ -125,13 +125,13 @@ class _FastCompile:
     def build(self, builder: build_api.CppBuilder) -> None:
         target = builder.get_target_file_path()
         if target.endswith(".wrapper.o"):
-            self._come_to(Step.WRAPPER)
+            self._note_step(Step.WRAPPER)
             self._build_wrapper(builder)
         elif target.endswith(".kernel.o") and self._wrapper:
-            self._come_to(Step.KERNEL)
+            self._note_step(Step.KERNEL)
             self._build_kernels(builder)
         elif self._wrapper and self._wrapper.get_target_file_path() in _words(builder):
-            self._come_to(Step.LINK)
+            self._note_step(Step.LINK)
             self._link(builder)
         else:
             self._stock(builder)
@@ -146,7 +146,7 @@ class _FastCompile:
         self._wrapper = builder
         try:
             if self._only:
-                self._ask_only(self._only, builder)
+                self._test_one_step(self._only, builder)
             else:
                 self._compile_side_by_side(builder)
         except (CannotBuild, OSError) as error:
@@ -155,7 +155,7 @@ class _FastCompile:
         if self._runtime is None and not self._left_out:
             self._stock(builder)
 
-    def _ask_only(self, step: Step, builder: build_api.CppBuilder) -> None:
+    def _test_one_step(self, step: Step, builder: build_api.CppBuilder) -> None:
         """Raise ``StepPassed`` if the step passes; else the stock build shows why."""
         asked = {Step.WRAPPER: builder, Step.KERNEL: self._kernels}.get(step)
         if step is Step.LOWERING:
@@ -175,18 +175,18 @@ class _FastCompile:
         own, common = self._split(builder)
         self._runtime = runtime_object(words, common, own.parent, self._home)
         if self._kernels:
-            self._has_kernels = self._shared.take(_words(self._kernels))
+            self._has_kernels = self._shared.copy_stored_object(_words(self._kernels))
             if not self._has_kernels:
                 self._compiling = _Command(_words(self._kernels))
         words = [*_with_source(words, own), *NO_TEMPLATES]
-        if self._shared.take(words):
+        if self._shared.copy_stored_object(words):
             return
-        self._failed = _failure(words)
+        self._failed = _run_compiler(words)
         if self._failed:
             self._runtime = None
             self.close()
         else:
-            self._shared.leave(words)
+            self._shared.store_object(words)
 
     def _wrapper_error(self, builder: build_api.CppBuilder) -> str:
         """Check the syntax of the wrapper's own part, or of all if it has none."""
@@ -213,7 +213,7 @@ class _FastCompile:
             self._stock(builder)
             self._failed = failed
         else:
-            self._shared.leave(_words(builder))
+            self._shared.store_object(_words(builder))
         if self._left_out and self._wrapper:  # the kernels compile in the stock build
             self._stock(self._wrapper)
 
@@ -224,7 +224,7 @@ class _FastCompile:
             words = _words(builder)
             place = words.index(self._wrapper.get_target_file_path()) + 1
             words[place:place] = [str(self._runtime.path)]
-            failed = _failure([*words, *self._runtime.link_flags])
+            failed = _run_compiler([*words, *self._runtime.link_flags])
             if failed:
                 self._failed = failed
                 self._stock(self._wrapper)
@@ -236,7 +236,7 @@ class _FastCompile:
         if self._failed:  # but the stock build has succeeded
             self._fall_back(self._failed)
 
-    def _come_to(self, step: Step) -> None:
+    def _note_step(self, step: Step) -> None:
         self._built = replace(self._built, step=step)
         self._write()
 
@@ -277,7 +277,7 @@ class _Command:
         self._output.close()
 
 
-def _failure(words: Sequence[str]) -> str:
+def _run_compiler(words: Sequence[str]) -> str:
     """Run a command; return its first error, or '' if it succeeds."""
     try:
         return _Command(words).failure()
@@ -296,7 +296,7 @@ def _syntax_error(builder: build_api.CppBuilder, own: Path | None = None) -> str
     del words[output : output + 2]
     if own is not None:
         words = [*_with_source(words, own), *NO_TEMPLATES]
-    return _failure([*words, "-fsyntax-only"])
+    return _run_compiler([*words, "-fsyntax-only"])
 
 
 def _words(builder: build_api.CppBuilder) -> list[str]:

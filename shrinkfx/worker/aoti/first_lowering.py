@@ -37,7 +37,7 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.worker.aoti.backend import build
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build, with_plain_wrapper
-from shrinkfx.worker.forkserver.progress_bars import without_thread
+from shrinkfx.worker.forkserver.progress_bars import without_monitor_thread
 from shrinkfx.worker.model import Program
 from shrinkfx.worker.private_api import build_api, first_lowering_api, inductor_api
 from shrinkfx.worker.private_api.graph_api import pytree as _pytree
@@ -45,10 +45,16 @@ from shrinkfx.worker.private_api.graph_api import pytree as _pytree
 _LOWER = (CheckAtSizes, CheckCandidate, CheckOriginal, CompileOriginal)
 """Tasks that may lower a program."""
 
-_ASK_FOR = (*_LOWER, ForkServer)
+_TASKS_AFTER_LOWERING = (*_LOWER, ForkServer)
 """Tasks to do it before; the children of a fork server would each do their own."""
 
-_LATER = (Stage.LOAD, Stage.PASSING, Stage.RUN, Stage.COMPARE, Stage.DONE)
+_STAGES_AFTER_LOWERING = (
+    Stage.LOAD,
+    Stage.PASSING,
+    Stage.RUN,
+    Stage.COMPARE,
+    Stage.DONE,
+)
 
 
 class FirstLowering:
@@ -68,15 +74,19 @@ class FirstLowering:
         self._may_come = known and program is not None and _all_on_cpu(program)
         self._was_survived = False
 
-    def heard(self, request: Request, ending: Ending) -> None:
+    def note_ending(self, request: Request, ending: Ending) -> None:
         """Note whether the child of a request has survived a lowering."""
-        if isinstance(request.task, _LOWER) and _came_through(ending):
+        if isinstance(request.task, _LOWER) and _has_survived_lowering(ending):
             self._was_survived = True
 
-    def make_for(self, request: Request) -> None:
+    def lower_before(self, request: Request) -> None:
         """Do the first lowering now, if the child of this request would do one."""
         due = self._may_come and self._was_survived and not request.fresh
-        if not due or not isinstance(request.task, _ASK_FOR) or _is_built(request):
+        if (
+            not due
+            or not isinstance(request.task, _TASKS_AFTER_LOWERING)
+            or _is_built(request)
+        ):
             return
         self._may_come = False
         at_work = self._folder.with_name(LOWERING)
@@ -100,12 +110,12 @@ def _all_on_cpu(program: Program) -> bool:
     return devices == {"cpu"}
 
 
-def _came_through(ending: Ending) -> bool:
+def _has_survived_lowering(ending: Ending) -> bool:
     """Return whether a child has lowered a program, or raised while lowering it."""
     if ending.stage == Stage.COMPILE:
         step = ending.built.step if ending.built else Step.LOWERING
         return step is not Step.LOWERING or (ending.how, ending.code) == ("exit", 0)
-    return ending.stage in _LATER
+    return ending.stage in _STAGES_AFTER_LOWERING
 
 
 def _is_built(request: Request) -> bool:
@@ -124,14 +134,14 @@ def lower_two_operators(folder: Path) -> None:
     Args:
         folder: an empty folder, which must stay.
     """
-    with _as_before():
+    with _restore_state():
         exported = torch.export.export(_Two(), (torch.zeros(3, 4),))
         with contextlib.suppress(StepPassed), fast_build(folder, Step.LOWERING):
             build(exported, folder, with_plain_wrapper({}))
 
 
 @contextlib.contextmanager
-def _as_before() -> Iterator[None]:
+def _restore_state() -> Iterator[None]:
     """Restore what a lowering changes, except the imports and registrations."""
     variables, place = dict(os.environ), tempfile.tempdir
     numbers = random.getstate()
@@ -141,7 +151,7 @@ def _as_before() -> Iterator[None]:
         (kept, copy.deepcopy(kept)) for kept in (first_lowering_api.counters, told)
     ]
     try:
-        with torch.random.fork_rng(devices=[]), without_thread():
+        with torch.random.fork_rng(devices=[]), without_monitor_thread():
             yield
     finally:
         random.setstate(numbers)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.worker.aoti.instead import instead
+from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.model import Keywords
 from shrinkfx.worker.private_api import build_api, inductor_api
 
@@ -23,7 +23,7 @@ Precompile = Callable[..., str]
 _COMPILED = (".gch", ".pch")
 
 
-def headers_remembered(home: Path) -> contextlib.AbstractContextManager[None]:
+def remember_headers(home: Path) -> contextlib.AbstractContextManager[None]:
     """Let all children of a server look for each precompiled header only once.
 
     Args:
@@ -31,10 +31,12 @@ def headers_remembered(home: Path) -> contextlib.AbstractContextManager[None]:
     """
     name = "_precompile_header"
     precompile = build_api.codecache._precompile_header
-    return instead(build_api.codecache, name, remembered(precompile, home))
+    return replace_attribute(
+        build_api.codecache, name, cache_header_names(precompile, home)
+    )
 
 
-def remembered(precompile: Precompile, home: Path) -> Precompile:
+def cache_header_names(precompile: Precompile, home: Path) -> Precompile:
     """Wrap ``_precompile_header`` so that its answers are kept for all children.
 
     AOTInductor caches its answers in the process as well, but without the optimization

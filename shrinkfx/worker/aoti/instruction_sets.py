@@ -15,11 +15,11 @@ from pathlib import Path
 import torch
 
 from shrinkfx.worker import build_cache, native
-from shrinkfx.worker.aoti.instead import instead
+from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.private_api import build_api
 from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
 
-_OF_A_CPU = ("vendor", "model", "flags", "Features", "features", "CPU", "cpu\t")
+_CPU_LINES = ("vendor", "model", "flags", "Features", "features", "CPU", "cpu\t")
 """Prefixes of the lines of ``/proc/cpuinfo`` that identify a kind of CPU."""
 
 _PATHS = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
@@ -27,7 +27,7 @@ _PATHS = ("PATH", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 
 
 @contextlib.contextmanager
-def asked_once() -> Iterator[None]:
+def cache_instruction_sets() -> Iterator[None]:
     """Cache in files which instruction sets Inductor can use.
 
     Only successes are stored, because a failure may be temporary.
@@ -49,7 +49,7 @@ def asked_once() -> Iterator[None]:
                 note.touch()
         return can
 
-    with instead(build_api.VecISA, "check_build", check_build):
+    with replace_attribute(build_api.VecISA, "check_build", check_build):
         yield
 
 
@@ -74,7 +74,7 @@ def _machine() -> tuple[object, ...]:
     )
     libtorch = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     return (
-        sorted({line for line in lines if line.startswith(_OF_A_CPU)}),
+        sorted({line for line in lines if line.startswith(_CPU_LINES)}),
         compiler,
         build_cache.identity(native.find_compiler(compiler) or compiler),
         build_api.get_compiler_version_info(compiler),

@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.aoti.backend import build_once
-from shrinkfx.worker.aoti.instead import instead
+from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.cpu_memory import asan
 from shrinkfx.worker.private_api import build_api
 
@@ -35,5 +35,5 @@ def build_instrumented(
         is_checked = builder.get_target_file_path().endswith(_CHECKED)
         return f"{line} {asan.FLAGS}" if is_checked else line
 
-    with instead(build_api.CppBuilder, "get_command_line", command):
+    with replace_attribute(build_api.CppBuilder, "get_command_line", command):
         build_once(exported, folder, inductor, options)

@@ -31,7 +31,7 @@ class SharedObjects:
     folder: Path | None
     name: str = "object"
 
-    def take(self, command: Sequence[str]) -> bool:
+    def copy_stored_object(self, command: Sequence[str]) -> bool:
         """Copy the object that another child has compiled with the same command.
 
         Returns:
@@ -39,17 +39,17 @@ class SharedObjects:
         """
         with contextlib.suppress(OSError):  # there is none, or the disk is full
             place = self._place(command)
-            shutil.copyfile(place, _made_by(command))
+            shutil.copyfile(place, _output_of(command))
             os.utime(place)
             return True
         return False
 
-    def leave(self, command: Sequence[str]) -> None:
+    def store_object(self, command: Sequence[str]) -> None:
         """Store a command's output in one step, because the child may be killed."""
         with contextlib.suppress(OSError):
             place = self._place(command)
             draft = place.with_suffix(f".{os.getpid()}")
-            shutil.copyfile(_made_by(command), draft)
+            shutil.copyfile(_output_of(command), draft)
             draft.replace(place)
             kept = sorted(place.parent.glob(f"{self.name}-*"), key=_last_used)
             for old in kept[:-MOST]:
@@ -64,7 +64,7 @@ class SharedObjects:
 NOT_SHARED = SharedObjects(None)
 
 
-def _made_by(command: Sequence[str]) -> str:
+def _output_of(command: Sequence[str]) -> str:
     return command[command.index("-o") + 1]
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.worker.aoti.instead import instead
+from shrinkfx.worker.aoti.patching import replace_attribute
 
 _BUILDER = "cpp_extension"
 
@@ -54,7 +54,7 @@ def shared_extensions(folder: Path, script: Path) -> Iterator[None]:
             compile_all(build_directory, *args, **kwargs)
             _leave(made, place)
 
-    with instead(cpp_extension, "_run_ninja_build", build):
+    with replace_attribute(cpp_extension, "_run_ninja_build", build):
         yield
 
 

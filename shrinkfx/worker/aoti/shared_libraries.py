@@ -16,8 +16,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from shrinkfx.worker.aoti.instead import instead
 from shrinkfx.worker.aoti.object_store import key
+from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.aoti.shared_objects import shared_objects
 from shrinkfx.worker.private_api import build_api
 
@@ -25,14 +25,14 @@ _LEFT = "-afresh"
 
 _TEXTS = (".wrapper.cpp", ".kernel.cpp")
 
-_SAID = re.compile(r"\n// Compile cmd\n// (.*)\n// Link cmd\n// (.*)\s*\Z")
+_APPENDED_COMMANDS = re.compile(r"\n// Compile cmd\n// (.*)\n// Link cmd\n// (.*)\s*\Z")
 """The commands that AOTInductor appends to a source after compiling it."""
 
 _NO_WEIGHTS = re.compile(r"start:\s*(\.space 1\s*)?\.globl\s+\w+_end\s+\w+_end:")
 """The weights file of a program without weights: one byte of space for the linker."""
 
 
-def left_behind(folder: Path) -> Path:
+def kept_cache_folder(folder: Path) -> Path:
     """Return the folder of a child's cache that outlives the child."""
     return folder.with_name(f"{folder.name}{_LEFT}")
 
@@ -49,23 +49,23 @@ def shared_libraries(folder: Path) -> Iterator[None]:
         return
     with shared_objects(folder):
         compile_all = build_api.CppBuilder.build
-        taking = _Taking(folder, compile_all)
+        taking = _ReusingBuild(folder, compile_all)
 
         def build(builder: build_api.CppBuilder) -> None:
             taking.build(builder)
 
-        with instead(build_api.CppBuilder, "build", build):
+        with replace_attribute(build_api.CppBuilder, "build", build):
             yield
 
 
-class _Taking:
+class _ReusingBuild:
     """The build of one program; it delays compiles that a library may replace."""
 
     def __init__(
         self, folder: Path, build: Callable[[build_api.CppBuilder], None]
     ) -> None:
         self._folder, self._build = folder, build
-        self._left = dict(_left_in(folder.parent))
+        self._left = dict(_find_libraries(folder.parent))
         self._put_off: list[build_api.CppBuilder] = []
         self._libraries: set[Path] = set()
         self._has_weights = True
@@ -73,11 +73,11 @@ class _Taking:
     def build(self, builder: build_api.CppBuilder) -> None:
         command = shlex.split(builder.get_command_line())
         library = self._left.get(_safe_key(command, self._folder))
-        if library and not _links(command):
+        if library and not _is_link_command(command):
             self._put_off.append(builder)
             self._libraries.add(library)
             Path(builder.get_target_file_path()).touch()  # Inductor removes it later
-        elif _links(command):
+        elif _is_link_command(command):
             self._link(builder, command)
         else:
             self._note_weights(command)
@@ -89,7 +89,7 @@ class _Taking:
         alone = len(self._libraries) == 1 and len(put_off) == len(objects)
         if alone and not self._has_weights:
             (library,) = self._libraries
-            if _link_of(library) == _safe_key(command, self._folder):
+            if _link_key(library) == _safe_key(command, self._folder):
                 with contextlib.suppress(OSError):
                     shutil.copy(library, builder.get_target_file_path())
                     return
@@ -106,43 +106,47 @@ class _Taking:
 _OBJECTS = (".wrapper.o", ".kernel.o")
 
 
-def _links(command: Sequence[str]) -> bool:
+def _is_link_command(command: Sequence[str]) -> bool:
     return any(word.endswith(_OBJECTS) for word in command) and "-c" not in command
 
 
-def _left_in(server: Path) -> Iterator[tuple[str, Path]]:
+def _find_libraries(server: Path) -> Iterator[tuple[str, Path]]:
     """Yield the key of each compile command, and the library that it is part of."""
     for home in server.glob(f"*{_LEFT}"):
         for text in home.glob("*/*/*.cpp"):
-            compiled, _ = _said(text, home)
+            compiled, _ = _read_commands(text, home)
             for library in text.parent.glob("*.wrapper.so"):
-                if made := _safe_key(compiled, home, _child_of(home)):
+                if made := _safe_key(compiled, home, _child_folder(home)):
                     yield made, library
 
 
-def _said(text: Path, home: Path) -> tuple[list[str], list[str]]:
+def _read_commands(text: Path, home: Path) -> tuple[list[str], list[str]]:
     """Return the compile and link commands in a source, with the paths of today.
 
     The child that wrote them has another folder, which is gone.
     """
-    said = _SAID.search(text.read_text()) if text.name.endswith(_TEXTS) else None
+    said = (
+        _APPENDED_COMMANDS.search(text.read_text())
+        if text.name.endswith(_TEXTS)
+        else None
+    )
     if said is None:
         return [], []
-    there = said[0].replace(f"{_child_of(home)}{os.sep}", f"{home}{os.sep}")
-    found = _SAID.search(there)
+    there = said[0].replace(f"{_child_folder(home)}{os.sep}", f"{home}{os.sep}")
+    found = _APPENDED_COMMANDS.search(there)
     assert found is not None
     return shlex.split(found[1]), shlex.split(found[2])
 
 
-def _child_of(home: Path) -> Path:
+def _child_folder(home: Path) -> Path:
     return home.with_name(home.name.removesuffix(_LEFT))
 
 
-def _link_of(library: Path) -> str:
+def _link_key(library: Path) -> str:
     """Return the key of the command that linked a library."""
     home = library.parents[2]
-    _, linked = _said(library.with_suffix(".cpp"), home)
-    return _safe_key(linked, home, _child_of(home))
+    _, linked = _read_commands(library.with_suffix(".cpp"), home)
+    return _safe_key(linked, home, _child_folder(home))
 
 
 def _safe_key(command: Sequence[str], *folders: Path) -> str:

@@ -14,16 +14,16 @@ import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from shrinkfx.worker.aoti.instead import instead
 from shrinkfx.worker.aoti.object_store import SharedObjects
+from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.private_api import build_api
 
 _OBJECTS = (".wrapper.o", ".kernel.o")
 
 
-def nothing_taken() -> contextlib.AbstractContextManager[None]:
+def compile_everything() -> contextlib.AbstractContextManager[None]:
     """Make a child compile everything itself, so that it names its own files."""
-    return instead(SharedObjects, "take", lambda shared, command: False)
+    return replace_attribute(SharedObjects, "take", lambda shared, command: False)
 
 
 @contextlib.contextmanager
@@ -44,9 +44,9 @@ def shared_objects(folder: Path) -> Iterator[None]:
             stock(builder)
             return
         command = shlex.split(builder.get_command_line())
-        if not shared.take(command):
+        if not shared.copy_stored_object(command):
             stock(builder)
-            shared.leave(command)
+            shared.store_object(command)
 
-    with instead(build_api.CppBuilder, "build", build):
+    with replace_attribute(build_api.CppBuilder, "build", build):
         yield

@@ -13,14 +13,16 @@ from typing import Any
 import torch
 from torch import fx
 
-from shrinkfx.protocol.operators import What
-from shrinkfx.worker.eager.intermediates import SEED, given_to_one_run
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.protocol.operators import Misbehavior
+from shrinkfx.worker.eager.intermediates import SEED, copy_run_inputs
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import flat_inputs
-from shrinkfx.worker.operators.repeated import hangs_on
+from shrinkfx.worker.operators.repeated_call import find_hidden_dependencies
 
 
-def straying(run: Rebuilt, operators: Collection[str]) -> str:
+def find_out_of_bounds_operator(
+    run: RebuiltCandidate, operators: Collection[str]
+) -> str:
     """Run a program in eager; return one of the operators that reads out of bounds.
 
     Returns:
@@ -32,7 +34,7 @@ def straying(run: Rebuilt, operators: Collection[str]) -> str:
     torch.manual_seed(SEED)
     try:
         with torch.no_grad():
-            watcher.run(*given_to_one_run(run.exported, flat))
+            watcher.run(*copy_run_inputs(run.exported, flat))
     except Exception:  # noqa: BLE001 - whatever the user's program raises
         pass
     if not watcher.straying:
@@ -53,6 +55,6 @@ class _Watcher(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         if str(n.target) in self._operators:
             args, kwargs = self.fetch_args_kwargs_from_env(n)
-            if What.STRAYS in hangs_on(n.target, args, kwargs):
+            if Misbehavior.STRAYS in find_hidden_dependencies(n.target, args, kwargs):
                 self.straying = str(n.target)
         return super().run_node(n)

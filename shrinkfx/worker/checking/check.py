@@ -16,26 +16,26 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.checking import evidence
-from shrinkfx.worker.checking.bounds import straying
+from shrinkfx.worker.checking.bounds import find_out_of_bounds_operator
 from shrinkfx.worker.checking.compare import Closeness
-from shrinkfx.worker.checking.lies import other_lies
-from shrinkfx.worker.checking.on_interpreter import on_interpreter
-from shrinkfx.worker.checking.with_aoti import with_aoti
+from shrinkfx.worker.checking.expected_mismatches import find_unexpected_mismatches
+from shrinkfx.worker.checking.on_interpreter import check_on_interpreter
+from shrinkfx.worker.checking.with_aoti import check_with_aoti
 from shrinkfx.worker.disk_space import require_space_for_recording
-from shrinkfx.worker.explaining import anatomy, values
-from shrinkfx.worker.explaining.leaving import leaving
-from shrinkfx.worker.explaining.leaving_out import left_out
-from shrinkfx.worker.explaining.lowered import Ran
-from shrinkfx.worker.explaining.origins import origins
+from shrinkfx.worker.explaining import compiled_view, values
+from shrinkfx.worker.explaining.debug_files import save_debug_files
+from shrinkfx.worker.explaining.disabled_passes import disable_applications
+from shrinkfx.worker.explaining.lowered import ComparedRun
+from shrinkfx.worker.explaining.origins import find_origins
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.forkserver.supervise import Note
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.private_api import codegen_api
 
 
 def check(
     setup: Setup,
-    run: Rebuilt,
+    run: RebuiltCandidate,
     options: CheckOptions,
     note: Note,
     folder: Path,
@@ -53,31 +53,33 @@ def check(
         return Unresolved(reason)
     if options.leave is not None:
         home, rest = Path(options.leave), replace(options, leave=None, kernels=())
-        with leaving(home, setup, options.kernels, note, folder) as noted:
+        with save_debug_files(home, setup, options.kernels, note, folder) as noted:
             return check(setup, run, rest, noted, folder)
     if options.leave_out is not None:
-        with left_out(options.leave_out):
+        with disable_applications(options.leave_out):
             rest = replace(options, leave_out=None)
             return check(setup, run, rest, note, folder)
     if not (options.evidence or options.anatomy or options.values):
-        return _checked(setup, run, options, note, folder)
+        return _check_with_backend(setup, run, options, note, folder)
     setup = replace(setup, inductor={**setup.inductor, **evidence.PROVENANCE})
     with contextlib.ExitStack() as stack:
         if options.evidence is not None:
-            gathered = evidence.gathered(Path(options.evidence), note)
+            gathered = evidence.collect_evidence(Path(options.evidence), note)
             note = stack.enter_context(gathered)
         if options.anatomy is not None:
             left = Path(options.anatomy)
-            gathering = anatomy.gathered(left, run, note, folder, options)
+            gathering = compiled_view.record_compiled_view(
+                left, run, note, folder, options
+            )
             note = stack.enter_context(gathering)
         if options.values is None:
-            return _checked(setup, run, options, note, folder)
-        return _recorded(setup, run, options, note, folder, Path(options.values))
+            return _check_with_backend(setup, run, options, note, folder)
+        return _check_recorded(setup, run, options, note, folder, Path(options.values))
 
 
-def _recorded(
+def _check_recorded(
     setup: Setup,
-    run: Rebuilt,
+    run: RebuiltCandidate,
     options: CheckOptions,
     note: Note,
     folder: Path,
@@ -88,30 +90,34 @@ def _recorded(
         require_space_for_recording(run.exported, folder)
     except LoadError as error:
         told.write_text(KernelValues(unknown=error.reason).to_line())
-        return _checked(setup, run, options, note, folder)
+        return _check_with_backend(setup, run, options, note, folder)
     recording = Recording(folder / "values")
-    with recording.generating():
-        answer = _checked(setup, run, options, note, folder, recording)
+    with recording.record_codegen():
+        answer = _check_with_backend(setup, run, options, note, folder, recording)
         if isinstance(answer, Checked) and answer.difference:
-            found = values.judge(recording, _ran(run, options, answer.difference))
+            found = values.judge_values(
+                recording, _describe_run(run, options, answer.difference)
+            )
             told.write_text(found.to_line())
     return answer
 
 
-def _ran(run: Rebuilt, options: CheckOptions, found: Difference) -> Ran:
-    return Ran(
+def _describe_run(
+    run: RebuiltCandidate, options: CheckOptions, found: Difference
+) -> ComparedRun:
+    return ComparedRun(
         run.exported,
         run.failing,
         options.calls,
         Closeness.of(options).tolerance,
-        origins,
+        find_origins,
         metadata=not found.is_of_values,
     )
 
 
-def _checked(
+def _check_with_backend(
     setup: Setup,
-    run: Rebuilt,
+    run: RebuiltCandidate,
     options: CheckOptions,
     note: Note,
     folder: Path,
@@ -119,11 +125,15 @@ def _checked(
 ) -> Answer:
     if options.lies:
         note(Stage.EAGER)
-        if why := other_lies(run, options.lies):
+        if why := find_unexpected_mismatches(run, options.lies):
             return Stopped(why)
     if options.bounded:
         note(Stage.EAGER)
-        if why := straying(run, options.bounded):
+        if why := find_out_of_bounds_operator(run, options.bounded):
             return Stopped(why)
-    check = on_interpreter if setup.backend == Backend.INTERPRETER else with_aoti
+    check = (
+        check_on_interpreter
+        if setup.backend == Backend.INTERPRETER
+        else check_with_aoti
+    )
     return check(setup, run, options, note, folder, recording)

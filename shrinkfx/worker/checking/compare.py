@@ -15,12 +15,12 @@ from torch.export.graph_signature import InputKind
 
 from shrinkfx.protocol.answers import Difference
 from shrinkfx.protocol.comparison import ComparisonOptions
-from shrinkfx.worker.eager.intermediates import SEED, copy_of
+from shrinkfx.worker.eager.intermediates import SEED, copy_value
 from shrinkfx.worker.eager.widening import (
-    beyond_rounding,
+    mark_beyond_rounding,
     to_float32,
     to_float64,
-    wide,
+    widen,
     widen_dtype,
 )
 from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs
@@ -54,7 +54,7 @@ class Closeness(ComparisonOptions):
         return self.tolerance(like)
 
 
-USUAL = Closeness()
+DEFAULT_TOLERANCES = Closeness()
 """The tolerances of ``torch.testing.assert_close``."""
 
 
@@ -64,7 +64,7 @@ def compare(
     again: Sequence[Any],
     exact: Callable[[], Sequence[Any] | None],
     sought: str = "",
-    close: Closeness = USUAL,
+    close: Closeness = DEFAULT_TOLERANCES,
 ) -> Difference | None:
     """Return the first output that differs from eager; None if all agree.
 
@@ -125,7 +125,7 @@ def _differences(
             continue
         reference = exact()
         wide = reference[position] if reference is not None else None
-        wrong = _differs(a, e, wide, close)
+        wrong = _mark_wrong_elements(a, e, wide, close)
         if wrong.any():
             yield _describe_values(position, a, e, wrong)
 
@@ -171,15 +171,15 @@ def _strides(tensor: torch.Tensor) -> list[int]:
     return [s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1]
 
 
-def _differs(
+def _mark_wrong_elements(
     actual: torch.Tensor, expected: torch.Tensor, exact: Any, close: Closeness
 ) -> torch.Tensor:
     """Return a mask of the wrong elements."""
     rtol, atol = close.tolerance(expected.dtype)
-    a, e = wide(actual), wide(expected)
+    a, e = widen(actual), widen(expected)
     wrong = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
     if isinstance(exact, torch.Tensor) and exact.shape == e.shape:
-        wrong &= beyond_rounding(actual, expected, exact, (rtol, atol))
+        wrong &= mark_beyond_rounding(actual, expected, exact, (rtol, atol))
     return wrong
 
 
@@ -187,10 +187,10 @@ def _stable(expected: torch.Tensor, again: torch.Tensor) -> bool:
     """Return whether two eager runs agree on all elements of an output."""
     if expected.shape != again.shape:
         return False
-    return _all_close(expected, again, *_SAME)
+    return _all_close(expected, again, *_EAGER_TOLERANCES)
 
 
-_SAME = 1e-5, 1e-8
+_EAGER_TOLERANCES = 1e-5, 1e-8
 """Tolerances (rtol, atol) between two eager runs of the same program."""
 
 _PART = 1 << 18
@@ -219,7 +219,7 @@ def _all_close(
             # An infinite error is within an infinite bound, but it is an error.
             if ok.all() and error.max() < math.inf:
                 continue
-        close = torch.isclose(wide(a), wide(e), rtol=rtol, atol=atol, equal_nan=True)
+        close = torch.isclose(widen(a), widen(e), rtol=rtol, atol=atol, equal_nan=True)
         if not close.all():
             return False
     return True
@@ -232,7 +232,7 @@ def _buffers(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(tensor.new_empty(length, dtype=dtype) for dtype in dtypes)
 
 
-def unstable(expected: Sequence[Any], again: Sequence[Any]) -> int:
+def count_unstable_outputs(expected: Sequence[Any], again: Sequence[Any]) -> int:
     """Count the outputs that differ between two eager runs."""
     return sum(
         not _stable(e, a)
@@ -250,8 +250,8 @@ def tolerance(dtype: torch.dtype) -> tuple[float, float]:
 def _describe_values(
     position: int, actual: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor
 ) -> Difference:
-    finite = wide(expected).isfinite()
-    born = (~wide(actual).isfinite() & finite & wrong).any()
+    finite = widen(expected).isfinite()
+    born = (~widen(actual).isfinite() & finite & wrong).any()
     first = tuple(int(i) for i in wrong.nonzero()[0])
     text = (
         f"output {position}: {int(wrong.sum())} of {wrong.numel()} elements differ, "
@@ -261,7 +261,7 @@ def _describe_values(
     return Difference("nan" if born else "values", text)
 
 
-class InFloat64(fx.Interpreter):
+class Float64Interpreter(fx.Interpreter):
     """Runs a program with all values of float32 and narrower types in float64.
 
     An operator that refuses float64, such as one for matrix units, runs in float32,
@@ -289,7 +289,7 @@ class InFloat64(fx.Interpreter):
             return super().call_function(target, *pytree.tree_map(to_float32, given))
 
 
-def in_float64(
+def run_in_float64(
     exported: ExportedProgram, inputs: Inputs, *, calls: int = 1
 ) -> list[Any] | None:
     """Run a program in float64; None if one of its operators refuses that.
@@ -306,15 +306,15 @@ def in_float64(
     held = shared_weights(exported)
     placed = [getattr(s.arg, "name", "") for s in signature.input_specs]
     pairs = zip(placed, flat, strict=True)
-    wide = [v if name in held else to_float64(copy_of(v)) for name, v in pairs]
+    wide = [v if name in held else to_float64(copy_value(v)) for name, v in pairs]
     try:
         for _ in range(calls):
             for position, value in enumerate(flat):
                 if given[position]:
-                    wide[position] = to_float64(copy_of(value))
+                    wide[position] = to_float64(copy_value(value))
             torch.manual_seed(SEED)
             with torch.no_grad():
-                outputs = InFloat64(exported.graph_module, held).run(*wide)
+                outputs = Float64Interpreter(exported.graph_module, held).run(*wide)
             for target, value in zip(mutated, outputs, strict=False):
                 wide[names.index(target)] = value
     except Exception:  # noqa: BLE001 - an operator without a float64 kernel

@@ -23,10 +23,10 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.files import Code, Launch, Traces
 from shrinkfx.worker.cpu_memory import guard_pages
-from shrinkfx.worker.explaining import generated
-from shrinkfx.worker.explaining.machine_code import code_of
-from shrinkfx.worker.explaining.origins import origins
-from shrinkfx.worker.explaining.own_nodes import own_nodes
+from shrinkfx.worker.explaining import rejected_code
+from shrinkfx.worker.explaining.machine_code import locate_kernels
+from shrinkfx.worker.explaining.origins import find_origins
+from shrinkfx.worker.explaining.own_nodes import track_user_nodes
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter.findings import Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import place_of_launch
@@ -38,7 +38,7 @@ comments in the generated code."""
 
 
 @contextlib.contextmanager
-def gathered(path: Path, note: Note) -> Iterator[Note]:
+def collect_evidence(path: Path, note: Note) -> Iterator[Note]:
     """Write evidence to ``path`` while a program is compiled and run in the context.
 
     Yields:
@@ -49,10 +49,10 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
         told = _traces(path)
         if stage in (Stage.PASSING, Stage.RUN):
             told = replace(told, code=_code(told))
-        _leave(path, told)
+        _write_traces(path, told)
         note(stage)
 
-    guard_pages.tell_code()
+    guard_pages.report_code_address()
     if codegen_api.FEATURE.missing:
         yield noted
         return
@@ -60,28 +60,28 @@ def gathered(path: Path, note: Note) -> Iterator[Note]:
     kept = mock.patch.object(
         codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext
     )
-    with kept, own_nodes() as own:
+    with kept, track_user_nodes() as own:
         try:
             yield noted
         except Exception as error:
-            node = at_work(error)
+            node = find_current_node(error)
             told = replace(
                 _traces(path),
                 message=str(error),
                 at_work=str(node.target) if node is not None else "",
                 is_own=node is not None and node in own,
                 raised_at=tuple(
-                    map(tuple, find_undeclared_size(error) or raised_at(error))
+                    map(tuple, find_undeclared_size(error) or find_raising_nodes(error))
                 ),
-                kernel=kernel_of(error),
-                launch=launch_of(error),
-                excerpt=generated.excerpt(str(error)),
+                kernel=find_kernel(error),
+                launch=find_launch_number(error),
+                excerpt=rejected_code.read_excerpt(str(error)),
             )
-            _leave(path, told)
+            _write_traces(path, told)
             raise
 
 
-def _leave(path: Path, traces: Traces) -> None:
+def _write_traces(path: Path, traces: Traces) -> None:
     """Write the file in one step, because the child may die at any point."""
     draft = path.with_name(f"{path.name}.tmp")
     draft.write_text(traces.to_line())
@@ -99,7 +99,7 @@ def _code(told: Traces) -> tuple[Code, ...]:
     """Return the code addresses of the kernels that are about to run."""
     kernels = {launch.kernel for launch in told.launches}
     try:
-        return code_of(kernels, Path(os.environ["TMPDIR"]))
+        return locate_kernels(kernels, Path(os.environ["TMPDIR"]))
     except (OSError, KeyError, ValueError, struct.error) as error:
         print(f"shrinkfx: the addresses of kernels are unknown: {error}", flush=True)
         return ()
@@ -117,7 +117,7 @@ def launches() -> tuple[Launch, ...]:
     )
 
 
-def raised_at(error: BaseException) -> list[list[str]]:
+def find_raising_nodes(error: BaseException) -> list[list[str]]:
     """Return the nodes that Inductor worked on, those of the innermost call first.
 
     They are found in the local variables of the frames, because a message seldom names
@@ -126,7 +126,7 @@ def raised_at(error: BaseException) -> list[list[str]]:
     found: list[list[str]] = []
     for frame in _frames(error):
         nodes = _nodes_in(frame)
-        names = list(dict.fromkeys(n for node in nodes for n in origins(node)))
+        names = list(dict.fromkeys(n for node in nodes for n in find_origins(node)))
         if names and names not in found:
             found.append(names)
     return found
@@ -142,7 +142,7 @@ def find_undeclared_size(error: BaseException) -> list[list[str]]:
             for node in _nodes_of(held):
                 bound = node.meta.get("unbacked_bindings") or ()
                 if (symbol[1] or symbol[2]) in map(str, bound):
-                    return [origins(node)]
+                    return [find_origins(node)]
     return []
 
 
@@ -160,7 +160,7 @@ _UNDECLARED = re.compile(
 )
 
 
-def at_work(error: BaseException) -> fx.Node | None:
+def find_current_node(error: BaseException) -> fx.Node | None:
     """Return the node of Inductor's own graph that Inductor worked on.
 
     Returns:
@@ -170,7 +170,7 @@ def at_work(error: BaseException) -> fx.Node | None:
     return found[0] if len(found) == 1 else None
 
 
-def kernel_of(error: BaseException) -> str:
+def find_kernel(error: BaseException) -> str:
     """Return the name of the Triton kernel that was compiled or run, or ''."""
     for frame in _frames(error):
         worker: Any = frame.f_locals.get("self")
@@ -179,7 +179,7 @@ def kernel_of(error: BaseException) -> str:
     return ""
 
 
-def launch_of(error: BaseException) -> int:
+def find_launch_number(error: BaseException) -> int:
     """Return the number of the launch with a bad access, among those of its kernel.
 
     Returns:

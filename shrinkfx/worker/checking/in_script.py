@@ -32,22 +32,22 @@ def run_script(
 ) -> Done | Unresolved:
     """Run a script as a new Python would; its failure ends this process alike."""
     os.chdir(task.cwd)
-    temporary = aoti.own_cache_below(folder)
+    temporary = aoti.own_cache_variables(folder)
     environment = {**bare_script.environment(folder), **temporary}
     note(Stage.RUN)
     if setup.backend == Backend.INTERPRETER:
-        if reason := interpreter.missing_name():
+        if reason := interpreter.find_missing_api():
             return Unresolved(reason)
         probe = options.probe or Probe.REAL
         replace_cuda(Path(task.path), setup, probe)
     sys.argv = [task.path]
     try:
         shared = shared_extensions(folder, Path(task.path))
-        with _built(options.build, folder), shared:
-            bare_script.become(environment, task.cwd)
+        with _choose_build(options.build, folder), shared:
+            bare_script.act_as_new_interpreter(environment, task.cwd)
             runpy.run_path(task.path, run_name="__main__")
-        red_zones.tell()
-        red_zones.look(" of a script")  # this process skips its exit handlers
+        red_zones.log_zone_protection()
+        red_zones.check_zones(" of a script")  # this process skips its exit handlers
     except interpreter.Unsupported as error:
         return Unresolved(str(error))
     note(Stage.DONE)
@@ -55,7 +55,7 @@ def run_script(
 
 
 @contextlib.contextmanager
-def _built(build: Build, folder: Path) -> Iterator[None]:
+def _choose_build(build: Build, folder: Path) -> Iterator[None]:
     """Compile with the given kind of build, and share objects with other children."""
     if build is Build.STOCK:
         with shared_libraries(folder):

@@ -15,14 +15,14 @@ from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.input_checks import VARIABLE
 
 
-def on_interpreter(
+def check_on_interpreter(
     setup: Setup,
-    run: Rebuilt,
+    run: RebuiltCandidate,
     options: CheckOptions,
     note: Note,
     folder: Path,
@@ -57,7 +57,7 @@ def on_interpreter(
         if failure:
             raise failure
         assert code is not None
-        answer = _ask(probe, code, (before, reference), note, recording)
+        answer = _run_probe(probe, code, (before, reference), note, recording)
     except interpreter.Unsupported as error:
         return Unresolved(str(error))
     note(Stage.DONE)
@@ -76,9 +76,9 @@ def _run_eager(*runs: PassingRun | Reference) -> tuple[str, ...]:
     return ()
 
 
-def _ask(
+def _run_probe(
     probe: Probe,
-    code: interpreter.Code,
+    code: interpreter.GeneratedCode,
     runs: tuple[PassingRun, Reference],
     note: Note,
     recording: Recording | None,
@@ -89,13 +89,13 @@ def _ask(
         return Checked(unseen=code.benchmark().unseen)
     note(Stage.LOAD)
     before, reference = runs
-    compiled = interpreter.load(code, probe)
-    near = recording.apart(compiled) if recording else compiled
-    if failure := before.fails(near, note):
+    compiled = interpreter.load_code(code, probe)
+    near = recording.divert_results(compiled) if recording else compiled
+    if failure := before.find_failure(near, note):
         return failure
-    if before.ran and mutates(code.exported):
-        compiled = interpreter.load(
+    if before.has_inputs and mutates(code.exported):
+        compiled = interpreter.load_code(
             code, probe
         )  # with the initial values of its buffers
-    kept = recording.keeping(compiled) if recording else compiled
+    kept = recording.keep_results(compiled) if recording else compiled
     return reference.judge(kept, note)

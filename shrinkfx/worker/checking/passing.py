@@ -10,18 +10,18 @@ from shrinkfx.protocol.answers import Answer, Checked
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.forkserver.supervise import Note
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 
 
 class PassingRun:
     """The run on the inputs on which a program must pass, before the failing run."""
 
-    def __init__(self, run: Rebuilt, options: CheckOptions) -> None:
+    def __init__(self, run: RebuiltCandidate, options: CheckOptions) -> None:
         near = run.at_passing
         self._reference = Reference(near, options) if near else None
 
     @property
-    def ran(self) -> bool:
+    def has_inputs(self) -> bool:
         """Return whether the program has passing inputs."""
         return self._reference is not None
 
@@ -29,15 +29,15 @@ class PassingRun:
         if self._reference:
             self._reference.run_eager()
 
-    def fails(self, compiled: Callable[..., Any], note: Note) -> Answer | None:
+    def find_failure(self, compiled: Callable[..., Any], note: Note) -> Answer | None:
         """Run the compiled program on the passing inputs; return a failure or None."""
         if self._reference is None:
             return None
         note(Stage.PASSING)
         answer = self._reference.judge(compiled, lambda _: None)
-        return answer if fails(answer) else None
+        return answer if is_failure(answer) else None
 
 
-def fails(answer: Answer) -> bool:
+def is_failure(answer: Answer) -> bool:
     """Return whether a run has not ended with the results of eager."""
     return not isinstance(answer, Checked) or answer.difference is not None

@@ -8,7 +8,7 @@ from typing import Self
 
 import torch
 
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.source import Source
@@ -20,10 +20,10 @@ from shrinkfx.worker.graph.describe import (
     dynamic_dims,
     mutates,
 )
-from shrinkfx.worker.graph.rebuild import Rebuilt
-from shrinkfx.worker.listing.source import source_of, values_in_file
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
+from shrinkfx.worker.listing.source import collect_file_values, print_listing
 from shrinkfx.worker.loading.devices import gpu_of
-from shrinkfx.worker.printing.anonymous import anonymous
+from shrinkfx.worker.printing.anonymize import anonymize
 from shrinkfx.worker.printing.module import (
     arguments_of,
     long_values,
@@ -32,7 +32,7 @@ from shrinkfx.worker.printing.module import (
 
 
 @dataclass(frozen=True)
-class Text:
+class SourceText:
     """The source code of a program.
 
     Attributes:
@@ -55,33 +55,38 @@ class Text:
         """Replace the names of the user's model, if the program could be printed."""
         if self.source is None:
             return self
-        source, new = anonymous(self.source)
+        source, new = anonymize(self.source)
         files = new.in_file
         values = {files.get(name, name): value for name, value in self.values.items()}
         names = {**new.inputs, **new.weights}
         return replace(self, source=source, values=values, renamed=names)
 
 
-def text_of_graph(built: Rebuilt, device: str, *, two_sets: bool) -> Text:
+def print_graph(built: RebuiltCandidate, device: str, *, two_sets: bool) -> SourceText:
     """Print the graph of a program as source code."""
     source, unprintable = print_if_possible(built, device)
     operators = count_operators(built.exported.graph_module)
-    return Text(source, unprintable, long_values(built), operators, two_sets)
+    return SourceText(source, unprintable, long_values(built), operators, two_sets)
 
 
 def text_of_listing(
-    built: Rebuilt, listing: Listing, saved: Mapping[str, torch.Tensor], device: str
-) -> Text:
+    built: RebuiltCandidate,
+    listing: PrintedProgram,
+    saved: Mapping[str, torch.Tensor],
+    device: str,
+) -> SourceText:
     """Return the source code of a printed program."""
-    source = source_of(listing, saved, device)
+    source = print_listing(listing, saved, device)
     # Without saved values, the file has the arguments, for the saved program only.
-    values = values_in_file(listing, saved) or arguments_of(built)
+    values = collect_file_values(listing, saved) or arguments_of(built)
     operators = sum(1 for _ in listing.operators())
     two_sets = any(given.failing is not None for given in source.inputs)
-    return Text(source, "", values, operators, two_sets)
+    return SourceText(source, "", values, operators, two_sets)
 
 
-def printed(built: Rebuilt, text: Text, options: CheckOptions) -> Printed:
+def describe_printed(
+    built: RebuiltCandidate, text: SourceText, options: CheckOptions
+) -> Printed:
     """Return the answer with the source code and the properties of its program."""
     exported = built.exported
     calls = (n for n in exported.graph.nodes if n.op == "call_function")
@@ -90,7 +95,7 @@ def printed(built: Rebuilt, text: Text, options: CheckOptions) -> Printed:
         unprintable=text.unprintable,
         two_sets=text.two_sets,
         passes=built.passing is not None,
-        limits=tuple(Reference(built, options).limits()),
+        limits=tuple(Reference(built, options).needed_tolerances()),
         operators=text.operators,
         nodes=len(exported.graph.nodes),
         inputs=count_inputs(exported),

@@ -13,22 +13,22 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Checked, Invalid
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.compare import (
-    USUAL,
+    DEFAULT_TOLERANCES,
     Closeness,
     compare,
-    in_float64,
-    unstable,
+    count_unstable_outputs,
+    run_in_float64,
 )
 from shrinkfx.worker.eager.intermediates import SEED, call_often, run_eager
 from shrinkfx.worker.eager.widening import rounding_bound
 from shrinkfx.worker.forkserver.supervise import Note
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 
 
 class Reference:
     """Runs a program in eager, and compares compiled results with eager's."""
 
-    def __init__(self, run: Rebuilt, options: CheckOptions) -> None:
+    def __init__(self, run: RebuiltCandidate, options: CheckOptions) -> None:
         self._run = run
         self.calls = options.calls
         # A different seed in the second run shows which values are random. The compiled
@@ -58,8 +58,8 @@ class Reference:
             run.exported, run.failing, seed=seed, calls=calls, memory=memory
         )
 
-    def _exact(self) -> list[Any] | None:
-        return in_float64(self._run.exported, self._run.failing, calls=self.calls)
+    def _run_in_float64(self) -> list[Any] | None:
+        return run_in_float64(self._run.exported, self._run.failing, calls=self.calls)
 
     def judge(self, compiled: Callable[..., Any], note: Note) -> Checked | Invalid:
         """Run the compiled program; return how its results differ from eager's."""
@@ -84,15 +84,15 @@ class Reference:
         if self._expected is None or not self._must_run:
             return Checked()
         results = actual, self._expected, self._again
-        difference = compare(*results, self._exact, self._sought, self._close)
-        names = self._differing(actual) if difference and self._taps else ()
-        skipped = unstable(self._expected, self._again)
+        difference = compare(*results, self._run_in_float64, self._sought, self._close)
+        names = self._differing_names(actual) if difference and self._taps else ()
+        skipped = count_unstable_outputs(self._expected, self._again)
         return Checked(difference, tuple(names), skipped)
 
-    def _differing(self, actual: list[Any]) -> list[str]:
+    def _differing_names(self, actual: list[Any]) -> list[str]:
         """Return the names of the results that differ from eager's."""
         assert self._expected is not None
-        exact = functools.cache(self._exact)
+        exact = functools.cache(self._run_in_float64)
 
         def differs(place: int, actual: Any, expected: Any, again: Any) -> bool:
             def one() -> list[Any] | None:
@@ -109,7 +109,7 @@ class Reference:
             if differs(place, *value)
         ]
 
-    def limits(self) -> list[tuple[float, float]]:
+    def needed_tolerances(self) -> list[tuple[float, float]]:
         """Return the tolerances (rtol, atol) that each result needs.
 
         The absolute tolerance covers the rounding errors of eager itself.
@@ -121,14 +121,18 @@ class Reference:
             results = self._results(SEED)
         except Exception:  # noqa: BLE001 - eager may fail where the original does
             return []
-        exact = self._exact() or results
+        exact = self._run_in_float64() or results
         pairs = [*zip(results, exact, strict=True)]
         asked = [self._close.tolerance_of(r) for r in results]
         needed = [
             (rtol, max(atol, _rounding(r, e)))
             for (rtol, atol), (r, e) in zip(asked, pairs, strict=True)
         ]
-        return needed if needed != [USUAL.tolerance_of(r) for r in results] else []
+        return (
+            needed
+            if needed != [DEFAULT_TOLERANCES.tolerance_of(r) for r in results]
+            else []
+        )
 
 
 def _is_tensor(value: Any) -> bool:

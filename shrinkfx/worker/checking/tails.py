@@ -21,16 +21,16 @@ from torch import fx
 
 from shrinkfx.failure.normalise import normalise
 from shrinkfx.failure.signature import Kind
-from shrinkfx.program.words import first_line
+from shrinkfx.program.display_text import first_line
 from shrinkfx.protocol.answers import Answer, Checked, Invalid
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.checking.passing import fails
+from shrinkfx.worker.checking.passing import is_failure
 from shrinkfx.worker.eager.intermediates import span
 from shrinkfx.worker.graph.describe import mutates
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import flat_inputs
 from shrinkfx.worker.private_api.graph_api import TorchDispatchMode, pytree
-from shrinkfx.worker.sizes.bindings import bind, declared_bytes
+from shrinkfx.worker.sizes.bindings import bind_symbols, declared_bytes
 
 FILLINGS = (0x00, 0x5A)
 """Fill bytes; a program that crashes does so with the first."""
@@ -41,8 +41,8 @@ _MORE = 4096
 Compiled = Callable[..., Any]
 
 
-def with_tails(
-    compiled: Compiled, run: Rebuilt, options: CheckOptions
+def add_tails(
+    compiled: Compiled, run: RebuiltCandidate, options: CheckOptions
 ) -> list[Compiled]:
     """Return the compiled program once for each fill byte, or as it is without tails.
 
@@ -54,12 +54,12 @@ def with_tails(
         return [compiled]
     recorded = options.anatomy or options.values or options.leave
     once = recorded or mutates(run.exported)
-    declared = _most_declared(run, options.tails)
+    declared = _largest_declared_bytes(run, options.tails)
     fillings = FILLINGS[:1] if once else FILLINGS
-    return [_Filled(compiled, options.tails, declared, byte) for byte in fillings]
+    return [_WithFillByte(compiled, options.tails, declared, byte) for byte in fillings]
 
 
-def fails_alike(runs: Iterable[Callable[[], Answer]], sought: str) -> Answer:
+def require_same_failure(runs: Iterable[Callable[[], Answer]], sought: str) -> Answer:
     """Return the answer of the last run, or the first that does not fail as sought.
 
     If, for instance, a run that should crash has a wrong result, the next run is not
@@ -84,34 +84,34 @@ def fails_alike(runs: Iterable[Callable[[], Answer]], sought: str) -> Answer:
         except Exception as error:
             if differs or sought in (Kind.CRASH, Kind.IMA):
                 raise
-            ways.add(_raised(error))
+            ways.add(_exception_key(error))
             continue
-        if not (fails(answer) and differs):
+        if not (is_failure(answer) and differs):
             return answer
-        ways.add(_answered(answer))
+        ways.add(_answer_key(answer))
     try:
         answer = last()
     except Exception as error:
-        if ways - {_raised(error)}:
-            return Invalid(_OTHERWISE)
+        if ways - {_exception_key(error)}:
+            return Invalid(_DIFFERENT_FAILURES)
         raise
-    otherwise = fails(answer) and ways - {_answered(answer)}
-    return Invalid(_OTHERWISE) if otherwise else answer
+    otherwise = is_failure(answer) and ways - {_answer_key(answer)}
+    return Invalid(_DIFFERENT_FAILURES) if otherwise else answer
 
 
-_OTHERWISE = "how it fails depends on the memory after the end of a result"
+_DIFFERENT_FAILURES = "how it fails depends on the memory after the end of a result"
 
 
-def _raised(error: Exception) -> str:
+def _exception_key(error: Exception) -> str:
     return f"{type(error).__name__}: {normalise(first_line(str(error)))}"
 
 
-def _answered(answer: Answer) -> str:
+def _answer_key(answer: Answer) -> str:
     found = answer.difference if isinstance(answer, Checked) else None
     return found.what if found else type(answer).__name__
 
 
-class _Filled:
+class _WithFillByte:
     """A compiled program that runs with tails of one fill byte."""
 
     def __init__(
@@ -150,9 +150,9 @@ class _Tails(TorchDispatchMode):
         if str(func) not in self._operators:
             return result
         given = {_memory(v) for v in pytree.tree_leaves((args, kwargs)) if _is_plain(v)}
-        return pytree.tree_map(lambda value: self._moved(value, given), result)
+        return pytree.tree_map(lambda value: self._move_result(value, given), result)
 
-    def _moved(self, value: Any, given: set[int]) -> Any:
+    def _move_result(self, value: Any, given: set[int]) -> Any:
         """Copy a result to memory with a tail; views of arguments stay unchanged."""
         if not _is_plain(value) or (value.numel() and _memory(value) in given):
             return value
@@ -175,9 +175,9 @@ def _memory(value: torch.Tensor) -> int:
     return value.untyped_storage().data_ptr()
 
 
-def _most_declared(run: Rebuilt, operators: Sequence[str]) -> int:
+def _largest_declared_bytes(run: RebuiltCandidate, operators: Sequence[str]) -> int:
     """Return the largest declared size of the operators' results, in bytes."""
-    sizes = bind(run.exported, flat_inputs(run.exported, run.failing))
+    sizes = bind_symbols(run.exported, flat_inputs(run.exported, run.failing))
     declared = (
         declared_bytes(fake, sizes) or 0
         for node in _nodes(run.exported.graph_module)

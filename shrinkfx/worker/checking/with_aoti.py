@@ -14,31 +14,31 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.program.words import first_line
+from shrinkfx.program.display_text import first_line
 from shrinkfx.protocol.answers import Answer, Checked, Difference, Stopped
 from shrinkfx.protocol.choices import Guard, InductorOptions, Weights
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import StepPassed
 from shrinkfx.worker.aoti.instrumented import build_instrumented
-from shrinkfx.worker.checking.passing import PassingRun, fails
+from shrinkfx.worker.checking.passing import PassingRun, is_failure
 from shrinkfx.worker.checking.reference import Reference
-from shrinkfx.worker.checking.tails import fails_alike, with_tails
+from shrinkfx.worker.checking.tails import add_tails, require_same_failure
 from shrinkfx.worker.cpu_memory import asan
 from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.eager.intermediates import call
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 
 _AGAIN_S = 5.0
 """Seconds after which a child does not run a passing program again."""
 
 
-def with_aoti(
+def check_with_aoti(
     setup: Setup,
-    run: Rebuilt,
+    run: RebuiltCandidate,
     options: CheckOptions,
     note: Note,
     folder: Path,
@@ -52,36 +52,38 @@ def with_aoti(
     note(Stage.EAGER)
     reference.run_eager()
     before.run_eager()
-    red_zones.tell()
-    red_zones.look(" in eager")
+    red_zones.log_zone_protection()
+    red_zones.check_zones(" in eager")
     note(Stage.COMPILE)
     inductor = _inductor_options(setup, options)
     try:
         package = aoti.build_once(run.exported, folder, inductor, options)
     except StepPassed:
         return Stopped(f"{options.only} passes, nothing else was tried")
-    red_zones.look(" of a kernel that was timed")
+    red_zones.check_zones(" of a kernel that was timed")
     note(Stage.LOAD)
     try:
-        compiled = red_zones.watched(aoti.load(package))
+        compiled = red_zones.check_zones_after_calls(aoti.load(package))
     except aoti.CannotHandOver as error:
         print(f"shrinkfx: its weights go into the package: {error}", flush=True)
         inside = _with_weights_inside(options)
-        return with_aoti(setup, run, inside, note, folder, recording)
-    near = with_tails(compiled, run, options)[0]
-    if failure := before.fails(recording.apart(near) if recording else near, note):
+        return check_with_aoti(setup, run, inside, note, folder, recording)
+    near = add_tails(compiled, run, options)[0]
+    if failure := before.find_failure(
+        recording.divert_results(near) if recording else near, note
+    ):
         return failure
     if run.passing and mutates(run.exported):
         # With the initial values of its buffers.
-        compiled = red_zones.watched(aoti.load(package))
+        compiled = red_zones.check_zones_after_calls(aoti.load(package))
     runs = 1 if mutates(run.exported) else options.runs
     if recording is not None:
-        compiled = recording.keeping(compiled)
+        compiled = recording.keep_results(compiled)
     ways = (
         partial(_run_until_it_fails, reference, filled, runs, note)
-        for filled in with_tails(compiled, run, options)
+        for filled in add_tails(compiled, run, options)
     )
-    answer = fails_alike(ways, options.sought)
+    answer = require_same_failure(ways, options.sought)
     # A corrupt heap may only show when the program's memory is freed.
     del compiled
     gc.collect()
@@ -115,14 +117,14 @@ def _run_until_it_fails(
     stop = time.monotonic() + _AGAIN_S
     for left in reversed(range(runs)):
         answer = reference.judge(compiled, note)
-        if fails(answer) or not left or time.monotonic() > stop:
+        if is_failure(answer) or not left or time.monotonic() > stop:
             break
     return answer
 
 
-def instrumented(
+def compile_instrumented(
     setup: Setup,
-    build: Callable[[], Rebuilt],
+    build: Callable[[], RebuiltCandidate],
     request: Request,
     note: Note,
     folder: Path,
@@ -149,9 +151,9 @@ def instrumented(
     return replace(request, options=replace(options, package=str(package)))
 
 
-def check_outside(
+def check_undeclared_sizes(
     setup: Setup,
-    run: Rebuilt,
+    run: RebuiltCandidate,
     options: CheckOptions,
     note: Note,
     folder: Path,

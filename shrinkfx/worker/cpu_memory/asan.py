@@ -36,7 +36,9 @@ class CannotSanitize(Exception):
     """AddressSanitizer is not available; the message says what is missing."""
 
 
-def environment_with(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+def sanitizer_environment(
+    environment: Mapping[str, str], folder: Path
+) -> dict[str, str]:
     """Return the environment for a Python that compiles and runs with AddressSanitizer.
 
     Args:

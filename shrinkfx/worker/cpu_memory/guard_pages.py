@@ -45,7 +45,7 @@ def build() -> Path:
         raise CannotGuard(str(error)) from error
 
 
-def environment_with(
+def guarded_environment(
     environment: Mapping[str, str], library: str, side: str = Guard.OFF
 ) -> dict[str, str]:
     """Return the environment in which a new program starts with guard pages."""
@@ -54,7 +54,7 @@ def environment_with(
     return {**environment, "LD_PRELOAD": loaded, LIBRARY: library, _SIDE: side}
 
 
-def switch(side: str) -> None:
+def set_guard_side(side: str) -> None:
     """Set the side of new tensors with a guard page; needs the library loaded."""
     if LIBRARY not in os.environ and side not in (Guard.AFTER, Guard.BEFORE):
         return
@@ -62,18 +62,18 @@ def switch(side: str) -> None:
         raise RuntimeError("no address space is left for guard pages")
 
 
-def tell_code() -> None:
+def report_code_address() -> None:
     """Let the report of a fault contain the address of the faulting code."""
     if LIBRARY in os.environ:
         ctypes.CDLL(None).shrinkfx_tell_code()
 
 
-def are_asked_for() -> bool:
+def is_requested() -> bool:
     """Return whether this process was started with a request for guard pages."""
     return LIBRARY in os.environ or _WHY_NOT in os.environ
 
 
-def why_not() -> str:
+def why_unavailable() -> str:
     """Return why guard pages do not work on a test tensor; '' if they do.
 
     Returns:
@@ -84,9 +84,9 @@ def why_not() -> str:
     import torch
 
     try:
-        switch(Guard.AFTER)
+        set_guard_side(Guard.AFTER)
         tensor = torch.empty(25, dtype=torch.uint8)
-        switch(Guard.OFF)
+        set_guard_side(Guard.OFF)
     except (AttributeError, RuntimeError) as error:
         return str(error)
     ends = (tensor.data_ptr() + 25) % _PAGE_BYTES == 0
@@ -99,7 +99,7 @@ def main() -> None:
     """Become a worker with guard pages, or with the reason why there are none."""
     environment = dict(os.environ)
     try:
-        environment = environment_with(environment, str(build()))
+        environment = guarded_environment(environment, str(build()))
     except CannotGuard as error:
         environment[_WHY_NOT] = str(error)
     worker = [sys.executable, "-P", "-m", "shrinkfx.worker", *sys.argv[1:]]

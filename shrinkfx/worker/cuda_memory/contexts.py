@@ -18,7 +18,7 @@ from shrinkfx.protocol.tasks import (
     WriteCandidate,
 )
 
-_OF_THE_PROGRAM = (
+_PROGRAM_TASKS = (
     CheckAtSizes,
     CheckCandidate,
     CheckOriginal,
@@ -46,7 +46,7 @@ class Contexts:
         """Return the settings that a context depends on; None: it needs no context."""
         options = request.options
         elsewhere = request.fresh or options.guard_pages.is_sanitizer
-        if elsewhere or not isinstance(request.task, _OF_THE_PROGRAM):
+        if elsewhere or not isinstance(request.task, _PROGRAM_TASKS):
             return None
         return options.guard_pages, *sorted(options.environment.items())
 

@@ -14,7 +14,7 @@ import sys
 
 PAGES = "red zones: tensors lie between inaccessible pages, and zones up to these"
 ZONES = "red zones: tensors lie between zones only: this driver cannot map pages"
-"""Lines for the log, which ``failure/readers/zones.py`` reads."""
+"""Lines for the log, which ``failure/readers/red_zone_log.py`` reads."""
 
 
 def install(library: str, side: int, *, loud: bool = False) -> ctypes.CDLL:
@@ -39,7 +39,7 @@ def install(library: str, side: int, *, loud: bool = False) -> ctypes.CDLL:
     return zones
 
 
-def tell(zones: ctypes.CDLL) -> None:
+def log_protection(zones: ctypes.CDLL) -> None:
     """Log what protects tensors, pages or zones only, once a tensor was allocated."""
     if (pages := zones.shrinkfx_zones_have_pages()) >= 0:
         print(PAGES if pages else ZONES, flush=True)
@@ -47,7 +47,7 @@ def tell(zones: ctypes.CDLL) -> None:
 
 def main() -> None:
     _, library, side, script = sys.argv
-    atexit.register(tell, install(library, int(side), loud=True))
+    atexit.register(log_protection, install(library, int(side), loud=True))
     sys.argv = [script]
     sys.path[0] = script.rpartition("/")[0] or "."
     runpy.run_path(script, run_name="__main__")

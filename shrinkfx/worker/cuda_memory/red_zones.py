@@ -35,7 +35,7 @@ class CannotGuard(Exception):
     """There is no library; the message says what is missing."""
 
 
-class Spoiled(RuntimeError):
+class ZoneOverwritten(RuntimeError):
     """The program has overwritten the poison in a red zone."""
 
 
@@ -78,7 +78,7 @@ def prepare() -> str:
 _zones: ctypes.CDLL | None = None
 
 
-def switch(side: Guard, *, loud: bool = False) -> None:
+def install_red_zones(side: Guard, *, loud: bool = False) -> None:
     """Install the allocator with red zones in this process, if a side is requested.
 
     CUDA must not have been used yet. A process cannot remove the allocator again.
@@ -94,7 +94,7 @@ def switch(side: Guard, *, loud: bool = False) -> None:
         _zones = first.install(os.environ[LIBRARY], number, loud=loud)
 
 
-def beside(script: str, side: Guard) -> list[str]:
+def script_with_red_zones(script: str, side: Guard) -> list[str]:
     """Return the arguments with which Python runs a script with red zones."""
     if LIBRARY not in os.environ or side.is_sanitizer:
         return [script]
@@ -102,7 +102,7 @@ def beside(script: str, side: Guard) -> list[str]:
     return [str(first.__file__), os.environ[LIBRARY], str(number), script]
 
 
-def look(when: str) -> None:
+def check_zones(when: str) -> None:
     """Raise if a zone was overwritten.
 
     Args:
@@ -113,15 +113,15 @@ def look(when: str) -> None:
     """
     if _zones is not None:
         _zones.shrinkfx_zones_look()
-        _refuse(_findings(_zones), when)
+        _raise_findings(_findings(_zones), when)
 
 
-def watched(compiled: Callable[..., Any]) -> Callable[..., Any]:
+def check_zones_after_calls(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """Return the compiled program with a check of all zones after each call."""
-    return compiled if _zones is None else Watched(_zones, compiled)
+    return compiled if _zones is None else ZoneCheckedProgram(_zones, compiled)
 
 
-class Watched:
+class ZoneCheckedProgram:
     """A compiled program that raises if a call overwrites a zone.
 
     It then calls the program once more and checks the zones around each launch, which
@@ -136,7 +136,7 @@ class Watched:
         result = self._compiled(*args, **kwargs)
         self._zones.shrinkfx_zones_look()
         if found := _findings(self._zones):
-            _refuse(self._at_launches(*args, **kwargs) or found, "")
+            _raise_findings(self._at_launches(*args, **kwargs) or found, "")
         return result
 
     def _at_launches(self, *args: Any, **kwargs: Any) -> list[str]:
@@ -157,14 +157,14 @@ def _findings(zones: ctypes.CDLL) -> list[str]:
     return text.value.decode(errors="replace").splitlines()
 
 
-def _refuse(found: list[str], when: str) -> None:
+def _raise_findings(found: list[str], when: str) -> None:
     if not found:
         return
     more = f"; and {len(found) - 1} more" if found[1:] else ""
-    raise Spoiled(f"red zones: illegal memory access{when}: {found[0]}{more}")
+    raise ZoneOverwritten(f"red zones: illegal memory access{when}: {found[0]}{more}")
 
 
-def tell() -> None:
+def log_zone_protection() -> None:
     """Log what protects the tensors of this process."""
     if _zones is not None:
-        first.tell(_zones)
+        first.log_protection(_zones)

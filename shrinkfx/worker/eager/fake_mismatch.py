@@ -11,12 +11,12 @@ import torch
 from torch import fx
 
 from shrinkfx.protocol.operators import FakeMismatch, TensorFacts
-from shrinkfx.worker.sizes.bindings import SizesByName, evaluate
+from shrinkfx.worker.sizes.bindings import SizesByName, evaluate_size
 
 _BUILT_IN = ("aten.", "prims.", "cond")
 
 
-class FakeMismatches:
+class MismatchRecorder:
     """Mismatches between metadata and real values.
 
     Attributes:
@@ -31,7 +31,7 @@ class FakeMismatches:
         self.found: list[FakeMismatch] = []
         self.untrue: set[fx.Node] = set()
 
-    def look(self, n: fx.Node, real: torch.Tensor) -> None:
+    def compare_value(self, n: fx.Node, real: torch.Tensor) -> None:
         """Compare one value with its metadata; skip sizes that depend on data."""
         fake = n.meta.get("val")
         if not isinstance(fake, torch.Tensor):
@@ -52,13 +52,15 @@ class FakeMismatches:
             node=producer.name,
             operator=str(producer.target),
             place=place,
-            declared=facts_of(fake, lambda size: evaluate(size, self.sizes)),
-            made=facts_of(real),
+            declared=describe_tensor(
+                fake, lambda size: evaluate_size(size, self.sizes)
+            ),
+            made=describe_tensor(real),
             within=producer.name,
         )
 
     def _is_like(self, fake: torch.Tensor, real: torch.Tensor) -> bool:
-        said = [evaluate(size, self.sizes) for size in fake.shape]
+        said = [evaluate_size(size, self.sizes) for size in fake.shape]
         return (
             fake.dtype == real.dtype
             and fake.device.type == real.device.type
@@ -74,7 +76,7 @@ class FakeMismatches:
         Those of PyTorch's own operators are no finding, because some fake kernels guess
         them.
         """
-        said = [evaluate(step, self.sizes) for step in fake.stride()]
+        said = [evaluate_size(step, self.sizes) for step in fake.stride()]
         layout = zip(real.shape, real.stride(), said, strict=True)
         if any(size > 1 and told not in (None, step) for size, step, told in layout):
             self.found.append(self.describe(n, real))
@@ -87,19 +89,19 @@ class FakeMismatches:
 class Watcher(fx.Interpreter):
     """Runs a graph and the branches that it takes, and records mismatches."""
 
-    def __init__(self, module: fx.GraphModule, lies: FakeMismatches) -> None:
+    def __init__(self, module: fx.GraphModule, lies: MismatchRecorder) -> None:
         super().__init__(module)
         self.mismatches = lies
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
         if isinstance(value, torch.Tensor) and n.op in ("placeholder", "call_function"):
-            self.mismatches.look(n, value)
-        if isinstance(value, fx.GraphModule) and all(map(is_branching, n.users)):
-            return self._watched(n, value)
+            self.mismatches.compare_value(n, value)
+        if isinstance(value, fx.GraphModule) and all(map(runs_a_subgraph, n.users)):
+            return self._watch_branch(n, value)
         return value
 
-    def _watched(self, n: fx.Node, branch: fx.GraphModule) -> Callable[..., Any]:
+    def _watch_branch(self, n: fx.Node, branch: fx.GraphModule) -> Callable[..., Any]:
         def run(*operands: Any) -> Any:
             before = len(self.mismatches.found)
             results = Watcher(branch, self.mismatches).run(*operands)
@@ -116,7 +118,7 @@ class Watcher(fx.Interpreter):
         return run
 
 
-def is_branching(n: fx.Node) -> bool:
+def runs_a_subgraph(n: fx.Node) -> bool:
     """Return whether a node runs one of several subgraphs."""
     return n.target is torch.ops.higher_order.cond
 
@@ -129,7 +131,7 @@ def _producer(n: fx.Node) -> tuple[fx.Node, str]:
     return n, place
 
 
-def facts_of(
+def describe_tensor(
     tensor: torch.Tensor, size_of: Callable[[Any], int | None] = int
 ) -> TensorFacts:
     """Return the properties of a tensor, without its values.

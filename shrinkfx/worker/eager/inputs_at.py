@@ -18,12 +18,12 @@ from shrinkfx.worker.loading.inputs_file import as_inputs
 from shrinkfx.worker.loading.load import import_file
 from shrinkfx.worker.model import Inputs, Program, flat_inputs, user_placeholders
 from shrinkfx.worker.private_api.graph_api import pytree
-from shrinkfx.worker.sizes.bindings import bind, evaluate
+from shrinkfx.worker.sizes.bindings import bind_symbols, evaluate_size
 
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-def inputs_at(
+def make_inputs_at(
     program: Program, sizes: Mapping[str, int], seed: int, file: str | None
 ) -> Inputs:
     """Make inputs of these sizes, the same ones for the same sizes and seed.
@@ -45,10 +45,12 @@ def inputs_at(
     for position, (node, leaf) in enumerate(zip(nodes, leaves, strict=True)):
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
-            made.append(evaluate(value, at))
+            made.append(evaluate_size(value, at))
         elif isinstance(value, Tensor) and isinstance(leaf, Tensor):
             name = json.dumps([seed, position, sorted(sizes.items())])
-            made.append(_like(leaf, value, at, moves, zlib.crc32(name.encode())))
+            made.append(
+                _make_similar(leaf, value, at, moves, zlib.crc32(name.encode()))
+            )
         else:
             made.append(leaf)
     args, kwargs = pytree.tree_unflatten(made, spec)
@@ -76,11 +78,11 @@ def _moves(
     exported: ExportedProgram, given: Inputs, at: Mapping[Any, sympy.Integer]
 ) -> list[tuple[int, int]]:
     """List the old and the new number of each free size of the inputs."""
-    before = bind(exported, flat_inputs(exported, given))
+    before = bind_symbols(exported, flat_inputs(exported, given))
     return [(int(old), int(size.xreplace(at))) for size, old in before.items()]
 
 
-def _like(
+def _make_similar(
     example: Tensor,
     fake: Tensor,
     at: dict[Any, sympy.Integer],
@@ -88,13 +90,13 @@ def _like(
     seed: int,
 ) -> Tensor:
     """Make a tensor whose values could be the example's."""
-    shape = [evaluate(size, at) for size in fake.shape]
+    shape = [evaluate_size(size, at) for size in fake.shape]
     if shape == list(example.shape):
         return example
     assert None not in shape
     generator = torch.Generator().manual_seed(seed)
     values = _values(example.detach().cpu(), shape, moves, generator)
-    steps = [evaluate(step, at) for step in fake.stride()]
+    steps = [evaluate_size(step, at) for step in fake.stride()]
     stride = [step for step in steps if step is not None]
     laid = restride(values, stride) if len(stride) == len(shape) else values
     return laid.to(example.device)
@@ -187,7 +189,7 @@ def _from_file(program: Program, sizes: Mapping[str, int], file: str) -> Inputs:
     for node, leaf in zip(user_placeholders(exported, given), leaves, strict=True):
         value = node.meta.get("val")
         if isinstance(value, Tensor):
-            shape = tuple(evaluate(size, at) for size in value.shape)
+            shape = tuple(evaluate_size(size, at) for size in value.shape)
             if tuple(leaf.shape) != shape:
                 seen = f"inputs() gives {node.name} the shape {tuple(leaf.shape)}"
                 raise LoadError(file, seen, f"at {dict(sizes)} it has {shape}")

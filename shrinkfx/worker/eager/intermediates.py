@@ -13,15 +13,18 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.listing.strides import reach
+from shrinkfx.program.listing.strides import storage_span
 from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.worker.disk_space import require_space_for_values
 from shrinkfx.worker.eager import uninitialised
-from shrinkfx.worker.eager.fake_mismatch import FakeMismatches, Watcher
-from shrinkfx.worker.loading.script_objects import copied_objects, copy_of_object
+from shrinkfx.worker.eager.fake_mismatch import MismatchRecorder, Watcher
+from shrinkfx.worker.loading.script_objects import (
+    copy_script_object,
+    copy_script_objects,
+)
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
 from shrinkfx.worker.private_api.graph_api import pytree
-from shrinkfx.worker.sizes.bindings import bind
+from shrinkfx.worker.sizes.bindings import bind_symbols
 from shrinkfx.worker.weights import Views, shared_weights, weights_of
 
 SEED = 0
@@ -33,7 +36,7 @@ Scalar = bool | int | float
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RunRecord:
     """The outcome of an eager run.
 
     Attributes:
@@ -48,7 +51,7 @@ class Recorded:
     mismatches: tuple[FakeMismatch, ...] = ()
 
 
-class Values:
+class EagerValues:
     """All values of the input program's eager runs, on disk and mapped on demand.
 
     There are up to three runs: on the example inputs, which build a program, and on the
@@ -64,7 +67,7 @@ class Values:
             self._runs[_FAILING] = program.failing
         self._folders = [folder / name for name in self._runs]
 
-    def record(self, program: Program, at: Path | None = None) -> Recorded:
+    def record(self, program: Program, at: Path | None = None) -> RunRecord:
         """Run the program, and store the result of each node.
 
         Args:
@@ -105,7 +108,7 @@ class Values:
         numbers = [_scalars(folder).get(name) for folder in self._folders]
         return numbers[0] if all(n == numbers[0] for n in numbers) else None
 
-    def why_not(self, name: str) -> str:
+    def explain_no_cut(self, name: str) -> str:
         """Return the reason why the program cannot be cut at a value, or ''.
 
         If the real dtype, shape or device of a value differs from the metadata, an
@@ -127,7 +130,7 @@ class _Recorder(Watcher):
     def __init__(
         self, exported: ExportedProgram, folder: Path, at: Path | None
     ) -> None:
-        super().__init__(exported.graph_module, FakeMismatches())
+        super().__init__(exported.graph_module, MismatchRecorder())
         self._exported = exported
         self._at_file = at
         self._folder = folder
@@ -138,18 +141,18 @@ class _Recorder(Watcher):
         self._views = Views(exported)
         folder.mkdir(parents=True, exist_ok=True)
 
-    def go(self, inputs: Inputs) -> Recorded:
+    def go(self, inputs: Inputs) -> RunRecord:
         error = self._run(inputs)
         stopped = self._at if error else ""
-        return Recorded(error, stopped, tuple(self.mismatches.found))
+        return RunRecord(error, stopped, tuple(self.mismatches.found))
 
     def _run(self, inputs: Inputs) -> str:
         flat = flat_inputs(self._exported, inputs)
-        self.mismatches.sizes = bind(self._exported, flat)
+        self.mismatches.sizes = bind_symbols(self._exported, flat)
         torch.manual_seed(SEED)
         try:
             with torch.no_grad():
-                self.run(*given_to_one_run(self._exported, flat))
+                self.run(*copy_run_inputs(self._exported, flat))
         except LoadError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the user's program raises
@@ -219,10 +222,10 @@ def restride(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
 def span(tensor: torch.Tensor) -> int:
     """Count the elements of memory from the tensor's first element to its last."""
-    return reach(tensor.shape, tensor.stride())
+    return storage_span(tensor.shape, tensor.stride())
 
 
-def copy_of(value: Any) -> Any:
+def copy_value(value: Any) -> Any:
     """Copy a tensor with its strides, or a script object; return others unchanged.
 
     ``clone`` keeps strides only where memory is dense, and compiled code that expects a
@@ -230,7 +233,7 @@ def copy_of(value: Any) -> Any:
     too, so that code that reads there gets the same values as in a script.
     """
     if isinstance(value, torch.ScriptObject):
-        return copy_of_object(value)
+        return copy_script_object(value)
     if not isinstance(value, torch.Tensor):
         return value
     value = value.detach()
@@ -244,7 +247,7 @@ def call(
     function: Callable[..., Any], inputs: Inputs, *, seed: int = SEED
 ) -> list[Any]:
     """Call a function with fresh copies of inputs, under a seed; flatten results."""
-    args, kwargs = pytree.tree_map(copy_of, (inputs.args, inputs.kwargs))
+    args, kwargs = pytree.tree_map(copy_value, (inputs.args, inputs.kwargs))
     torch.manual_seed(seed)
     with torch.no_grad():
         return pytree.tree_leaves(function(*args, **kwargs))
@@ -259,7 +262,7 @@ def call_often(
     return results
 
 
-def given_to_one_run(exported: ExportedProgram, flat: Sequence[Any]) -> list[Any]:
+def copy_run_inputs(exported: ExportedProgram, flat: Sequence[Any]) -> list[Any]:
     """Copy the inputs of a graph, so that a run does not change them.
 
     Weights that no operator writes are not copied, because they may be gigabytes.
@@ -267,7 +270,7 @@ def given_to_one_run(exported: ExportedProgram, flat: Sequence[Any]) -> list[Any
     held = shared_weights(exported)
     names = (node.name for node in exported.graph.find_nodes(op="placeholder"))
     pairs = zip(names, flat, strict=True)
-    return [value if name in held else copy_of(value) for name, value in pairs]
+    return [value if name in held else copy_value(value) for name, value in pairs]
 
 
 def run_eager(
@@ -295,14 +298,14 @@ def run_eager(
     names = exported.graph_signature.inputs_to_buffers.values()
     stores = (exported.state_dict, exported.constants)
     buffers = [store[name] for store in stores for name in names if name in store]
-    before = [copy_of(buffer) for buffer in buffers]
-    with copied_objects(exported):
+    before = [copy_value(buffer) for buffer in buffers]
+    with copy_script_objects(exported):
         module = exported.module(check_guards=False)
     module._forward_pre_hooks.clear()  # they compare inputs with the ranges
     if memory is not None:
-        uninitialised.fill(module, memory)
+        uninitialised.fill_uninitialized(module, memory)
     try:
-        return [copy_of(v) for v in call_often(module, inputs, calls, seed=seed)]
+        return [copy_value(v) for v in call_often(module, inputs, calls, seed=seed)]
     finally:
         with torch.no_grad():
             for buffer, value in zip(buffers, before, strict=True):

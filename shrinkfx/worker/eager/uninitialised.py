@@ -31,7 +31,7 @@ _HAND_OUT = frozenset(
 )
 
 
-def fill(module: torch.nn.Module, number: int) -> None:
+def fill_uninitialized(module: torch.nn.Module, number: int) -> None:
     """Make a program's main graph fill uninitialized memory.
 
     Args:

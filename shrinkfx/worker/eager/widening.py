@@ -10,7 +10,7 @@ import torch
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def wide(tensor: torch.Tensor) -> torch.Tensor:
+def widen(tensor: torch.Tensor) -> torch.Tensor:
     """Convert to the widest dtype of its kind; integers are compared as int64."""
     if tensor.is_quantized:
         tensor = tensor.dequantize()
@@ -60,7 +60,7 @@ def rounding_bound(expected: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     Returns:
         A bound for each element, infinite where one of the two overflows.
     """
-    error = (wide(expected) - wide(exact)).abs().nan_to_num(0.0, posinf=torch.inf)
+    error = (widen(expected) - widen(exact)).abs().nan_to_num(0.0, posinf=torch.inf)
     if not (expected.is_floating_point() or expected.is_complex()):
         return _OF_OWN * error
     off = error[error.isfinite() & (error > 0)]
@@ -76,7 +76,7 @@ _OF_LARGEST = 5
 _NEARLY_ALL = 0.9
 
 
-def beyond_rounding(
+def mark_beyond_rounding(
     actual: torch.Tensor,
     expected: torch.Tensor,
     exact: torch.Tensor,
@@ -91,7 +91,7 @@ def beyond_rounding(
         tolerance: rtol and atol.
     """
     rtol, atol = tolerance
-    a, e = wide(actual), wide(expected)
+    a, e = widen(actual), widen(expected)
     size = e.abs().nan_to_num(0.0, posinf=0.0)
     slack = rtol * size + rounding_bound(expected, exact).clamp(min=atol)
     far = (a - e).abs().nan_to_num(torch.inf) > slack

@@ -7,16 +7,16 @@ from collections.abc import Callable
 import torch
 
 from shrinkfx.protocol.kernel_values import Wrong
-from shrinkfx.worker.eager.widening import beyond_rounding, wide
+from shrinkfx.worker.eager.widening import mark_beyond_rounding, widen
 
 Tolerance = Callable[[torch.dtype], tuple[float, float]]
 """The relative and absolute tolerance for values of a dtype."""
 
-_OWN = 10
+_ROUNDING_FACTOR = 10
 """A difference up to this multiple of the effect of rounding is no error."""
 
 
-def difference(
+def measure_difference(
     actual: torch.Tensor,
     expected: torch.Tensor,
     exact: torch.Tensor | None,
@@ -39,19 +39,19 @@ def difference(
             return Wrong(metadata=f"its {what} is {a}, eager's {e}")
     if exact is not None and exact.shape != expected.shape:
         exact = None
-    a, e = wide(actual), wide(expected)
+    a, e = widen(actual), widen(expected)
     rtol, atol = tolerance(expected.dtype)
     marked = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
     if exact is not None:
-        marked &= beyond_rounding(actual, expected, exact, (rtol, atol))
+        marked &= mark_beyond_rounding(actual, expected, exact, (rtol, atol))
     if rounding is not None:
-        marked &= (a - e).abs().nan_to_num(torch.inf) > _OWN * rounding
+        marked &= (a - e).abs().nan_to_num(torch.inf) > _ROUNDING_FACTOR * rounding
     if not marked.any():
         return None
-    return _measured(actual, expected, exact, marked, (rtol, atol))
+    return _measure_marked(actual, expected, exact, marked, (rtol, atol))
 
 
-def _measured(
+def _measure_marked(
     actual: torch.Tensor,
     expected: torch.Tensor,
     exact: torch.Tensor | None,
@@ -59,7 +59,7 @@ def _measured(
     limits: tuple[float, float],
 ) -> Wrong:
     """Return the number, sizes and first position of the marked differences."""
-    a, e = wide(actual)[marked], wide(expected)[marked]
+    a, e = widen(actual)[marked], widen(expected)[marked]
     first = tuple(int(i) for i in marked.nonzero()[0])
     errors = (a - e).abs().to(torch.float64)
     return Wrong(
@@ -73,7 +73,9 @@ def _measured(
         ulps=_largest(errors / _ulp(e, expected.dtype)),
         nans=_nans(actual),
         nans_expected=_nans(expected),
-        exact="" if exact is None else _agrees(wide(exact)[marked], a, e, limits),
+        exact=""
+        if exact is None
+        else _find_agreement(widen(exact)[marked], a, e, limits),
     )
 
 
@@ -101,7 +103,7 @@ def _nans(values: torch.Tensor) -> int:
     return int(values.isnan().sum())
 
 
-def _agrees(
+def _find_agreement(
     exact: torch.Tensor,
     actual: torch.Tensor,
     expected: torch.Tensor,

@@ -16,16 +16,20 @@ from typing import Any
 
 import torch
 
-from shrinkfx.protocol.files import KernelRun, Left
-from shrinkfx.worker.explaining.kernel_memory import Memory
-from shrinkfx.worker.explaining.kernel_script import Script, compiling, launching
+from shrinkfx.protocol.files import ArtifactFile, KernelRun
+from shrinkfx.worker.explaining.kernel_memory import ArgumentMemory
+from shrinkfx.worker.explaining.kernel_script import (
+    KernelScript,
+    write_compile_script,
+    write_launch_script,
+)
 from shrinkfx.worker.interpreter.findings import Report
-from shrinkfx.worker.interpreter.launch import WATCHING, Generated
+from shrinkfx.worker.interpreter.launch import LAUNCH_OBSERVERS, GeneratedLaunch
 
-Held = tuple[Generated, Mapping[str, Memory]]
+CopiedLaunch = tuple[GeneratedLaunch, Mapping[str, ArgumentMemory]]
 """A launch, and copies of its tensor arguments as they were before it."""
 
-_TELLING = re.compile(
+_KEY_PHRASES = re.compile(
     r"out-of-bounds \w+ of \d+ bytes|through \w+|declared divisible by 16, is \d+"
     r"|device-side assert(?= in )|(?<=\): )[^:\n]+(?= \[program )"
     r"|out of resource: [\w ]+|NameError\([^)]*\)|CompilationError"
@@ -40,45 +44,57 @@ class _Launches:
     """The last launch, and the last launch of a requested kernel."""
 
     kernels: Collection[str]
-    last: Held | None = None
-    asked: Held | None = None
+    last: CopiedLaunch | None = None
+    asked: CopiedLaunch | None = None
 
-    def watch(self, launch: Generated) -> None:
+    def watch(self, launch: GeneratedLaunch) -> None:
         """Copy the tensor arguments of a launch."""
         given = launch.arguments.items()
         tensors = {k: v for k, v in given if isinstance(v, torch.Tensor)}
-        self.last = launch, Memory.of_all(tensors)
+        self.last = launch, ArgumentMemory.copy_arguments(tensors)
         if launch.name in self.kernels:
             self.asked = self.last
 
 
 @contextlib.contextmanager
-def keeping_launches(home: Path, kernels: Collection[str], arch: str) -> Iterator[None]:
+def keep_failing_kernel(
+    home: Path, kernels: Collection[str], arch: str
+) -> Iterator[None]:
     """Write ``kernel.py`` for the kernel that fails in the block.
 
     If none fails, it is the last launch of one of ``kernels``.
     """
     seen = _Launches(kernels)
-    WATCHING.append(seen.watch)
+    LAUNCH_OBSERVERS.append(seen.watch)
     try:
         yield
     except Exception as error:
-        _leave(home, functools.partial(_failed, seen, error, arch), str(error))
+        _write_and_run(
+            home, functools.partial(_make_failure_script, seen, error, arch), str(error)
+        )
         raise
     else:
-        _leave(home, lambda: launching(*seen.asked) if seen.asked else None, "")
+        _write_and_run(
+            home, lambda: write_launch_script(*seen.asked) if seen.asked else None, ""
+        )
     finally:
-        WATCHING.remove(seen.watch)
+        LAUNCH_OBSERVERS.remove(seen.watch)
 
 
-def _failed(seen: _Launches, error: Exception, arch: str) -> Script | None:
+def _make_failure_script(
+    seen: _Launches, error: Exception, arch: str
+) -> KernelScript | None:
     """Return the script of the kernel that failed to compile or to run, or None."""
     if isinstance(error, Report):
         name = error.findings[0].kernel
         is_last = seen.last is not None and seen.last[0].name == name
-        return launching(*seen.last) if seen.last and is_last else None
+        return write_launch_script(*seen.last) if seen.last and is_last else None
     tuner = _tuner_in(error)
-    return compiling(tuner, arch) if tuner is not None and not seen.last else None
+    return (
+        write_compile_script(tuner, arch)
+        if tuner is not None and not seen.last
+        else None
+    )
 
 
 def _tuner_in(error: BaseException) -> Any:
@@ -93,21 +109,23 @@ def _tuner_in(error: BaseException) -> Any:
     return None
 
 
-def _leave(home: Path, make: Callable[[], Script | None], message: str) -> None:
+def _write_and_run(
+    home: Path, make: Callable[[], KernelScript | None], message: str
+) -> None:
     """Write the script, run it, and write how it ended."""
     try:
         if (script := make()) is None:
             return
         if script.data:
-            torch.save(script.data, home / Left.KERNEL_DATA)
-        (home / Left.KERNEL).write_text(script.text)
-        told = _run(home / Left.KERNEL, script, message)
+            torch.save(script.data, home / ArtifactFile.KERNEL_DATA)
+        (home / ArtifactFile.KERNEL).write_text(script.text)
+        told = _run(home / ArtifactFile.KERNEL, script, message)
     except Exception as error:  # noqa: BLE001 - the program's failure matters more
         told = KernelRun("", "", said=f"it could not be written: {error}")
-    (home / Left.KERNEL_RUN).write_text(told.to_line())
+    (home / ArtifactFile.KERNEL_RUN).write_text(told.to_line())
 
 
-def _run(path: Path, script: Script, message: str) -> KernelRun:
+def _run(path: Path, script: KernelScript, message: str) -> KernelRun:
     """Run the script as a user without shrinkfx and without a GPU would."""
     environment = dict(os.environ)
     for name in ("PYTHONPATH", _INTERPRET):
@@ -130,17 +148,17 @@ def _run(path: Path, script: Script, message: str) -> KernelRun:
     except (OSError, subprocess.TimeoutExpired) as error:
         return KernelRun(script.kernel, command, said=str(error))
     said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
-    alike = is_alike(message, done.returncode, done.stderr)
+    alike = has_same_ending(message, done.returncode, done.stderr)
     return KernelRun(script.kernel, command, alike, said)
 
 
-def is_alike(message: str, code: int, said: str) -> bool:
+def has_same_ending(message: str, code: int, said: str) -> bool:
     """Return whether a kernel alone ends as in its program, which raised ``message``.
 
     A kernel that computes wrong values raises nothing, so an empty message matches exit
     status 0.
     """
-    wanted = _TELLING.findall(message)
+    wanted = _KEY_PHRASES.findall(message)
     if not message:
         return code == 0
     return code != 0 and bool(wanted) and all(word in said for word in wanted)

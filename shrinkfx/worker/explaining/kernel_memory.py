@@ -15,7 +15,7 @@ _SMALL = 64
 
 
 @dataclass(frozen=True)
-class Memory:
+class ArgumentMemory:
     """The memory behind an argument, and the argument's position in it.
 
     Attributes:
@@ -31,7 +31,7 @@ class Memory:
     offset: int
 
     @classmethod
-    def of_all(cls, tensors: Mapping[str, torch.Tensor]) -> dict[str, Self]:
+    def copy_arguments(cls, tensors: Mapping[str, torch.Tensor]) -> dict[str, Self]:
         """Copy the memory of arguments, shared memory once."""
         copies: dict[int, tuple[str, torch.UntypedStorage]] = {}
         made: dict[str, Self] = {}
@@ -58,7 +58,7 @@ class Memory:
         return f"part({self.name!r}, {self.all_of_it.dtype}, {layout})"
 
 
-def literal(memory: torch.Tensor) -> str:
+def write_literal(memory: torch.Tensor) -> str:
     """Write a vector as Python, or return '' if it must go into a file.
 
     Constant vectors, small vectors, and very large ones, whose content is dropped, are

@@ -12,18 +12,18 @@ from typing import Any
 
 import torch
 
-from shrinkfx.protocol.files import Left
+from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.worker.explaining import kernel_checks
 from shrinkfx.worker.explaining.kernel_checks import LARGE
-from shrinkfx.worker.explaining.kernel_memory import Memory, literal
-from shrinkfx.worker.interpreter.codegen.cuda_device import properties
+from shrinkfx.worker.explaining.kernel_memory import ArgumentMemory, write_literal
+from shrinkfx.worker.interpreter.codegen.cuda_device import make_device_properties
 from shrinkfx.worker.interpreter.emulation import (
     assembly,
     constants,
     libdevice,
     logic,
 )
-from shrinkfx.worker.interpreter.launch import Generated
+from shrinkfx.worker.interpreter.launch import GeneratedLaunch
 
 _BOOKMARK = "# " + "-" * 70 + "\n# {}\n# " + "-" * 70 + "\n"
 _FUTURE = "from __future__ import annotations\n"
@@ -34,7 +34,7 @@ _LOGIC = re.compile(r"\b(?:and|or|not)\b")
 
 
 @dataclass(frozen=True)
-class Script:
+class KernelScript:
     """The script of one kernel.
 
     Attributes:
@@ -48,19 +48,21 @@ class Script:
     compiles: bool = False
 
 
-def launching(launch: Generated, held: Mapping[str, Memory]) -> Script:
+def write_launch_script(
+    launch: GeneratedLaunch, held: Mapping[str, ArgumentMemory]
+) -> KernelScript:
     """Write a script with the kernel and its launch: arguments, grid and constants."""
     function = launch.tuner.fn.fn
     source = _source_of(function)
     memory = {m.name: m.all_of_it for m in held.values()}
-    data = {name: v for name, v in memory.items() if not literal(v)}
-    read = f"data = torch.load({str(Left.KERNEL_DATA)!r})\n" if data else ""
+    data = {name: v for name, v in memory.items() if not write_literal(v)}
+    read = f"data = torch.load({str(ArtifactFile.KERNEL_DATA)!r})\n" if data else ""
     names = {id(v): k for k, v in launch.arguments.items() if k in held}
     passed = (names.get(id(v), v) for v in launch.passed)
     text = _LAUNCHING.substitute(
         name=launch.name,
         signature=launch.tuner.triton_meta["signature"],
-        lacking=_lacking(source),
+        lacking=_write_missing_features(source),
         left_out="".join(
             f"\nZeros stand for what was in {name}: it is too large to be kept."
             for name, value in memory.items()
@@ -70,7 +72,7 @@ def launching(launch: Generated, held: Mapping[str, Memory]) -> Script:
         function=function.__name__,
         memory=read
         + "memory = "
-        + _block({k: literal(v) or f"data[{k!r}]" for k, v in memory.items()}),
+        + _block({k: write_literal(v) or f"data[{k!r}]" for k, v in memory.items()}),
         arguments=_block(
             {k: str(held.get(k, repr(v))) for k, v in launch.arguments.items()}
         ),
@@ -81,12 +83,12 @@ def launching(launch: Generated, held: Mapping[str, Memory]) -> Script:
         grid=tuple(launch.grid),
         aligned=list(launch.aligned),
     )
-    return Script(launch.name, text, data)
+    return KernelScript(launch.name, text, data)
 
 
-def compiling(tuner: Any, arch: str) -> Script:
+def write_compile_script(tuner: Any, arch: str) -> KernelScript:
     """Write a script that compiles a kernel without a GPU, to show that this fails."""
-    function, device = tuner.fn.fn, properties(arch)
+    function, device = tuner.fn.fn, make_device_properties(arch)
     name = str(tuner.inductor_meta.get("kernel_name") or function.__name__)
     text = _COMPILING.substitute(
         name=name,
@@ -98,7 +100,7 @@ def compiling(tuner: Any, arch: str) -> Script:
         capability=10 * device.major + device.minor,
         shared=device.shared_memory_per_block_optin,
     )
-    return Script(name, text, compiles=True)
+    return KernelScript(name, text, compiles=True)
 
 
 def _source_of(function: Any) -> str:
@@ -108,27 +110,27 @@ def _source_of(function: Any) -> str:
     return _DRIVER.sub(with_gpu, text).strip() + "\n"
 
 
-def _lacking(source: str) -> str:
+def _write_missing_features(source: str) -> str:
     """Write the code that lets Triton's interpreter run a kernel as a GPU does."""
-    parts, calls = [_pasted(kernel_checks)], ["", "", "if INTERPRETED:"]
+    parts, calls = [_read_module_text(kernel_checks)], ["", "", "if INTERPRETED:"]
     calls += ["    _apart, _aligned, _watch = apart, require_aligned, watch"]
     if "libdevice." in source:
-        parts.append(_pasted(libdevice))
+        parts.append(_read_module_text(libdevice))
         calls.append("    give_bodies()")
     if "inline_asm_elementwise" in source:
-        parts.append(_pasted(assembly))
+        parts.append(_read_module_text(assembly))
         calls.append("    run_assembly()")
     if _GLOBAL.search(source):
-        parts.append(_pasted(constants))
+        parts.append(_read_module_text(constants))
         calls.append("    mix_constants()")
     if _LOGIC.search(source):
-        parts.append(_pasted(logic))
+        parts.append(_read_module_text(logic))
         calls.append("    compile_logic()")
     title = _BOOKMARK.format("What Triton's interpreter lacks; a GPU needs none of it")
     return title + "\n\n".join(parts) + "\n".join(calls) + "\n"
 
 
-def _pasted(module: Any) -> str:
+def _read_module_text(module: Any) -> str:
     """Return the text of one of our modules, changed to run without shrinkfx."""
     text = inspect.getsource(module).replace(_FUTURE, "")
     return text.replace(_OURS, "\nUnsupported = NotImplementedError\n")

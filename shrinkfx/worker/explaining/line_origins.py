@@ -17,8 +17,8 @@ from unittest import mock
 
 from torch import fx
 
-from shrinkfx.protocol.anatomy import LineOrigin
-from shrinkfx.worker.explaining.origins import origins
+from shrinkfx.protocol.compiled_program_view import LineOrigin
+from shrinkfx.worker.explaining.origins import find_origins
 from shrinkfx.worker.private_api import codegen_api
 
 _META = "shrinkfx_node"
@@ -32,13 +32,13 @@ class LineOrigins:
         self._at_work: list[fx.Node] = []
         self._written: dict[tuple[str, str], tuple[str, ...]] = {}
 
-    def take(self) -> tuple[LineOrigin, ...]:
+    def take_origins(self) -> tuple[LineOrigin, ...]:
         """Return the line origins of the kernel just written, and forget them."""
         written, self._written = self._written, {}
         return tuple(LineOrigin(*key, nodes) for key, nodes in written.items())
 
     @contextlib.contextmanager
-    def followed(self) -> Iterator[None]:
+    def record_lines(self) -> Iterator[None]:
         """Record the lines that are written in the block."""
         with contextlib.ExitStack() as stack:
             for owner, name, wrap in (
@@ -60,12 +60,14 @@ class LineOrigins:
             if isinstance(node, fx.Node):
                 for name in _ELEMENT_FUNCTIONS:
                     if callable(function := kwargs.get(name)):
-                        kwargs[name] = self._naming(node, function)
+                        kwargs[name] = self._wrap_element_function(node, function)
             return create(cls, *args, **kwargs)
 
         return classmethod(wrapped)
 
-    def _naming(self, node: fx.Node, function: Callable[..., Any]) -> Any:
+    def _wrap_element_function(
+        self, node: fx.Node, function: Callable[..., Any]
+    ) -> Any:
         """Wrap a node's element function to push the node while it runs."""
 
         @functools.wraps(function)
@@ -85,7 +87,7 @@ class LineOrigins:
         def wrapped(tracer: Any, *args: Any, **kwargs: Any) -> Any:
             made = usual(tracer, *args, **kwargs)
             # A body may be traced again from an old one, which has the metadata.
-            if node := self._at_work[-1] if self._at_work else _interpreted():
+            if node := self._at_work[-1] if self._at_work else _find_current_node():
                 made.meta[_META] = node
             return made
 
@@ -97,19 +99,19 @@ class LineOrigins:
         @functools.wraps(usual)
         def wrapped(cse: Any, buffer: Any, expr: Any, *args: Any, **kwargs: Any) -> Any:
             made = usual(cse, buffer, expr, *args, **kwargs)
-            node = _interpreted()
+            node = _find_current_node()
             if node is not None and isinstance(expr, str):
                 assigns = kwargs.get("assignment", True)
                 key = (str(made) if assigns else "", expr)
                 # Another loop of the kernel may have the same line.
                 known = self._written.get(key, ())
-                self._written[key] = tuple(dict.fromkeys([*known, *origins(node)]))
+                self._written[key] = tuple(dict.fromkeys([*known, *find_origins(node)]))
             return made
 
         return wrapped
 
 
-def _interpreted() -> fx.Node | None:
+def _find_current_node() -> fx.Node | None:
     """Return the program node of the operation that is written now, or None."""
     at = getattr(codegen_api.V.interpreter, "current_node", None)
     node = at.meta.get(_META) if isinstance(at, fx.Node) else None

@@ -15,8 +15,13 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from shrinkfx.protocol.kernel_values import KernelValues, Wrong
-from shrinkfx.worker.explaining.errors import Tolerance, difference
-from shrinkfx.worker.explaining.recompute import both_times, on_host, run_all, writers
+from shrinkfx.worker.explaining.errors import Tolerance, measure_difference
+from shrinkfx.worker.explaining.recompute import (
+    copy_to_cpu,
+    list_writers,
+    run_deterministic,
+    run_graph,
+)
 from shrinkfx.worker.model import Inputs, flat_inputs
 
 Origins = Callable[[fx.Node], list[str]]
@@ -25,7 +30,7 @@ from."""
 
 
 @dataclass(frozen=True)
-class Ran:
+class ComparedRun:
     """A program that was run and compared with eager.
 
     Attributes:
@@ -41,8 +46,8 @@ class Ran:
     metadata: bool = False
 
 
-def with_graph(
-    told: KernelValues, graph: fx.Graph, eager: Mapping[fx.Node, Any], ran: Ran
+def add_graph_results(
+    told: KernelValues, graph: fx.Graph, eager: Mapping[fx.Node, Any], ran: ComparedRun
 ) -> KernelValues:
     """Add the results of the lowered graph in eager to a report of kernel values.
 
@@ -58,21 +63,24 @@ def with_graph(
     program = ran.exported.graph
     takers = program.find_nodes(op="placeholder")
     flat = flat_inputs(ran.exported, ran.inputs)
-    known = dict(zip(takers, map(on_host, flat), strict=True))
-    own = both_times(program, known)
+    known = dict(zip(takers, map(copy_to_cpu, flat), strict=True))
+    own = run_deterministic(program, known)
     mine, theirs = _results(graph, eager), _results(program, own)
-    agrees = _agree(mine, theirs, ran.tolerance)
+    agrees = _compare_results(mine, theirs, ran.tolerance)
     told = replace(told, graph_agrees=agrees)
     if agrees is not False:
         return told
-    wrong = [differs(*pair, ran.tolerance) for pair in zip(mine, theirs, strict=True)]
+    wrong = [
+        measure_tensor_difference(*pair, ran.tolerance)
+        for pair in zip(mine, theirs, strict=True)
+    ]
     told = replace(told, rewritten_wrong=next(filter(None, wrong)))
     writing = [n for n in program.nodes if any(map(_writes_into(n), n.all_input_nodes))]
     if writing:  # a node's value changes as the program runs
-        return replace(told, lost=_lost(writing, program, known, mine, ran))
+        return replace(told, lost=_find_lost_write(writing, program, known, mine, ran))
     for node in program.nodes:
         parts = _parts(graph, node.name, ran.origins)
-        off = _wrong([eager.get(part) for part in parts], own.get(node), ran)
+        off = _measure_last([eager.get(part) for part in parts], own.get(node), ran)
         if off is not None:
             return replace(told, rewritten=node.name, rewritten_wrong=off)
     return told
@@ -80,15 +88,15 @@ def with_graph(
 
 def _writes_into(node: fx.Node) -> Callable[[fx.Node], bool]:
     """Return a predicate: whether ``node`` writes into an operand."""
-    return lambda operand: node in writers(operand)
+    return lambda operand: node in list_writers(operand)
 
 
-def _lost(
+def _find_lost_write(
     writing: list[fx.Node],
     program: fx.Graph,
     known: Mapping[fx.Node, Any],
     results: list[Any],
-    ran: Ran,
+    ran: ComparedRun,
 ) -> str:
     """Return the operator without whose write eager gives the same results, or ''.
 
@@ -96,9 +104,9 @@ def _lost(
     """
     found = []
     for node in writing:
-        copies = {n: on_host(v) for n, v in known.items()}
-        values = run_all(program, copies, seed=0, aside=node)
-        if _agree(results, _results(program, values), ran.tolerance):
+        copies = {n: copy_to_cpu(v) for n, v in known.items()}
+        values = run_graph(program, copies, seed=0, aside=node)
+        if _compare_results(results, _results(program, values), ran.tolerance):
             found.append(node.name)
     return found[0] if len(found) == 1 else ""
 
@@ -109,12 +117,14 @@ def _parts(graph: fx.Graph, name: str, origins: Origins) -> list[fx.Node]:
     return [node for node in calls if origins(node) == [name]]
 
 
-def _wrong(values: list[Any], expected: Any, ran: Ran) -> Wrong | None:
+def _measure_last(values: list[Any], expected: Any, ran: ComparedRun) -> Wrong | None:
     """Measure how the last of several values differs; None if any of them is right."""
     if not isinstance(expected, torch.Tensor):
         return None
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    found = [difference(value, expected, None, ran.tolerance) for value in tensors]
+    found = [
+        measure_difference(value, expected, None, ran.tolerance) for value in tensors
+    ]
     measured = [wrong for wrong in found if wrong is not None and not wrong.metadata]
     return measured[-1] if measured and all(found) else None
 
@@ -126,17 +136,24 @@ def _results(graph: fx.Graph, values: Mapping[fx.Node, Any]) -> list[Any]:
     return [values.get(v) if isinstance(v, fx.Node) else None for v in returned]
 
 
-def _agree(mine: list[Any], theirs: list[Any], tolerance: Tolerance) -> bool | None:
+def _compare_results(
+    mine: list[Any], theirs: list[Any], tolerance: Tolerance
+) -> bool | None:
     """Return whether results agree; None if one is random or could not be computed."""
     values = [*mine, *theirs]
     if len(mine) != len(theirs) or any(v is None for v in values):
         return None
     pairs = zip(mine, theirs, strict=True)
-    return all(differs(left, right, tolerance) is None for left, right in pairs)
+    return all(
+        measure_tensor_difference(left, right, tolerance) is None
+        for left, right in pairs
+    )
 
 
-def differs(value: Any, expected: Any, tolerance: Tolerance) -> Wrong | None:
+def measure_tensor_difference(
+    value: Any, expected: Any, tolerance: Tolerance
+) -> Wrong | None:
     """Measure how one tensor differs from another; None if either is no tensor."""
     if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor):
-        return difference(value, expected, None, tolerance)
+        return measure_difference(value, expected, None, tolerance)
     return None

@@ -26,7 +26,7 @@ _SYMBOLS, _FUNCTION = 2, 2
 _64_BITS_LITTLE = b"\x7fELF\x02\x01"
 
 
-def code_of(kernels: Collection[str], folder: Path) -> tuple[Code, ...]:
+def locate_kernels(kernels: Collection[str], folder: Path) -> tuple[Code, ...]:
     """Return the address ranges of kernels, and of their parts that threads run.
 
     Args:

@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 
-from shrinkfx.worker.explaining.lowered import Ran
+from shrinkfx.worker.explaining.lowered import ComparedRun
 from shrinkfx.worker.model import flat_inputs
-from shrinkfx.worker.sizes.bindings import bind
+from shrinkfx.worker.sizes.bindings import bind_symbols
 
 
-def missized(value: torch.Tensor, planned: Sequence[Any], ran: Ran) -> str:
+def describe_wrong_size(
+    value: torch.Tensor, planned: Sequence[Any], ran: ComparedRun
+) -> str:
     """Return a message about a size of a buffer that compiled code got wrong, or ''.
 
     Args:
@@ -25,7 +27,7 @@ def missized(value: torch.Tensor, planned: Sequence[Any], ran: Ran) -> str:
     """
     if len(planned) != value.dim():
         return ""
-    known = bind(ran.exported, flat_inputs(ran.exported, ran.inputs))
+    known = bind_symbols(ran.exported, flat_inputs(ran.exported, ran.inputs))
     numbers = {str(size): number for size, number in known.items()}
     for size, real in zip(planned, value.shape, strict=True):
         symbols: set[Any] = getattr(size, "free_symbols", set())

@@ -7,7 +7,7 @@ from torch import fx
 from shrinkfx.worker.private_api import codegen_api
 
 
-def origins(node: fx.Node) -> list[str]:
+def find_origins(node: fx.Node) -> list[str]:
     """Return the names of the program's nodes that a node of Inductor's comes from."""
     if codegen_api.FEATURE.missing:
         return [node.name]

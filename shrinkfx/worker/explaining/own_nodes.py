@@ -30,7 +30,7 @@ _FOR_ANOTHER = ("run_node", "node_copy")
 """Functions whose first argument is the node for which they create others."""
 
 
-class OwnNodes:
+class UserNodes:
     """The nodes that user code has created, or whose target user code has replaced.
 
     Args:
@@ -44,20 +44,20 @@ class OwnNodes:
     def __contains__(self, node: fx.Node) -> bool:
         return node in self._nodes
 
-    def see(self, node: fx.Node) -> None:
+    def record_node(self, node: fx.Node) -> None:
         """Add a node if user code is creating or changing it."""
-        if self._is_own(sys._getframe(2)):
+        if self._is_user_at_work(sys._getframe(2)):
             self._nodes.add(node)
 
-    def _is_own(self, frame: FrameType | None) -> bool:
+    def _is_user_at_work(self, frame: FrameType | None) -> bool:
         """Return whether user code is at work, from the innermost frame outwards."""
         own = False
         while frame is not None and frame is not self._outside:
             code = frame.f_code
-            whose = _whose(code.co_filename, _module(frame))
-            if whose is _Whose.EXPORTS:
+            whose = _classify_owner(code.co_filename, _module(frame))
+            if whose is _Owner.EXPORTS:
                 return False
-            if whose is _Whose.USERS:
+            if whose is _Owner.USERS:
                 own = True
             elif code.co_name in _FOR_ANOTHER and code.co_argcount > 1:
                 other = frame.f_locals.get(code.co_varnames[1])
@@ -70,21 +70,21 @@ class OwnNodes:
 
 
 @contextlib.contextmanager
-def own_nodes() -> Iterator[OwnNodes]:
+def track_user_nodes() -> Iterator[UserNodes]:
     """Watch each node that is created in the block."""
-    found = OwnNodes(_outside())
+    found = UserNodes(_find_caller_frame())
     make, put = fx.Graph.create_node, fx.Node.__setattr__
 
     def create_node(graph: fx.Graph, *args: Any, **kwargs: Any) -> fx.Node:
         made = make(graph, *args, **kwargs)
         if made.op == "call_function":
-            found.see(made)
+            found.record_node(made)
         return made
 
     def set_attribute(node: fx.Node, name: str, value: Any) -> None:
         put(node, name, value)
         if name == "target":
-            found.see(node)
+            found.record_node(node)
 
     with (
         mock.patch.object(fx.Graph, "create_node", create_node),
@@ -93,17 +93,17 @@ def own_nodes() -> Iterator[OwnNodes]:
         yield found
 
 
-def _outside() -> FrameType | None:
+def _find_caller_frame() -> FrameType | None:
     """Return the frame of the user code that called shrinkfx; it compiles nothing."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if _whose(frame.f_code.co_filename, _module(frame)) is _Whose.USERS:
+        if _classify_owner(frame.f_code.co_filename, _module(frame)) is _Owner.USERS:
             break
         frame = frame.f_back
     return frame
 
 
-class _Whose(Enum):
+class _Owner(Enum):
     """The owner of a frame's code."""
 
     USERS = auto()
@@ -112,16 +112,16 @@ class _Whose(Enum):
 
 
 @cache
-def _whose(file: str, module: str) -> _Whose:
+def _classify_owner(file: str, module: str) -> _Owner:
     """Classify code: a user's if it is neither PyTorch's nor the standard library's."""
     if module.startswith(_EXPORT):
-        return _Whose.EXPORTS
+        return _Owner.EXPORTS
     package = module.partition(".")[0]
     is_known = package in _PYTORCHS or package in sys.stdlib_module_names
     # Code without a file is generated: a graph's Python code, or an import.
     if file.startswith("<") or (is_known and package != "__main__"):
-        return _Whose.NOBODYS
-    return _Whose.USERS
+        return _Owner.NOBODYS
+    return _Owner.USERS
 
 
 def _module(frame: FrameType) -> str:

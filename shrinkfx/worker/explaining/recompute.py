@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from shrinkfx.worker.eager.intermediates import copy_of
+from shrinkfx.worker.eager.intermediates import copy_value
 from shrinkfx.worker.eager.widening import to_float64, widen_dtype
 from shrinkfx.worker.private_api.graph_api import pytree
 
@@ -27,7 +27,7 @@ class CannotRecompute(Exception):
     """Eager cannot compute a value, or computes two different ones; says why."""
 
 
-def between(node: fx.Node, known: Iterable[fx.Node]) -> list[fx.Node]:
+def list_nodes_between(node: fx.Node, known: Iterable[fx.Node]) -> list[fx.Node]:
     """List the nodes between known values and a node, in the graph's order.
 
     Nodes that write into an operand are included, because later readers see their
@@ -42,11 +42,11 @@ def between(node: fx.Node, known: Iterable[fx.Node]) -> list[fx.Node]:
         found.add(at)
         left += at.all_input_nodes
         for operand in at.all_input_nodes:
-            left += [w for w in writers(operand) if order[w] < order[at]]
+            left += [w for w in list_writers(operand) if order[w] < order[at]]
     return sorted(found, key=order.__getitem__)
 
 
-def writers(node: fx.Node) -> list[fx.Node]:
+def list_writers(node: fx.Node) -> list[fx.Node]:
     """List the nodes that write into a value of the graph.
 
     Nodes that write back to inputs and buffers are left out, because they run last.
@@ -78,17 +78,17 @@ def recompute(node: fx.Node, known: Known, *, exactly: bool = False) -> Any:
         CannotRecompute: an operator raises, draws random numbers, or returns
             uninitialized memory.
     """
-    part = between(node, known)
+    part = list_nodes_between(node, known)
     for at in part:
         if "empty" in str(at.target):
             raise CannotRecompute(f"{at.target} returns uninitialized memory")
     first, second = (_run(node, part, known, exactly, seed) for seed in _SEEDS)
-    if not identical(first, second):
+    if not is_identical(first, second):
         raise CannotRecompute("it depends on random numbers")
     return first
 
 
-def sensitivity(node: fx.Node, known: Known) -> torch.Tensor:
+def measure_sensitivity(node: fx.Node, known: Known) -> torch.Tensor:
     """Measure how far a node's value moves if its operands are rounded differently.
 
     Returns:
@@ -99,13 +99,13 @@ def sensitivity(node: fx.Node, known: Known) -> torch.Tensor:
     moved = []
     for seed in range(3):
         torch.manual_seed(seed)
-        jittered = {n: pytree.tree_map(_jittered, v) for n, v in known.items()}
+        jittered = {n: pytree.tree_map(_jitter, v) for n, v in known.items()}
         value = recompute(node, jittered, exactly=True)
         moved.append((value - exact).abs().nan_to_num(torch.inf))
     return torch.stack(moved).amax(0)
 
 
-def _jittered(value: Any) -> Any:
+def _jitter(value: Any) -> Any:
     """Move each element of a float tensor by up to two units in its last place."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
@@ -113,7 +113,7 @@ def _jittered(value: Any) -> Any:
     return value.to(torch.float64) * (1 + ulps)
 
 
-def run_all(
+def run_graph(
     graph: fx.Graph, known: Known, seed: int, aside: fx.Node | None = None
 ) -> dict[fx.Node, Any]:
     """Compute the values of all nodes, except where an operator raises.
@@ -142,7 +142,7 @@ def _run(
     Raises:
         CannotRecompute: an operator raises.
     """
-    widened = to_float64 if exactly else copy_of
+    widened = to_float64 if exactly else copy_value
     needed = {n for at in part for n in at.all_input_nodes}
     values = {n: pytree.tree_map(widened, v) for n, v in known.items() if n in needed}
     torch.manual_seed(seed)
@@ -179,17 +179,19 @@ def _on_cpu(value: Any) -> Any:
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
-def both_times(graph: fx.Graph, known: Known) -> dict[fx.Node, Any]:
+def run_deterministic(graph: fx.Graph, known: Known) -> dict[fx.Node, Any]:
     """Compute the values of all nodes that do not depend on random numbers."""
-    first, second = (run_all(graph, _copied(known), seed) for seed in _SEEDS)
-    return {n: v for n, v in first.items() if n in second and identical(v, second[n])}
+    first, second = (run_graph(graph, _copied(known), seed) for seed in _SEEDS)
+    return {
+        n: v for n, v in first.items() if n in second and is_identical(v, second[n])
+    }
 
 
 def _copied(known: Known) -> Known:
-    return {node: copy_of(value) for node, value in known.items()}
+    return {node: copy_value(value) for node, value in known.items()}
 
 
-def identical(first: Any, second: Any) -> bool:
+def is_identical(first: Any, second: Any) -> bool:
     """Return whether two values or tuples are equal; NaN equals NaN."""
     mine, theirs = pytree.tree_leaves(first), pytree.tree_leaves(second)
     return len(mine) == len(theirs) and all(map(_same, mine, theirs))
@@ -203,13 +205,13 @@ def _same(first: Any, second: Any) -> bool:
     return bool(first == second) or first != first
 
 
-def on_host(value: Any) -> Any:
+def copy_to_cpu(value: Any) -> Any:
     """Copy a value to the CPU, where eager runs."""
-    copied = copy_of(value)
+    copied = copy_value(value)
     return copied.cpu() if isinstance(copied, torch.Tensor) else copied
 
 
-def calls(part: Iterable[fx.Node]) -> tuple[str, ...]:
+def list_called_operators(part: Iterable[fx.Node]) -> tuple[str, ...]:
     """Name the operators that a part of a graph calls, once each; skip ``getitem``."""
     functions = (n for n in part if n.op == "call_function")
     targets = (n.target for n in functions if n.target is not operator.getitem)

@@ -21,15 +21,15 @@ import torch
 from torch import fx
 
 from shrinkfx.worker.explaining.scheduled import (
-    inputs_of,
+    find_held_node,
+    find_source_tuple,
+    find_variable,
+    get_operator_name,
+    is_program_graph,
     is_tensor,
-    is_whole,
-    name_of,
-    node_of,
-    outputs_of,
-    reads_of,
-    taken_from,
-    variable_of,
+    list_graph_inputs,
+    list_outputs,
+    list_reads,
 )
 from shrinkfx.worker.private_api import codegen_api
 from shrinkfx.worker.private_api.graph_api import pytree
@@ -45,7 +45,7 @@ _OWN = ("aten.", "prims.")
 
 
 @dataclass(frozen=True)
-class Launched:
+class RecordedLaunch:
     """A launch of a kernel, or a call of an operator.
 
     Attributes:
@@ -70,7 +70,7 @@ class Recording:
 
     folder: Path
     graph: fx.GraphModule | None = None
-    launches: list[Launched] = field(default_factory=list)
+    launches: list[RecordedLaunch] = field(default_factory=list)
     layouts: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Recording:
         self._files = self.folder / _SAVED
 
     @contextlib.contextmanager
-    def generating(self) -> Iterator[None]:
+    def record_codegen(self) -> Iterator[None]:
         """Record the code that is generated in the block; add the lines that save."""
         self._files.mkdir(parents=True, exist_ok=True)
         launch = codegen_api.PythonWrapperCodegen.generate_kernel_call
@@ -90,7 +90,7 @@ class Recording:
         generate = codegen_api.scheduler.Scheduler.codegen
         tell = getattr(codegen_api.debug, _HOOK)
 
-        def told(schedule: Any, *args: Any, **kwargs: Any) -> Any:
+        def record_schedule(schedule: Any, *args: Any, **kwargs: Any) -> Any:
             self._schedule = list(schedule) if isinstance(schedule, Sequence) else []
             return tell(schedule, *args, **kwargs)
 
@@ -100,31 +100,40 @@ class Recording:
             names = [a for a in args if isinstance(a, str)]
             self._begin(wrapper, name, names)
             done = launch(wrapper, name, args, *more, **kw)
-            made = [b for s in self._schedule for b in outputs_of(s)]
-            self._end(wrapper, [b for b in made if variable_of(b) in names])
+            made = [b for s in self._schedule for b in list_outputs(s)]
+            self._end(wrapper, [b for b in made if find_variable(b) in names])
             return done
 
         def called(scheduling: Any, part: Any) -> Any:
             wrapper = codegen_api.V.graph.wrapper_code
-            self._begin(wrapper, name_of(part), reads_of(part), taken_from(part))
+            self._begin(
+                wrapper,
+                get_operator_name(part),
+                list_reads(part),
+                find_source_tuple(part),
+            )
             self._calling = True
             try:
                 done = call(scheduling, part)
             finally:
                 self._calling = False
-            self._end(wrapper, outputs_of(part))
-            if not name_of(part).startswith(_OWN) and not taken_from(part):
-                self._look_back(wrapper, outputs_of(part))
+            self._end(wrapper, list_outputs(part))
+            if not get_operator_name(part).startswith(_OWN) and not find_source_tuple(
+                part
+            ):
+                self._save_again(wrapper, list_outputs(part))
             return done
 
         def scheduled(scheduling: Any, *args: Any, **kwargs: Any) -> Any:
-            self._notice()  # now, because the graph may have no launches
+            self._reset_for_new_graph()  # now, because the graph may have no launches
             return generate(scheduling, *args, **kwargs)
 
         with contextlib.ExitStack() as stack:
             for module in (codegen_api.debug, codegen_api.cpp, codegen_api.triton):
                 if hasattr(module, _HOOK):
-                    stack.enter_context(mock.patch.object(module, _HOOK, told))
+                    stack.enter_context(
+                        mock.patch.object(module, _HOOK, record_schedule)
+                    )
             for owner, name, hook in (
                 (codegen_api.PythonWrapperCodegen, "generate_kernel_call", launched),
                 (codegen_api.scheduler.Scheduler, "codegen_extern_call", called),
@@ -135,13 +144,15 @@ class Recording:
                 stack.enter_context(mock.patch.object(owner, name, hook))
             yield
 
-    def _notice(self) -> None:
+    def _reset_for_new_graph(self) -> None:
         """Start over if Inductor lowers another graph, as after a failed attempt."""
-        if self._lowering is not codegen_api.V.graph and is_whole(codegen_api.V.graph):
+        if self._lowering is not codegen_api.V.graph and is_program_graph(
+            codegen_api.V.graph
+        ):
             self._lowering, lowered = codegen_api.V.graph, codegen_api.V.graph.module
             self.graph = lowered if isinstance(lowered, fx.GraphModule) else None
             self.launches, self._makers = [], {}
-            self._variables = set(inputs_of(codegen_api.V.graph))
+            self._variables = set(list_graph_inputs(codegen_api.V.graph))
 
     def _begin(
         self, wrapper: Any, kernel: str, names: Sequence[str], of: str = ""
@@ -152,7 +163,7 @@ class Recording:
             of: the name of the tuple that a result is taken from; taking it is no
                 launch of its own.
         """
-        self._notice()
+        self._reset_for_new_graph()
         if self._lowering is not codegen_api.V.graph:
             return  # the graph of a branch
         self._number = self._makers.get(of, len(self.launches))
@@ -161,18 +172,18 @@ class Recording:
         given = tuple(dict.fromkeys(n for n in names if n in self._variables))
         for name in given:
             self._save(wrapper, name, _BEFORE, name)
-        self.launches.append(Launched(kernel, given, ()))
+        self.launches.append(RecordedLaunch(kernel, given, ()))
 
     def _end(self, wrapper: Any, buffers: list[Any]) -> None:
         """Save the results of a launch."""
         if self._lowering is not codegen_api.V.graph:
             return
         for buffer in buffers:
-            name, node = buffer.get_name(), node_of(buffer)
+            name, node = buffer.get_name(), find_held_node(buffer)
             self._makers[name] = self._number
             if not is_tensor(buffer.node):
                 continue
-            variable = variable_of(buffer)
+            variable = find_variable(buffer)
             self._variables.add(variable)
             if node is not None:
                 self._save(wrapper, variable, _AFTER, name)
@@ -182,11 +193,11 @@ class Recording:
                 self.launches[self._number] = replace(known, made=made)
         self._schedule = []
 
-    def _look_back(self, wrapper: Any, buffers: list[Any]) -> None:
+    def _save_again(self, wrapper: Any, buffers: list[Any]) -> None:
         """Save an operator's arguments again, other than those it declares to write."""
         if self._lowering is not codegen_api.V.graph:
             return
-        written = set(map(variable_of, buffers))
+        written = set(map(find_variable, buffers))
         for name in self.launches[self._number].given:
             if name not in written:
                 self._save(wrapper, name, _LEFT, name)
@@ -201,15 +212,15 @@ class Recording:
             path = self._files / f"{when}_{number}_{name}_cpu.pt"
             wrapper.writeline(f"torch.save({variable}, {str(path)!r})")
 
-    def made(self, launch: int, buffer: str) -> torch.Tensor | None:
+    def load_result(self, launch: int, buffer: str) -> torch.Tensor | None:
         """Load a buffer as it was after a launch; None if the run did not reach it."""
         return self._read(f"{_AFTER}_{launch}_{buffer}_")
 
-    def was_given(self, launch: int, buffer: str) -> torch.Tensor | None:
+    def load_argument_before(self, launch: int, buffer: str) -> torch.Tensor | None:
         """Load a buffer as it was before a launch."""
         return self._read(f"{_BEFORE}_{launch}_{buffer}_")
 
-    def has_left(self, launch: int, buffer: str) -> torch.Tensor | None:
+    def load_argument_after(self, launch: int, buffer: str) -> torch.Tensor | None:
         """Load a buffer as it was after an operator that declares no write to it."""
         return self._read(f"{_LEFT}_{launch}_{buffer}_")
 
@@ -220,11 +231,11 @@ class Recording:
         value = _loaded(found) if found else None
         return value if isinstance(value, torch.Tensor) else None
 
-    def keeping(self, compiled: Callable[..., Any]) -> Kept:
+    def keep_results(self, compiled: Callable[..., Any]) -> ResultKeeper:
         """Wrap the compiled program to save its results as well."""
-        return Kept(compiled, self.folder)
+        return ResultKeeper(compiled, self.folder)
 
-    def apart(self, compiled: Callable[..., Any]) -> Kept:
+    def divert_results(self, compiled: Callable[..., Any]) -> ResultKeeper:
         """Wrap the compiled program of a passing run, whose values nobody reads.
 
         They are saved to a folder of their own, because otherwise they would be saved
@@ -232,15 +243,15 @@ class Recording:
         """
         folder = self.folder / _PASSING
         (folder / _SAVED).mkdir(parents=True, exist_ok=True)
-        return Kept(compiled, folder)
+        return ResultKeeper(compiled, folder)
 
-    def results(self) -> list[Any] | None:
+    def load_results(self) -> list[Any] | None:
         """Load the results of the last call; None if it did not return."""
         path = self.folder / _RESULTS
         return list(_loaded(path)) if path.exists() else None
 
 
-class Kept:
+class ResultKeeper:
     """A compiled program that saves the results of its last call.
 
     It runs in the recording's folder, because C++ code saves below the working

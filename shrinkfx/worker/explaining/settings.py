@@ -23,7 +23,7 @@ def read_settings(setup: Setup, wanted: InductorOptions) -> Settings:
     }
     fixed: list[str] = []
     if setup.backend == Backend.INTERPRETER:
-        fixed = interpreter.overridden(wanted)
+        fixed = interpreter.list_overridden_options(wanted)
     return Settings(values, tuple(fixed), is_for_cuda(setup))
 
 

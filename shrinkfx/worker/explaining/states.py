@@ -10,12 +10,12 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from shrinkfx.protocol.anatomy import EagerState
-from shrinkfx.worker.eager.intermediates import SEED, copy_of
+from shrinkfx.protocol.compiled_program_view import EagerState
+from shrinkfx.worker.eager.intermediates import SEED, copy_value
 from shrinkfx.worker.model import MUTATIONS
 
 
-def before_call(
+def compute_call_inputs(
     exported: ExportedProgram, given: Sequence[Any], call: int
 ) -> list[Any]:
     """Return a program's flat inputs for a call, with the buffers of earlier calls.
@@ -25,25 +25,25 @@ def before_call(
     """
     specs = exported.graph_signature.input_specs
     names = [spec.target for spec in specs]
-    values = [copy_of(value) for value in given]
+    values = [copy_value(value) for value in given]
     for _ in range(call - 1):
         torch.manual_seed(SEED)
         with torch.no_grad():
             outputs = fx.Interpreter(exported.graph_module).run(*values)
         for place, spec in enumerate(specs):
             if spec.kind is InputKind.USER_INPUT:
-                values[place] = copy_of(given[place])
-        for (target, _), value in zip(_written(exported), outputs, strict=False):
+                values[place] = copy_value(given[place])
+        for (target, _), value in zip(_list_mutations(exported), outputs, strict=False):
             if target in names:
                 values[names.index(target)] = value
     return values
 
 
-def states(
+def list_buffer_states(
     exported: ExportedProgram, values: Sequence[Any], call: int
 ) -> Iterator[EagerState]:
     """Yield the ranges of the numeric buffers that the program writes."""
-    makers = dict(_written(exported))
+    makers = dict(_list_mutations(exported))
     placeholders = exported.graph.find_nodes(op="placeholder")
     specs = exported.graph_signature.input_specs
     for node, spec, value in zip(placeholders, specs, values, strict=True):
@@ -55,7 +55,7 @@ def states(
         yield EagerState(node.name, call, makers[spec.target], *map(str, ends))
 
 
-def _written(exported: ExportedProgram) -> list[tuple[str, str]]:
+def _list_mutations(exported: ExportedProgram) -> list[tuple[str, str]]:
     """Pair each mutated input or buffer with the name of the node that it receives."""
     specs = exported.graph_signature.output_specs
     return [

@@ -20,7 +20,7 @@ from unittest import mock
 
 import sympy
 
-from shrinkfx.protocol.anatomy import TimedSize
+from shrinkfx.protocol.compiled_program_view import TimedSize
 from shrinkfx.worker.private_api import codegen_api
 from shrinkfx.worker.private_api.inductor_api import config
 
@@ -33,18 +33,18 @@ class TimedSizes:
         self._graphs: dict[str, codegen_api.GraphLowering] = {}
         self._kernel = ""
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget the sizes of another program."""
         self.found, self._graphs = [], {}
 
     @contextlib.contextmanager
-    def followed(self) -> Iterator[None]:
+    def record_timed_sizes(self) -> Iterator[None]:
         """Record the sizes of the kernels that are timed in the block."""
         owner = codegen_api.PythonWrapperCodegen
         wraps = {
-            "generate_kernel_call": self._noted,
-            "_generate_kernel_call_helper": self._called,
-            "generate_example_arg_value": self._made_up,
+            "generate_kernel_call": self._wrap_kernel_call,
+            "_generate_kernel_call_helper": self._wrap_call_helper,
+            "generate_example_arg_value": self._wrap_example_value,
         }
         with contextlib.ExitStack() as stack:
             for name, wrap in wraps.items():
@@ -52,7 +52,7 @@ class TimedSizes:
                 stack.enter_context(patch)
             yield
 
-    def _noted(self, usual: Any) -> Any:
+    def _wrap_kernel_call(self, usual: Any) -> Any:
         """Wrap ``generate_kernel_call``: record the graph of the first launch."""
 
         @functools.wraps(usual)
@@ -64,7 +64,7 @@ class TimedSizes:
 
         return wrapped
 
-    def _called(self, usual: Any) -> Any:
+    def _wrap_call_helper(self, usual: Any) -> Any:
         """Wrap ``_generate_kernel_call_helper``: record which kernel is timed."""
 
         @functools.wraps(usual)
@@ -74,7 +74,7 @@ class TimedSizes:
 
         return wrapped
 
-    def _made_up(self, usual: Any) -> Any:
+    def _wrap_example_value(self, usual: Any) -> Any:
         """Wrap ``generate_example_arg_value``: compare the size that it returns."""
 
         @functools.wraps(usual)

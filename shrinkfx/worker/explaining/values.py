@@ -21,25 +21,29 @@ from shrinkfx.protocol.kernel_values import (
     KernelValues,
     Wrong,
 )
-from shrinkfx.worker.explaining.errors import Tolerance, difference
-from shrinkfx.worker.explaining.lowered import Ran, differs, with_graph
-from shrinkfx.worker.explaining.missized import missized
-from shrinkfx.worker.explaining.overwritten import overwritten
+from shrinkfx.worker.explaining.errors import Tolerance, measure_difference
+from shrinkfx.worker.explaining.lowered import (
+    ComparedRun,
+    add_graph_results,
+    measure_tensor_difference,
+)
+from shrinkfx.worker.explaining.missized import describe_wrong_size
 from shrinkfx.worker.explaining.recompute import (
     CannotRecompute,
     Known,
-    between,
-    both_times,
-    calls,
-    identical,
+    copy_to_cpu,
+    is_identical,
     is_view,
-    on_host,
+    list_called_operators,
+    list_nodes_between,
+    list_writers,
+    measure_sensitivity,
     recompute,
-    run_all,
-    sensitivity,
-    writers,
+    run_deterministic,
+    run_graph,
 )
 from shrinkfx.worker.explaining.recording import Recording
+from shrinkfx.worker.explaining.undeclared_writes import find_undeclared_writes
 from shrinkfx.worker.model import flat_inputs
 
 _NOT_RETURNED = "what is returned is not what a kernel has left in memory"
@@ -50,7 +54,7 @@ class _Unknown(Exception):
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _MemoryValue:
     """A node's value that was in memory: a kernel's output, or a result.
 
     Attributes:
@@ -67,12 +71,12 @@ class _Seen:
     spoilt: str = ""
 
 
-def judge(recording: Recording, ran: Ran) -> KernelValues:
+def judge_values(recording: Recording, ran: ComparedRun) -> KernelValues:
     """Compare the values that a run left in memory with eager."""
     launches = tuple(launch.kernel for launch in recording.launches)
     told = KernelValues(launches=launches, call=ran.calls)
     try:
-        return _judged(recording, ran, told)
+        return _compare_values(recording, ran, told)
     except (_Unknown, CannotRecompute) as error:
         return replace(told, unknown=str(error))
     except Exception as error:  # noqa: BLE001 - the check's own answer stands
@@ -82,43 +86,52 @@ def judge(recording: Recording, ran: Ran) -> KernelValues:
         )
 
 
-def _judged(recording: Recording, ran: Ran, told: KernelValues) -> KernelValues:
+def _compare_values(
+    recording: Recording, ran: ComparedRun, told: KernelValues
+) -> KernelValues:
     """Compare all values; if none is wrong, compare again with relative tolerances.
 
     Raises:
         _Unknown: the run returned no result, or the graph does not fit the program.
     """
-    results = recording.results()
+    results = recording.load_results()
     if recording.graph is None or results is None:
         raise _Unknown("it returned no result")
-    known = _roots(recording.graph, ran)
-    eager = both_times(recording.graph.graph, known)
-    seen = [*_in_memory(recording, known), *_returned(recording.graph.graph, results)]
+    known = _compute_roots(recording.graph, ran)
+    eager = run_deterministic(recording.graph.graph, known)
+    seen = [
+        *_list_memory_values(recording, known),
+        *_list_returned_values(recording.graph.graph, results),
+    ]
     memory = {s.node: s.value for s in seen if s.launch}
     values = {s.node: s.value for s in seen} | memory | known
-    look = _Look(ran, values, memory, eager)
-    computed = tuple(_with_size(look.at(each), each, recording, ran) for each in seen)
+    look = _Comparison(ran, values, memory, eager)
+    computed = tuple(
+        _with_size(look.compare(each), each, recording, ran) for each in seen
+    )
     nodes = {s.name: s.node for s in seen if s.launch} | {n.name: n for n in known}
-    over = overwritten(recording, nodes, computed, ran)
+    over = find_undeclared_writes(recording, nodes, computed, ran)
     told = replace(told, overwritten=tuple(over))
     if any(value.wrong for value in computed):
         told = replace(told, computed=computed)
-        return with_graph(told, recording.graph.graph, eager, ran)
+        return add_graph_results(told, recording.graph.graph, eager, ran)
     closer = replace(look, tiny=True)
-    tiny = tuple(map(closer.at, seen))
+    tiny = tuple(map(closer.compare, seen))
     told = replace(told, computed=tiny, tiny=any(value.wrong for value in tiny))
-    return with_graph(told, recording.graph.graph, eager, ran)
+    return add_graph_results(told, recording.graph.graph, eager, ran)
 
 
-def _with_size(told: Computed, seen: _Seen, recording: Recording, ran: Ran) -> Computed:
+def _with_size(
+    told: Computed, seen: _MemoryValue, recording: Recording, ran: ComparedRun
+) -> Computed:
     """Add which size differs from the plan, for a value whose shape is not eager's."""
     if told.wrong is None or not told.wrong.metadata or not seen.launch:
         return told
     planned = recording.layouts.get(seen.name, ())
-    return replace(told, missized=missized(seen.value, planned, ran))
+    return replace(told, missized=describe_wrong_size(seen.value, planned, ran))
 
 
-def _roots(graph: fx.GraphModule, ran: Ran) -> dict[fx.Node, Any]:
+def _compute_roots(graph: fx.GraphModule, ran: ComparedRun) -> dict[fx.Node, Any]:
     """Return the values of the graph's inputs and weights before the last call.
 
     They are those of eager.
@@ -132,10 +145,10 @@ def _roots(graph: fx.GraphModule, ran: Ran) -> dict[fx.Node, Any]:
             break
     else:
         raise _Unknown(f"the graph that Inductor lowers has {len(takers)} inputs")
-    known = dict(zip(takers, map(on_host, flat), strict=True))
+    known = dict(zip(takers, map(copy_to_cpu, flat), strict=True))
     for node in graph.graph.find_nodes(op="get_attr"):
         try:
-            known[node] = on_host(_attribute(graph, str(node.target)))
+            known[node] = copy_to_cpu(_attribute(graph, str(node.target)))
         except AttributeError:
             raise _Unknown(f"Inductor has freed {node.target}") from None
     for _ in range(ran.calls - 1):
@@ -155,7 +168,7 @@ def _call_once(graph: fx.Graph, known: dict[fx.Node, Any]) -> None:
     Raises:
         _Unknown: a value that is written back cannot be computed in eager.
     """
-    values = run_all(graph, known, seed=0)
+    values = run_graph(graph, known, seed=0)
     for node in graph.nodes:
         if node.target is torch.ops.aten.copy_.default and node.args[0] in known:
             if node not in values:
@@ -163,30 +176,32 @@ def _call_once(graph: fx.Graph, known: dict[fx.Node, Any]) -> None:
             known[node.args[0]] = values[node]
 
 
-def _in_memory(recording: Recording, roots: Known) -> Iterator[_Seen]:
+def _list_memory_values(recording: Recording, roots: Known) -> Iterator[_MemoryValue]:
     """Yield the values that each launch left in memory, in the order of launches."""
     by_name = {node.name: node for node in roots}
     made: dict[str, tuple[int, torch.Tensor]] = {}
     for number, launch in enumerate(recording.launches):
         spoilt, lay = "", {}
         for name in launch.given:
-            before = recording.was_given(number, name)
+            before = recording.load_argument_before(number, name)
             if before is not None and name in by_name:
                 lay[by_name[name]] = before
             if name in made and before is not None:
                 maker, value = made[name]
                 kernel = recording.launches[maker].kernel
-                if not identical(before, value):
+                if not is_identical(before, value):
                     spoilt = f"{name}, which {kernel} made, was overwritten before it"
         for name, node in launch.made:
-            after = recording.made(number, name)
-            if after is not None and not writers(node):
+            after = recording.load_result(number, name)
+            if after is not None and not list_writers(node):
                 made[name] = number, after
                 about = launch.kernel, number + 1, lay, spoilt
-                yield _Seen(node, after, name, *about)
+                yield _MemoryValue(node, after, name, *about)
 
 
-def _returned(graph: fx.Graph, results: Sequence[Any]) -> Iterator[_Seen]:
+def _list_returned_values(
+    graph: fx.Graph, results: Sequence[Any]
+) -> Iterator[_MemoryValue]:
     """Yield the results that are tensors.
 
     Raises:
@@ -198,11 +213,11 @@ def _returned(graph: fx.Graph, results: Sequence[Any]) -> Iterator[_Seen]:
         raise _Unknown(f"{len(results)} results of {len(nodes)} values")
     for place, (node, value) in enumerate(zip(nodes, results, strict=True)):
         if isinstance(node, fx.Node) and isinstance(value, torch.Tensor):
-            yield _Seen(node, value, f"result {place}")
+            yield _MemoryValue(node, value, f"result {place}")
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Comparison:
     """Compares single values with eager.
 
     Attributes:
@@ -213,18 +228,18 @@ class _Look:
             tolerances, in single operators.
     """
 
-    ran: Ran
+    ran: ComparedRun
     values: Known
     memory: Known
     eager: Mapping[fx.Node, Any]
     tiny: bool = False
 
-    def at(self, seen: _Seen) -> Computed:
+    def compare(self, seen: _MemoryValue) -> Computed:
         """Compare a value with what eager computes from the same operands."""
         values = {**self.values, **seen.lay}
         others = {n: v for n, v in values.items() if n is not seen.node}
         is_returned = seen.node in self.memory and not seen.launch
-        part = [] if is_returned else between(seen.node, others)
+        part = [] if is_returned else list_nodes_between(seen.node, others)
         given = {n for at in part for n in at.all_input_nodes if n in others}
         names = dict.fromkeys(name for at in part for name in self.ran.origins(at))
         told = Computed(
@@ -233,7 +248,7 @@ class _Look:
             value=seen.name,
             node=seen.node.name,
             operators=tuple(names),
-            calls=calls(part),
+            calls=list_called_operators(part),
             given=tuple(sorted(n.name for n in given)),
             given_wrong=tuple(
                 sorted(n.name for n in given if self._is_not_eagers(n, others[n]))
@@ -245,13 +260,13 @@ class _Look:
             return told
         try:
             if is_returned:
-                kept = identical(seen.value, self.memory[seen.node])
+                kept = is_identical(seen.value, self.memory[seen.node])
                 return told if kept else replace(told, unknown=_NOT_RETURNED)
             return replace(told, wrong=self._wrong(seen, others))
         except CannotRecompute as error:
             return replace(told, unknown=str(error))
 
-    def _wrong(self, seen: _Seen, others: Known) -> Wrong | None:
+    def _wrong(self, seen: _MemoryValue, others: Known) -> Wrong | None:
         """Measure how a value differs from eager's."""
         if seen.node.op != "call_function":  # a copy of an input, or of a weight
             lay = seen.lay.get(seen.node, self.values[seen.node])
@@ -261,25 +276,28 @@ class _Look:
         expected = recompute(seen.node, others)
         return self._difference(seen, expected, self._exact(seen.node, others))
 
-    def _tiny(self, seen: _Seen, others: Known) -> Wrong | None:
+    def _tiny(self, seen: _MemoryValue, others: Known) -> Wrong | None:
         """Measure an error below the tolerances, which may exceed a tiny value.
 
         Differences that rounding of the operands explains are no errors.
         """
-        if len([n for n in between(seen.node, others) if not is_view(n)]) > 1:
+        if (
+            len([n for n in list_nodes_between(seen.node, others) if not is_view(n)])
+            > 1
+        ):
             return None  # rounding between its operators is unknown
         exact = self._exact(seen.node, others)
         if exact is None or not isinstance(
             expected := recompute(seen.node, others), torch.Tensor
         ):
             return None
-        rounding = sensitivity(seen.node, others)
-        return difference(
+        rounding = measure_sensitivity(seen.node, others)
+        return measure_difference(
             seen.value, expected, exact, _relative(self.ran.tolerance), rounding
         )
 
     def _difference(
-        self, seen: _Seen, expected: Any, exact: torch.Tensor | None
+        self, seen: _MemoryValue, expected: Any, exact: torch.Tensor | None
     ) -> Wrong | None:
         """Measure how a value differs from the expected one.
 
@@ -289,7 +307,7 @@ class _Look:
         """
         if not isinstance(expected, torch.Tensor):
             raise CannotRecompute(f"{seen.node.name} is no tensor")
-        wrong = difference(seen.value, expected, exact, self.ran.tolerance)
+        wrong = measure_difference(seen.value, expected, exact, self.ran.tolerance)
         if wrong and wrong.metadata and not self.ran.metadata:
             raise CannotRecompute(wrong.metadata)
         return wrong
@@ -305,7 +323,9 @@ class _Look:
     def _is_not_eagers(self, node: fx.Node, value: Any) -> bool:
         """Return whether a value differs from that of the whole graph's eager run."""
         expected = self.eager.get(node)
-        return differs(value, expected, self.ran.tolerance) is not None
+        return (
+            measure_tensor_difference(value, expected, self.ran.tolerance) is not None
+        )
 
 
 def _relative(tolerance: Tolerance) -> Tolerance:

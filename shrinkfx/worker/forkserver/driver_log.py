@@ -27,7 +27,7 @@ class DriverLog:
     def __init__(self, source: int | None) -> None:
         self._source = source
 
-    def said(self) -> str:
+    def read_failures(self) -> str:
         """Return the driver's failure messages since the last call, one a line."""
         return "".join(f"{line}\n" for line in _RECORD.findall(self._read()))
 

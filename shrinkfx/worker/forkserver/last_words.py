@@ -27,11 +27,11 @@ def build() -> Path:
     return native.build(_SOURCE, _FLAGS)
 
 
-def keep() -> None:
+def log_thread_exceptions() -> None:
     """Log exceptions that threads of this process, and of its forks, throw.
 
     If the library cannot be built, a warning goes to the log. A process that ends
-    without a message is then run again in one thread (``check/second_look.py``).
+    without a message is then run again in one thread (``check/retry.py``).
     """
     try:
         ctypes.CDLL(str(build())).shrinkfx_keep_words()
@@ -39,7 +39,7 @@ def keep() -> None:
         print(f"exceptions of other threads may be lost: {error}", file=sys.stderr)
 
 
-def one_thread() -> None:
+def limit_to_one_thread() -> None:
     """Run each parallel region of this process in one thread.
 
     The compiled code does not change, because Inductor reads the maximum number of

@@ -15,17 +15,17 @@ with contextlib.suppress(ImportError):
     _BARS = importlib.import_module("tqdm").tqdm
 
 
-def start_no_thread() -> None:
+def disable_monitor_thread() -> None:
     """Let the bars of this process start no monitor thread from now on."""
     if _BARS is not None:
         _BARS.monitor_interval = 0
 
 
 @contextlib.contextmanager
-def without_thread() -> Iterator[None]:
+def without_monitor_thread() -> Iterator[None]:
     """Let the bars start no monitor thread inside the context."""
     before = getattr(_BARS, "monitor_interval", 0)
-    start_no_thread()
+    disable_monitor_thread()
     try:
         yield
     finally:

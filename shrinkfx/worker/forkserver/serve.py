@@ -29,29 +29,29 @@ from shrinkfx.protocol.answers import Answer, Done, Ending
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import MARK, Request
 from shrinkfx.protocol.tasks import LINE, ForkServer
+from shrinkfx.worker.forkserver.prewarmed import Device, PrewarmedChildren
 from shrinkfx.worker.forkserver.supervise import (
     Note,
     Work,
-    bear_mark,
     become_subreaper,
     die_with_parent,
     kill_descendants,
     supervise,
+    tag_process,
 )
-from shrinkfx.worker.forkserver.warm import Device, WarmChildren
 
 CANCEL = "cancel"
 
 _CHILD = "child-"
 """The prefix of the names of the children's folders."""
 
-Answerer = Callable[[Request], Work]
+ChooseWork = Callable[[Request], Work]
 """Returns the work of a child for a request, and prepares state for it to inherit."""
 
-Heard = Callable[[Request, Ending], None]
+OnEnding = Callable[[Request, Ending], None]
 """Called with a request and with how its child ended."""
 
-Forked = Callable[[ForkServer], None]
+OnFork = Callable[[ForkServer], None]
 """Called in a fork of the server before it serves."""
 
 
@@ -105,7 +105,7 @@ class Line:
         os.close(self._sink)
 
 
-def take_line(log: Path) -> Line:
+def open_connection(log: Path) -> Line:
     """Turn this process into a server, and return the connection to the parent.
 
     The pipes of stdin and stdout become the connection. Later output goes to ``log``, a
@@ -124,8 +124,8 @@ def take_line(log: Path) -> Line:
 
 def _become_server(mark: str, directory: Path) -> None:
     become_subreaper()
-    bear_mark(mark)
-    _leave_on_sigterm(directory)
+    tag_process(mark)
+    _exit_on_sigterm(directory)
 
 
 def _print_to(log: Path) -> None:
@@ -137,10 +137,10 @@ def _print_to(log: Path) -> None:
 
 def serve(
     line: Line,
-    answerer: Answerer,
+    answerer: ChooseWork,
     directory: Path,
-    heard: Heard = lambda request, ending: None,
-    forked: Forked = lambda task: None,
+    heard: OnEnding = lambda request, ending: None,
+    forked: OnFork = lambda task: None,
     device: Device | None = None,
 ) -> None:
     """Answer requests until the parent closes the connection.
@@ -169,16 +169,16 @@ class _Server:
 
     line: Line
     directory: Path
-    answerer: Answerer
-    heard: Heard
-    forked: Forked
+    answerer: ChooseWork
+    heard: OnEnding
+    forked: OnFork
     device: Device | None = None
     number: int = 0
     forks: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         about = self.answerer, self.forks, self.line.close
-        self.warm = WarmChildren(self.device, *about) if self.device else None
+        self.warm = PrewarmedChildren(self.device, *about) if self.device else None
 
     def serve(self) -> None:
         try:
@@ -191,11 +191,11 @@ class _Server:
             pass
         finally:
             kill_descendants()
-            unpacked.remove(self.directory)
+            unpacked.remove_with_packages(self.directory)
 
     def _answer(self, request: Request) -> None:
         used = used_cpu_s()
-        work = _off_the_line(self.line, self.answerer(request))
+        work = _without_connection(self.line, self.answerer(request))
         used = used_cpu_s() - used
         if isinstance(request.task, ForkServer):
             self._fork(request.task)
@@ -205,19 +205,19 @@ class _Server:
         self.number += 1
         folder = self.directory / f"{_CHILD}{self.number}"
         folder.mkdir()
-        warm = self._taken(request, folder)
+        warm = self._hand_to_prewarmed(request, folder)
         ending = supervise(work, request, folder, self._cancelled, self.forks, warm)
         self.heard(request, ending)
         self.line.write(replace(ending, cpu_seconds=ending.cpu_seconds + used))
         shutil.rmtree(folder, ignore_errors=True)
         # A child may have unpacked a package that other children load, too.
-        unpacked.clear(str(self.directory / _CHILD))
+        unpacked.remove_packages(str(self.directory / _CHILD))
 
-    def _taken(self, request: Request, folder: Path) -> int | None:
+    def _hand_to_prewarmed(self, request: Request, folder: Path) -> int | None:
         """Give the request to a pre-warmed child, if there is one, and start others."""
         if self.warm is None:
             return None
-        child = self.warm.take(request, folder)
+        child = self.warm.take_ready_child(request, folder)
         self.warm.refill(request)
         return child
 
@@ -235,9 +235,9 @@ class _Server:
         status = 1
         try:
             if self.warm is not None:
-                self.warm.forget()
+                self.warm.close_pipes()
             self.line.close()
-            line = _take_line_of_fork(task, server)
+            line = _open_fork_connection(task, server)
             self.forked(task)
             directory = Path(task.directory)
             about = self.answerer, self.heard, self.forked, self.device
@@ -249,7 +249,7 @@ class _Server:
             os._exit(status)
 
 
-def _take_line_of_fork(task: ForkServer, server: int) -> Line:
+def _open_fork_connection(task: ForkServer, server: int) -> Line:
     """Turn this fork into a server with its own connection; end with the old one."""
     os.setsid()
     directory = Path(task.directory)
@@ -272,7 +272,7 @@ def used_cpu_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in own)
 
 
-def _off_the_line(line: Line, work: Work) -> Work:
+def _without_connection(line: Line, work: Work) -> Work:
     """Return the work with the connection closed in the child.
 
     If processes that a child leaves kept it open, the parent would not notice the end
@@ -286,14 +286,14 @@ def _off_the_line(line: Line, work: Work) -> Work:
     return alone
 
 
-def _leave_on_sigterm(directory: Path) -> None:
+def _exit_on_sigterm(directory: Path) -> None:
     server = os.getpid()
 
     def leave(*_: object) -> None:
         if os.getpid() != server:  # a process that was forked during loading
             os._exit(128 + signal.SIGTERM)
         kill_descendants()
-        unpacked.remove(directory)
+        unpacked.remove_with_packages(directory)
         os._exit(128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, leave)

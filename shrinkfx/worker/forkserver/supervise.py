@@ -21,11 +21,11 @@ from typing import NoReturn
 
 from shrinkfx.failure.readers.script import name_frame
 from shrinkfx.own_time import OwnTime
-from shrinkfx.program.words import cut_middle
+from shrinkfx.program.display_text import cut_middle
 from shrinkfx.protocol.answers import Answer, Built, Ending, Raised
 from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.forkserver.driver_log import driver_log
-from shrinkfx.worker.forkserver.watch import Watch, wait
+from shrinkfx.worker.forkserver.watch import Watch, wait_for_end
 
 Note = Callable[[str], None]
 Work = Callable[[Note, Path], Answer]
@@ -50,7 +50,7 @@ def become_subreaper(adopts: int = 1) -> None:
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, adopts, 0, 0, 0)
 
 
-def bear_mark(mark: str) -> None:
+def tag_process(mark: str) -> None:
     """Tag this process and its descendants so that leftovers can be found and killed.
 
     The number of the mark becomes RLIMIT_RTTIME, which only affects real-time processes
@@ -63,7 +63,7 @@ def bear_mark(mark: str) -> None:
         resource.setrlimit(resource.RLIMIT_RTTIME, (int(number), most))
 
 
-def wait_for_children() -> None:
+def restore_sigchld() -> None:
     """Restore the default handling of SIGCHLD, which a preload may have changed.
 
     If the signal is ignored, no child can be waited for, and a compiler that fails
@@ -103,23 +103,23 @@ def supervise(
         FileNotFoundError: the folder was removed meanwhile.
     """
     started = time.monotonic()
-    wait_for_children()
+    restore_sigchld()
     sys.stdout.flush()
     sys.stderr.flush()
     server = os.getpid()
     with driver_log() as driver:
         child = os.fork() if warm is None else warm
         if child == 0:
-            live(work, folder, server)
+            run_child(work, folder, server)
         watch = Watch(child, set() if apart is None else apart)
-        own = OwnTime(watch.look)
+        own = OwnTime(watch.sample_usage)
         try:
-            how, code = wait(watch, own, request, cancelled)
+            how, code = wait_for_end(watch, own, request, cancelled)
             if how in ("timeout", "late", "memory"):
                 watch.abort()
         finally:
             watch.kill_all()
-        xids = driver.said()
+        xids = driver.read_failures()
     if not folder.is_dir():
         raise FileNotFoundError(
             f"{folder} was removed, together with the results in it"
@@ -133,22 +133,22 @@ def supervise(
         seconds=time.monotonic() - started,
         cpu_seconds=watch.cpu_seconds,
         peak_rss_bytes=watch.peak_rss_bytes,
-        log=_ends_of(folder / "log") + xids,
+        log=_read_ends(folder / "log") + xids,
         runs=max(1, stages.count("run")),
         built=_built(folder / BUILT),
-        operator=_ends_of(folder / OPERATOR),
+        operator=_read_ends(folder / OPERATOR),
         waited_s=own.waited_s,
         runnable=own.runnable,
     )
 
 
-def live(work: Work, folder: Path, server: int) -> NoReturn:
+def run_child(work: Work, folder: Path, server: int) -> NoReturn:
     """Do the work in the child, and exit; never return to the server's code."""
     child, status = os.getpid(), 1
     try:
-        note = _settle(folder, server)
+        note = _detach_child(folder, server)
         answer = work(note, folder)
-        _end_unless(child)
+        _exit_in_fork(child)
         write_answer(folder, answer)
         status = 0
     except SystemExit as leaving:
@@ -156,7 +156,7 @@ def live(work: Work, folder: Path, server: int) -> NoReturn:
         if isinstance(leaving.code, str):
             print(leaving.code, file=sys.stderr)
     except BaseException as error:  # noqa: BLE001 - the boundary: all becomes data
-        _end_unless(child)
+        _exit_in_fork(child)
         write_answer(folder, describe_error(error))
         status = 0
         traceback.print_exc()
@@ -167,7 +167,7 @@ def live(work: Work, folder: Path, server: int) -> NoReturn:
         os._exit(status)
 
 
-def _settle(folder: Path, server: int) -> Note:
+def _detach_child(folder: Path, server: int) -> Note:
     """Detach the child from what it shares with the server; return its ``note``."""
     if os.getsid(0) != os.getpid():  # a pre-warmed child leads a session already
         os.setsid()
@@ -191,7 +191,7 @@ def _settle(folder: Path, server: int) -> Note:
     return note
 
 
-def _end_unless(child: int) -> None:
+def _exit_in_fork(child: int) -> None:
     """End this process if it is a fork of the child, which must not answer."""
     if os.getpid() != child:
         os._exit(1)
@@ -240,7 +240,7 @@ def _words(path: Path) -> list[str]:
     return []
 
 
-def _ends_of(path: Path) -> str:
+def _read_ends(path: Path) -> str:
     """Read the start and the end of a file, because several threads may log a fault."""
     gap = b"\n...\n"
     try:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from shrinkfx.own_time import OwnTime
 from shrinkfx.processes import (
     Sample,
-    descendants,
-    kill,
-    listed_children,
-    pss_bytes,
-    rss_bytes,
-    sample,
+    choose_children_lookup,
+    kill_with_group,
+    list_descendants,
+    read_pss_bytes,
+    read_rss_bytes,
+    sample_processes,
 )
 from shrinkfx.protocol.requests import Request
 
@@ -64,11 +64,11 @@ class Watch:
             if pid == self.child:
                 self.status = status
 
-    def look(self) -> Sample:
+    def sample_usage(self) -> Sample:
         """Return a sample of all descendants, with the CPU time used so far."""
         self.reap()
-        self.below = self._found()
-        seen = sample(self.below)
+        self.below = self._live_descendants()
+        seen = sample_processes(self.below)
         return replace(seen, cpu_seconds=self.cpu_seconds + seen.cpu_seconds)
 
     def exceeds(self, limit_bytes: int) -> bool:
@@ -78,10 +78,10 @@ class Watch:
         a page that forks share once for each of them, so the exact share, which is
         expensive to get, is read only if that sum is above the limit.
         """
-        total = sum(map(rss_bytes, {self.child, *self.below}))
+        total = sum(map(read_rss_bytes, {self.child, *self.below}))
         if total > limit_bytes:
             # A process that has ended may have left its id to an unrelated process.
-            total = sum(map(pss_bytes, self._found()))
+            total = sum(map(read_pss_bytes, self._live_descendants()))
         self.peak_rss_bytes = max(self.peak_rss_bytes, total)
         return total > limit_bytes
 
@@ -98,20 +98,22 @@ class Watch:
         """Kill descendants until none is left, including those forked meanwhile."""
         deadline = time.monotonic() + _KILL_S
         while self.reap() and time.monotonic() < deadline:
-            found = self._found()
-            if self.apart and not found and not self._found():  # a list may miss some
+            found = self._live_descendants()
+            if (
+                self.apart and not found and not self._live_descendants()
+            ):  # a list may miss some
                 return
             for pid in found:
-                kill(pid)
+                kill_with_group(pid)
             time.sleep(0.002)
 
-    def _found(self) -> tuple[int, ...]:
+    def _live_descendants(self) -> tuple[int, ...]:
         """Return the ids of the live descendants, without those of ``apart``."""
         if not self.apart:
-            return tuple(descendants(os.getpid()))
-        children = listed_children()
+            return tuple(list_descendants(os.getpid()))
+        children = choose_children_lookup()
         return tuple(
-            descendants(
+            list_descendants(
                 os.getpid(),
                 lambda pid: [c for c in children(pid) if c not in self.apart],
             )
@@ -144,7 +146,7 @@ class _End:
             self._descriptor = None
 
 
-def wait(
+def wait_for_end(
     watch: Watch, own: OwnTime, request: Request, cancelled: Callable[[], bool]
 ) -> tuple[str, int]:
     """Wait until a child ends or breaks a limit; return how, and the exit code."""
@@ -154,12 +156,12 @@ def wait(
             if watch.status is not None:
                 code = os.waitstatus_to_exitcode(watch.status)
                 return ("signal", -code) if code < 0 else ("exit", code)
-            if how := _broken(watch, own, request, cancelled):
+            if how := _find_broken_limit(watch, own, request, cancelled):
                 return how, 0
             end.wait()
 
 
-def _broken(
+def _find_broken_limit(
     watch: Watch, own: OwnTime, request: Request, cancelled: Callable[[], bool]
 ) -> str:
     """Return the limit that the child breaks, or why it must end; '' if neither."""
@@ -173,6 +175,6 @@ def _broken(
         return ""  # looking takes time, and the child has ended meanwhile
     if hangs:
         return "timeout"
-    if own.passed_s > request.most_s:
+    if own.passed_s > request.wall_clock_limit_s:
         return "late"
     return "memory" if watch.exceeds(request.max_rss_bytes) else ""

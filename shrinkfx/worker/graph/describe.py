@@ -13,13 +13,13 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from shrinkfx.program.namespaces import ARITHMETIC, OF_SIZES
+from shrinkfx.program.namespaces import ARITHMETIC, SIZE_FUNCTIONS
 from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
 from shrinkfx.worker.model import MUTATIONS, Program, flat_inputs
 from shrinkfx.worker.origin import scope_of, source_of
 from shrinkfx.worker.private_api import graph_api
-from shrinkfx.worker.sizes.bindings import bind, nbytes, sizes_of
-from shrinkfx.worker.weights import calls_mutable
+from shrinkfx.worker.sizes.bindings import bind_symbols, nbytes, sizes_of
+from shrinkfx.worker.weights import mutates_arguments
 
 _ROLES = {
     InputKind.PARAMETER: Role.PARAMETER,
@@ -67,7 +67,7 @@ def _sizes(program: Program) -> dict[str, FreeSize]:
     assert program.passing is not None
     exported = program.graph
     runs = [
-        bind(exported, flat_inputs(exported, inputs))
+        bind_symbols(exported, flat_inputs(exported, inputs))
         for inputs in (program.passing, program.failing)
     ]
     values = (node.meta.get("val") for node in exported.graph.nodes)
@@ -118,7 +118,7 @@ def _is_operator(node: fx.Node) -> bool:
 
 def _is_size(node: fx.Node) -> bool:
     name = getattr(node.target, "__name__", "")
-    return name in OF_SIZES or _is_size_arithmetic(node)
+    return name in SIZE_FUNCTIONS or _is_size_arithmetic(node)
 
 
 def _outputs(exported: ExportedProgram) -> list[str]:
@@ -242,7 +242,7 @@ def mutates(exported: ExportedProgram) -> bool:
         return True
     if exported.graph_signature.lifted_custom_objs:
         return True
-    return calls_mutable(exported)
+    return mutates_arguments(exported)
 
 
 def is_functional(original: ExportedProgram) -> bool:

@@ -18,7 +18,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 
-from shrinkfx.worker.eager.intermediates import SEED, copy_of
+from shrinkfx.worker.eager.intermediates import SEED, copy_value
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
 from shrinkfx.worker.private_api.graph_api import pytree
 
@@ -37,13 +37,13 @@ def inline_conds(program: Program, folder: Path) -> Program:
     known = folder / _TAKEN
     if not known.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        known.write_text(json.dumps(branches_taken(program)))
+        known.write_text(json.dumps(find_taken_branches(program)))
     return replace(
-        program, graph=_inlined(program.graph, json.loads(known.read_text()))
+        program, graph=_inline_branches(program.graph, json.loads(known.read_text()))
     )
 
 
-def branches_taken(program: Program) -> dict[str, bool]:
+def find_taken_branches(program: Program) -> dict[str, bool]:
     """Run the program in eager, and return the predicates on which all runs agree."""
     runs = [program.example, program.failing, *filter(None, [program.passing])]
     first, *others = (_predicates(program.graph, inputs) for inputs in runs)
@@ -56,7 +56,7 @@ def branches_taken(program: Program) -> dict[str, bool]:
 
 def _predicates(exported: ExportedProgram, inputs: Inputs) -> dict[str, bool]:
     taken: dict[str, bool] = {}
-    flat = [copy_of(v) for v in flat_inputs(exported, inputs)]
+    flat = [copy_value(v) for v in flat_inputs(exported, inputs)]
     torch.manual_seed(SEED)
     try:
         with torch.no_grad():
@@ -95,7 +95,7 @@ def _can_be_inlined(cond: fx.Node) -> bool:
     return tensors and not cond.meta.get("unbacked_bindings")
 
 
-def _inlined(exported: ExportedProgram, taken: Taken) -> ExportedProgram:
+def _inline_branches(exported: ExportedProgram, taken: Taken) -> ExportedProgram:
     module = _Inliner(exported.graph_module, taken).module()
     module.meta.update(exported.graph_module.meta)
     (output,) = module.graph.find_nodes(op="output")

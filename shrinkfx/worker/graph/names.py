@@ -19,14 +19,14 @@ from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry
 
 from shrinkfx.worker.model import MUTATIONS
-from shrinkfx.worker.origin import calls
+from shrinkfx.worker.origin import operator_nodes
 
 _NOBODYS = "anew_"
 """Prefix of new values, such as a size that is read again."""
 
 
 @dataclass(frozen=True)
-class Names:
+class RecoveredNames:
     """The original names of values after a program was exported again.
 
     Attributes:
@@ -37,27 +37,27 @@ class Names:
     before: Mapping[str, str] = field(default_factory=dict)
     why_not: str = ""
 
-    def followed_by(self, later: Names) -> Names:
+    def compose(self, later: RecoveredNames) -> RecoveredNames:
         """Return the original names after one more export."""
         if self.why_not or later.why_not:
-            return Names(why_not=self.why_not or later.why_not)
+            return RecoveredNames(why_not=self.why_not or later.why_not)
         pairs = later.before.items()
         kept = {now: self.before[name] for now, name in pairs if name in self.before}
-        return Names(kept)
+        return RecoveredNames(kept)
 
 
-class _CannotTell(Exception):
+class _NamesUnknown(Exception):
     """The original names are unknown; the message is the reason."""
 
 
-def names_before(before: ExportedProgram, after: ExportedProgram) -> Names:
+def recover_names(before: ExportedProgram, after: ExportedProgram) -> RecoveredNames:
     """Find the names in ``before`` of the values in ``after``, its new export."""
     try:
         known = _inputs(before, after)
         _follow(before, after, known)
-    except _CannotTell as why:
-        return Names(why_not=str(why))
-    return Names({now.name: node.name for now, node in known.items()})
+    except _NamesUnknown as why:
+        return RecoveredNames(why_not=str(why))
+    return RecoveredNames({now.name: node.name for now, node in known.items()})
 
 
 def _inputs(before: ExportedProgram, after: ExportedProgram) -> dict[fx.Node, fx.Node]:
@@ -66,7 +66,7 @@ def _inputs(before: ExportedProgram, after: ExportedProgram) -> dict[fx.Node, fx
     known = {}
     for node in after.graph.find_nodes(op="placeholder"):
         if node.name not in named:
-            raise _CannotTell(f"an input or a weight is then called {node.name}")
+            raise _NamesUnknown(f"an input or a weight is then called {node.name}")
         known[node] = named[node.name]
     return known
 
@@ -76,13 +76,16 @@ def _follow(
 ) -> None:
     """Pair the results of operators that are the same and read the same values."""
     if any(node.op == "get_attr" for node in before.graph.nodes):
-        raise _CannotTell("the values in its branches or loops then have other names")
-    old, new = calls(before.graph), _without_writing(before, calls(after.graph))
+        raise _NamesUnknown("the values in its branches or loops then have other names")
+    old, new = (
+        operator_nodes(before.graph),
+        _drop_write_copies(before, operator_nodes(after.graph)),
+    )
     if [node.target for node in old] != [node.target for node in new]:
-        raise _CannotTell("it then calls other operators")
+        raise _NamesUnknown("it then calls other operators")
     for theirs, mine in zip(old, new, strict=True):
         if list(map(known.get, _tensors(mine))) != _tensors(theirs):
-            raise _CannotTell(f"{theirs.name} is computed from other values then")
+            raise _NamesUnknown(f"{theirs.name} is computed from other values then")
         known[mine] = theirs
         parts = _parts(theirs)
         for place, part in _parts(mine).items():
@@ -90,7 +93,7 @@ def _follow(
                 known[part] = parts[place]
 
 
-def _without_writing(before: ExportedProgram, new: list[fx.Node]) -> list[fx.Node]:
+def _drop_write_copies(before: ExportedProgram, new: list[fx.Node]) -> list[fx.Node]:
     """Leave out the final copies that write results into buffers and inputs.
 
     In ``before``, the graph signature states these writes.
@@ -115,7 +118,9 @@ def _parts(node: fx.Node) -> dict[Any, fx.Node]:
     return {user.args[1]: user for user in users}
 
 
-def with_names(exported: ExportedProgram, names: Mapping[str, str]) -> ExportedProgram:
+def rename_values(
+    exported: ExportedProgram, names: Mapping[str, str]
+) -> ExportedProgram:
     """Return the same program with other names; a value without one gets a prefix."""
     graph = fx.Graph()
     new: dict[fx.Node, fx.Node] = {}
@@ -132,15 +137,17 @@ def with_names(exported: ExportedProgram, names: Mapping[str, str]) -> ExportedP
         new[node] = copied
     called = {node.name: copied.name for node, copied in new.items()}
 
-    def anew(argument: Any) -> Any:
+    def rename_argument(argument: Any) -> Any:
         name = getattr(argument, "name", None)
         return replace(argument, name=called[name]) if name in called else argument
 
     signature, (entry, *_) = exported.graph_signature, exported.module_call_graph
-    results = [replace(one, arg=anew(one.arg)) for one in signature.output_specs]
+    results = [
+        replace(one, arg=rename_argument(one.arg)) for one in signature.output_specs
+    ]
     call = entry.signature
     assert call is not None
-    call = replace(call, outputs=[anew(result) for result in call.outputs])
+    call = replace(call, outputs=[rename_argument(result) for result in call.outputs])
     root = fx.GraphModule(exported.graph_module, graph)
     root.meta.update(exported.graph_module.meta)
     return ExportedProgram(

@@ -25,17 +25,17 @@ from torch.export.graph_signature import (
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
-from shrinkfx.worker.eager.intermediates import Values, restride
+from shrinkfx.worker.eager.intermediates import EagerValues, restride
 from shrinkfx.worker.graph.describe import tensor_type
-from shrinkfx.worker.graph.names import Names, names_before, with_names
+from shrinkfx.worker.graph.names import RecoveredNames, recover_names, rename_values
 from shrinkfx.worker.graph.outputs import GraphOutputs, graph_outputs
 from shrinkfx.worker.graph.shorten_subgraphs import shorten_subgraphs
-from shrinkfx.worker.graph.specialise import Specialised
+from shrinkfx.worker.graph.specialise import SpecializedSizes
 from shrinkfx.worker.graph.symbols import CannotRebuild, Symbols, symbols_in
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
-from shrinkfx.worker.origin import hand_on_origins
+from shrinkfx.worker.origin import copy_origins
 from shrinkfx.worker.private_api.graph_api import pytree
-from shrinkfx.worker.sizes.bindings import SizesByName, bind, evaluate
+from shrinkfx.worker.sizes.bindings import SizesByName, bind_symbols, evaluate_size
 
 _WEIGHTS = {
     Role.PARAMETER: InputKind.PARAMETER,
@@ -45,7 +45,7 @@ _WEIGHTS = {
 
 
 @dataclass(frozen=True)
-class Rebuilt:
+class RebuiltCandidate:
     """A candidate as a program, with its inputs.
 
     Attributes:
@@ -66,41 +66,44 @@ class Rebuilt:
     stale: bool = False
     outputs: tuple[str, ...] = ()
     passing: Inputs | None = None
-    settled: Specialised | None = None
-    names: Names | None = None
+    settled: SpecializedSizes | None = None
+    names: RecoveredNames | None = None
     original: ExportedProgram | None = None
 
     @property
-    def at_passing(self) -> Rebuilt | None:
+    def at_passing(self) -> RebuiltCandidate | None:
         """The same program, with the passing inputs only, or None."""
         if self.passing is None:
             return None
         return replace(self, failing=self.passing, passing=None)
 
-    def exported_again(self, exported: ExportedProgram) -> Rebuilt:
+    def with_new_export(self, exported: ExportedProgram) -> RebuiltCandidate:
         """Return the candidate with a new export, which has other names inside."""
-        hand_on_origins(self.exported.graph_module, exported.graph_module)
-        names = names_before(self.exported, exported)
-        return Rebuilt(
+        copy_origins(self.exported.graph_module, exported.graph_module)
+        names = recover_names(self.exported, exported)
+        return RebuiltCandidate(
             exported,
             self.example,
             self.failing,
             outputs=self.outputs,
             passing=self.passing,
-            names=self.names.followed_by(names) if self.names else names,
+            names=self.names.compose(names) if self.names else names,
         )
 
-    def with_names_before(self) -> Rebuilt:
+    def with_original_names(self) -> RebuiltCandidate:
         """Restore the names of values from before it was exported again."""
         if self.names is None:
             return self
-        named = with_names(self.exported, self.names.before)
+        named = rename_values(self.exported, self.names.before)
         return replace(self, exported=named, names=None)
 
 
 def rebuild(
-    program: Program, candidate: Candidate, values: Values, taps: Sequence[str] = ()
-) -> Rebuilt:
+    program: Program,
+    candidate: Candidate,
+    values: EagerValues,
+    taps: Sequence[str] = (),
+) -> RebuiltCandidate:
     """Build a valid program from a candidate.
 
     Args:
@@ -113,7 +116,9 @@ def rebuild(
 
 
 class _Builder:
-    def __init__(self, program: Program, candidate: Candidate, values: Values) -> None:
+    def __init__(
+        self, program: Program, candidate: Candidate, values: EagerValues
+    ) -> None:
         self._program = program
         self._exported = exported = program.graph
         self._candidate = candidate
@@ -128,11 +133,11 @@ class _Builder:
         self._new: dict[str, Any] = {}
         self._inputs: list[InputSpec] = []
         self._fed: dict[str, torch.Tensor] = {}
-        example = bind(exported, flat_inputs(exported, program.example))
-        self._settled = Specialised.of(candidate, example)
+        example = bind_symbols(exported, flat_inputs(exported, program.example))
+        self._settled = SpecializedSizes.from_candidate(candidate, example)
         self._symbols = Symbols(candidate, self._nodes, values, self._settled)
 
-    def build(self, taps: Sequence[str]) -> Rebuilt:
+    def build(self, taps: Sequence[str]) -> RebuiltCandidate:
         feeds = self._feeds_in_order()
         for name in feeds:
             self._feed(name)
@@ -152,7 +157,7 @@ class _Builder:
         feeds = [n for n in self._candidate.feeds if not self._symbols.take_literal(n)]
         inputs = [n for n in feeds if skeleton.node(n).role not in _WEIGHTS]
         for name in inputs:
-            if reason := self._values.why_not(name):
+            if reason := self._values.explain_no_cut(name):
                 raise CannotRebuild(reason)
         weights = [
             n for role in _WEIGHTS for n in feeds if skeleton.node(n).role is role
@@ -163,7 +168,7 @@ class _Builder:
     def _feed(self, name: str) -> None:
         value = self._nodes[name].meta.get("val")
         if isinstance(value, torch.SymInt):
-            value = self._symbols.carrying(value)
+            value = self._symbols.make_carrier(value)
         if isinstance(value, CustomObjArgument) and name in self._specs:
             self._new[name] = self._graph.node_copy(self._nodes[name])
             self._inputs.append(self._specs[name])
@@ -188,7 +193,7 @@ class _Builder:
     def _copy(self, name: str) -> None:
         """Copy an operator and its getitems."""
         if name in self._candidate.replace:
-            self._new[name] = self._plain(name)
+            self._new[name] = self._write_replacement(name)
             return
         old = self._nodes[name]
         node = self._graph.node_copy(old, self._operand)
@@ -196,7 +201,7 @@ class _Builder:
         for projection in self._candidate.skeleton.projections(name):
             self._copy(projection)
 
-    def _plain(self, name: str) -> fx.Node:
+    def _write_replacement(self, name: str) -> fx.Node:
         """Write the simple operator that replaces another operator."""
         (source,) = self._candidate.operands(name)
         operand, old = self._new[source], self._nodes[name].meta["val"]
@@ -227,7 +232,7 @@ class _Builder:
         return self._new[name]
 
     def _size(self, name: str) -> fx.Node | int:
-        if self._symbols.is_within_reach(name) or self._symbols.is_arithmetic(name):
+        if self._symbols.can_be_read(name) or self._symbols.is_arithmetic(name):
             return self._graph.node_copy(self._nodes[name], self._operand)
         value = self._nodes[name].meta["val"]
         if not isinstance(value, torch.SymInt):
@@ -237,7 +242,7 @@ class _Builder:
             raise CannotRebuild(f"{name} is a constant")
         return found
 
-    def _finish(self, outputs: list[GraphOutputs]) -> Rebuilt:
+    def _finish(self, outputs: list[GraphOutputs]) -> RebuiltCandidate:
         example = self._arguments(self._values.example, self._program.example)
         failing = self._arguments(self._values.failing, self._program.failing)
         passing = self._passing()
@@ -272,7 +277,7 @@ class _Builder:
         )
         if not self._symbols.stale:
             rebuilt.validate()
-        return Rebuilt(
+        return RebuiltCandidate(
             rebuilt,
             Inputs(example, {}),
             Inputs(failing, {}),
@@ -294,7 +299,7 @@ class _Builder:
     ) -> tuple[torch.Tensor, ...]:
         """Return the values of the inputs in one run of the input program."""
         flat = flat_inputs(self._exported, inputs)
-        sizes = bind(self._exported, flat)
+        sizes = bind_symbols(self._exported, flat)
         return tuple(self._fit(name, value(name), sizes) for name in self._fed)
 
     def _fit(self, name: str, value: torch.Tensor, sizes: SizesByName) -> torch.Tensor:
@@ -309,7 +314,7 @@ class _Builder:
         fake = self._nodes[name].meta["val"]
         stride = []
         for step, own in zip(fake.stride(), value.stride(), strict=True):
-            said = evaluate(step, sizes)
+            said = evaluate_size(step, sizes)
             stride.append(own if said is None else said)
         differs = any(
             a != b and size > 1

@@ -22,7 +22,7 @@ _LEAST = 2
 
 
 @dataclass(frozen=True)
-class Specialised:
+class SpecializedSizes:
     """The specialized sizes of a candidate.
 
     Attributes:
@@ -37,7 +37,9 @@ class Specialised:
     _chosen: Mapping[str, int]
 
     @classmethod
-    def of(cls, candidate: Candidate, example: SizesByName) -> Specialised:
+    def from_candidate(
+        cls, candidate: Candidate, example: SizesByName
+    ) -> SpecializedSizes:
         """Collect the specialized sizes of a candidate.
 
         Args:
@@ -60,11 +62,11 @@ class Specialised:
         return cls(numbers, ranges, {**symbols, **narrow, **numbers}, chosen)
 
     @classmethod
-    def nothing(cls) -> Specialised:
+    def make_empty(cls) -> SpecializedSizes:
         """Return an object for a candidate without specialized sizes."""
         return cls({}, {}, {}, {})
 
-    def needed(self, value: torch.Tensor) -> list[torch.SymInt]:
+    def list_free_sizes(self, value: torch.Tensor) -> list[torch.SymInt]:
         """List the free sizes of an input that have no range of their own."""
         return [size for size in sizes_of(value) if str(size) not in self.ranges]
 

@@ -17,13 +17,13 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.program.broadcasting import reshaped
+from shrinkfx.program.broadcasting import find_retyped_values
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role
-from shrinkfx.worker.eager.intermediates import Scalar, Values
-from shrinkfx.worker.graph.specialise import Specialised
+from shrinkfx.worker.eager.intermediates import EagerValues, Scalar
+from shrinkfx.worker.graph.specialise import SpecializedSizes
 from shrinkfx.worker.private_api.graph_api import FakeTensor
-from shrinkfx.worker.sizes.bindings import tells
+from shrinkfx.worker.sizes.bindings import determines_symbol
 
 
 class CannotRebuild(ShrinkfxError):
@@ -45,8 +45,8 @@ class Symbols:
         self,
         candidate: Candidate,
         nodes: Mapping[str, fx.Node],
-        values: Values,
-        settled: Specialised,
+        values: EagerValues,
+        settled: SpecializedSizes,
     ) -> None:
         self._candidate = candidate
         self._nodes = nodes
@@ -54,7 +54,7 @@ class Symbols:
         self._binders: dict[sympy.Expr, tuple[fx.Node, int]] = {}
         self.literals: dict[str, Scalar] = {}
         self._settled = settled
-        self.stale = bool(candidate.sizes or reshaped(candidate))
+        self.stale = bool(candidate.sizes or find_retyped_values(candidate))
 
     def bind(self, node: fx.Node) -> None:
         """Register an input of the new graph, so that sizes can be read from it."""
@@ -90,13 +90,13 @@ class Symbols:
             if not isinstance(value, torch.Tensor):
                 raise CannotRebuild(f"{name} is a {type(value).__name__}, not a tensor")
             bound |= set(_plain_dims(value)) - free_unbacked_symbols(value)
-            needed |= symbols_in(self._settled.needed(value))
+            needed |= symbols_in(self._settled.list_free_sizes(value))
             if not self._candidate.sizes:  # else they are those of the example
                 strides |= symbols_in(value.stride())
         for name in self._candidate.operators:
             for size in self._sizes_of(name):
                 symbols = symbols_in([self._nodes[size].meta["val"]])
-                if self.is_within_reach(size):
+                if self.can_be_read(size):
                     continue
                 if all(s in bound or self._find_carrier(s) for s in symbols):
                     needed |= symbols
@@ -118,7 +118,7 @@ class Symbols:
         value = self._nodes[name].meta["val"]
         sizes = _dims(value) if isinstance(value, torch.Tensor) else []
         return any(
-            not any(tells(size, symbol) for symbol in size.free_symbols)
+            not any(determines_symbol(size, symbol) for symbol in size.free_symbols)
             for size in sizes
             if isinstance(size, sympy.Expr)
         )
@@ -139,11 +139,11 @@ class Symbols:
             if isinstance(value, torch.SymInt) and value.node.expr == symbol:
                 return name
         for name in inputs:
-            if any(tells(size, symbol) for size in _dims(values[name])):
+            if any(determines_symbol(size, symbol) for size in _dims(values[name])):
                 return name
         return None
 
-    def carrying(self, size: torch.SymInt) -> torch.Tensor:
+    def make_carrier(self, size: torch.SymInt) -> torch.Tensor:
         """Return a fake tensor that has an input number as its dim."""
         values = (n.meta.get("val") for n in self._nodes.values())
         mode = next(v.fake_mode for v in values if isinstance(v, FakeTensor))
@@ -158,13 +158,13 @@ class Symbols:
             if skeleton.node(v).role is Role.SIZE
         ]
 
-    def is_within_reach(self, size: str) -> bool:
+    def can_be_read(self, size: str) -> bool:
         """Return whether a size can be read from remaining values and inputs."""
         skeleton = self._candidate.skeleton
         operands = skeleton.node(size).operands
         for name in operands:
             if skeleton.node(name).role is Role.SIZE:
-                if not self.is_within_reach(name):
+                if not self.can_be_read(name):
                     return False
             elif (
                 skeleton.producer(name) not in self._candidate.keep
@@ -205,7 +205,7 @@ class Symbols:
     def _solve(self, graph: fx.Graph, symbol: sympy.Symbol) -> fx.Node:
         """Compute a symbol from a size such as ``2*s0 + 1``."""
         for size in self._binders:
-            if tells(size, symbol):
+            if determines_symbol(size, symbol):
                 factor, offset = int(size.diff(symbol)), int(size.subs(symbol, 0))
                 whole = self.compute(graph, size)
                 value = _val(whole) - offset

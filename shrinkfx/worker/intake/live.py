@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from .watching.by_import import ByImport, by_import
-from .watching.origins import Origin, in_inductor
+from .watching.by_import import ImportDescription, describe_import
+from .watching.origins import Origin, find_origins_in_inductor
 from .watching.settings import Settings, is_plain, is_same
 
 
 @dataclass(frozen=True)
-class Live:
+class InductorState:
     """Settings and code that were put into Inductor since its import.
 
     Attributes:
@@ -24,21 +24,21 @@ class Live:
     """
 
     settings: Settings = field(default_factory=dict)
-    others: Mapping[str, ByImport] = field(default_factory=dict)
+    others: Mapping[str, ImportDescription] = field(default_factory=dict)
     origins: tuple[Origin, ...] = ()
 
 
-def live() -> Live:
+def read_inductor_state() -> InductorState:
     """Read the current state of Inductor; return an empty one if it is not imported."""
     config = sys.modules.get("torch._inductor.config")
     if config is None or not hasattr(config, "_is_default"):
-        return Live()
+        return InductorState()
     now = config.get_config_copy()
     changed = {k: v for k, v in now.items() if _is_other(config, k, v)}
     plain = {k: v for k, v in changed.items() if is_plain(v)}
     others = {k: v for k, v in changed.items() if k not in plain}
-    made = {k: by_import(v) for k, v in others.items()}
-    return Live(plain, made, tuple(in_inductor(others.values())))
+    made = {k: describe_import(v) for k, v in others.items()}
+    return InductorState(plain, made, tuple(find_origins_in_inductor(others.values())))
 
 
 def _is_other(config: ModuleType, name: str, value: object) -> bool:

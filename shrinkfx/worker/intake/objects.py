@@ -20,7 +20,7 @@ from shrinkfx.errors import LoadError, StorageError, UsageError
 from shrinkfx.worker.printing.archive import save_as_source
 
 
-def name_of(program: object) -> str:
+def name_program(program: object) -> str:
     """Return a name for an object, used to name the folder of its runs.
 
     Raises:
@@ -36,7 +36,7 @@ def name_of(program: object) -> str:
     )
 
 
-def exported(
+def export_program(
     program: object, args: tuple[Any, ...] | None, kwargs: Any, dynamic_shapes: Any
 ) -> ExportedProgram:
     """Export a module as it is; return an ``ExportedProgram`` unchanged.
@@ -54,7 +54,10 @@ def exported(
     assert isinstance(program, nn.Module)
     if args is None and kwargs is None:
         raise UsageError("exporting a module needs its arguments: pass args=(...)")
-    with _told(program, "torch.export refuses it", _EXPORT), torch.no_grad():
+    with (
+        _raise_load_error(program, "torch.export refuses it", _EXPORT),
+        torch.no_grad(),
+    ):
         return torch.export.export(
             program, args or (), kwargs, dynamic_shapes=dynamic_shapes
         )
@@ -72,14 +75,14 @@ _INPUTS = "pass tensors, numbers and containers of these that torch.save accepts
 
 
 @contextmanager
-def _told(program: object, what: str, advice: str) -> Iterator[None]:
+def _raise_load_error(program: object, what: str, advice: str) -> Iterator[None]:
     """Raise a LoadError that names the object, with torch's own error as its cause."""
     try:
         yield
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
         reason = f"{what} ({type(error).__name__}: {first})"
-        raise LoadError(name_of(program), reason, advice) from error
+        raise LoadError(name_program(program), reason, advice) from error
 
 
 def save_program(program: ExportedProgram, path: Path, archive: Path) -> None:
@@ -94,7 +97,7 @@ def save_program(program: ExportedProgram, path: Path, archive: Path) -> None:
         StorageError: the disk is full, for example.
     """
     try:
-        with _told(program, "torch.export.save refuses it", _SAVE):
+        with _raise_load_error(program, "torch.export.save refuses it", _SAVE):
             torch.export.save(program, path)
     except LoadError as error:
         if isinstance(error.__cause__, OSError) or _FULL.search(str(error)):
@@ -105,7 +108,7 @@ def save_program(program: ExportedProgram, path: Path, archive: Path) -> None:
         except Exception as second:  # noqa: BLE001 - printing and exporting raise anything
             first = str(second).strip().partition("\n")[0]
             reason = f"{error.reason}, and it has no source code: {first}"
-            raise LoadError(name_of(program), reason, _SAVE) from error
+            raise LoadError(name_program(program), reason, _SAVE) from error
 
 
 _FULL = re.compile("PytorchStreamWriter failed|file write failed|No space left")
@@ -133,8 +136,8 @@ def remarks(program: object, done: ExportedProgram) -> Iterator[str]:
     """Yield remarks on settings that the user may not have intended."""
     if isinstance(program, nn.Module) and program.training:
         yield (
-            f"{name_of(program)} is in training mode and was exported so: dropout and "
-            "batch norm behave as in training; .eval() is how it is deployed"
+            f"{name_program(program)} is in training mode and was exported so: dropout "
+            "and batch norm behave as in training; .eval() is how it is deployed"
         )
     devices = sorted({str(t.device) for t in done.state_dict.values()})
     if any(device.startswith("cuda") for device in devices):

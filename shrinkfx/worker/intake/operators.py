@@ -13,7 +13,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from shrinkfx.program.namespaces import PYTORCHS
+from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
 from shrinkfx.worker.private_api import graph_api, operator_api
 
 
@@ -34,7 +34,7 @@ class Registration:
     file: str = ""
 
 
-def registrations(program: ExportedProgram) -> list[Registration]:
+def find_registrations(program: ExportedProgram) -> list[Registration]:
     """Return where each operator that is not PyTorch's own was registered."""
     names = {
         node.target._schema.name
@@ -42,7 +42,7 @@ def registrations(program: ExportedProgram) -> list[Registration]:
         if isinstance(module, fx.GraphModule)
         for node in module.graph.nodes
         if isinstance(node.target, graph_api.OpOverload)
-        and node.target.namespace not in PYTORCHS
+        and node.target.namespace not in PYTORCH_NAMESPACES
     }
     return [_registration(name) for name in sorted(names)]
 
@@ -53,7 +53,7 @@ def libraries() -> list[str]:
 
 
 def _registration(name: str) -> Registration:
-    for module, file in _told(name):
+    for module, file in _iter_places(name):
         if module and not file:
             file = getattr(sys.modules.get(module), "__file__", None) or ""
         if file and not module:
@@ -63,7 +63,7 @@ def _registration(name: str) -> Registration:
     return Registration(name)
 
 
-def _told(name: str) -> Iterator[tuple[str, str]]:
+def _iter_places(name: str) -> Iterator[tuple[str, str]]:
     """Yield (module, file) pairs from PyTorch's records of a registration.
 
     One of the two strings is empty in each pair.

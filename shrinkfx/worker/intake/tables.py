@@ -27,7 +27,7 @@ def own_entries() -> Entries:
     return Entries(tuple(sorted(found)))
 
 
-def not_here(entries: Iterable[Entry]) -> list[Entry]:
+def list_missing_entries(entries: Iterable[Entry]) -> list[Entry]:
     """Return the entries of another process that this process's tables do not have."""
     return [(name, key) for name, key in entries if not _holds(name, key)]
 

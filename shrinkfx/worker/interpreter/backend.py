@@ -32,45 +32,50 @@ from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import InductorOptions
-from shrinkfx.worker.forkserver.progress_bars import start_no_thread
+from shrinkfx.worker.forkserver.progress_bars import disable_monitor_thread
 from shrinkfx.worker.interpreter import retarget
-from shrinkfx.worker.interpreter.checked_module import Compiled, Seen, checked, seen
+from shrinkfx.worker.interpreter.checked_module import (
+    CheckedModule,
+    RunOutcome,
+    check_accesses,
+    collect_outcome,
+)
 from shrinkfx.worker.interpreter.codegen.cuda_device import DEFAULT_ARCHITECTURE
 from shrinkfx.worker.interpreter.codegen.cuda_source import (
-    COMPILED,
+    COMPILE_LINES,
     TuningBlock,
     Wrapper,
     compile_kernels,
-    overridden,
-    tuning_block,
-    wrapper_source,
+    generate_tuning_block,
+    generate_wrapper,
+    list_overridden_options,
 )
 from shrinkfx.worker.interpreter.findings import (
     Probe,
     Report,
     Unsupported,
 )
-from shrinkfx.worker.interpreter.runtime_stubs import MadeUp
+from shrinkfx.worker.interpreter.runtime_stubs import LabeledGenerator
 from shrinkfx.worker.interpreter.switch_on import switch_on
 from shrinkfx.worker.private_api import FOR_CUDA_WITHOUT_GPU
 
 __all__ = [
-    "Code",
-    "Compiled",
+    "CheckedModule",
+    "GeneratedCode",
     "Probe",
     "Report",
-    "Seen",
+    "RunOutcome",
     "Unsupported",
+    "find_missing_api",
     "generate",
-    "load",
-    "missing_name",
-    "overridden",
+    "list_overridden_options",
+    "load_code",
     "switch_on",
     "warm_up",
 ]
 
 
-def missing_name() -> str:
+def find_missing_api() -> str:
     """Return a message about the first private API that is missing, or ''."""
     return next((f.missing for f in FOR_CUDA_WITHOUT_GPU if f.missing), "")
 
@@ -85,8 +90,8 @@ def warm_up() -> None:
         LoadError: this version of PyTorch or Triton lacks a private API that the
             interpreter needs.
     """
-    start_no_thread()
-    if reason := missing_name():
+    disable_monitor_thread()
+    if reason := find_missing_api():
         raise LoadError(
             "a CUDA program without a GPU",
             reason,
@@ -96,12 +101,12 @@ def warm_up() -> None:
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         exported = torch.export.export(torch.nn.ReLU(), (torch.empty(2),))
         options = {"compile_threads": 1}
-        wrapper_source(exported, DEFAULT_ARCHITECTURE, options)
-        tuning_block(exported, DEFAULT_ARCHITECTURE, options, Path(folder))
+        generate_wrapper(exported, DEFAULT_ARCHITECTURE, options)
+        generate_tuning_block(exported, DEFAULT_ARCHITECTURE, options, Path(folder))
 
 
 @dataclass(frozen=True)
-class Code:
+class GeneratedCode:
     """Generated code for the requested probes.
 
     Attributes:
@@ -117,7 +122,7 @@ class Code:
     untried: tuple[str, ...] = ()
     tuning: TuningBlock | None = None
 
-    def benchmark(self) -> Seen:
+    def benchmark(self) -> RunOutcome:
         """Run the hints probe: the block with which AOTInductor times kernels.
 
         Raises:
@@ -127,19 +132,19 @@ class Code:
         """
         switch_on()
         if self.tuning is None:
-            return Seen()
+            return RunOutcome()
         definitions = retarget.retarget(self.tuning.definitions)
         _require(definitions)
-        kernels = retarget.operators(self.tuning.definitions)
+        kernels = retarget.read_operators(self.tuning.definitions)
         scope: dict[str, Any] = {}
-        with checked(Probe.HINTS, kernels):
-            exec(compile(definitions + COMPILED, "<definitions>", "exec"), scope)
-            made_up = MadeUp(scope["generate_example_value"])
+        with check_accesses(Probe.HINTS, kernels):
+            exec(compile(definitions + COMPILE_LINES, "<definitions>", "exec"), scope)
+            made_up = LabeledGenerator(scope["generate_example_value"])
             scope["generate_example_value"] = made_up
             exec(
                 compile(retarget.retarget(self.tuning.calls), "<calls>", "exec"), scope
             )
-        return seen(self.tuning.untried)
+        return collect_outcome(self.tuning.untried)
 
 
 def generate(
@@ -149,7 +154,7 @@ def generate(
     folder: Path,
     arch: str = DEFAULT_ARCHITECTURE,
     options: InductorOptions | None = None,
-) -> Code:
+) -> GeneratedCode:
     """Generate CUDA code for a CPU program, before this process interprets any kernel.
 
     Raises:
@@ -165,13 +170,13 @@ def generate(
         os.environ["TRITON_CACHE_DIR"] = str(folder.parent / "triton")
         compile_kernels(exported, arch, options, folder)
     if Probe.HINTS in probes:
-        tuning = tuning_block(exported, arch, options, folder)
+        tuning = generate_tuning_block(exported, arch, options, folder)
     if Probe.REAL in probes or Probe.CONTRACT in probes:
-        wrapper = wrapper_source(exported, arch, options)
-    return Code(exported, folder, wrapper.text, wrapper.untried, tuning)
+        wrapper = generate_wrapper(exported, arch, options)
+    return GeneratedCode(exported, folder, wrapper.text, wrapper.untried, tuning)
 
 
-def load(code: Code, probe: Probe = Probe.REAL) -> Compiled:
+def load_code(code: GeneratedCode, probe: Probe = Probe.REAL) -> CheckedModule:
     """Make generated code callable, and switch Triton to interpretation for good.
 
     Args:
@@ -186,11 +191,11 @@ def load(code: Code, probe: Probe = Probe.REAL) -> Compiled:
     source = retarget.retarget(code.wrapper)
     _require(source)
     switch_on()
-    kernels = retarget.operators(code.wrapper)
+    kernels = retarget.read_operators(code.wrapper)
     module = PyCodeCache.load(source)
-    return Compiled(code.exported, module, kernels, probe, code.untried)
+    return CheckedModule(code.exported, module, kernels, probe, code.untried)
 
 
 def _require(source: str) -> None:
-    if reason := retarget.why_not(source):
+    if reason := retarget.find_unsupported(source):
         raise Unsupported(reason)

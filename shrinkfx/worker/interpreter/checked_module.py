@@ -20,14 +20,17 @@ from shrinkfx.worker.interpreter.findings import (
     Report,
     Unsupported,
 )
-from shrinkfx.worker.interpreter.input_checks import require_declared
-from shrinkfx.worker.interpreter.memory_checks.arena import distinct, exact
+from shrinkfx.worker.interpreter.input_checks import check_declared_inputs
+from shrinkfx.worker.interpreter.memory_checks.arena import (
+    copy_to_exact_size,
+    drop_expanded_dims,
+)
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
-from shrinkfx.worker.interpreter.memory_checks.partial import Spreading
+from shrinkfx.worker.interpreter.memory_checks.partial import PartialPropagation
 from shrinkfx.worker.interpreter.runtime_stubs import (
-    Contract,
-    Externs,
-    fresh,
+    LabeledExterns,
+    LayoutChecks,
+    allocate_unwritten,
     require_no,
 )
 from shrinkfx.worker.model import Inputs, flat_inputs
@@ -42,7 +45,7 @@ _NO_CPU_TWIN = ("'CPU' backend", "not implemented for the CPU")
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunOutcome:
     """The outcome of one run on the interpreter.
 
     Attributes:
@@ -63,7 +66,9 @@ class Seen:
     restrided: int = 0
 
 
-def seen(untried: Sequence[str] = (), contract: Contract | None = None) -> Seen:
+def collect_outcome(
+    untried: Sequence[str] = (), contract: LayoutChecks | None = None
+) -> RunOutcome:
     """Return the outcome of the latest checked run.
 
     Args:
@@ -76,11 +81,13 @@ def seen(untried: Sequence[str] = (), contract: Contract | None = None) -> Seen:
         untried = (*untried, f"further configurations of {some}")
     unseen = tuple(dict.fromkeys((*CHECKER.unseen, *untried)))
     whole = not CHECKER.partial
-    return Seen(tuple(found), CHECKER.accesses, unseen, whole, restrided)
+    return RunOutcome(tuple(found), CHECKER.accesses, unseen, whole, restrided)
 
 
 @contextlib.contextmanager
-def checked(probe: Probe, kernels: Mapping[str, tuple[str, ...]]) -> Iterator[None]:
+def check_accesses(
+    probe: Probe, kernels: Mapping[str, tuple[str, ...]]
+) -> Iterator[None]:
     """Run generated code in a block; check and report what its kernels access.
 
     Raises:
@@ -89,7 +96,7 @@ def checked(probe: Probe, kernels: Mapping[str, tuple[str, ...]]) -> Iterator[No
     """
     CHECKER.start(probe, kernels)
     try:
-        with torch.no_grad(), Spreading(CHECKER.partial):
+        with torch.no_grad(), PartialPropagation(CHECKER.partial):
             yield
     except Report as report:
         for unseen in dict.fromkeys(CHECKER.unseen):
@@ -105,7 +112,7 @@ def checked(probe: Probe, kernels: Mapping[str, tuple[str, ...]]) -> Iterator[No
 
 
 @dataclass
-class Compiled:
+class CheckedModule:
     """A program's generated code, with the calling convention of the program.
 
     Buffers keep their values from call to call, in copies that this object owns.
@@ -116,18 +123,18 @@ class Compiled:
     kernels: Mapping[str, tuple[str, ...]]
     probe: Probe
     untried: Sequence[str] = ()
-    outcome: Seen = field(default_factory=Seen)
+    outcome: RunOutcome = field(default_factory=RunOutcome)
 
     def __post_init__(self) -> None:
-        self._contract = Contract(_strides(self.exported))
+        self._contract = LayoutChecks(_strides(self.exported))
         self._own = _own_weights(self.exported)
         self._unwritten: list[Any] = []  # weights that skipped kernels should write
         _require_known(self.module, self._contract)
         replaced = {
             **self._contract.stubs,
             "copy_if_misaligned": lambda value: value,  # our copies are aligned
-            "empty_strided_cuda": fresh,
-            "extern_kernels": Externs(self.module.extern_kernels),
+            "empty_strided_cuda": allocate_unwritten,
+            "extern_kernels": LabeledExterns(self.module.extern_kernels),
             "require_no": require_no,
         }
         for name, value in replaced.items():
@@ -153,18 +160,18 @@ class Compiled:
             Unsupported: the interpreter cannot run this program.
         """
         given = flat_inputs(self.exported, Inputs(args, kwargs))
-        require_declared(self.exported, given)
+        check_declared_inputs(self.exported, given)
         self._contract.start()
         try:
-            with checked(Probe.REAL, self.kernels):
+            with check_accesses(Probe.REAL, self.kernels):
                 CHECKER.partial.add(self._unwritten)
-                held = self._hold(given)
+                held = self._copy_inputs(given)
                 results = list(self.module.call(list(held)))
         except Report:
             if self.probe is Probe.REAL or not self._contract.findings:
                 raise
         finally:
-            self.outcome = seen(self.untried, self._contract)
+            self.outcome = collect_outcome(self.untried, self._contract)
             own = self._own.values()
             self._unwritten = [kept for kept in own if kept in CHECKER.partial]
         if self.probe is Probe.CONTRACT and self._contract.findings:
@@ -172,7 +179,7 @@ class Compiled:
         self._write_back(given, held)
         return results
 
-    def _hold(self, given: list[Any]) -> list[Any]:
+    def _copy_inputs(self, given: list[Any]) -> list[Any]:
         """Copy the program's inputs and weights into memory of exactly their size."""
         held, count = [], 0
         specs = self.exported.graph_signature.input_specs
@@ -182,8 +189,8 @@ class Compiled:
                 copied = self._own[str(spec.target)]
             else:
                 role, count = f"input {count}", count + 1
-                copied = _held(value)
-            CHECKER.roles.name(copied, role)
+                copied = _copy_value(value)
+            CHECKER.roles.set_role(copied, role)
             held.append(copied)
         return held
 
@@ -196,10 +203,10 @@ class Compiled:
             for spec, value, copied in zip(specs, given, held, strict=True):
                 is_input = spec.kind is InputKind.USER_INPUT
                 if is_input and isinstance(value, torch.Tensor):
-                    distinct(value).copy_(distinct(copied))
+                    drop_expanded_dims(value).copy_(drop_expanded_dims(copied))
 
 
-def _require_known(module: ModuleType, contract: Contract) -> None:
+def _require_known(module: ModuleType, contract: LayoutChecks) -> None:
     """Refuse generated code with unknown assertions, or without expected names.
 
     Raises:
@@ -243,9 +250,9 @@ def _own_weights(exported: ExportedProgram) -> dict[str, Any]:
             name = str(spec.target)
             stores = (exported.state_dict, exported.constants)
             value = next(store[name] for store in stores if name in store)
-            own[name] = copies.setdefault(id(value), _held(value))
+            own[name] = copies.setdefault(id(value), _copy_value(value))
     return own
 
 
-def _held(value: Any) -> Any:
-    return exact(value) if isinstance(value, torch.Tensor) else value
+def _copy_value(value: Any) -> Any:
+    return copy_to_exact_size(value) if isinstance(value, torch.Tensor) else value

@@ -17,7 +17,7 @@ from torch.export.graph_signature import InputKind
 VARIABLE = "AOTI_RUNTIME_CHECK_INPUTS"
 
 
-def require_declared(exported: ExportedProgram, given: Sequence[Any]) -> None:
+def check_declared_inputs(exported: ExportedProgram, given: Sequence[Any]) -> None:
     """Compare inputs with the program's declarations, if the variable enables that.
 
     Args:

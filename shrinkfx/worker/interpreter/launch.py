@@ -10,16 +10,20 @@ from typing import Any
 
 import torch
 
-from shrinkfx.worker.interpreter.emulation.grids import Place, every, places
+from shrinkfx.worker.interpreter.emulation.grids import (
+    Place,
+    choose_programs,
+    list_all_programs,
+)
 from shrinkfx.worker.interpreter.findings import Fault, Report, Unsupported
 from shrinkfx.worker.interpreter.memory_checks.bounds import (
     CHECKER,
     Argument,
-    Launch,
-    tag,
+    RunningLaunch,
+    tag_pointer,
 )
-from shrinkfx.worker.interpreter.memory_checks.launched import Launched, Layout
-from shrinkfx.worker.interpreter.memory_checks.partial import LEFT
+from shrinkfx.worker.interpreter.memory_checks.launched import LaunchRecord, Layout
+from shrinkfx.worker.interpreter.memory_checks.partial import UNWRITTEN_MEMORY
 from shrinkfx.worker.model import Keywords
 
 _INTEGERS = {
@@ -28,7 +32,7 @@ _INTEGERS = {
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedLaunch:
     """A generated kernel that is about to be launched.
 
     Attributes:
@@ -46,7 +50,7 @@ class Generated:
     aligned: Sequence[str]
 
 
-WATCHING: list[Callable[[Generated], None]] = []
+LAUNCH_OBSERVERS: list[Callable[[GeneratedLaunch], None]] = []
 """Functions that are called with each generated kernel before its launch."""
 
 
@@ -81,19 +85,21 @@ def launch(
 
     function = kernel.rewrite()
     constants = _constants(kernel.fn, signature or {})
-    known = _known(kernel.fn, arguments)
+    known = _bind_arguments(kernel.fn, arguments)
     for hook in kernel.pre_run_hooks:
         hook(**known)
     name = name or kernel.fn.__name__
-    tensors = {k: t for k, v in known.items() if (t := tensor_of(v)) is not None}
+    tensors = {k: t for k, v in known.items() if (t := get_tensor(v)) is not None}
     pointers = {
-        k: Argument.of(k, CHECKER.roles.of(v) or "memory of an operator", v)
+        k: Argument.from_tensor(
+            k, CHECKER.roles.get_role(v) or "memory of an operator", v
+        )
         for k, v in tensors.items()
     }
     outer = CHECKER.launch
     # A kernel that Inductor does not know is launched by a user's operator.
     operators = tuple(CHECKER.operators.get(name, (f"user kernel {name}",)))
-    running = Launch(name, operators, tuple(pointers.values()))
+    running = RunningLaunch(name, operators, tuple(pointers.values()))
     CHECKER.launch = running
     try:
         size = grid_size(grid, known)
@@ -102,14 +108,16 @@ def launch(
                 k: Layout(tuple(v.shape), tuple(v.stride())) for k, v in tensors.items()
             }
             tried = bool(CHECKER.configuration)
-            CHECKER.launched.append(Launched(name, size, layouts, tried))
+            CHECKER.launched.append(LaunchRecord(name, size, layouts, tried))
         _check_alignment(known, aligned)
         converted = {
-            k: v if k in constants else _converted(k, v, signature or {}, pointers)
+            k: v
+            if k in constants
+            else _convert_argument(k, v, signature or {}, pointers)
             for k, v in known.items()
         }
         interpreter.interpreter_builder.set_grid_dim(*size)
-        blocks = [v for k, v in known.items() if k in constants and _steps(v)]
+        blocks = [v for k, v in known.items() if k in constants and _is_block_size(v)]
         takes_partial = tensors in CHECKER.partial
         try:
             sampled = _run(function, converted, size, blocks)
@@ -117,11 +125,11 @@ def launch(
             if not takes_partial:
                 raise
             CHECKER.findings.clear()
-            _pass_over(name, f"takes {LEFT}", tensors, writes)
+            _skip_kernel(name, f"takes {UNWRITTEN_MEMORY}", tensors, writes)
         except Unsupported as error:
             if CHECKER.probe is None:
                 raise
-            _pass_over(name, error.reason, tensors, writes)
+            _skip_kernel(name, error.reason, tensors, writes)
         else:
             if sampled or takes_partial:
                 CHECKER.partial.add([tensors[argument] for argument in running.written])
@@ -129,7 +137,7 @@ def launch(
         CHECKER.launch = outer
 
 
-def _pass_over(
+def _skip_kernel(
     name: str,
     why: str,
     tensors: Mapping[str, torch.Tensor],
@@ -163,9 +171,9 @@ def _run(
     assert CHECKER.launch is not None
     name = CHECKER.launch.kernel
     if CHECKER.probe is None:  # eager: its results are used, so all programs run
-        chosen, some = every(grid), ""
+        chosen, some = list_all_programs(grid), ""
     else:
-        chosen, some = places(grid, blocks)
+        chosen, some = choose_programs(grid, blocks)
     if some:
         CHECKER.unseen.append(f"{name}: only {some} ran")
     with np.errstate(all="ignore"):
@@ -176,13 +184,13 @@ def _run(
             except (Report, Unsupported):
                 raise
             except Exception as error:
-                raise _why(error, name) from error
+                raise _unwrap_error(error, name) from error
             if CHECKER.probe and CHECKER.findings:
                 raise Report(CHECKER.findings)
     return bool(some)
 
 
-def _why(error: BaseException, name: str) -> Exception:
+def _unwrap_error(error: BaseException, name: str) -> Exception:
     """Return the innermost cause of an error of Triton's interpreter.
 
     Returns:
@@ -207,7 +215,7 @@ def _constants(function: Any, signature: Mapping[str, str]) -> set[str]:
     return annotated | {name for name, kind in signature.items() if kind == "constexpr"}
 
 
-def _known(function: Any, arguments: Keywords) -> Keywords:
+def _bind_arguments(function: Any, arguments: Keywords) -> Keywords:
     """Bind arguments to parameters; drop launch options such as ``num_warps``."""
     signature = inspect.signature(function)
     given = {k: v for k, v in arguments.items() if k in signature.parameters}
@@ -221,7 +229,11 @@ def _check_alignment(known: Keywords, aligned: Sequence[str]) -> None:
     for name in aligned:
         value = known.get(name)
         if isinstance(value, torch.Tensor) and value.numel():
-            number, what, role = value.data_ptr(), "bytes past", CHECKER.roles.of(value)
+            number, what, role = (
+                value.data_ptr(),
+                "bytes past",
+                CHECKER.roles.get_role(value),
+            )
             number %= 16
         elif isinstance(value, int):
             number, what, role = value % 16, "past", "a size"
@@ -236,7 +248,7 @@ def _check_alignment(known: Keywords, aligned: Sequence[str]) -> None:
         raise Report(CHECKER.findings)
 
 
-def _converted(
+def _convert_argument(
     name: str,
     value: Any,
     signature: Mapping[str, str],
@@ -258,11 +270,11 @@ def _converted(
     if declared.startswith("*"):  # the compiled dtype, not that of the tensor
         kind = tl.str_to_ty(declared, None)
         made = tl.tensor(TensorHandle(made.handle.data, kind), kind)
-    tag(getattr(made.handle, "base", made.handle), pointers[name])
+    tag_pointer(getattr(made.handle, "base", made.handle), pointers[name])
     return made
 
 
-def tensor_of(value: Any) -> torch.Tensor | None:
+def get_tensor(value: Any) -> torch.Tensor | None:
     """Return an argument that is a tensor, the tensor of a TMA descriptor, or None."""
     tensor = getattr(value, "base", None) if hasattr(value, "block_shape") else value
     return tensor if isinstance(tensor, torch.Tensor) else None
@@ -285,19 +297,19 @@ def _integer(value: int, declared: str) -> Any:
     return tl.tensor(TensorHandle(data, kind), kind)
 
 
-def interpreted(kernel: Any) -> Any:
+def get_interpreted(kernel: Any) -> Any:
     """Return a kernel's interpreted function, creating one if it has none yet."""
-    return kernel if hasattr(kernel, "rewrite") else _twin(kernel.fn)
+    return kernel if hasattr(kernel, "rewrite") else _make_interpreted(kernel.fn)
 
 
 @functools.cache
-def _twin(function: Any) -> Any:
+def _make_interpreted(function: Any) -> Any:
     from shrinkfx.worker.private_api.triton_api import InterpretedFunction
 
     return InterpretedFunction(function)
 
 
-def named(names: Sequence[str], args: Sequence[Any]) -> Keywords:
+def name_arguments(names: Sequence[str], args: Sequence[Any]) -> Keywords:
     """Pair parameter names with positional arguments, of which there may be fewer."""
     return dict(zip(names, args, strict=False))
 
@@ -314,5 +326,5 @@ def grid_size(grid: Any, known: Keywords) -> Place:
     return x, y, z
 
 
-def _steps(value: Any) -> bool:
+def _is_block_size(value: Any) -> bool:
     return type(value) is int and value > 1

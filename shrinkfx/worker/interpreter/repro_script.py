@@ -21,7 +21,7 @@ from torch.export import ExportedProgram
 from shrinkfx.protocol.choices import InductorOptions, Probe
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.interpreter import backend as interpreter
-from shrinkfx.worker.interpreter.switch_on import self_test
+from shrinkfx.worker.interpreter.switch_on import import_self_test
 from shrinkfx.worker.loading import devices
 from shrinkfx.worker.private_api import inductor_api
 
@@ -29,13 +29,13 @@ from shrinkfx.worker.private_api import inductor_api
 def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
     """Prepare this process and the file at ``script`` for running the script."""
     with contextlib.suppress(ImportError):  # Triton, which may not be needed
-        self_test()
+        import_self_test()
     script.write_text(
         retarget_strings(script.read_text(encoding="utf-8")), encoding="utf-8"
     )
     # A repro whose bug is fixed runs to its end, so a load must work for any probe.
     runs = Probe.CONTRACT if probe is Probe.CONTRACT else Probe.REAL
-    packages: dict[str, interpreter.Code] = {}
+    packages: dict[str, interpreter.GeneratedCode] = {}
 
     def compile_and_package(
         exported: ExportedProgram,
@@ -57,7 +57,7 @@ def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
         return str(path)
 
     def load_package(path: str, device_index: int = -1) -> Callable[..., Any]:
-        return interpreter.load(packages[str(path)], runs)
+        return interpreter.load_code(packages[str(path)], runs)
 
     load = torch.export.load
 

@@ -57,7 +57,7 @@ def _host(text: str) -> str:
     return _DEVICE_NAME.sub("'cpu'", _DEVICE.sub("device(type='cpu')", text))
 
 
-def operators(source: str) -> dict[str, tuple[str, ...]]:
+def read_operators(source: str) -> dict[str, tuple[str, ...]]:
     """Return the source operators of each kernel, read from the comments above it.
 
     A user kernel computes no operator of the program; it is listed under its own name.
@@ -78,7 +78,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def why_not(source: str) -> str:
+def find_unsupported(source: str) -> str:
     """Return why the interpreter cannot run the code, or ''."""
     for name, how, _ in _KERNEL.findall(source):
         if how != "triton":

@@ -13,7 +13,7 @@ from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 from shrinkfx.worker.private_api import cuda_api
 
 
-class Contract:
+class LayoutChecks:
     """Replaces the size, stride and dtype assertions in generated code.
 
     The results of aten operators have the CPU's strides here, so they are copied to the
@@ -64,7 +64,7 @@ class Contract:
         if value is None:  # an optional output
             return None
         if operator != "input":
-            CHECKER.roles.name_once(value, f"result of {_short(operator)}")
+            CHECKER.roles.set_role_once(value, f"result of {_short(operator)}")
         dtype = dtype or value.dtype
         try:
             if value.dtype is not dtype:
@@ -77,7 +77,7 @@ class Contract:
             if (is_aten or as_on_cpu) and tuple(value.shape) == tuple(size):
                 self.restrided += 1
                 made = allocate(size, stride, dtype).copy_(value)
-                CHECKER.roles.name(made, f"result of {_short(operator)}")
+                CHECKER.roles.set_role(made, f"result of {_short(operator)}")
                 return made
             self._note(str(error), operator)
         return value
@@ -96,7 +96,7 @@ class Contract:
         self.findings.append(finding)
 
 
-class MadeUp:
+class LabeledGenerator:
     """Wraps the function that generates benchmark arguments, and labels its results."""
 
     def __init__(self, original: Callable[..., Any]) -> None:
@@ -104,11 +104,11 @@ class MadeUp:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         value = self._original(*args, **kwargs)
-        CHECKER.roles.name(value, "made-up argument")
+        CHECKER.roles.set_role(value, "made-up argument")
         return value
 
 
-class Externs:
+class LabeledExterns:
     """Wraps Inductor's library calls (``extern_kernels``), and labels their results."""
 
     def __init__(self, original: Any) -> None:
@@ -118,7 +118,7 @@ class Externs:
         function = getattr(self._original, name)
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            CHECKER.roles.name_result(kwargs.get("out"), (f"aten.{name}",))
+            CHECKER.roles.set_result_role(kwargs.get("out"), (f"aten.{name}",))
             return function(*args, **kwargs)
 
         return called
@@ -141,10 +141,10 @@ def require_no(what: str, name: str, value: torch.Tensor) -> None:
         raise RuntimeError(f"At least one {word} in {name}")
 
 
-def fresh(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+def allocate_unwritten(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
     """Allocate a tensor in place of ``empty_strided_cuda``; label it as unwritten."""
     made = allocate(size, stride, dtype)
-    CHECKER.roles.name(made, UNWRITTEN)
+    CHECKER.roles.set_role(made, UNWRITTEN)
     return made
 
 

@@ -17,14 +17,14 @@ from typing import Any
 
 from shrinkfx.worker.interpreter.emulation.assembly import run_assembly
 from shrinkfx.worker.interpreter.emulation.constants import mix_constants
-from shrinkfx.worker.interpreter.emulation.floats import round_to_nearest
+from shrinkfx.worker.interpreter.emulation.floats import patch_float_conversions
 from shrinkfx.worker.interpreter.emulation.libdevice import give_bodies
 from shrinkfx.worker.interpreter.emulation.logic import compile_logic
-from shrinkfx.worker.interpreter.emulation.reductions import combine_blocks
+from shrinkfx.worker.interpreter.emulation.reductions import patch_reductions
 from shrinkfx.worker.interpreter.findings import Unsupported
-from shrinkfx.worker.interpreter.generated import run_generated
-from shrinkfx.worker.interpreter.launch import interpreted, launch, named
-from shrinkfx.worker.interpreter.memory_checks.hooks import hook
+from shrinkfx.worker.interpreter.generated_kernels import launch_generated_kernel
+from shrinkfx.worker.interpreter.launch import get_interpreted, launch, name_arguments
+from shrinkfx.worker.interpreter.memory_checks.hooks import install_hooks
 
 
 @functools.cache
@@ -42,11 +42,11 @@ def switch_on() -> None:
     except AttributeError as error:
         reason = f"this version of Triton's interpreter is not known: {error}"
         raise Unsupported(reason) from error
-    self_test().check_the_checks()
+    import_self_test().check_the_checks()
 
 
 @functools.cache
-def self_test() -> ModuleType:
+def import_self_test() -> ModuleType:
     """Import the self-test, which imports Triton.
 
     A process that will run a script calls this first, because it cannot import
@@ -72,17 +72,17 @@ def _patch_triton() -> None:
     )
     give_bodies()
     run_assembly()
-    combine_blocks()
+    patch_reductions()
     compile_logic()
-    round_to_nearest()
-    hook()
-    _speak_once()
+    patch_float_conversions()
+    install_hooks()
+    _patch_language_once()
     mix_constants()
-    _launch_here()
-    _launch_for_inductor()
+    _patch_launches()
+    _patch_inductor_launches()
 
 
-def _speak_once() -> None:
+def _patch_language_once() -> None:
     """Patch Triton's language once instead of in each launch and each call."""
     import triton.language as tl
 
@@ -101,7 +101,7 @@ class _NothingToRestore:
     def restore(self) -> None: ...
 
 
-def _launch_here() -> None:
+def _patch_launches() -> None:
     """Send all launches, also of kernels decorated before the switch, to ``launch``."""
     from shrinkfx.worker.private_api.triton_api import (
         Autotuner,
@@ -110,17 +110,17 @@ def _launch_here() -> None:
     )
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return interpreted(self)(*args, **kwargs)
+        return get_interpreted(self)(*args, **kwargs)
 
     def run(self: Any, *args: Any, grid: Any, warmup: Any, **kwargs: Any) -> None:
         if not warmup:
-            kernel = interpreted(self)
-            launch(kernel, grid, {**named(kernel.arg_names, args), **kwargs})
+            kernel = get_interpreted(self)
+            launch(kernel, grid, {**name_arguments(kernel.arg_names, args), **kwargs})
 
     def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Run an autotuner's first configuration, because none is benchmarked."""
         config = self.configs[0]
-        given = named(self.arg_names, args)
+        given = name_arguments(self.arg_names, args)
         if config.pre_hook is not None:
             config.pre_hook({**given, **kwargs, **config.all_kwargs()})
         return self.fn.run(*args, **{**config.all_kwargs(), **kwargs})
@@ -131,9 +131,9 @@ def _launch_here() -> None:
     Autotuner.run = run_first
 
 
-def _launch_for_inductor() -> None:
-    """Send the launches of Inductor's kernels to ``run_generated``."""
+def _patch_inductor_launches() -> None:
+    """Send the launches of Inductor's kernels to ``launch_generated_kernel``."""
     from shrinkfx.worker.private_api.cuda_api import CachingAutotuner, triton_helpers
 
     triton_helpers.set_driver_to_gpu = lambda: None
-    setattr(CachingAutotuner, "run", run_generated)  # noqa: B010 - typed as method
+    setattr(CachingAutotuner, "run", launch_generated_kernel)  # noqa: B010 - typed as method

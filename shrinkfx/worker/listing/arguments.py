@@ -23,7 +23,7 @@ TABLES = ("embedding", "embedding_bag", "_embedding_bag")
 LOSSES = ("nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss_nd")
 """Operators whose ``target`` is a class."""
 
-_POINTING = {
+_INDEX_ARGUMENTS = {
     **dict.fromkeys((*FROM_THE_END, *TABLES), "indices"),
     **dict.fromkeys(ALONG, "index"),
     **dict.fromkeys(LOSSES, "target"),
@@ -32,10 +32,10 @@ _POINTING = {
 
 
 @cache
-def pointing(statement: Statement) -> frozenset[str]:
+def find_index_names(statement: Statement) -> frozenset[str]:
     """Return the names of the values that a statement uses as indices."""
-    argument = _POINTING.get(operator_of(statement).removesuffix("_"))
-    leaves = named(statement, argument) if argument else []
+    argument = _INDEX_ARGUMENTS.get(get_operator_name(statement).removesuffix("_"))
+    leaves = list_argument_leaves(statement, argument) if argument else []
     return frozenset(leaf.text for leaf in leaves if leaf.kind is LeafKind.VALUE)
 
 
@@ -46,7 +46,7 @@ def arguments_of(statement: Statement) -> Mapping[int, tuple[str, str]]:
     Returns:
         Name and schema type of the argument; empty if the callee has no schema.
     """
-    operator = operator_at(statement.callee)
+    operator = resolve_callee(statement.callee)
     if operator is None:
         return {}
     types = {each.name: str(each.type) for each in operator._schema.arguments}
@@ -64,13 +64,13 @@ def arguments_of(statement: Statement) -> Mapping[int, tuple[str, str]]:
     return found
 
 
-def named(statement: Statement, name: str) -> list[Leaf]:
+def list_argument_leaves(statement: Statement, name: str) -> list[Leaf]:
     """List the leaves of an argument, including nested leaves, in order."""
     there = arguments_of(statement)
     return [x for x in statement.leaves if there.get(x.number, ("", ""))[0] == name]
 
 
-def operator_of(statement: Statement) -> str:
+def get_operator_name(statement: Statement) -> str:
     """Return the name of an aten operator without its overload, else ''."""
     parts = statement.callee.split(".")
     return parts[3] if parts[:3] == ["torch", "ops", "aten"] else ""
@@ -83,7 +83,7 @@ def _top(leaf: Leaf, parents: Mapping[int, Leaf]) -> Leaf:
 
 
 @cache
-def operator_at(callee: str) -> graph_api.OpOverload | None:
+def resolve_callee(callee: str) -> graph_api.OpOverload | None:
     """Return the operator that a statement calls, or None if it calls none."""
     if not callee.startswith("torch.ops."):
         return None

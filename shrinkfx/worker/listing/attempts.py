@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shrinkfx.program.listing.changes import Change, place_of
-from shrinkfx.program.listing.listing import Listing
-from shrinkfx.worker.listing.stepwise import Trace
+from shrinkfx.program.listing.printed_program import PrintedProgram
+from shrinkfx.worker.listing.program_trace import Trace
 
 Changes = tuple[Change, ...]
 
@@ -17,11 +17,13 @@ class Attempt:
     """A changed printed program, and its trace at the sizes of the example."""
 
     changes: Changes
-    listing: Listing
+    listing: PrintedProgram
     trace: Trace
 
 
-def largest(most: int, made: Callable[[int], Attempt | None]) -> Attempt | None:
+def find_largest_attempt(
+    most: int, made: Callable[[int], Attempt | None]
+) -> Attempt | None:
     """Find the attempt with the largest number up to ``most``, by binary search.
 
     Returns:
@@ -38,13 +40,13 @@ def largest(most: int, made: Callable[[int], Attempt | None]) -> Attempt | None:
     return best
 
 
-def merged(changes: Iterable[Change], more: Iterable[Change]) -> Changes:
+def merge_changes(changes: Iterable[Change], more: Iterable[Change]) -> Changes:
     """Add changes; a later change replaces an earlier one of the same place."""
     by_place = {place_of(change): change for change in changes}
     by_place |= {place_of(change): change for change in more}
     return tuple(by_place.values())
 
 
-def in_order(changes: Iterable[Change]) -> Changes:
+def sort_changes(changes: Iterable[Change]) -> Changes:
     """Sort changes into their normal order, without duplicates."""
     return tuple(sorted(set(changes), key=lambda c: (type(c).__name__, str(c))))

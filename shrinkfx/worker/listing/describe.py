@@ -14,21 +14,32 @@ from torch import fx
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
-from shrinkfx.program.listing.listing import MAIN, Block, Dim, Given, Listing, Run
-from shrinkfx.program.listing.recipes import Opaque, Recipe, Saved
+from shrinkfx.program.listing.printed_program import (
+    MAIN,
+    Block,
+    Dim,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
 from shrinkfx.program.listing.statements import Statement
+from shrinkfx.program.listing.tensor_specs import Opaque, Saved, TensorSpec
 from shrinkfx.protocol.listed import Listed
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.eager.intermediates import compact
 from shrinkfx.worker.graph.describe import dynamic_dims
-from shrinkfx.worker.graph.rebuild import Rebuilt
-from shrinkfx.worker.listing.recipes import exact_recipe, key_of_weight, seeded_fill
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
+from shrinkfx.worker.listing.tensor_specs import (
+    choose_seeded_initializer,
+    key_of_weight,
+    make_exact_spec,
+)
 from shrinkfx.worker.printing.graph import Unprintable, callee
-from shrinkfx.worker.printing.module import export_source, print_program, same
+from shrinkfx.worker.printing.module import export_source, is_identical, print_program
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedProgram:
     """A printed program, and the values that it refers to by key.
 
     Attributes:
@@ -38,18 +49,18 @@ class Described:
             program.
     """
 
-    listing: Listing
+    listing: PrintedProgram
     seeded: Rewrite
     saved: Mapping[str, torch.Tensor]
 
-    def left_at(self, data: str) -> Listed:
+    def save_values(self, data: str) -> Listed:
         """Save the values, if there are any, to the file ``data``; return a message."""
         if self.saved:
             torch.save(dict(self.saved), data)
         return Listed(self.listing, self.seeded, data if self.saved else "")
 
 
-def describe(built: Rebuilt) -> Described:
+def describe(built: RebuiltCandidate) -> DescribedProgram:
     """Convert a candidate to statements, and its inputs and weights to tensor specs.
 
     Raises:
@@ -62,12 +73,12 @@ def describe(built: Rebuilt) -> Described:
     given += values.inputs(printed)
     dims = tuple(map(_dim, printed.dims))
     try:
-        listing = Listing(_blocks(printed, built), given, dims).normalised()
+        listing = PrintedProgram(_blocks(printed, built), given, dims).normalised()
     except (SyntaxError, ValueError, InvalidEdit) as error:
         raise Unprintable(f"it is not valid Python: {error}") from error
     left = {each.name for each in listing.given}
     seeded = (change for change in values.seeded if change.name in left)
-    return Described(listing, Rewrite(tuple(seeded)), values.saved)
+    return DescribedProgram(listing, Rewrite(tuple(seeded)), values.saved)
 
 
 class _Values:
@@ -89,27 +100,29 @@ class _Values:
         number = str(len(self._noted) - 1)
         return Expression(number, number)
 
-    def weight(self, printed: Weight) -> Given:
+    def weight(self, printed: Weight) -> InputOrWeight:
         """Describe a weight."""
         name, kind, text = printed.attribute, printed.kind, printed.text.exact
         if kind in ("script_object", "saved_object"):
             if not text:
                 raise Unprintable(f"{name}, which is too large for a script")
-            recipe = Recipe((), "", Opaque(text))
+            recipe = TensorSpec((), "", Opaque(text))
         else:
             value = self._noted[int(text)]
-            recipe = exact_recipe(value, key_of_weight(name))
+            recipe = make_exact_spec(value, key_of_weight(name))
             self._draw(name, recipe, value, None)
-        return Given(name, kind, ((Run.EXAMPLE, recipe),))
+        return InputOrWeight(name, kind, ((Run.EXAMPLE, recipe),))
 
-    def inputs(self, printed: Source) -> tuple[Given, ...]:
+    def inputs(self, printed: Source) -> tuple[InputOrWeight, ...]:
         """Describe the inputs in all runs, with their dynamic dims."""
         shapes = ast.parse(printed.dynamic_shapes, mode="eval").body
         dims = shapes.elts if isinstance(shapes, ast.Tuple) else itertools.repeat(None)
         pairs = zip(printed.inputs, dims, strict=False)
         return tuple(self._input(each, _open_dims(said)) for each, said in pairs)
 
-    def _input(self, printed: Input, dims: tuple[tuple[int, str], ...]) -> Given:
+    def _input(
+        self, printed: Input, dims: tuple[tuple[int, str], ...]
+    ) -> InputOrWeight:
         texts = {
             Run.EXAMPLE: printed.example,
             Run.PASSING: printed.passing,
@@ -118,18 +131,18 @@ class _Values:
         held = {r: self._noted[int(t.exact)] for r, t in texts.items() if t is not None}
         recipes = []
         for run, value in held.items():
-            if run is not Run.EXAMPLE and same(value, held[Run.EXAMPLE]):
+            if run is not Run.EXAMPLE and is_identical(value, held[Run.EXAMPLE]):
                 continue
             key = f"{run}_{printed.name}"
-            recipe = exact_recipe(value, key)
+            recipe = make_exact_spec(value, key)
             recipes.append((run, recipe))
             self._draw(printed.name, recipe, value, run)
             if isinstance(recipe.fill, Saved):
                 self.saved[key] = compact(value.detach())
-        return Given(printed.name, "input", tuple(recipes), dims)
+        return InputOrWeight(printed.name, "input", tuple(recipes), dims)
 
-    def _draw(self, name: str, recipe: Recipe, value: Any, run: Run | None) -> None:
-        if fill := seeded_fill(value, recipe):
+    def _draw(self, name: str, recipe: TensorSpec, value: Any, run: Run | None) -> None:
+        if fill := choose_seeded_initializer(value, recipe):
             self.seeded.append(Refill(name, fill, run))
 
 
@@ -150,9 +163,9 @@ def _dim(line: str) -> Dim:
     return Dim(ast.unparse(tree.targets[0]), span.get("min", 0), span.get("max"))
 
 
-def _blocks(printed: Source, built: Rebuilt) -> tuple[Block, ...]:
+def _blocks(printed: Source, built: RebuiltCandidate) -> tuple[Block, ...]:
     """Parse the statements, each block after the blocks that it calls."""
-    acting = set(_acting(built.exported.graph_module))
+    acting = set(_list_effectful_operators(built.exported.graph_module))
     inner = [_read_class(text, acting) for text in printed.branches]
     arguments = tuple(each.name for each in printed.inputs)
     body = _statements(printed.body, acting)
@@ -178,7 +191,7 @@ def _read_class(text: str, acting: set[str]) -> Block:
 
 
 def _statements(lines: Iterable[str], acting: set[str]) -> tuple[Statement, ...]:
-    read = map(Statement.parsed, lines)
+    read = map(Statement.parse_line, lines)
     return tuple(
         replace(
             line,
@@ -197,7 +210,7 @@ def _acts(line: Statement, acting: set[str]) -> bool:
     return line.yields and (line.callee in acting or line.callee.startswith("self."))
 
 
-def _acting(module: fx.GraphModule) -> Iterator[str]:
+def _list_effectful_operators(module: fx.GraphModule) -> Iterator[str]:
     """List the operators that mutate an argument, or return nothing."""
     for node in module.graph.nodes:
         schema = getattr(node.target, "_schema", None)
@@ -205,4 +218,4 @@ def _acting(module: fx.GraphModule) -> Iterator[str]:
         if schema is not None and (schema.is_mutable or not schema.returns):
             yield callee(node.target)
         elif node.op == "get_attr" and isinstance(inner, fx.GraphModule):
-            yield from _acting(inner)
+            yield from _list_effectful_operators(inner)

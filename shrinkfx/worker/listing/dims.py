@@ -8,11 +8,16 @@ from dataclasses import replace
 from enum import Enum
 
 from shrinkfx.program.listing.changes import Change, Resize
-from shrinkfx.program.listing.listing import Dim, Given, Listing, Run
-from shrinkfx.program.listing.recipes import Constant, Opaque, Recipe
-from shrinkfx.worker.listing.scope import compiled
+from shrinkfx.program.listing.printed_program import (
+    Dim,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
+from shrinkfx.program.listing.tensor_specs import Constant, Opaque, TensorSpec
+from shrinkfx.worker.listing.scope import compile_expression
 
-Recipes = Mapping[str, Recipe]
+Recipes = Mapping[str, TensorSpec]
 """Tensor specs, by the name of the input or weight."""
 
 
@@ -20,13 +25,13 @@ class Contradiction(Exception):
     """The sizes of inputs contradict the declarations of dims."""
 
 
-def runs_of(listing: Listing) -> list[Run]:
+def runs_of(listing: PrintedProgram) -> list[Run]:
     """List the runs that the program must work in, the example first."""
     own = {run for given in listing.given for run, _ in given.recipes}
     return [run for run in Run if run in own or run is Run.EXAMPLE]
 
 
-def recipes_in(listing: Listing, run: Run) -> Recipes:
+def recipes_in(listing: PrintedProgram, run: Run) -> Recipes:
     return {given.name: given.recipe(run) for given in listing.given}
 
 
@@ -37,11 +42,11 @@ This may be why the program fails.
 """
 
 
-def outside_of(listing: Listing) -> Outside:
+def find_dims_out_of_range(listing: PrintedProgram) -> Outside:
     """Return the dims that are out of their declared range, with the run."""
     found = set()
     for run in runs_of(listing):
-        sizes = sizes_in(listing, run)
+        sizes = compute_dim_sizes(listing, run)
         for dim in listing.dims:
             size = sizes.get(dim.name, dim.low)
             if size < dim.low or (dim.high is not None and size > dim.high):
@@ -49,7 +54,7 @@ def outside_of(listing: Listing) -> Outside:
     return frozenset(found)
 
 
-def require_declared(listing: Listing, outside: Outside = frozenset()) -> None:
+def require_declared(listing: PrintedProgram, outside: Outside = frozenset()) -> None:
     """Check that dims are in range in all runs, and that static sizes are equal.
 
     Args:
@@ -67,13 +72,13 @@ def require_declared(listing: Listing, outside: Outside = frozenset()) -> None:
     for given, place, how, _ in _declared(listing):
         if given.recipe().shape[place] < 2:
             raise Contradiction(f"export takes the size of {how} for no dynamic one")
-    if more := sorted(outside_of(listing) - outside):
+    if more := sorted(find_dims_out_of_range(listing) - outside):
         run, name = more[0]
-        size = sizes_in(listing, run)[name]
+        size = compute_dim_sizes(listing, run)[name]
         raise Contradiction(f"{name} is {size} in the {run} run")
 
 
-def _require_static(given: Given) -> None:
+def _require_static(given: InputOrWeight) -> None:
     dynamic = dict(given.open_dims)
     shapes = set()
     for _, recipe in given.recipes:
@@ -85,7 +90,7 @@ def _require_static(given: Given) -> None:
         raise Contradiction(f"{given.name} has other static sizes in other runs")
 
 
-def sizes_in(listing: Listing, run: Run) -> dict[str, int]:
+def compute_dim_sizes(listing: PrintedProgram, run: Run) -> dict[str, int]:
     """Compute the size of each declared dim in a run.
 
     Raises:
@@ -103,7 +108,7 @@ def sizes_in(listing: Listing, run: Run) -> dict[str, int]:
     return sizes
 
 
-def _declared(listing: Listing) -> Iterator[tuple[Given, int, str, str]]:
+def _declared(listing: PrintedProgram) -> Iterator[tuple[InputOrWeight, int, str, str]]:
     """Yield the dims whose declaration reads exactly one named dim.
 
     Yields:
@@ -119,10 +124,12 @@ def _declared(listing: Listing) -> Iterator[tuple[Given, int, str, str]]:
 
 
 def _at(how: str, sizes: Mapping[str, int]) -> int:
-    return int(eval(compiled(how), {"__builtins__": {}}, dict(sizes)))
+    return int(eval(compile_expression(how), {"__builtins__": {}}, dict(sizes)))
 
 
-def followed(listing: Listing, changes: Sequence[Change]) -> tuple[Change, ...]:
+def propagate_resizes(
+    listing: PrintedProgram, changes: Sequence[Change]
+) -> tuple[Change, ...]:
     """Add resizes of all inputs that share a named dim with a resized input.
 
     Raises:
@@ -144,7 +151,7 @@ def followed(listing: Listing, changes: Sequence[Change]) -> tuple[Change, ...]:
     return (*changes, *dict.fromkeys(more))
 
 
-def _is_of(change: Resize, declared: tuple[Given, int, str, str]) -> bool:
+def _is_of(change: Resize, declared: tuple[InputOrWeight, int, str, str]) -> bool:
     return (declared[0].name, declared[1]) == (change.name, change.dim)
 
 
@@ -156,7 +163,7 @@ def _solved(how: str, name: str, size: int) -> int:
     return (size - start) // step
 
 
-class Way(Enum):
+class OtherSizes(Enum):
     """Other sizes within the declared ranges.
 
     A program with the size of a dynamic dim hard-coded does not run at these sizes.
@@ -167,15 +174,15 @@ class Way(Enum):
     LEAST = "all dims as small as can be"
 
 
-def elsewhere(listing: Listing, way: Way) -> Recipes:
+def make_specs_at_other_sizes(listing: PrintedProgram, way: OtherSizes) -> Recipes:
     """Return tensor specs at other sizes of the declared ranges, with any values."""
-    here = sizes_in(listing, Run.EXAMPLE)
+    here = compute_dim_sizes(listing, Run.EXAMPLE)
     sizes = {}
     for place, dim in enumerate(dim for dim in listing.dims if dim.name in here):
-        more = 1 + 2 * place if way is Way.APART else 1
-        size = 2 if way is Way.LEAST else here[dim.name] + more
+        more = 1 + 2 * place if way is OtherSizes.APART else 1
+        size = 2 if way is OtherSizes.LEAST else here[dim.name] + more
         sizes[dim.name] = _inside(dim, size)
-    return _resized(listing, sizes)
+    return _resize_specs(listing, sizes)
 
 
 def _inside(dim: Dim, size: int) -> int:
@@ -183,7 +190,7 @@ def _inside(dim: Dim, size: int) -> int:
     return size if dim.high is None else min(size, dim.high)
 
 
-def _resized(listing: Listing, sizes: Mapping[str, int]) -> Recipes:
+def _resize_specs(listing: PrintedProgram, sizes: Mapping[str, int]) -> Recipes:
     made = dict(recipes_in(listing, Run.EXAMPLE))
     for given, dim, how, name in _declared(listing):
         size = _at(how, {name: sizes[name]})

@@ -14,26 +14,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shrinkfx.program.listing.recipes import Opaque, Recipe
 from shrinkfx.program.listing.statements import Statement
-from shrinkfx.worker.listing.arguments import pointing
-from shrinkfx.worker.listing.recipes import few_numbers
+from shrinkfx.program.listing.tensor_specs import Opaque, TensorSpec
+from shrinkfx.worker.listing.arguments import find_index_names
+from shrinkfx.worker.listing.eager_statement import (
+    MOST_GIVEN,
+    has_only_integers,
+    is_integer_tensor,
+    is_pure_aten,
+    is_small,
+    run_statement_eager,
+    yields_known_integers,
+)
 from shrinkfx.worker.listing.scope import (
     Misfit,
     Names,
-    evaluated,
-    reads_of,
+    evaluate_expression,
+    list_reads,
     tensors,
 )
-from shrinkfx.worker.listing.trial import (
-    MOST_GIVEN,
-    eager,
-    is_small,
-    is_tame,
-    is_whole_tensor,
-    of_whole_numbers,
-    tells_numbers,
-)
+from shrinkfx.worker.listing.tensor_specs import make_few_integers
 from shrinkfx.worker.private_api.graph_api import FakeTensor, FakeTensorMode
 
 Saved = Mapping[str, Tensor]
@@ -61,7 +61,7 @@ class Value:
         return list(tensors(self.what))
 
 
-class Fakes:
+class StandInRunner:
     """Runs statements, each once per combination of the kinds of its operands.
 
     Attributes:
@@ -74,7 +74,7 @@ class Fakes:
         self._kinds: dict[Hashable, int] = {}
         self._yielded: dict[tuple[str, tuple[int, ...]], Value | str] = {}
         self._given: dict[Hashable, Value] = {}
-        self._exact: dict[Recipe, Value | None] = {}
+        self._exact: dict[TensorSpec, Value | None] = {}
         self._faked: dict[int, FakeTensor] = {}
         self._excused: set[str] = set()
         self._unsure: set[str] = set()
@@ -86,7 +86,7 @@ class Fakes:
         key = _kind_of(what), numbers
         return Value(what, self._kinds.setdefault(key, len(self._kinds)), exact)
 
-    def given(self, recipe: Recipe, saved: Saved | None = None) -> Value:
+    def given(self, recipe: TensorSpec, saved: Saved | None = None) -> Value:
         """Return the value that a tensor spec makes.
 
         Args:
@@ -97,7 +97,7 @@ class Fakes:
             Misfit: no such tensor can be made.
         """
         if saved is not None and recipe not in self._exact:
-            numbers = few_numbers(recipe, saved)
+            numbers = make_few_integers(recipe, saved)
             exact = None if numbers is None else self.value(numbers, exact=True)
             self._exact[recipe] = exact
         if saved is not None and (known := self._exact[recipe]) is not None:
@@ -109,7 +109,7 @@ class Fakes:
             self._given[key] = self.value(self._empty(recipe))
         return self._given[key]
 
-    def _empty(self, recipe: Recipe) -> Tensor:
+    def _empty(self, recipe: TensorSpec) -> Tensor:
         dtype = getattr(torch, recipe.dtype)
         try:
             if recipe.device == "cpu" and recipe.span <= MOST_GIVEN:
@@ -133,7 +133,7 @@ class Fakes:
         Raises:
             Misfit: the statement does not run.
         """
-        reads = reads_of(statement)
+        reads = list_reads(statement)
         key = statement.code, tuple(names[n].kind for n in reads if n in names)
         if key not in self._yielded:
             read = {name: names[name] for name in reads if name in names}
@@ -148,18 +148,18 @@ class Fakes:
         try:
             if self._is_tried(statement) and is_small(statement, what):
                 try:
-                    return self._tried(statement, read)
+                    return self._try_eager(statement, read)
                 except Misfit as misfit:
-                    self._excuse(statement, misfit)
+                    self._exclude_from_eager(statement, misfit)
             if not statement.callee or _is_plain(statement, what):
-                return self._plainly(statement, read)
-            return self._faked_run(statement, read)
+                return self._evaluate_numbers(statement, read)
+            return self._run_fake(statement, read)
         except Misfit as misfit:
-            if self._need_not_hold(statement, read):
+            if self._can_ignore_assertion(statement, read):
                 return self.value(None)
             return str(misfit)
 
-    def _tried(self, statement: Statement, read: Mapping[str, Value]) -> Value:
+    def _try_eager(self, statement: Statement, read: Mapping[str, Value]) -> Value:
         """Run a statement in eager, with the whole numbers that are known.
 
         Indices that are out of bounds, or that eager does not check, count as unknown.
@@ -173,12 +173,12 @@ class Fakes:
         try:
             made = self._eager(statement, what, exact, unknown)
         except Misfit:
-            unknown |= exact & pointing(statement)
+            unknown |= exact & find_index_names(statement)
             if not unknown:
                 raise
             made = self._eager(statement, what, exact, unknown)
         known = len(exact - unknown) == len(read)
-        return self.value(made, exact=known and tells_numbers(statement, made))
+        return self.value(made, exact=known and yields_known_integers(statement, made))
 
     def _eager(
         self,
@@ -189,18 +189,24 @@ class Fakes:
     ) -> object:
         """Run a statement with zeros for unknown indices: index 0 is in bounds."""
         known = exact - unknown
-        which = (name for name in pointing(statement) - known if name in what)
-        zeros = {*unknown, *(name for name in which if is_whole_tensor(what[name]))}
-        held = {**what, **{name: zeroed(what[name]) for name in zeros}}
-        return eager(statement, held, known | zeros)
+        which = (name for name in find_index_names(statement) - known if name in what)
+        zeros = {*unknown, *(name for name in which if is_integer_tensor(what[name]))}
+        held = {**what, **{name: make_zeros(what[name]) for name in zeros}}
+        return run_statement_eager(statement, held, known | zeros)
 
-    def _plainly(self, statement: Statement, read: Mapping[str, Value]) -> Value:
+    def _evaluate_numbers(
+        self, statement: Statement, read: Mapping[str, Value]
+    ) -> Value:
         """Evaluate arithmetic on numbers, or take a part of a value."""
-        made = evaluated(statement.code, {n: value.what for n, value in read.items()})
+        made = evaluate_expression(
+            statement.code, {n: value.what for n, value in read.items()}
+        )
         exact = all(value.exact for value in read.values())
-        return self.value(made, exact=exact and of_whole_numbers(made))
+        return self.value(made, exact=exact and has_only_integers(made))
 
-    def _need_not_hold(self, statement: Statement, read: Mapping[str, Value]) -> bool:
+    def _can_ignore_assertion(
+        self, statement: Statement, read: Mapping[str, Value]
+    ) -> bool:
         """Return whether a failed assertion on unknown numbers can be ignored.
 
         It can if it also failed in a program that is known to be valid.
@@ -211,9 +217,9 @@ class Fakes:
         return guessed and statement.name in self._unsure
 
     def _is_tried(self, statement: Statement) -> bool:
-        return is_tame(statement) and statement.callee not in self._excused
+        return is_pure_aten(statement) and statement.callee not in self._excused
 
-    def _excuse(self, statement: Statement, misfit: Misfit) -> None:
+    def _exclude_from_eager(self, statement: Statement, misfit: Misfit) -> None:
         """Exclude an operator from eager, because it refuses its stand-in operands.
 
         Raises:
@@ -223,11 +229,9 @@ class Fakes:
             raise misfit
         self._excused.add(statement.callee)
 
-    def _faked_run(
-        self, statement: Statement, read: Mapping[str, Value]
-    ) -> Value | str:
+    def _run_fake(self, statement: Statement, read: Mapping[str, Value]) -> Value | str:
         what = {name: value.what for name, value in read.items()}
-        fakes = {name: self.faked(each) for name, each in what.items()}
+        fakes = {name: self.make_fake(each) for name, each in what.items()}
         before = [_kind_of(fake) for fake in fakes.values()]
         made = self.evaluate(statement.code, fakes)
         if before != [_kind_of(fake) for fake in fakes.values()]:
@@ -237,15 +241,15 @@ class Fakes:
             return "an operand is of another size after"
         if self._is_tried(statement) and is_small(statement, what, made):
             try:
-                self._tried(statement, read)
+                self._try_eager(statement, read)
             except Misfit as misfit:
-                self._excuse(statement, misfit)
+                self._exclude_from_eager(statement, misfit)
         return self.value(made)
 
-    def faked(self, what: Any) -> Any:
+    def make_fake(self, what: Any) -> Any:
         """Replace all tensors in a value by fake tensors."""
         if isinstance(what, (tuple, list)):
-            return type(what)([self.faked(item) for item in what])
+            return type(what)([self.make_fake(item) for item in what])
         if not isinstance(what, Tensor) or isinstance(what, FakeTensor):
             return what
         kind = self.value(what).kind
@@ -260,13 +264,13 @@ class Fakes:
             Misfit: the expression raises any exception.
         """
         with self._mode:
-            return evaluated(code, names)
+            return evaluate_expression(code, names)
 
 
-def zeroed(what: Any) -> Any:
+def make_zeros(what: Any) -> Any:
     """Replace all tensors in a value by zeros, because their elements are unknown."""
     if isinstance(what, (tuple, list)):
-        return type(what)([zeroed(item) for item in what])
+        return type(what)([make_zeros(item) for item in what])
     return torch.zeros_like(what) if isinstance(what, Tensor) else what
 
 

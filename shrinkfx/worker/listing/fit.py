@@ -10,14 +10,14 @@ import torch
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change
-from shrinkfx.program.listing.listing import Listing
+from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.protocol.listed import Fitted, Typed
+from shrinkfx.worker.listing.program_trace import Trace
 from shrinkfx.worker.listing.repair import Fitter
-from shrinkfx.worker.listing.stepwise import Trace
 
 
 def fit_rewrites(
-    listing: Listing,
+    listing: PrintedProgram,
     rewrites: Sequence[Rewrite],
     saved: Mapping[str, torch.Tensor] | None = None,
 ) -> Fitted:
@@ -26,15 +26,15 @@ def fit_rewrites(
     Args:
         saved: saved values by the keys of tensor specs.
     """
-    with _quiet():
+    with _silence_fake_tensors():
         fitter = Fitter(listing, saved or {})
         fits = tuple(_fit(fitter, rewrite) for rewrite in rewrites)
     misfit = str(fitter.base.misfit or "")
-    return Fitted(fits, tuple(_typed(fitter.base)), misfit)
+    return Fitted(fits, tuple(_describe_values(fitter.base)), misfit)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_fake_tensors() -> Iterator[None]:
     """Keep fake tensors from logging a traceback for each invalid operator."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     was, logger.disabled = logger.disabled, True
@@ -61,7 +61,7 @@ def _fitting(fitter: Fitter, changes: Sequence[Change]) -> tuple[Change, ...]:
     return kept
 
 
-def _typed(trace: Trace) -> Iterator[Typed]:
+def _describe_values(trace: Trace) -> Iterator[Typed]:
     """Describe each value that is a single strided tensor."""
     for (block, name), value in trace.values.items():
         match value.what:

@@ -102,15 +102,15 @@ def _require_alike(some: object, others: object, said: str) -> None:
     if len(left) != len(right):
         raise Misfit(f"{said} {len(left)} and {len(right)} values")
     for a, b in zip(left, right, strict=True):
-        if _told(a) != _told(b):
-            raise Misfit(f"{said} {_told(a)} and {_told(b)}")
+        if _get_properties(a) != _get_properties(b):
+            raise Misfit(f"{said} {_get_properties(a)} and {_get_properties(b)}")
 
 
 def _items(values: object) -> list[object]:
     return list(values) if isinstance(values, (tuple, list)) else [values]
 
 
-def _told(value: object) -> tuple[object, ...]:
+def _get_properties(value: object) -> tuple[object, ...]:
     """Return the properties in which two values must agree."""
     if isinstance(value, Tensor):
         return tuple(value.shape), value.dtype, value.device

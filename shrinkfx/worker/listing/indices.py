@@ -14,34 +14,34 @@ from torch import Tensor
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.listing.changes import Refill
-from shrinkfx.program.listing.listing import Listing, Run
-from shrinkfx.program.listing.plain_numbers import Number
-from shrinkfx.program.listing.recipes import (
+from shrinkfx.program.listing.printed_program import PrintedProgram, Run
+from shrinkfx.program.listing.simple_numbers import Number
+from shrinkfx.program.listing.statements import LeafKind, Statement
+from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
-    Fill,
+    Initializer,
     Opaque,
-    Recipe,
     Saved,
     Seeded,
     Sparse,
+    TensorSpec,
 )
-from shrinkfx.program.listing.statements import LeafKind, Statement
 from shrinkfx.worker.listing.arguments import (
     ALONG,
     FROM_THE_END,
     LOSSES,
     TABLES,
-    named,
-    operator_of,
+    get_operator_name,
+    list_argument_leaves,
 )
-from shrinkfx.worker.listing.recipes import is_whole, make
-from shrinkfx.worker.listing.slices import Slices
-from shrinkfx.worker.listing.stepwise import Place, Trace
+from shrinkfx.worker.listing.integer_values import IntegerValues
+from shrinkfx.worker.listing.program_trace import Place, Trace
+from shrinkfx.worker.listing.tensor_specs import has_integer_dtype, make_from_spec
 
 
 @dataclass(frozen=True)
-class Beyond:
+class OutOfBoundsIndex:
     """An out-of-bounds index.
 
     Attributes:
@@ -56,15 +56,17 @@ class Beyond:
 
 
 @dataclass
-class Indices:
+class IndexChecker:
     """Finds out-of-bounds indices, and computes each index once."""
 
     saved: Mapping[str, Tensor]
     _computed: dict[Hashable, Tensor | None] = field(default_factory=dict)
 
-    def beyond(self, listing: Listing, run: Run, trace: Trace) -> Iterator[Beyond]:
+    def find_out_of_bounds(
+        self, listing: PrintedProgram, run: Run, trace: Trace
+    ) -> Iterator[OutOfBoundsIndex]:
         """Yield the out-of-bounds indices of a run, at the sizes of the example."""
-        slices = Slices(self._computed, self.saved, listing, run, trace)
+        slices = IntegerValues(self._computed, self.saved, listing, run, trace)
         for block, statement in listing.operators():
             for name, size, negative in _pointers(statement, block.name, trace):
                 place = block.name, name
@@ -73,7 +75,7 @@ class Indices:
                     continue
                 low = -size if negative else 0
                 if int(values.min()) < low or int(values.max()) >= size:
-                    yield Beyond(place, slices.givens(place), size)
+                    yield OutOfBoundsIndex(place, slices.givens(place), size)
 
 
 def _pointers(
@@ -84,7 +86,7 @@ def _pointers(
     Yields:
         The name, the exclusive upper bound, and whether indices may be negative.
     """
-    operator = operator_of(statement).removesuffix("_")
+    operator = get_operator_name(statement).removesuffix("_")
     into = "weight" if operator in TABLES else "self"
     table = _shape(statement, into, block, trace)
     if operator in TABLES and table:
@@ -94,7 +96,11 @@ def _pointers(
         size = table[dims[0]] if table and dims else 1
         yield from ((name, size, False) for name in _names(statement, "index"))
     elif operator in FROM_THE_END:
-        items = [x for x in named(statement, "indices") if x.parent is not None]
+        items = [
+            x
+            for x in list_argument_leaves(statement, "indices")
+            if x.parent is not None
+        ]
         for leaf, size in zip(items, table, strict=False):
             if leaf.kind is LeafKind.VALUE:
                 yield leaf.text, size, True
@@ -106,12 +112,12 @@ def _pointers(
 
 
 def _numbers(statement: Statement, argument: str) -> list[int]:
-    texts = [leaf.text for leaf in named(statement, argument)]
+    texts = [leaf.text for leaf in list_argument_leaves(statement, argument)]
     return [int(text) for text in texts if text.lstrip("-").isdigit()]
 
 
 def _names(statement: Statement, argument: str) -> list[str]:
-    leaves = named(statement, argument)
+    leaves = list_argument_leaves(statement, argument)
     return [leaf.text for leaf in leaves if leaf.kind is LeafKind.VALUE]
 
 
@@ -123,8 +129,8 @@ def _shape(
     return shapes[0] if shapes else ()
 
 
-def bounding(
-    listing: Listing, each: Run, names: Iterable[str], size: int
+def list_bounding_refills(
+    listing: PrintedProgram, each: Run, names: Iterable[str], size: int
 ) -> list[Refill | None]:
     """List refills that keep the inputs of an index below a size.
 
@@ -133,7 +139,7 @@ def bounding(
     found: list[Refill | None] = []
     for name in names:
         given = listing.find(name)
-        fill = bounded(given.recipe(each), size)
+        fill = bound_initializer(given.recipe(each), size)
         if fill is None or fill == given.recipe(each).fill:
             continue
         own = each if each in dict(given.recipes) else Run.EXAMPLE
@@ -142,17 +148,19 @@ def bounding(
     return found
 
 
-def bounded(recipe: Recipe, size: int) -> Fill | None:
+def bound_initializer(recipe: TensorSpec, size: int) -> Initializer | None:
     """Return an initializer with numbers below a size; None if there is none."""
     known = not isinstance(recipe.fill, Opaque) and recipe.dtype != "bool"
-    if not known or not is_whole(recipe):
+    if not known or not has_integer_dtype(recipe):
         return None
     match recipe.fill:
         case Constant(value):
-            return Constant(_below(value, size))
+            return Constant(_clamp_number(value, size))
         case Sparse(base, elements):
-            kept = tuple((place, _below(value, size)) for place, value in elements)
-            return Sparse(_below(base, size), kept)
+            kept = tuple(
+                (place, _clamp_number(value, size)) for place, value in elements
+            )
+            return Sparse(_clamp_number(base, size), kept)
         case Seeded("randint", low, high):
             least = min(max(low, 0), size - 1)
             return Seeded("randint", least, max(least + 1, min(high, size)))
@@ -161,7 +169,7 @@ def bounded(recipe: Recipe, size: int) -> Fill | None:
     return None
 
 
-def _below(value: Number, size: int) -> Number:
+def _clamp_number(value: Number, size: int) -> Number:
     whole = int(value.real)
     return value if 0 <= whole < size else (size - 1 if whole > 0 else 0)
 
@@ -170,7 +178,9 @@ _FIXED = ("parameter", "constant")
 """Kinds of weights that an exported program never writes."""
 
 
-def require_given(now: Listing, was: Listing, saved: Mapping[str, Tensor]) -> None:
+def require_valid_inputs(
+    now: PrintedProgram, was: PrintedProgram, saved: Mapping[str, Tensor]
+) -> None:
     """Check that changed inputs and weights can be made, and are not newly empty.
 
     Raises:
@@ -187,10 +197,10 @@ def require_given(now: Listing, was: Listing, saved: Mapping[str, Tensor]) -> No
                 continue
             if 0 in recipe.shape and 0 not in old[each].shape:
                 raise InvalidEdit(f"{given.name} would be empty")
-            require_made(recipe, saved)
+            require_valid_spec(recipe, saved)
 
 
-def require_made(recipe: Recipe, saved: Mapping[str, Tensor]) -> None:
+def require_valid_spec(recipe: TensorSpec, saved: Mapping[str, Tensor]) -> None:
     """Check that a tensor spec can be made, for example that its dtype fits.
 
     Raises:
@@ -213,7 +223,7 @@ def require_made(recipe: Recipe, saved: Mapping[str, Tensor]) -> None:
         case Sparse(base, elements):
             numbers = [base, *(value for _, value in elements)]
             small = replace(small, fill=Constant(base))
-        case Counted() if is_whole(recipe):
+        case Counted() if has_integer_dtype(recipe):
             numbers = [max(0, recipe.span - 1)]
     if any(size < 0 for size in recipe.shape):
         raise InvalidEdit("a size is negative")
@@ -221,6 +231,6 @@ def require_made(recipe: Recipe, saved: Mapping[str, Tensor]) -> None:
     try:
         for number in numbers:
             torch.full((1,), number, dtype=dtype)
-        make(small, saved)
+        make_from_spec(small, saved)
     except Exception as error:
         raise InvalidEdit(f"no tensor of {recipe.dtype}: {error}") from error

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from shrinkfx.program.listing.changes import Cast, Change, Resize, Write
-from shrinkfx.program.listing.listing import Given, Run
-from shrinkfx.program.listing.recipes import Opaque
+from shrinkfx.program.listing.printed_program import InputOrWeight, Run
 from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
-from shrinkfx.worker.listing.arguments import arguments_of, is_index, operator_of
+from shrinkfx.program.listing.tensor_specs import Opaque
+from shrinkfx.worker.listing.arguments import arguments_of, get_operator_name, is_index
 
 _LONGEST = 2**31
 """Numbers from here on stand for the end of a slice; they are no sizes."""
@@ -36,7 +36,7 @@ class Knob:
     now: int | str
     argument: str = ""
 
-    def turned(self, to: int | str) -> Change:
+    def change_to(self, to: int | str) -> Change:
         """Return the change that writes another value."""
         match self.change:
             case Write():
@@ -47,7 +47,9 @@ class Knob:
                 return replace(self.change, dtype=str(to).removeprefix("torch."))
 
 
-def knobs_in(block: str, statement: Statement, asked: Set[int]) -> Iterator[Knob]:
+def list_statement_knobs(
+    block: str, statement: Statement, asked: Set[int]
+) -> Iterator[Knob]:
     """Yield the knobs of a statement, without leaves that the rewrite itself sets."""
     fixed = set(asked)
     for leaf in statement.leaves:
@@ -67,7 +69,7 @@ def _number_or_dtype(leaf: Leaf, statement: Statement) -> int | str | None:
         return leaf.text if leaf.text.startswith("torch.") else None
     if leaf.kind is not LeafKind.NUMBER or not leaf.text.lstrip("-").isdigit():
         return None
-    counts = "number" in kind.lower() and operator_of(statement) in _COUNTING
+    counts = "number" in kind.lower() and get_operator_name(statement) in _COUNTING
     if not counts and "int" not in kind.lower():
         return None
     number = int(leaf.text)
@@ -76,19 +78,23 @@ def _number_or_dtype(leaf: Leaf, statement: Statement) -> int | str | None:
     return number if number != -1 and abs(number) < _LONGEST else None
 
 
-def knobs_of(given: Given, asked: Set[tuple[object, ...]]) -> Iterator[Knob]:
+def list_input_knobs(
+    given: InputOrWeight, asked: Set[tuple[object, ...]]
+) -> Iterator[Knob]:
     """Yield static sizes and dtype of an input, unless the rewrite sets them."""
     recipe = given.recipe()
     if isinstance(recipe.fill, Opaque):
         return
     for dim, size in enumerate(recipe.shape):
-        if dim not in dict(given.open_dims) and not _is_asked(given.name, dim, asked):
+        if dim not in dict(given.open_dims) and not _is_rejected_resize(
+            given.name, dim, asked
+        ):
             yield Knob(Resize(given.name, dim, size), size)
     if (Cast, given.name) not in asked:
         yield Knob(Cast(given.name, recipe.dtype), f"torch.{recipe.dtype}")
 
 
-def _is_asked(name: str, dim: int, asked: Set[tuple[object, ...]]) -> bool:
+def _is_rejected_resize(name: str, dim: int, asked: Set[tuple[object, ...]]) -> bool:
     return any((Resize, name, dim, run) in asked for run in (None, *Run))
 
 
@@ -96,18 +102,18 @@ Pair = tuple[int, int]
 """An old number and the new one."""
 
 
-def exactly(
+def apply_replacements(
     knobs: Iterable[Knob], moves: Mapping[int | str, int | str]
 ) -> tuple[Change, ...]:
     """Change each knob whose value has been replaced elsewhere."""
     return tuple(
-        knob.turned(moves[knob.now])
+        knob.change_to(moves[knob.now])
         for knob in knobs
         if moves.get(knob.now, knob.now) != knob.now
     )
 
 
-def following(number: int, pairs: Iterable[Pair]) -> Iterator[int]:
+def scale_number(number: int, pairs: Iterable[Pair]) -> Iterator[int]:
     """Yield scaled values of a multiple or divisor of a replaced number."""
     seen = {number}
     for old, new in pairs:

@@ -15,18 +15,24 @@ import torch
 from torch import Tensor
 
 from shrinkfx.program.listing.changes import Refill
-from shrinkfx.program.listing.listing import Listing, Run
-from shrinkfx.program.listing.recipes import Constant, Counted, Fill, Recipe, Saved
-from shrinkfx.worker.listing.recipes import exact_recipe, few_numbers
-from shrinkfx.worker.listing.slices import Slices
-from shrinkfx.worker.listing.stepwise import Place, Trace
+from shrinkfx.program.listing.printed_program import PrintedProgram, Run
+from shrinkfx.program.listing.tensor_specs import (
+    Constant,
+    Counted,
+    Initializer,
+    Saved,
+    TensorSpec,
+)
+from shrinkfx.worker.listing.integer_values import IntegerValues
+from shrinkfx.worker.listing.program_trace import Place, Trace
+from shrinkfx.worker.listing.tensor_specs import make_exact_spec, make_few_integers
 
 _MOST_TOTALS = 6
 """Maximal number of sizes to try as the sum of lengths, or the last offset."""
 
 
-def refills(
-    listing: Listing,
+def propose_length_refills(
+    listing: PrintedProgram,
     trace: Trace,
     saved: Mapping[str, Tensor],
     place: Place,
@@ -38,7 +44,7 @@ def refills(
         totals: the sizes of its operands.
     """
     block, name = place
-    slices = Slices({}, saved, listing, Run.EXAMPLE, trace)
+    slices = IntegerValues({}, saved, listing, Run.EXAMPLE, trace)
     statement = listing.block(block).statement(name)
     read = [n for n in sorted(statement.reads) if _is_exact(trace, (block, n))]
     names = dict.fromkeys(g for n in read for g in slices.givens((block, n)))
@@ -56,10 +62,10 @@ def _is_exact(trace: Trace, place: Place) -> bool:
 
 
 def _fills(
-    recipe: Recipe, saved: Mapping[str, Tensor], totals: Sequence[int]
-) -> Iterator[Fill]:
+    recipe: TensorSpec, saved: Mapping[str, Tensor], totals: Sequence[int]
+) -> Iterator[Initializer]:
     """Yield initializers whose numbers add up to a total, or do not exceed it."""
-    numbers = few_numbers(recipe, saved)
+    numbers = make_few_integers(recipe, saved)
     if numbers is None or not numbers.numel() or numbers.dtype is torch.bool:
         return
     most = torch.iinfo(numbers.dtype).max
@@ -67,15 +73,15 @@ def _fills(
     for total in islice(held, _MOST_TOTALS):
         if total == numbers.numel():
             yield Constant(1)
-        near = _adding_up(numbers, total), numbers.clamp(max=total)
+        near = _truncate_to_total(numbers, total), numbers.clamp(max=total)
         for other in (*near, _spread(numbers, total)):
-            fill = exact_recipe(other, "").fill
+            fill = make_exact_spec(other, "").fill
             if not isinstance(fill, Saved):
                 yield fill
     yield from (Constant(0), Constant(1), Counted())
 
 
-def _adding_up(numbers: Tensor, total: int) -> Tensor:
+def _truncate_to_total(numbers: Tensor, total: int) -> Tensor:
     """Keep the first lengths up to a total; the next length takes the rest.
 
     If the lengths add up to less, the last length takes the difference.

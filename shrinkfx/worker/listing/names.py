@@ -16,9 +16,9 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from shrinkfx.program.listing.listing import Block, Listing
+from shrinkfx.program.listing.printed_program import Block, PrintedProgram
 from shrinkfx.program.listing.statements import Statement
-from shrinkfx.worker.origin import come_from
+from shrinkfx.worker.origin import set_origin
 from shrinkfx.worker.printing.graph import callee
 
 _PART = re.compile(r"(\w+)(\.shape)?\[(\d+)\]")
@@ -30,10 +30,12 @@ _METHOD = "torch.ops.higher_order.call_torchbind"
 _ATTRIBUTE = re.compile(r"self\.(\w+)")
 
 
-def hand_on_names(listing: Listing, exported: ExportedProgram) -> ExportedProgram:
+def restore_statement_names(
+    listing: PrintedProgram, exported: ExportedProgram
+) -> ExportedProgram:
     """Give the nodes of a printed program's export the names of its statements."""
     root = exported.graph_module
-    renamed = _hand_on(listing, listing.main, root)
+    renamed = _restore_block_names(listing, listing.main, root)
     signature = exported.module_call_graph[0].signature
     outputs = [spec.arg for spec in exported.graph_signature.output_specs]
     told = [*outputs, *(signature.outputs if signature else [])]
@@ -44,7 +46,9 @@ def hand_on_names(listing: Listing, exported: ExportedProgram) -> ExportedProgra
     return exported
 
 
-def _hand_on(listing: Listing, block: Block, module: fx.GraphModule) -> dict[str, str]:
+def _restore_block_names(
+    listing: PrintedProgram, block: Block, module: fx.GraphModule
+) -> dict[str, str]:
     """Rename the nodes of a block, and of the blocks that it calls.
 
     Returns:
@@ -52,11 +56,13 @@ def _hand_on(listing: Listing, block: Block, module: fx.GraphModule) -> dict[str
     """
     found = _matches(block, module.graph)
     for node in module.graph.nodes:
-        come_from(node, found[node].origin if node in found else "")
+        set_origin(node, found[node].origin if node in found else "")
     members = dict(_members(block, found))
     held = dict(block.members)
     for old, attribute in members.items():
-        _hand_on(listing, listing.block(held[attribute]), getattr(module, old))
+        _restore_block_names(
+            listing, listing.block(held[attribute]), getattr(module, old)
+        )
     _move(module, members)
     wanted = {node: statement.name for node, statement in found.items()}
     if block is not listing.main:
@@ -82,7 +88,7 @@ def _matches(block: Block, graph: fx.Graph) -> dict[fx.Node, Statement]:
     for line in block.statements:
         part = _PART.fullmatch(line.code)
         if part is not None and part[1] in known:
-            node = _part_of(known[part[1]], int(part[3]), is_size=bool(part[2]))
+            node = _find_part(known[part[1]], int(part[3]), is_size=bool(part[2]))
         elif line.yields and (line.is_operator or line.callee.startswith("self.")):
             called = line.callee if line.is_operator else _METHOD
             like = (n for n in operators if callee(n.target) == called)
@@ -106,7 +112,7 @@ def _is_operator(node: fx.Node) -> bool:
     return bool(getattr(node.target, "namespace", "")) and not read_size
 
 
-def _part_of(node: fx.Node, number: int, *, is_size: bool) -> fx.Node | None:
+def _find_part(node: fx.Node, number: int, *, is_size: bool) -> fx.Node | None:
     """Find the node for one result of a node, or for one of its sizes."""
     target = torch.ops.aten.sym_size.int if is_size else operator.getitem
     for user in node.users:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 
 from shrinkfx.program.listing.changes import Change
-from shrinkfx.worker.listing.knobs import Knob, Pair, exactly, following
+from shrinkfx.worker.listing.knobs import Knob, Pair, apply_replacements, scale_number
 
 _MOST_NEAR = 40
 _MOST_FAR = 60
@@ -28,7 +28,7 @@ Repair = tuple[Change, ...]
 
 
 @dataclass(frozen=True)
-class Moved:
+class Replacements:
     """The sizes and dtypes that have been replaced, as far as known.
 
     Attributes:
@@ -48,8 +48,8 @@ class Moved:
         return dict([*reversed(self.sizes), *reversed(self.dtypes)])
 
 
-def proposals(
-    near: Sequence[Knob], far: Sequence[Sequence[Knob]], moved: Moved
+def propose_repairs(
+    near: Sequence[Knob], far: Sequence[Sequence[Knob]], moved: Replacements
 ) -> Iterator[Repair]:
     """Yield repairs, each once.
 
@@ -60,7 +60,12 @@ def proposals(
     before = [knob for knobs in far for knob in knobs]
     chain = [
         islice(_near(near, moved), _MOST_NEAR),
-        iter([exactly(before, moved.exact), exactly([*near, *before], moved.exact)]),
+        iter(
+            [
+                apply_replacements(before, moved.exact),
+                apply_replacements([*near, *before], moved.exact),
+            ]
+        ),
         islice(_far(far, moved), _MOST_FAR),
         islice(_guesses(near, moved), _MOST_NEAR),
     ]
@@ -71,8 +76,8 @@ def proposals(
             yield repair
 
 
-def _near(knobs: Sequence[Knob], moved: Moved) -> Iterator[Repair]:
-    yield exactly(knobs, moved.exact)
+def _near(knobs: Sequence[Knob], moved: Replacements) -> Iterator[Repair]:
+    yield apply_replacements(knobs, moved.exact)
     singles = list(_singles(knobs, moved.sizes))
     yield from ((change,) for _, change in singles)
     yield _all_following(knobs, moved.sizes)
@@ -83,22 +88,22 @@ def _near(knobs: Sequence[Knob], moved: Moved) -> Iterator[Repair]:
             yield first, second
 
 
-def _far(groups: Sequence[Sequence[Knob]], moved: Moved) -> Iterator[Repair]:
+def _far(groups: Sequence[Sequence[Knob]], moved: Replacements) -> Iterator[Repair]:
     for knobs in groups:
-        yield exactly(knobs, moved.exact)
+        yield apply_replacements(knobs, moved.exact)
         singles = ((change,) for _, change in _singles(knobs, moved.sizes))
         yield from islice(singles, _MOST_EACH)
         yield _all_following(knobs, moved.sizes)
 
 
-def _guesses(knobs: Sequence[Knob], moved: Moved) -> Iterator[Repair]:
+def _guesses(knobs: Sequence[Knob], moved: Replacements) -> Iterator[Repair]:
     """Try 1, the new sizes, the last valid indices, and 0."""
     ends = {n for _, new in moved.sizes for n in (new, new - 1) if n > 0}
     for knob in knobs:
         if isinstance(knob.now, int):
             for number in [1, *sorted(ends, reverse=True), 0]:
                 if number < abs(knob.now):
-                    yield (knob.turned(number),)
+                    yield (knob.change_to(number),)
 
 
 def _singles(
@@ -108,17 +113,19 @@ def _singles(
     for old, new in pairs:
         for knob in numbers:
             if knob.now == old != new:
-                yield knob, knob.turned(new)
+                yield knob, knob.change_to(new)
     for knob in numbers:
-        for number in following(int(knob.now), pairs):
-            yield knob, knob.turned(number)
+        for number in scale_number(int(knob.now), pairs):
+            yield knob, knob.change_to(number)
 
 
 def _all_following(knobs: Iterable[Knob], pairs: Sequence[Pair]) -> Repair:
     turned = []
     for knob in knobs:
         if isinstance(knob.now, int):
-            turned += [knob.turned(n) for n in islice(following(knob.now, pairs), 1)]
+            turned += [
+                knob.change_to(n) for n in islice(scale_number(knob.now, pairs), 1)
+            ]
     return tuple(turned)
 
 
@@ -129,17 +136,17 @@ def _left_over(shape: Sequence[Knob], totals: Sequence[int]) -> Iterator[Repair]
         for place, knob in enumerate(shape):
             rest = math.prod(now[:place] + now[place + 1 :])
             if rest > 0 and total % rest == 0 and total // rest != knob.now:
-                yield (knob.turned(total // rest),)
-    ones = tuple(knob.turned(1) for knob in shape[:-1] if knob.now != 1)
-    yield from _one_besides(shape, now, totals)
+                yield (knob.change_to(total // rest),)
+    ones = tuple(knob.change_to(1) for knob in shape[:-1] if knob.now != 1)
+    yield from _solve_with_one(shape, now, totals)
     if len(shape) > 2:  # e.g. a prime total for [2, 4, 4]
-        yield from ((*ones, shape[-1].turned(total)) for total in totals)
+        yield from ((*ones, shape[-1].change_to(total)) for total in totals)
     for total in totals:
         if shape and (left := total - len(shape) + 1) > 0:
-            yield (*ones, shape[-1].turned(left))
+            yield (*ones, shape[-1].change_to(left))
 
 
-def _one_besides(
+def _solve_with_one(
     shape: Sequence[Knob], now: Sequence[int], totals: Sequence[int]
 ) -> Iterator[Repair]:
     """Set one number of a shape to 1, and compute another.
@@ -152,4 +159,4 @@ def _one_besides(
         for one, place in by_stay:
             rest = math.prod(n for i, n in enumerate(now) if i not in (one, place))
             if rest > 0 and total % rest == 0:
-                yield shape[one].turned(1), shape[place].turned(total // rest)
+                yield shape[one].change_to(1), shape[place].change_to(total // rest)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from shrinkfx.program.listing.changes import Write
-from shrinkfx.program.listing.listing import MAIN
+from shrinkfx.program.listing.printed_program import MAIN
 from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
 from shrinkfx.worker.listing.arguments import arguments_of
-from shrinkfx.worker.listing.stepwise import shapes_of
+from shrinkfx.worker.listing.program_trace import shapes_of
 from shrinkfx.worker.listing.upstream import Values
 
 _DIMS = re.compile(r"dims?\d?|.*_dim|axis")
@@ -19,7 +19,7 @@ _SIZES = re.compile(r"\w*size|\w*shape|repeats")
 """Lists with an item for each dim, or for the last dims."""
 
 
-def follow(statement: Statement, was: Values, now: Values) -> tuple[Write, ...]:
+def renumber_dims(statement: Statement, was: Values, now: Values) -> tuple[Write, ...]:
     """Renumber the dims in a statement of the main block, if an operand lost some.
 
     Args:

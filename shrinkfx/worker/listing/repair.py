@@ -16,41 +16,47 @@ from shrinkfx.program.listing.changes import (
     Resize,
     Squeeze,
     Write,
-    changed,
+    apply_changes,
     place_of,
 )
-from shrinkfx.program.listing.listing import MAIN, Listing, Run
+from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram, Run
 from shrinkfx.worker.listing import upstream
 from shrinkfx.worker.listing.attempts import (
     Attempt,
     Changes,
-    in_order,
-    largest,
-    merged,
+    find_largest_attempt,
+    merge_changes,
+    sort_changes,
 )
 from shrinkfx.worker.listing.dims import (
     Contradiction,
+    OtherSizes,
     Outside,
     Recipes,
-    Way,
-    elsewhere,
-    followed,
-    outside_of,
+    find_dims_out_of_range,
+    make_specs_at_other_sizes,
+    propagate_resizes,
     recipes_in,
     require_declared,
     runs_of,
 )
-from shrinkfx.worker.listing.fakes import Fakes
-from shrinkfx.worker.listing.indices import Indices, require_given
-from shrinkfx.worker.listing.knobs import Knob, exactly
-from shrinkfx.worker.listing.lengths import refills
-from shrinkfx.worker.listing.pointing import Pointing
-from shrinkfx.worker.listing.proposals import proposals
-from shrinkfx.worker.listing.ranks import follow
-from shrinkfx.worker.listing.recipes import told
+from shrinkfx.worker.listing.eager_statement import mutates_operand
+from shrinkfx.worker.listing.fakes import StandInRunner
+from shrinkfx.worker.listing.index_bounds import BoundsCheck
+from shrinkfx.worker.listing.indices import IndexChecker, require_valid_inputs
+from shrinkfx.worker.listing.knobs import Knob, apply_replacements
+from shrinkfx.worker.listing.lengths import propose_length_refills
+from shrinkfx.worker.listing.program_trace import (
+    Admit,
+    Trace,
+    admit_all,
+    admit_like,
+    run,
+)
+from shrinkfx.worker.listing.proposals import propose_repairs
+from shrinkfx.worker.listing.ranks import renumber_dims
 from shrinkfx.worker.listing.scope import Misfit
-from shrinkfx.worker.listing.stepwise import Admit, Trace, admit_all, admit_like, run
-from shrinkfx.worker.listing.trial import writes
+from shrinkfx.worker.listing.tensor_specs import list_saved_part
 
 _MOST_TRIES = 120
 """Maximal number of runs for one rewrite, most of them of a few new statements."""
@@ -76,28 +82,28 @@ class Fitter:
             needs more than it declares.
     """
 
-    listing: Listing
+    listing: PrintedProgram
     saved: Mapping[str, Tensor]
-    fakes: Fakes = field(default_factory=Fakes)
+    fakes: StandInRunner = field(default_factory=StandInRunner)
     base: Trace = field(init=False)
-    roams: tuple[Way, ...] = field(init=False)
+    roams: tuple[OtherSizes, ...] = field(init=False)
     outside: Outside = frozenset()
-    pointing: Pointing = field(init=False)
+    pointing: BoundsCheck = field(init=False)
 
     def __post_init__(self) -> None:
         lines = (line for block in self.listing.blocks for line in block.statements)
-        self._known = None if any(writes(s) for s in lines) else self.saved
+        self._known = None if any(mutates_operand(s) for s in lines) else self.saved
         self.fakes.trusting = True
         runs = [recipes_in(self.listing, each) for each in runs_of(self.listing)]
         self.base, *_ = (self._run(self.listing, recipes) for recipes in runs)
         self.fakes.trusting = False
-        self.pointing = Pointing(Indices(self.saved))
+        self.pointing = BoundsCheck(IndexChecker(self.saved))
         self._fitted: dict[Changes, Changes | None] = {}
         try:
-            self.outside = outside_of(self.listing)
+            self.outside = find_dims_out_of_range(self.listing)
             require_declared(self.listing, self.outside)
-            self.pointing = self.pointing.allowing(self.listing, self.base)
-            ways = Way if self.listing.dims else ()
+            self.pointing = self.pointing.with_allowed(self.listing, self.base)
+            ways = OtherSizes if self.listing.dims else ()
             self.roams = tuple(way for way in ways if self._roams(self.listing, way))
         except Contradiction:
             self.roams = ()
@@ -105,40 +111,44 @@ class Fitter:
     def fit(self, asked: Sequence[Change]) -> Changes | None:
         """Add the changes that follow; None if they make no valid program."""
         if self.base.misfit is not None:
-            return self._unseen(tuple(asked))
-        key = tuple(map(self._told, asked))
+            return self._fit_refills(tuple(asked))
+        key = tuple(map(self._write_out_values, asked))
         if key not in self._fitted:
             self._fitted[key] = self._fit(key)
         return self._fitted[key]
 
-    def _told(self, change: Change) -> Change:
+    def _write_out_values(self, change: Change) -> Change:
         """Write out the saved values that remain after a refill, if they are few."""
         held = {given.name: given for given in self.listing.given}
         if not isinstance(change, Refill) or change.name not in held:
             return change
         recipe = held[change.name].recipe(change.run or Run.EXAMPLE)
-        return replace(change, fill=told(recipe.filled(change.fill), self.saved).fill)
+        return replace(
+            change, fill=list_saved_part(recipe.filled(change.fill), self.saved).fill
+        )
 
     def _fit(self, asked: Changes) -> Changes | None:
-        attempt = self._ran(asked)
+        attempt = self._make_runnable(asked)
         if attempt is None:
             return None
-        attempt = self._spared(attempt, asked)
-        inside = self._inside(attempt, asked) or self._shorter(attempt, asked)
-        return None if inside is None else in_order(inside.changes)
+        attempt = self._undo_needless_resizes(attempt, asked)
+        inside = self._bound_indices(attempt, asked) or self._reduce_lengths(
+            attempt, asked
+        )
+        return None if inside is None else sort_changes(inside.changes)
 
-    def _ran(self, asked: Changes) -> Attempt | None:
+    def _make_runnable(self, asked: Changes) -> Attempt | None:
         """Add the changes that make the program run, ignoring bounds of indices."""
         try:
-            changes = followed(self.listing, asked)
-            renamed = self._renamed(self._attempt(changes, asked), asked)
-            attempt = self._repaired(renamed, asked)
+            changes = propagate_resizes(self.listing, asked)
+            renamed = self._renumber_dims(self._attempt(changes, asked), asked)
+            attempt = self._repair_statements(renamed, asked)
         except (Contradiction, InvalidEdit):
             return None
         runs = attempt is not None and self._runs_in_all(attempt.listing)
         return attempt if runs else None
 
-    def _spared(self, attempt: Attempt, asked: Changes) -> Attempt:
+    def _undo_needless_resizes(self, attempt: Attempt, asked: Changes) -> Attempt:
         """Undo each resize that a single requested resize does not need.
 
         This is necessary because a repair changes all equal numbers upstream, although
@@ -146,7 +156,7 @@ class Fitter:
         """
         is_alone = len(asked) == 1 and isinstance(asked[0], Resize)
         more = set(attempt.changes) - set(asked) if is_alone else set()
-        for change in in_order(c for c in more if isinstance(c, Resize)):
+        for change in sort_changes(c for c in more if isinstance(c, Resize)):
             changes = tuple(c for c in attempt.changes if c != change)
             with contextlib.suppress(InvalidEdit, Contradiction):
                 tried = self._attempt(changes, asked)
@@ -154,28 +164,30 @@ class Fitter:
                 attempt = tried if runs else attempt
         return attempt
 
-    def _unseen(self, asked: Changes) -> Changes | None:
+    def _fit_refills(self, asked: Changes) -> Changes | None:
         """Accept refills only, because fake tensors cannot run the program."""
         if not all(isinstance(change, Refill) for change in asked):
             return None
         try:
-            require_given(changed(self.listing, asked), self.listing, self.saved)
+            require_valid_inputs(
+                apply_changes(self.listing, asked), self.listing, self.saved
+            )
         except InvalidEdit:
             return None
-        return in_order(asked)
+        return sort_changes(asked)
 
     def _attempt(self, changes: Changes, asked: Changes) -> Attempt:
-        listing = changed(self.listing, changes)
+        listing = apply_changes(self.listing, changes)
         require_declared(listing, self.outside)
-        require_given(listing, self.listing, self.saved)
-        cast = any(True for _ in upstream.dtypes_moved(self.listing, asked))
+        require_valid_inputs(listing, self.listing, self.saved)
+        cast = any(True for _ in upstream.iter_dtype_changes(self.listing, asked))
         admit = admit_like(self.base.values, cast=cast)
         recipes = recipes_in(listing, Run.EXAMPLE)
         return Attempt(changes, listing, self._run(listing, recipes, admit))
 
     def _run(
         self,
-        listing: Listing,
+        listing: PrintedProgram,
         recipes: Recipes,
         admit: Admit = admit_all,
         *,
@@ -196,19 +208,19 @@ class Fitter:
             return Trace(misfit=misfit)
         return run(self.fakes, listing, given, admit)
 
-    def _renamed(self, attempt: Attempt, asked: Changes) -> Attempt:
+    def _renumber_dims(self, attempt: Attempt, asked: Changes) -> Attempt:
         """Renumber dims in statements, if the rewrite squeezes an input."""
         if not any(isinstance(change, Squeeze) for change in asked):
             return attempt
         for line in self.listing.main.statements:
-            writes = follow(line, self.base.values, attempt.trace.values)
+            writes = renumber_dims(line, self.base.values, attempt.trace.values)
             with contextlib.suppress(InvalidEdit, Contradiction):
-                tried = self._attempt(merged(attempt.changes, writes), asked)
+                tried = self._attempt(merge_changes(attempt.changes, writes), asked)
                 worse = attempt.trace.is_further_than(tried.trace)
                 attempt = attempt if worse else tried
         return attempt
 
-    def _repaired(self, attempt: Attempt, asked: Changes) -> Attempt | None:
+    def _repair_statements(self, attempt: Attempt, asked: Changes) -> Attempt | None:
         """Repair one statement after another, until all of them run."""
         tries = _MOST_TRIES
         while attempt.trace.misfit is not None:
@@ -217,7 +229,7 @@ class Fitter:
             for repair in islice(repairs, max(0, tries)):
                 tries -= 1
                 try:
-                    tried = self._attempt(merged(attempt.changes, repair), asked)
+                    tried = self._attempt(merge_changes(attempt.changes, repair), asked)
                 except (InvalidEdit, Contradiction):
                     continue
                 if tried.trace.is_further_than(attempt.trace):
@@ -232,42 +244,44 @@ class Fitter:
         misfit = attempt.trace.misfit
         if misfit is None or not misfit.frames:
             return iter(())  # an input is invalid: no repair helps
-        knobs = upstream.Knobs(self.listing, attempt.listing, asked)
+        knobs = upstream.UpstreamKnobs(self.listing, attempt.listing, asked)
         near, far = knobs.around(misfit.frames)
         last = misfit.frames[-1]
         values = self.base.values, attempt.trace.values
-        moved = upstream.moved(self.listing, attempt.listing, asked, last, values)
-        lengths = refills(
+        moved = upstream.collect_replacements(
+            self.listing, attempt.listing, asked, last, values
+        )
+        lengths = propose_length_refills(
             attempt.listing, attempt.trace, self.saved, last, moved.totals
         )
         places = {place_of(change) for change in asked}
         fills = [refill for refill in lengths if place_of(refill) not in places]
-        alike = exactly(knobs.compared(), moved.exact)
+        alike = apply_replacements(knobs.list_arithmetic(), moved.exact)
         filled = [(*also, refill) for also in ((), alike) for refill in fills]
-        return chain(proposals(near, far, moved), filled)
+        return chain(propose_repairs(near, far, moved), filled)
 
-    def _runs_in_all(self, listing: Listing) -> bool:
+    def _runs_in_all(self, listing: PrintedProgram) -> bool:
         """Return whether the program runs in its other runs, and at other sizes."""
         others = [recipes_in(listing, each) for each in runs_of(listing)[1:]]
         ran = all(self._run(listing, recipes).misfit is None for recipes in others)
         return ran and all(self._roams(listing, way) for way in self.roams)
 
-    def _roams(self, listing: Listing, way: Way) -> bool:
-        recipes = elsewhere(listing, way)
+    def _roams(self, listing: PrintedProgram, way: OtherSizes) -> bool:
+        recipes = make_specs_at_other_sizes(listing, way)
         return self._run(listing, recipes, called_so=False).misfit is None
 
-    def _inside(self, attempt: Attempt, asked: Changes) -> Attempt | None:
+    def _bound_indices(self, attempt: Attempt, asked: Changes) -> Attempt | None:
         """Bound the indices that are out of bounds; None if that is impossible."""
         places = {place_of(change) for change in asked}
         for _ in range(_MOST_REFILLS):
-            refills = self.pointing.refills(attempt)
+            refills = self.pointing.list_refills(attempt)
             if not refills:
                 return attempt
             if None in refills or any(place_of(r) in places for r in refills if r):
                 return None
-            changes = merged(attempt.changes, [r for r in refills if r])
+            changes = merge_changes(attempt.changes, [r for r in refills if r])
             try:
-                repaired = self._repaired(self._attempt(changes, asked), asked)
+                repaired = self._repair_statements(self._attempt(changes, asked), asked)
             except (Contradiction, InvalidEdit):
                 return None
             if repaired is None:
@@ -275,7 +289,7 @@ class Fitter:
             attempt = repaired
         return None
 
-    def _shorter(self, attempt: Attempt, asked: Changes) -> Attempt | None:
+    def _reduce_lengths(self, attempt: Attempt, asked: Changes) -> Attempt | None:
         """Reduce the sizes that indices depend on, but no more than necessary.
 
         The values of a count, such as a sum of ones, follow from a size: a table with
@@ -286,17 +300,17 @@ class Fitter:
         for knobs in islice(self._lengths(attempt, asked), _MOST_LENGTHS):
 
             def made(size: int, knobs: Sequence[Knob] = knobs) -> Attempt | None:
-                shorter = (*asked, *(knob.turned(size) for knob in knobs))
-                tried = self._ran(shorter)
-                return tried and self._inside(tried, shorter)
+                shorter = (*asked, *(knob.change_to(size) for knob in knobs))
+                tried = self._make_runnable(shorter)
+                return tried and self._bound_indices(tried, shorter)
 
-            if found := largest(int(knobs[0].now) - 1, made):
+            if found := find_largest_attempt(int(knobs[0].now) - 1, made):
                 return found
         return None
 
     def _lengths(self, attempt: Attempt, asked: Changes) -> Iterator[list[Knob]]:
         """Yield the numbers that an index is computed from, each with all its knobs."""
-        knobs = upstream.Knobs(self.listing, attempt.listing, asked)
+        knobs = upstream.UpstreamKnobs(self.listing, attempt.listing, asked)
         by_number: dict[int, list[Knob]] = {}
         places = dict.fromkeys(
             beyond.place for _, beyond in self.pointing.beyond(attempt)

@@ -37,7 +37,7 @@ def scope_of(names: Names) -> dict[str, Any]:
     return {**words, **free, "self": SimpleNamespace(**held)}
 
 
-def evaluated(code: str, names: Names) -> Any:
+def evaluate_expression(code: str, names: Names) -> Any:
     """Evaluate an expression.
 
     Raises:
@@ -45,7 +45,7 @@ def evaluated(code: str, names: Names) -> Any:
     """
     try:
         with torch.no_grad():
-            return eval(compiled(code), scope_of(names))
+            return eval(compile_expression(code), scope_of(names))
     except Misfit:
         raise
     except Exception as error:
@@ -53,13 +53,13 @@ def evaluated(code: str, names: Names) -> Any:
 
 
 @cache
-def compiled(code: str) -> CodeType:
+def compile_expression(code: str) -> CodeType:
     """Compile an expression, once."""
     return compile(code, "<listing>", "eval")
 
 
 @cache
-def reads_of(statement: Statement) -> tuple[str, ...]:
+def list_reads(statement: Statement) -> tuple[str, ...]:
     """Return the sorted names that a statement reads."""
     return tuple(sorted(statement.reads))
 

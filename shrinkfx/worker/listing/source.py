@@ -7,11 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from shrinkfx.program.listing.listing import Block, Given, Listing, Run
-from shrinkfx.program.listing.recipe_text import write_recipe
-from shrinkfx.program.listing.recipes import Recipe, Saved
+from shrinkfx.program.listing.printed_program import (
+    Block,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
+from shrinkfx.program.listing.tensor_spec_source import write_tensor_spec
+from shrinkfx.program.listing.tensor_specs import Saved, TensorSpec
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
-from shrinkfx.worker.listing.recipes import make
+from shrinkfx.worker.listing.tensor_specs import make_from_spec
 from shrinkfx.worker.printing.graph import write_class
 from shrinkfx.worker.printing.tensors import write_tensor
 
@@ -21,8 +26,8 @@ IN_FILE = Expression("", "")
 _DEVICE = re.compile(r"torch\.device\([^()]*\)")
 
 
-def source_of(
-    listing: Listing, saved: Mapping[str, torch.Tensor], device: str = ""
+def print_listing(
+    listing: PrintedProgram, saved: Mapping[str, torch.Tensor], device: str = ""
 ) -> Source:
     """Print a program as source.
 
@@ -33,20 +38,22 @@ def source_of(
     Raises:
         CannotRebuild: no values are saved under a key.
     """
-    return _Printer(lambda recipe: _written(recipe, saved, device), device).of(listing)
+    return _Printer(
+        lambda recipe: _written(recipe, saved, device), device
+    ).print_source(listing)
 
 
-def statements_of(listing: Listing) -> Source:
+def statements_of(listing: PrintedProgram) -> Source:
     """Print only the statements, and the declarations of dims."""
-    return _Printer(lambda recipe: IN_FILE, "").of(listing)
+    return _Printer(lambda recipe: IN_FILE, "").print_source(listing)
 
 
 class _Printer:
-    def __init__(self, write: Callable[[Recipe], Expression], device: str) -> None:
+    def __init__(self, write: Callable[[TensorSpec], Expression], device: str) -> None:
         self._write = write
         self._device = device
 
-    def of(self, listing: Listing) -> Source:
+    def print_source(self, listing: PrintedProgram) -> Source:
         main = listing.main
         inputs = [listing.find(name) for name in main.arguments]
         return Source(
@@ -59,10 +66,10 @@ class _Printer:
             dynamic_shapes=_dynamic_shapes(inputs),
         )
 
-    def _weight(self, given: Given) -> Weight:
+    def _weight(self, given: InputOrWeight) -> Weight:
         return Weight(given.name, given.kind, self._write(given.recipe()))
 
-    def _input(self, given: Given) -> Input:
+    def _input(self, given: InputOrWeight) -> Input:
         texts = {run: self._write(recipe) for run, recipe in given.recipes}
         failing, passing = texts.get(Run.FAILING), texts.get(Run.PASSING)
         return Input(given.name, texts[Run.EXAMPLE], failing, passing)
@@ -77,8 +84,8 @@ class _Printer:
         return [_DEVICE.sub(there, line) if self._device else line for line in lines]
 
 
-def values_in_file(
-    listing: Listing, saved: Mapping[str, torch.Tensor]
+def collect_file_values(
+    listing: PrintedProgram, saved: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """Return the values that the script reads from its data file, by name."""
     found = {}
@@ -86,27 +93,27 @@ def values_in_file(
         for run, recipe in given.recipes:
             if _written(recipe, saved, "") == IN_FILE:
                 prefix = run if given.is_input else "weight"
-                found[f"{prefix}_{given.name}"] = make(recipe, saved)
+                found[f"{prefix}_{given.name}"] = make_from_spec(recipe, saved)
     return found
 
 
 def _written(
-    recipe: Recipe, saved: Mapping[str, torch.Tensor], device: str
+    recipe: TensorSpec, saved: Mapping[str, torch.Tensor], device: str
 ) -> Expression:
     if not isinstance(recipe.fill, Saved):
-        text = write_recipe(recipe, device)
+        text = write_tensor_spec(recipe, device)
         return Expression(text, text)
-    text = write_tensor(make(recipe, saved), device or recipe.device).exact
+    text = write_tensor(make_from_spec(recipe, saved), device or recipe.device).exact
     return Expression(text, text)
 
 
-def _dynamic_shapes(inputs: Sequence[Given]) -> str:
+def _dynamic_shapes(inputs: Sequence[InputOrWeight]) -> str:
     specs = [_spec(given) for given in inputs]
     if all(spec == "None" for spec in specs):
         return "None"
     return f"({', '.join(specs)}{',' if len(specs) == 1 else ''})"
 
 
-def _spec(given: Given) -> str:
+def _spec(given: InputOrWeight) -> str:
     dims = [f"{dim}: {how}" for dim, how in given.open_dims]
     return "{" + ", ".join(dims) + "}" if dims else "None"

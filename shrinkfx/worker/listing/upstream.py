@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from shrinkfx.program.listing.changes import Cast, Change, Resize, Write, place_of
-from shrinkfx.program.listing.listing import MAIN, Block, Listing, Run
-from shrinkfx.program.listing.recipes import Opaque
+from shrinkfx.program.listing.printed_program import MAIN, Block, PrintedProgram, Run
 from shrinkfx.program.listing.statements import Leaf, Statement
+from shrinkfx.program.listing.tensor_specs import Opaque
 from shrinkfx.worker.listing.fakes import Value
-from shrinkfx.worker.listing.knobs import Knob, knobs_in, knobs_of
-from shrinkfx.worker.listing.proposals import Moved
-from shrinkfx.worker.listing.stepwise import Place, shapes_of
+from shrinkfx.worker.listing.knobs import Knob, list_input_knobs, list_statement_knobs
+from shrinkfx.worker.listing.program_trace import Place, shapes_of
+from shrinkfx.worker.listing.proposals import Replacements
 
 Values = Mapping[Place, Value]
 
 
-class Knobs:
+class UpstreamKnobs:
     """The knobs of a changed program, as leaves of the unchanged program.
 
     Args:
@@ -27,7 +27,9 @@ class Knobs:
         asked: the requested changes; their leaves and sizes are no knobs.
     """
 
-    def __init__(self, was: Listing, now: Listing, asked: Sequence[Change]) -> None:
+    def __init__(
+        self, was: PrintedProgram, now: PrintedProgram, asked: Sequence[Change]
+    ) -> None:
         self._was = was
         self._now = now
         self._places = {place_of(change) for change in asked}
@@ -44,7 +46,7 @@ class Knobs:
             frames: the statements that call its block, and the statement last.
         """
         groups = [
-            self._of(*place)
+            self._list_knobs(*place)
             for block, statement in reversed(frames)
             for place in self._before(self._now.block(block), statement)
         ]
@@ -52,31 +54,31 @@ class Knobs:
         for given in self._now.given:
             if given.spelling in read:
                 was = self._was.find(given.name)
-                groups.append(list(knobs_of(was, self._places)))
-        return self._of(*frames[-1]), [group for group in groups if group]
+                groups.append(list(list_input_knobs(was, self._places)))
+        return self._list_knobs(*frames[-1]), [group for group in groups if group]
 
     def before(self, name: str) -> list[Knob]:
         """List the knobs of everything that a value of the main block depends on."""
         for given in self._now.given:
             if given.spelling == name:
-                return list(knobs_of(self._was.find(given.name), self._places))
+                return list(list_input_knobs(self._was.find(given.name), self._places))
         near, far = self.around([(MAIN, name)])
         return [*near, *(knob for group in far for knob in group)]
 
-    def compared(self) -> list[Knob]:
+    def list_arithmetic(self) -> list[Knob]:
         """List the knobs of arithmetic statements in the main block.
 
         A search upstream misses them if only an assertion reads them.
         """
         lines = (line for line in self._now.main.statements if not line.callee)
-        return [knob for line in lines for knob in self._of(MAIN, line.name)]
+        return [knob for line in lines for knob in self._list_knobs(MAIN, line.name)]
 
-    def _of(self, block: str, name: str) -> list[Knob]:
+    def _list_knobs(self, block: str, name: str) -> list[Knob]:
         found = [s for s in self._was.block(block).statements if s.name == name]
         if not found or not found[0].yields:
             return []
         asked = self._leaves.get((block, name), set())
-        return list(knobs_in(block, found[0], asked))
+        return list(list_statement_knobs(block, found[0], asked))
 
     def _before(self, block: Block, name: str) -> Iterator[Place]:
         """Yield the statements that a statement depends on, also indirectly."""
@@ -109,13 +111,13 @@ class Knobs:
         return found
 
 
-def moved(
-    was: Listing,
-    now: Listing,
+def collect_replacements(
+    was: PrintedProgram,
+    now: PrintedProgram,
     asked: Sequence[Change],
     place: Place,
     values: tuple[Values, Values],
-) -> Moved:
+) -> Replacements:
     """Collect replaced sizes and dtypes: requested ones, and those of operands.
 
     Args:
@@ -138,8 +140,8 @@ def moved(
         if old is not None and new is not None and old.exact and new.exact:
             pairs += zip(_sums(old), _sums(new), strict=False)
     sizes = tuple(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
-    dtypes = tuple(dict.fromkeys(dtypes_moved(was, asked)))
-    return Moved(sizes, dtypes, tuple(dict.fromkeys(totals)))
+    dtypes = tuple(dict.fromkeys(iter_dtype_changes(was, asked)))
+    return Replacements(sizes, dtypes, tuple(dict.fromkeys(totals)))
 
 
 def _sums(value: Value) -> list[int]:
@@ -154,7 +156,9 @@ def _count(shape: Sequence[int]) -> int:
     return count
 
 
-def _sizes_moved(was: Listing, asked: Sequence[Change]) -> Iterator[tuple[int, int]]:
+def _sizes_moved(
+    was: PrintedProgram, asked: Sequence[Change]
+) -> Iterator[tuple[int, int]]:
     for change in asked:
         if isinstance(change, Resize):
             recipe = was.find(change.name).recipe(change.run or Run.EXAMPLE)
@@ -166,7 +170,9 @@ def _sizes_moved(was: Listing, asked: Sequence[Change]) -> Iterator[tuple[int, i
                 yield int(leaf.text), int(change.text)
 
 
-def dtypes_moved(was: Listing, asked: Sequence[Change]) -> Iterator[tuple[str, str]]:
+def iter_dtype_changes(
+    was: PrintedProgram, asked: Sequence[Change]
+) -> Iterator[tuple[str, str]]:
     """Yield the old and new dtype of each cast, as statements write them."""
     for change in asked:
         if isinstance(change, Cast):
@@ -184,7 +190,7 @@ def _is_dtype(text: str) -> bool:
     return text.startswith("torch.") and isinstance(named, torch.dtype)
 
 
-def _leaf(was: Listing, change: Write) -> Leaf | None:
+def _leaf(was: PrintedProgram, change: Write) -> Leaf | None:
     for statement in was.block(change.block).statements:
         if statement.name == change.statement:
             leaves = statement.leaves

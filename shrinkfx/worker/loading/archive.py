@@ -35,16 +35,16 @@ from torch.export import ExportedProgram
 from torch.export.pt2_archive import PT2ArchiveReader
 
 from shrinkfx.errors import LoadError
-from shrinkfx.wording import Flag, Said, Words
+from shrinkfx.wording import Flag, MessagePart, MessageText
 from shrinkfx.worker.loading import (
     containers,
     document,
     formulas,
     guards,
-    named,
     script_objects,
+    torch_names,
 )
-from shrinkfx.worker.loading.refused import REGISTERS_IT, Refused
+from shrinkfx.worker.loading.refused import PRELOAD_ADVICE, Refused
 from shrinkfx.worker.private_api.archive_api import serialize
 from shrinkfx.worker.private_api.graph_api import pytree
 
@@ -59,20 +59,20 @@ def read_program(path: str, model: str) -> ExportedProgram:
         LoadError: the file cannot be read or is refused; says why.
     """
     try:
-        with disarmed(), _causes() as causes:
-            _require_harmless(path)
-            with _built_here(), named.sources_looked_up():
+        with restrict_unpickling(), _collect_causes() as causes:
+            _require_safe_members(path)
+            with _replace_torch_readers(), torch_names.resolve_sources_here():
                 program = torch.export.load(path)
             _require_plain_inputs(program)
             program._guards_code = _guards(program)
             return program
     except BaseException as error:
-        reason, advice = _why(causes[0] if causes else error, model)
+        reason, advice = _explain_failure(causes[0] if causes else error, model)
         raise LoadError(model, reason, advice) from error
 
 
 @contextlib.contextmanager
-def _causes() -> Iterator[list[BaseException]]:
+def _collect_causes() -> Iterator[list[BaseException]]:
     """Collect exceptions that torch logs before it raises a less specific one."""
     causes: list[BaseException] = []
     handler = logging.Handler()
@@ -88,7 +88,7 @@ def _causes() -> Iterator[list[BaseException]]:
 
 
 @contextlib.contextmanager
-def disarmed() -> Iterator[None]:
+def restrict_unpickling() -> Iterator[None]:
     """Let unpickling look up only what ``weights_only`` and the preloads allow."""
     global _reading
     _install_hook()
@@ -105,7 +105,7 @@ def disarmed() -> Iterator[None]:
 
 
 _reading = False
-_REGISTER = Words(
+_REGISTER = MessageText(
     Flag("--preload"),
     " the module that registers it with torch.utils._pytree or "
     "torch.serialization.add_safe_globals, or export with plain tensors",
@@ -120,10 +120,10 @@ def _install_hook() -> None:
 
 def _refuse_pickle(event: str, arguments: tuple[Any, ...]) -> None:
     if _reading and event == "pickle.find_class":
-        raise _unpickled(".".join(map(str, arguments)))
+        raise _refuse_name(".".join(map(str, arguments)))
 
 
-def _require_harmless(path: str) -> None:
+def _require_safe_members(path: str) -> None:
     """Check the members of an archive with torch's reader, which will load them.
 
     Another reader might see another archive. If torch's reader fails, torch tries
@@ -168,10 +168,10 @@ class _Sympy:
 
     @staticmethod
     def sympify(value: Any, **_: Any) -> Any:
-        return value if isinstance(value, sympy.Basic) else formulas.read(value)
+        return value if isinstance(value, sympy.Basic) else formulas.build_size(value)
 
 
-def _artifact(serialized: Any, by_torch: Any) -> Any:
+def _unpickle_artifact(serialized: Any, by_torch: Any) -> Any:
     """Unpickle with torch, and check the size, because torch visits each reference."""
     read = by_torch(serialized)
     containers.require_tree(read)
@@ -179,7 +179,7 @@ def _artifact(serialized: Any, by_torch: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _built_here() -> Iterator[None]:
+def _replace_torch_readers() -> Iterator[None]:
     """Make torch's reader build sizes with ``formulas`` instead of ``eval``, and read
     results of unregistered classes as tuples.
     """
@@ -188,9 +188,11 @@ def _built_here() -> Iterator[None]:
     nested = names["treespec_loads"]
     ours = {
         "sympy": _Sympy(),
-        "deserialize_torch_artifact": functools.partial(_artifact, by_torch=load),
+        "deserialize_torch_artifact": functools.partial(
+            _unpickle_artifact, by_torch=load
+        ),
         # Inputs of such classes have been refused before.
-        "treespec_loads": lambda text: nested(containers.with_tuples(text)),
+        "treespec_loads": lambda text: nested(containers.replace_unregistered(text)),
     }
     before = {name: names[name] for name in ours}
     names.update(ours)
@@ -216,7 +218,7 @@ def _guards(program: ExportedProgram) -> list[str]:
     written = []
     for text in program._guards_code or []:
         try:
-            written.append(guards.rewritten(text))
+            written.append(guards.rewrite_guard(text))
         except formulas.NotASize as error:
             print(f"shrinkfx: left out a guard: {error}", flush=True)
     return written
@@ -227,24 +229,24 @@ _GLOBAL = re.compile(r"GLOBAL ([\w.]+) (?:was not an allowed|whose module)")
 _OWN = ("aten.", "prims.", "higher_order.", "inductor.", "quantized.")
 
 
-def _why(error: BaseException, model: str) -> tuple[str, Said]:
+def _explain_failure(error: BaseException, model: str) -> tuple[str, MessagePart]:
     """Return why a file did not load, and what the user can do."""
     if isinstance(error, Refused):
         return str(error), error.advice
     if is_out_of_memory(error):
         return TOO_LARGE, "check that torch.export.save wrote the file"
-    if refused := _refused_in(str(error)):
+    if refused := _find_refused_name(str(error)):
         return str(refused), refused.advice
     found = _UNRESOLVED.search(str(error))
     if found and not found[1].startswith(_OWN):
-        advice = REGISTERS_IT
+        advice = PRELOAD_ADVICE
         return f"the operator {found[1]} is not registered", advice
-    if newer := _made_by_newer(model):
+    if newer := _advice_if_newer(model):
         return f"cannot be read by torch {torch.__version__}", newer
     if found:
         reason = f"this torch has no operator {found[1]}"
         return reason, "save it again, with the torch that runs shrinkfx"
-    if damaged := _damaged(model):
+    if damaged := _find_damaged_member(model):
         return f"is damaged: {damaged}", "copy or save it again"
     return (
         f"cannot be loaded: {type(error).__name__}: {_sentence(str(error))}",
@@ -267,7 +269,7 @@ def why_unreadable(error: BaseException) -> str:
     """Return a sentence that says why ``torch.load`` did not read a data file."""
     if isinstance(error, Refused):
         return str(error)
-    if refused := _refused_in(str(error)):
+    if refused := _find_refused_name(str(error)):
         return str(refused)
     if is_out_of_memory(error):
         return TOO_LARGE
@@ -276,9 +278,9 @@ def why_unreadable(error: BaseException) -> str:
     return f"cannot be read: {_sentence(text) or type(error).__name__}"
 
 
-def _refused_in(text: str) -> Refused | None:
+def _find_refused_name(text: str) -> Refused | None:
     found = _GLOBAL.search(text)
-    return _unpickled(found[1]) if found else None
+    return _refuse_name(found[1]) if found else None
 
 
 NESTED = (
@@ -287,7 +289,7 @@ NESTED = (
 )
 
 
-def _unpickled(name: str) -> Refused:
+def _refuse_name(name: str) -> Refused:
     if name.partition(".")[0] == "numpy":
         what = f"holds an array or number of NumPy ({name}), which is not a tensor"
         return Refused(what, "save torch.from_numpy(array), or array.item()")
@@ -302,7 +304,7 @@ def _sentence(text: str) -> str:
     return text.partition("\n")[0].partition(". ")[0][:300]
 
 
-def _made_by_newer(model: str) -> str:
+def _advice_if_newer(model: str) -> str:
     """Return advice if a newer torch has written the file, otherwise ''."""
     try:
         with zipfile.ZipFile(model) as archive:
@@ -319,7 +321,7 @@ def _numbers(version: str) -> list[int]:
     return [int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:2]]
 
 
-def _damaged(model: str) -> str:
+def _find_damaged_member(model: str) -> str:
     """Return the first damaged member of an archive, or ''."""
     try:
         with zipfile.ZipFile(model) as archive:

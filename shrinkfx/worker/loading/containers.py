@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 from shrinkfx.worker.loading.formulas import is_plain
 from shrinkfx.worker.loading.refused import Refused
 from shrinkfx.worker.private_api.graph_api import pytree
@@ -73,10 +73,10 @@ def require_inputs(text: str) -> None:
 
 def require_outputs(text: str) -> None:
     """Check a treespec of outputs, with unregistered classes read as tuples."""
-    _require_known(_read(with_tuples(text)))
+    _require_known(_read(replace_unregistered(text)))
 
 
-def with_tuples(text: str) -> str:
+def replace_unregistered(text: str) -> str:
     """Replace unregistered classes in a treespec by tuples."""
     return json.dumps([1, _with_tuples(_read(text))])
 
@@ -109,29 +109,31 @@ def _require_known(tree: dict[str, Any]) -> None:
     name, context, children = tree["type"], tree["context"], tree["children_spec"]
     if name is not None:
         if not _is_registered(tree):
-            raise _unregistered(str(_class_named_by(tree)))
+            raise _refuse_unregistered(str(_class_named_by(tree)))
         kind = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE[name]
         if kind is collections.defaultdict:
             _require_factory(context)
         elif pytree.SUPPORTED_SERIALIZED_TYPES[kind].from_dumpable_context is None:
-            json.loads(context, object_hook=_seen)
+            json.loads(context, object_hook=_check_enum_of)
         elif not isinstance(context, str):
             _walk(context)
     for child in children:
         _require_known(child)
 
 
-def _unregistered(name: str) -> Refused:
+def _refuse_unregistered(name: str) -> Refused:
     module = name.rpartition(".")[0]
-    advice = Words(Flag("--preload"), " the module that does")
-    advice = Words(Flag("--preload", module)) if module else advice
+    advice = MessageText(Flag("--preload"), " the module that does")
+    advice = MessageText(Flag("--preload", module)) if module else advice
     return Refused(
         f"has an input of type {name:.200}, which is not registered",
-        Words(advice, ", if importing that registers it with torch.utils._pytree"),
+        MessageText(
+            advice, ", if importing that registers it with torch.utils._pytree"
+        ),
     )
 
 
-def _seen(value: dict[str, Any]) -> dict[str, Any]:
+def _check_enum_of(value: dict[str, Any]) -> dict[str, Any]:
     """Check an object of a context, as torch's hook sees it, and return it."""
     if "__enum__" in value:
         _require_enum(value["fqn"])
@@ -140,7 +142,7 @@ def _seen(value: dict[str, Any]) -> dict[str, Any]:
 
 def _walk(value: Any) -> None:
     if isinstance(value, dict):
-        _seen(value)
+        _check_enum_of(value)
     for inner in value.values() if isinstance(value, dict) else value:
         if isinstance(inner, (dict, list)):
             _walk(inner)
@@ -150,7 +152,7 @@ def _require_enum(name: Any) -> None:
     module, _, path = str(name).partition(":")
     owner: Any = sys.modules.get(module)
     if module.partition(".")[0] != "torch" and not is_trusted(module):
-        raise _foreign(module, path)
+        raise _refuse_foreign(module, path)
     for attribute in path.split("."):
         owner = getattr(owner, "__dict__", {}).get(attribute)
     if not (isinstance(owner, type) and issubclass(owner, enum.Enum)):
@@ -161,7 +163,7 @@ def _require_factory(context: Any) -> None:
     module = str(context["default_factory_module"])
     name = str(context["default_factory_name"])
     if name not in _FACTORIES.get(module, ()) and not is_trusted(module):
-        raise _foreign(module, name)
+        raise _refuse_foreign(module, name)
 
 
 _MOST_PARTS, _MOST_DEEP = 200_000, 100
@@ -193,10 +195,10 @@ def require_tree(value: Any) -> None:
 _AGAIN = "export it again, with the torch that runs shrinkfx"
 
 
-def _foreign(module: str, name: str) -> Refused:
+def _refuse_foreign(module: str, name: str) -> Refused:
     return Refused(
         f"names {name:.100} of the module {module:.100}, which loading would import",
-        Words(Flag("--preload", module[:100]), " if you trust that module"),
+        MessageText(Flag("--preload", module[:100]), " if you trust that module"),
     )
 
 

@@ -23,7 +23,7 @@ from torch.export import ExportedProgram
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
-from shrinkfx.wording import Flag, Said, Words
+from shrinkfx.wording import Flag, MessagePart, MessageText
 from shrinkfx.worker.loading import gpus
 from shrinkfx.worker.private_api.graph_api import pytree
 
@@ -101,15 +101,15 @@ def choose_backend(setup: Setup) -> Backend:
             the machine.
     """
     asked = Backend(setup.backend)
-    subject = Words(setup.model or _NO_MODEL[asked is Backend.INTERPRETER])
+    subject = MessageText(setup.model or _NO_MODEL[asked is Backend.INTERPRETER])
     if not is_for_cuda(setup):
-        moves = Words(Flag("--device", "cuda"), " moves it")
+        moves = MessageText(Flag("--device", "cuda"), " moves it")
         _refuse_gpus(setup, subject, "it is for the CPU", moves)
         if asked is Backend.INTERPRETER and setup.device:
             reason = (
                 "the interpreter runs CUDA kernels, and this program is for the CPU"
             )
-            advice = Words("leave ", Flag("--device"), " out, or say cuda")
+            advice = MessageText("leave ", Flag("--device"), " out, or say cuda")
             raise LoadError(subject, reason, advice)
         return Backend.AOTI if asked is Backend.AUTO else asked
     index = wanted_gpu(setup)
@@ -117,23 +117,25 @@ def choose_backend(setup: Setup) -> Backend:
         _refuse_gpus(setup, subject, "the interpreter uses no GPU", "leave one out")
         if setup.device and index:
             reason = f"is for {setup.device}, and the interpreter uses no GPU"
-            raise LoadError(subject, reason, Words("say ", Flag("--device", "cuda")))
+            raise LoadError(
+                subject, reason, MessageText("say ", Flag("--device", "cuda"))
+            )
         return asked
     if asked is Backend.AUTO and not torch.cuda.is_available():
-        _refuse_gpus(setup, subject, gpus.how_many(), "leave it out")
+        _refuse_gpus(setup, subject, gpus.describe_gpu_count(), "leave it out")
         if setup.device and index and setup.model:
             gpus.require(index, subject)
         return Backend.INTERPRETER
     if not torch.cuda.is_available():
-        reason = f"needs CUDA, and {gpus.how_many()}"
+        reason = f"needs CUDA, and {gpus.describe_gpu_count()}"
         without = " out: its kernels can be checked without a GPU"
-        advice = Words("leave ", Flag("--backend"), without)
+        advice = MessageText("leave ", Flag("--backend"), without)
         raise LoadError(subject, reason, advice)
     gpus.require(index, subject)
     return Backend.AOTI
 
 
-_NO_MODEL = Words("the script"), Words(Flag("--backend", "interpreter"))
+_NO_MODEL = MessageText("the script"), MessageText(Flag("--backend", "interpreter"))
 """The subject of messages if there is no program."""
 
 
@@ -150,12 +152,14 @@ def wanted_gpu(setup: Setup) -> int:
         where = " and ".join(f"cuda:{index}" for index in found)
         reason = f"is on {where}, and a package runs on one GPU"
         there = " moves all of it there; check whether it still fails"
-        advice = Words(Flag("--device", "cuda:0"), there)
+        advice = MessageText(Flag("--device", "cuda:0"), there)
         raise LoadError(str(setup.model), reason, advice)
     return found[0] if found else 0
 
 
-def _refuse_gpus(setup: Setup, subject: Said, reason: str, advice: Said) -> None:
+def _refuse_gpus(
+    setup: Setup, subject: MessagePart, reason: str, advice: MessagePart
+) -> None:
     """Refuse ``--gpus`` for a program without a GPU; scripts may use any device.
 
     Raises:
@@ -194,7 +198,7 @@ def save_for_cuda(exported: ExportedProgram, path: Path) -> None:
     """Save a program in CPU memory as a program for ``cuda:0``."""
     plain = path.with_name(f"{path.stem}-on-cpu.pt2")
     try:
-        with tagged_as_cuda():
+        with tag_storages_as_cuda():
             torch.export.save(exported, plain)
         _rewrite(plain, path, {"type": "cuda", "index": 0}, only_gpus=False)
     finally:
@@ -208,20 +212,23 @@ def _rewrite(
         for entry in old.infolist():
             data = old.read(entry)
             if entry.filename.endswith(".json"):
-                moved = _on(json.loads(data), device, only_gpus=only_gpus)
+                moved = _replace_devices(json.loads(data), device, only_gpus=only_gpus)
                 data = json.dumps(moved).encode()
             new.writestr(entry.filename, data)
 
 
-def _on(value: Any, device: dict[str, Any], *, only_gpus: bool) -> Any:
+def _replace_devices(value: Any, device: dict[str, Any], *, only_gpus: bool) -> Any:
     """Replace each device in a tree of JSON values, or only the GPUs."""
     if isinstance(value, list):
-        return [_on(item, device, only_gpus=only_gpus) for item in value]
+        return [_replace_devices(item, device, only_gpus=only_gpus) for item in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == device.keys():
         return device if _is_gpu(value) or not only_gpus else value
-    return {key: _on(item, device, only_gpus=only_gpus) for key, item in value.items()}
+    return {
+        key: _replace_devices(item, device, only_gpus=only_gpus)
+        for key, item in value.items()
+    }
 
 
 _tag = _place = ""
@@ -237,10 +244,12 @@ def read_cuda_storages_on(device: str) -> None:
 
 @functools.cache
 def _register() -> None:
-    torch.serialization.register_package(_FIRST, lambda storage: _tag or None, _put)
+    torch.serialization.register_package(
+        _FIRST, lambda storage: _tag or None, _restore_storage
+    )
 
 
-def _put(storage: Any, place: str) -> Any:
+def _restore_storage(storage: Any, place: str) -> Any:
     """Place a storage on the chosen device; None leaves that to torch."""
     if not (_place and place.startswith("cuda")) or place == _place:
         return None
@@ -250,7 +259,7 @@ def _put(storage: Any, place: str) -> Any:
 
 
 @contextlib.contextmanager
-def tagged_as_cuda() -> Iterator[None]:
+def tag_storages_as_cuda() -> Iterator[None]:
     """Make ``torch.save`` write CPU storages as storages of ``cuda:0``."""
     global _tag
     _register()

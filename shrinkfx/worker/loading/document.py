@@ -16,8 +16,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
-from shrinkfx.wording import Flag, Words
-from shrinkfx.worker.loading import containers, formulas, named
+from shrinkfx.wording import Flag, MessageText
+from shrinkfx.worker.loading import containers, formulas, torch_names
 from shrinkfx.worker.loading.refused import Refused
 from shrinkfx.worker.private_api.archive_api import Union as _Union
 from shrinkfx.worker.private_api.archive_api import schema
@@ -69,13 +69,13 @@ def _path(text: str) -> None:
         raise Refused(f"has the name {text!r:.60}, which contains a quote", _RENAME)
 
 
-def _free(text: str) -> None:
+def _accept_any_text(text: str) -> None:
     """Accept any text, for fields that never become code."""
 
 
 def _size(text: str) -> None:
     try:
-        formulas.read(text)
+        formulas.build_size(text)
     except formulas.NotASize as error:
         what = f"has the size {text!r:.60}, which torch.export never writes"
         raise Refused(what, _AGAIN) from error
@@ -86,7 +86,7 @@ _COUNT = re.compile(r"(u|zuf)[0-9]{1,6}")
 """torch counts up to the number of such a symbol; ``int`` accepts more than digits."""
 
 
-def _of_size(text: str) -> None:
+def _require_range_name(text: str) -> None:
     """Require the name of a range: a size as ``str`` writes it, only compared."""
     counted = text.startswith(("u", "zuf"))
     if not _SIZE.fullmatch(text) or (counted and not _COUNT.fullmatch(text)):
@@ -107,18 +107,20 @@ _FUNCTION = re.compile(
     r"|torch\._functorch\.predispatch\._\w+"
     r"|torch\._functorch\.predispatch\.lazy_load_decompositions"
 )
-_BY_NAME = "torch.export.custom_ops._call_custom_autograd_function_in_pre_dispatch"
+_AUTOGRAD_FUNCTION = (
+    "torch.export.custom_ops._call_custom_autograd_function_in_pre_dispatch"
+)
 """It imports a class whose name is its argument."""
 
 
 def _operator(text: str) -> None:
     """Require an operator, because torch would look up any attribute of a module."""
-    if not named.is_operator(text):
+    if not torch_names.is_operator(text):
         raise Refused(f"names {text!r:.60} as an operator", _AGAIN)
 
 
 def _target(text: str) -> None:
-    if text != _BY_NAME and not (
+    if text != _AUTOGRAD_FUNCTION and not (
         _ON_NUMBERS.fullmatch(text) or _FUNCTION.fullmatch(text)
     ):
         _operator(text)
@@ -162,16 +164,16 @@ def require_argument(text: str) -> None:
 
 _TEXTS: dict[tuple[str, str], Check] = {
     ("Argument", "as_operator"): _operator,
-    ("Argument", "as_string"): _free,
-    ("Argument", "as_strings"): _free,
+    ("Argument", "as_string"): _accept_any_text,
+    ("Argument", "as_strings"): _accept_any_text,
     ("ConstantValue", "as_string"): require_argument,
     ("CustomObjArgument", "class_fqn"): _word,
-    ("ExportedProgram", "guards_code"): _free,
+    ("ExportedProgram", "guards_code"): _accept_any_text,
     ("ExportedProgram", "opset_version"): _word,
-    ("ExportedProgram", "range_constraints"): _of_size,
-    ("ExportedProgram", "torch_version"): _free,
+    ("ExportedProgram", "range_constraints"): _require_range_name,
+    ("ExportedProgram", "torch_version"): _accept_any_text,
     ("GradientToParameterSpec", "parameter_name"): _path,
-    ("GraphModule", "metadata"): _free,
+    ("GraphModule", "metadata"): _accept_any_text,
     ("GraphModule", "treespec_namedtuple_fields"): _word,
     ("BufferMutationSpec", "buffer_name"): _path,
     ("InputToBufferSpec", "buffer_name"): _path,
@@ -181,7 +183,7 @@ _TEXTS: dict[tuple[str, str], Check] = {
     ("ModuleCallEntry", "fqn"): _path,
     ("ModuleCallSignature", "in_spec"): containers.require_inputs,
     ("ModuleCallSignature", "out_spec"): containers.require_outputs,
-    ("Node", "metadata"): _free,
+    ("Node", "metadata"): _accept_any_text,
     ("Node", "target"): _target,
     ("ParameterMutationSpec", "parameter_name"): _path,
     ("PayloadConfig", "config"): _path,
@@ -201,7 +203,7 @@ def _check_record(cls: Any, data: Any) -> None:
     if issubclass(cls, _Union):
         if len(data) != 1 or not data.keys() <= checks.keys():
             raise ValueError(f"{cls.__name__} is {data!r:.60}")
-    elif cls is schema.Node and data.get("target") == _BY_NAME:
+    elif cls is schema.Node and data.get("target") == _AUTOGRAD_FUNCTION:
         _require_trusted_class(data)
     elif cls is schema.Node and _ON_NUMBERS.fullmatch(str(data.get("target"))):
         _require_numbers(data)
@@ -216,7 +218,7 @@ def _require_trusted_class(node: dict[str, Any]) -> None:
     if not containers.is_trusted(module):
         raise Refused(
             f"calls {name:.100}, which loading would import",
-            Words(Flag("--preload", module[:100]), " if you trust that module"),
+            MessageText(Flag("--preload", module[:100]), " if you trust that module"),
         )
 
 

@@ -38,9 +38,9 @@ _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,99}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{0,40}\.?[0-9]{0,40}(e[+-]?[0-9]{1,3})?")
 MOST_OF_A_NAME = 1000
 _KEY = re.compile(r"""[^"'\\\x00-\x1f\x7f-\xa0\u2028\u2029{}]{0,1000}""")
-_RAISING = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift", "RShift"})
+_POWERS = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift", "RShift"})
 
-_OWN = (
+_TORCH_FUNCTIONS = (
     *("FloorDiv", "ModularIndexing", "Where", "PythonMod", "Mod", "CleanDiv"),
     *("CeilToInt", "FloorToInt", "CeilDiv", "LShift", "RShift", "PowByNatural"),
     *("FloatPow", "FloatTrueDiv", "IntTrueDiv", "IsNonOverlappingAndDenseIndicator"),
@@ -89,7 +89,7 @@ def _known() -> dict[str, Callable[..., Any]]:
     for name in vars(functions):
         if name.startswith(_UNKNOWN_TO_TORCH):
             known[name] = sympy.Function(name)
-    for name in _OWN:
+    for name in _TORCH_FUNCTIONS:
         if function := getattr(functions, name, None):
             known[name] = function
     return known
@@ -99,21 +99,21 @@ _KNOWN = _known()
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def read(text: str) -> Any:
+def build_size(text: str) -> Any:
     """Build the SymPy object that a text describes.
 
     Raises:
         NotASize: the text is not a size, or is unreasonably large.
     """
     try:
-        return _build(parsed(text), 0)
+        return _build(parse_expression(text), 0)
     except NotASize:
         raise
     except Exception as error:  # raised by SymPy's constructors
         raise NotASize(f"{text!r:.60}: {error}") from error
 
 
-def parsed(text: str) -> ast.expr:
+def parse_expression(text: str) -> ast.expr:
     """Parse one line into a syntax tree.
 
     Raises:
@@ -150,7 +150,7 @@ def _build(node: ast.expr, depth: int) -> Any:
             return sympy.Float(_decimal(text), **_precision(words))
         case ast.Call(func=function, args=parts, keywords=[]):
             name = _function(function)
-            return _applied(name, [_build(part, depth + 1) for part in parts])
+            return _apply_function(name, [_build(part, depth + 1) for part in parts])
     raise NotASize(f"{ast.unparse(node)!r:.60} cannot be part of a size")
 
 
@@ -166,8 +166,8 @@ def _function(node: ast.expr) -> str:
     raise NotASize(f"{ast.unparse(node)!r:.60} is not a function of sizes")
 
 
-def _applied(name: str, parts: list[Any]) -> Any:
-    if name in _RAISING:
+def _apply_function(name: str, parts: list[Any]) -> Any:
+    if name in _POWERS:
         _require_small_power(parts)
     if len(parts) > (most := _COMPARED.get(name, len(parts))):
         raise NotASize(f"a number of more than {most} in a {name}")

@@ -44,7 +44,7 @@ def _dynamic(program: ExportedProgram) -> list[bool]:
     ]
 
 
-def note_symbols(program: ExportedProgram) -> None:
+def add_symbol_values(program: ExportedProgram) -> None:
     """Add the values of symbols that no dim consists of alone, which loading omits.
 
     A symbol may occur only in sizes like ``2*s0 + 1``, or only in strides, for which no
@@ -53,12 +53,12 @@ def note_symbols(program: ExportedProgram) -> None:
     1)``. Before 2.14, loading registered such sizes as if they were symbols.
     """
     try:
-        _note_symbols(program)
+        _add_symbol_values(program)
     except Exception as error:  # noqa: BLE001 - most programs compile without this
         print(f"shrinkfx: no values of symbols: {error!r}", flush=True)
 
 
-def _note_symbols(program: ExportedProgram) -> None:
+def _add_symbol_values(program: ExportedProgram) -> None:
     metadata = (node.meta.get("val") for node in program.graph.nodes)
     shapes = (size for v in metadata for size in getattr(v, "shape", ()))
     sizes = [size.node for size in shapes if isinstance(size, torch.SymInt)]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from shrinkfx.errors import LoadError
-from shrinkfx.wording import Flag, Said, Words
+from shrinkfx.wording import Flag, MessagePart, MessageText
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -25,10 +25,10 @@ _ASKED = {
     "driver": "driver_version",
 }
 _SMI_S = 20.0
-_before: dict[str, str | None] = {}  # values of variables before ``hide``
+_hidden_values: dict[str, str | None] = {}  # values of variables before ``hide``
 
 
-def facts(index: int) -> dict[str, str]:
+def gpu_properties(index: int) -> dict[str, str]:
     """Return properties of a GPU, as far as nvidia-smi reports them.
 
     Args:
@@ -60,14 +60,14 @@ def visible_name(index: int, visible: str | None) -> str:
     return names[index].strip() if index < len(names) else str(index)
 
 
-def in_words(index: int, known: dict[str, str]) -> str:
+def describe_gpu(index: int, known: dict[str, str]) -> str:
     """Describe in one line the GPU that a program runs on."""
     visible = os.environ.get(VISIBLE)
     among = f", with {VISIBLE}={visible}" if visible is not None else ""
     return f"{known.get('GPU', 'a GPU')} as cuda:{index}{among}"
 
 
-def how_many() -> str:
+def describe_gpu_count() -> str:
     """Describe how many GPUs there are, and which are visible."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     there = {0: "there is no CUDA device", 1: "there is one CUDA device, cuda:0"}
@@ -77,7 +77,7 @@ def how_many() -> str:
     return said if visible is None else f"{said} ({VISIBLE}={visible!r})"
 
 
-def require(index: int, subject: Said) -> None:
+def require(index: int, subject: MessagePart) -> None:
     """Refuse a GPU that does not exist.
 
     Raises:
@@ -86,24 +86,28 @@ def require(index: int, subject: Said) -> None:
     if torch.cuda.is_available() and index < torch.cuda.device_count():
         return
     has_one = torch.cuda.is_available() and torch.cuda.device_count() > 0
-    advice = Words("say ", Flag("--device", "cuda:0"), ", which moves it to the first")
+    advice = MessageText(
+        "say ", Flag("--device", "cuda:0"), ", which moves it to the first"
+    )
     if not has_one:
         instead = Flag("--device", "cuda")
         checked = ", and its kernels are checked without a GPU"
-        advice = Words("say ", instead, checked)
+        advice = MessageText("say ", instead, checked)
     raise LoadError(
-        subject, f"is to run on cuda:{index}, and {how_many()}", Words(*advice)
+        subject,
+        f"is to run on cuda:{index}, and {describe_gpu_count()}",
+        MessageText(*advice),
     )
 
 
-def settle_on(gpus: Sequence[str]) -> tuple[str, ...]:
+def select_gpus(gpus: Sequence[str]) -> tuple[str, ...]:
     """Make only the first of some GPUs visible to this process and its forks.
 
     Args:
         gpus: their numbers N in ``cuda:N``.
 
     Returns:
-        The name of each GPU, with which ``see_only`` makes a fork use it.
+        The name of each GPU, with which ``show_one_gpu`` makes a fork use it.
 
     Raises:
         LoadError: one of the GPUs does not exist.
@@ -111,16 +115,16 @@ def settle_on(gpus: Sequence[str]) -> tuple[str, ...]:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     for each in gpus:
         if int(each) >= count:
-            reason = f"there is no cuda:{each}: {how_many()}"
+            reason = f"there is no cuda:{each}: {describe_gpu_count()}"
             advice = "number N means cuda:N"
             raise LoadError(Flag("--gpus", ",".join(gpus)), reason, advice)
     visible = os.environ.get(VISIBLE)
     names = tuple(visible_name(int(each), visible) for each in gpus)
-    see_only(names[0])
+    show_one_gpu(names[0])
     return names
 
 
-def see_only(gpu: str) -> None:
+def show_one_gpu(gpu: str) -> None:
     """Make only one GPU visible to this process, which must not have a context yet."""
     os.environ[VISIBLE] = gpu
 
@@ -132,13 +136,13 @@ def hide() -> None:
     torch/_dynamo/utils.py), and a process that has done so cannot fork children that
     compile: "Cannot re-initialize CUDA in forked subprocess" (torch 2.11 on an H100).
     """
-    _before.setdefault(VISIBLE, os.environ.get(VISIBLE))
+    _hidden_values.setdefault(VISIBLE, os.environ.get(VISIBLE))
     os.environ[VISIBLE] = ""
 
 
-def show_again() -> None:
+def restore_gpus() -> None:
     """Undo ``hide`` in this process, for instance before it runs a user's command."""
-    for name, value in _before.items():
+    for name, value in _hidden_values.items():
         if value is None:
             os.environ.pop(name, None)
         else:

@@ -16,7 +16,7 @@ from shrinkfx.worker.loading.formulas import (
     MOST_TIMES,
     NotASize,
     is_plain,
-    parsed,
+    parse_expression,
 )
 
 _COMPARING = (
@@ -36,13 +36,13 @@ _OF_MODULES: Mapping[str, re.Pattern[str]] = {
 }
 
 
-def rewritten(text: str) -> str:
+def rewrite_guard(text: str) -> str:
     """Parse a guard, and return its expression written again.
 
     Raises:
         NotASize: the guard is more than arithmetic on inputs, sizes and strides.
     """
-    tree = parsed(text)
+    tree = parse_expression(text)
     try:
         _require_guard(tree, 0)
         return ast.unparse(tree)

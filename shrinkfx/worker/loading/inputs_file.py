@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 
 from shrinkfx.errors import LoadError
-from shrinkfx.wording import Flag, Words
-from shrinkfx.worker.loading.archive import NESTED, disarmed, why_unreadable
+from shrinkfx.wording import Flag, MessageText
+from shrinkfx.worker.loading.archive import NESTED, restrict_unpickling, why_unreadable
 from shrinkfx.worker.loading.containers import require_tree
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.private_api.graph_api import pytree
@@ -25,7 +25,7 @@ def read_inputs(path: str) -> tuple[Inputs, Inputs | None]:
         LoadError: the file has other content.
     """
     try:
-        with disarmed():
+        with restrict_unpickling():
             data = torch.load(path, weights_only=True)
         require_tree(data)
     except BaseException as error:
@@ -49,13 +49,13 @@ def as_inputs(path: str, data: object) -> Inputs:
     if isinstance(data, dict) and set(data) <= {"args", "kwargs"}:
         args, kwargs = data.get("args", ()), data.get("kwargs", {})
         if isinstance(args, (tuple, list)) and isinstance(kwargs, dict):
-            return _callable_with(path, Inputs(tuple(args), dict(kwargs)))
+            return _require_passable(path, Inputs(tuple(args), dict(kwargs)))
     if isinstance(data, (tuple, list)):
-        return _callable_with(path, Inputs(tuple(data), {}))
+        return _require_passable(path, Inputs(tuple(data), {}))
     raise LoadError(path, f"holds a {type(data).__name__}", _ADVICE)
 
 
-def _callable_with(path: str, inputs: Inputs) -> Inputs:
+def _require_passable(path: str, inputs: Inputs) -> Inputs:
     """Refuse inputs that no exported program takes, with the file as the subject."""
     for name in inputs.kwargs:
         if not isinstance(name, str):
@@ -67,7 +67,7 @@ def _callable_with(path: str, inputs: Inputs) -> Inputs:
     return inputs
 
 
-def in_order_of(example: Inputs, given: Inputs) -> Inputs:
+def sort_keywords_like(example: Inputs, given: Inputs) -> Inputs:
     """Put keyword arguments in the program's order, if the names are the same."""
     if set(given.kwargs) != set(example.kwargs):
         return given
@@ -107,7 +107,7 @@ def require_same_structure(
             raise LoadError(
                 subject,
                 f"input {position} is on {b.device}, not on {a.device}",
-                Words(
+                MessageText(
                     "the program expects it there, and what is compiled for one device "
                     "takes no other: ",
                     Flag("--device", str(a.device)),

@@ -18,11 +18,11 @@ import torch
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
-from shrinkfx.program.beside import is_library, is_path
+from shrinkfx.program.uninstalled_files import is_library, is_path
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.protocol.source import is_source_archive
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 from shrinkfx.worker.loading.archive import read_program
 from shrinkfx.worker.loading.containers import trust
 from shrinkfx.worker.loading.devices import (
@@ -32,19 +32,19 @@ from shrinkfx.worker.loading.devices import (
     read_cuda_storages_on,
     wanted_gpu,
 )
-from shrinkfx.worker.loading.functionalise import functionalise, note_symbols
+from shrinkfx.worker.loading.functionalise import add_symbol_values, functionalise
+from shrinkfx.worker.loading.import_advice import advice_on
 from shrinkfx.worker.loading.inputs_file import (
-    in_order_of,
     read_inputs,
     require_same_structure,
+    sort_keywords_like,
 )
-from shrinkfx.worker.loading.missing import advice_on
-from shrinkfx.worker.loading.script_objects import trusting_new_classes
+from shrinkfx.worker.loading.sandbox import limit_memory, run_sandboxed
+from shrinkfx.worker.loading.script_objects import trust_new_classes
 from shrinkfx.worker.loading.source_archive import (
     calls_triton_kernels,
     read_source_archive,
 )
-from shrinkfx.worker.loading.wall import behind_wall, limited_memory
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.declared_ranges import require_declared_sizes
@@ -69,7 +69,7 @@ def preload(names: Sequence[str]) -> dict[str, str]:
     before = set(sys.modules)
     for name in names:
         try:
-            with trusting_new_classes():
+            with trust_new_classes():
                 files[name] = _preload(name)
         except LoadError:
             raise
@@ -83,7 +83,7 @@ def preload(names: Sequence[str]) -> dict[str, str]:
                     name, "no module of this name to preload", advice
                 ) from None
             reason = f"the preload raised {type(error).__name__}: {error}"
-            advice = advice_on(error) or f"try: {_by_hand(name)}"
+            advice = advice_on(error) or f"try: {_command_to_try(name)}"
             raise LoadError(name, reason, advice) from error
     trust({*names, *(sys.modules.keys() - before)})
     return files
@@ -91,7 +91,7 @@ def preload(names: Sequence[str]) -> dict[str, str]:
 
 def _preload(name: str) -> str:
     if is_path(name) and not Path(name).is_file():
-        which = Words("check the path given to ", Flag("--preload"))
+        which = MessageText("check the path given to ", Flag("--preload"))
         raise LoadError(name, "no such file", which)
     if is_library(name):
         torch.ops.load_library(name)
@@ -104,7 +104,7 @@ def _preload(name: str) -> str:
     return "" if installed or not path.endswith(".py") else path
 
 
-def _by_hand(name: str) -> str:
+def _command_to_try(name: str) -> str:
     """Return a command that runs the preload alone."""
     if name.endswith(".py"):
         return f"{sys.executable} {name}"
@@ -133,12 +133,12 @@ def load(setup: Setup) -> Program:
         LoadError: names the file at fault, and what to try.
     """
     _require_known_options(setup.inductor)
-    archive = _on_this_machine(setup)
+    archive = _prepare_archive(setup)
     files = (archive, setup.inputs) if setup.inputs else (archive,)
     length = sum(os.path.getsize(file) for file in files if os.path.exists(file))
     try:
-        with limited_memory(_MORE_BYTES + _TIMES * length):
-            return behind_wall(lambda: _load(setup, archive))
+        with limit_memory(_MORE_BYTES + _TIMES * length):
+            return run_sandboxed(lambda: _load(setup, archive))
     except MemoryError:
         more = f"more memory than {_TIMES} times its size and {_MORE_BYTES >> 30} GiB"
         raise LoadError(str(setup.model), f"takes {more} to read", "") from None
@@ -146,11 +146,11 @@ def load(setup: Setup) -> Program:
 
 def _load(setup: Setup, archive: str) -> Program:
     given = _read_inputs_file(setup)
-    original = _with_example(_read(archive, setup), setup, given)
+    original = _add_example_inputs(_read(archive, setup), setup, given)
     functional = functionalise(original)
     if functional is None:
         # The attempt may have fixed sizes in objects that both programs share.
-        original = functional = _with_example(_read(archive, setup), setup, given)
+        original = functional = _add_example_inputs(_read(archive, setup), setup, given)
     assert original.example_inputs is not None
     example = Inputs(
         tuple(original.example_inputs[0]), dict(original.example_inputs[1])
@@ -166,7 +166,7 @@ def _load(setup: Setup, archive: str) -> Program:
     )
 
 
-def _with_example(
+def _add_example_inputs(
     program: ExportedProgram, setup: Setup, given: tuple[Inputs, Inputs | None] | None
 ) -> ExportedProgram:
     """Use the failing inputs as example inputs if the program was saved without any."""
@@ -176,14 +176,14 @@ def _with_example(
         raise LoadError(
             str(setup.model),
             "holds no example inputs",
-            Words(
+            MessageText(
                 "name some with ",
                 Flag("--inputs", stands="FILE"),
                 ", or export it again with torch.export.export(module, args) and save "
                 "that",
             ),
         )
-    example = _moved(setup, given[0])
+    example = _move_inputs(setup, given[0])
     try:
         program._graph_module_flat_inputs(example.args, example.kwargs)
     except Exception as error:
@@ -210,8 +210,8 @@ def _in_program_order(setup: Setup, program: Program, given: Inputs) -> Inputs:
         LoadError: the program does not take these inputs.
     """
     assert setup.inputs
-    given = in_order_of(program.example, given)
-    given = _moved(setup, given, beside=program.example)
+    given = sort_keywords_like(program.example, given)
+    given = _move_inputs(setup, given, beside=program.example)
     names = _names(program.original)
     require_same_structure(setup.inputs, program.example, given, names)
     if os.environ.get(_CHECKS_INPUTS) != "1":
@@ -227,7 +227,7 @@ def _names(program: ExportedProgram) -> list[str]:
     return []
 
 
-def _moved(setup: Setup, given: Inputs, beside: Inputs | None = None) -> Inputs:
+def _move_inputs(setup: Setup, given: Inputs, beside: Inputs | None = None) -> Inputs:
     """Move inputs to the program's device.
 
     Args:
@@ -240,12 +240,12 @@ def _moved(setup: Setup, given: Inputs, beside: Inputs | None = None) -> Inputs:
     if len(others) != len(leaves):
         return given  # a later check refuses them
     pairs = zip(leaves, others, strict=True)
-    moved = [_to(leaf, setup.device, like) for leaf, like in pairs]
+    moved = [_move_tensor(leaf, setup.device, like) for leaf, like in pairs]
     args, kwargs = pytree.tree_unflatten(moved, spec)
     return Inputs(args, kwargs)
 
 
-def _to(leaf: Any, device: str, like: Any) -> Any:
+def _move_tensor(leaf: Any, device: str, like: Any) -> Any:
     """Move a tensor to the device of another tensor, or else to a given device."""
     if not isinstance(leaf, torch.Tensor):
         return leaf
@@ -253,7 +253,7 @@ def _to(leaf: Any, device: str, like: Any) -> Any:
     return leaf.to(like.device if is_other else device)
 
 
-def _on_this_machine(setup: Setup) -> str:
+def _prepare_archive(setup: Setup) -> str:
     """Prepare torch to place weights on their device; return the archive to read."""
     assert setup.model is not None
     folder = Path(setup.directory)
@@ -287,7 +287,7 @@ def _read(archive: str, setup: Setup) -> ExportedProgram:
             "kernels",
             "wrap the kernel with torch.library.triton_op, and export it again",
         )
-    note_symbols(original)
+    add_symbol_values(original)
     lies_there = device_type(archive) == (setup.device or "").partition(":")[0]
     if setup.device and setup.backend != Backend.INTERPRETER and not lies_there:
         return _move(original, setup.device)

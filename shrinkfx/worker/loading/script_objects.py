@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.wording import Flag, Words
-from shrinkfx.worker.loading.refused import REGISTERS_IT, Refused
+from shrinkfx.wording import Flag, MessageText
+from shrinkfx.worker.loading.refused import PRELOAD_ADVICE, Refused
 from shrinkfx.worker.private_api import archive_api
 from shrinkfx.worker.private_api.archive_api import global_fake_class_registry
 
@@ -40,13 +40,13 @@ _trusted: set[str] = set()
 
 
 @contextlib.contextmanager
-def trusting_new_classes() -> Iterator[None]:
+def trust_new_classes() -> Iterator[None]:
     """Allow files to hold objects of the classes that are registered in the context."""
-    before = _classes(), _faked()
+    before = _classes(), _fake_classes()
     try:
         yield
     finally:
-        after = _classes(), _faked()
+        after = _classes(), _fake_classes()
         new = (now - then for now, then in zip(after, before, strict=True))
         _trusted.update(*new)
 
@@ -57,7 +57,7 @@ def _classes() -> set[str]:
     return {str(m.arguments[0].type) for m in methods if m.arguments}
 
 
-def _faked() -> set[str]:
+def _fake_classes() -> set[str]:
     return set(getattr(global_fake_class_registry, "_registered_class", {}))
 
 
@@ -85,11 +85,11 @@ def _require_known(name: str) -> None:
         raise Refused(what, "save it again with torch.export.save")
     if name not in _classes():
         what = f"holds a script object of {short:.100}, which is not registered"
-        raise Refused(what, REGISTERS_IT)
+        raise Refused(what, PRELOAD_ADVICE)
     raise Refused(
         f"holds a script object of {short:.100}, which no preload has registered: "
         "its C++ would receive data from the file",
-        Words(
+        MessageText(
             "if you trust the file, ",
             Flag("--preload"),
             " a .py that registers a fake class for it "
@@ -99,18 +99,18 @@ def _require_known(name: str) -> None:
 
 
 @contextlib.contextmanager
-def copied_objects(exported: ExportedProgram) -> Iterator[None]:
+def copy_script_objects(exported: ExportedProgram) -> Iterator[None]:
     """Let modules that are made of a program in the context hold copied objects."""
     names = exported.graph_signature.lifted_custom_objs
     before = {name: exported.constants[name] for name in names}
-    exported.constants.update({n: copy_of_object(o) for n, o in before.items()})
+    exported.constants.update({n: copy_script_object(o) for n, o in before.items()})
     try:
         yield
     finally:
         exported.constants.update(before)
 
 
-def copy_of_object(value: torch.ScriptObject) -> torch.ScriptObject:
+def copy_script_object(value: torch.ScriptObject) -> torch.ScriptObject:
     """Copy a script object, because methods may change it.
 
     Returns:
@@ -123,9 +123,9 @@ def copy_of_object(value: torch.ScriptObject) -> torch.ScriptObject:
     return copied
 
 
-def bytes_of(value: torch.ScriptObject) -> torch.Tensor:
+def save_script_object(value: torch.ScriptObject) -> torch.Tensor:
     """Save a script object as bytes that a repro can load with ``weights_only``."""
-    return torch.frombuffer(bytearray(_saved(value)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(_pickle_object(value)), dtype=torch.uint8)
 
 
 def expression_for(value: torch.ScriptObject) -> str:
@@ -138,7 +138,7 @@ def expression_for(value: torch.ScriptObject) -> str:
         reduced: Any = value.__reduce_ex__(2)
         state, name = reduced[2]
         made = script_object(state, name)
-        plain = _is_plain(state) and _saved(made) == _saved(value)
+        plain = _is_plain(state) and _pickle_object(made) == _pickle_object(value)
     except (RuntimeError, TypeError):
         return ""
     text = f"script_object({state!r}, {name!r})"
@@ -165,6 +165,6 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, float) and repr(value)[-1].isdigit()
 
 
-def _saved(value: torch.ScriptObject) -> bytes:
+def _pickle_object(value: torch.ScriptObject) -> bytes:
     saved: bytes = archive_api.pickle_save(value)
     return saved

@@ -29,11 +29,11 @@ from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.source import SOURCE, Source
-from shrinkfx.wording import Flag, Words
-from shrinkfx.worker.loading.archive import disarmed, why_unreadable
+from shrinkfx.wording import Flag, MessageText
+from shrinkfx.worker.loading.archive import restrict_unpickling, why_unreadable
 from shrinkfx.worker.loading.containers import require_tree
 from shrinkfx.worker.model import Inputs
-from shrinkfx.worker.origin import calls, come_from, graphs_of, origin_of
+from shrinkfx.worker.origin import graphs_of, operator_nodes, origin_of, set_origin
 from shrinkfx.worker.private_api.graph_api import pytree
 
 _CALL, _DEVICES, _TENSORS = "call.json", "devices.json", "tensors.pt"
@@ -65,7 +65,7 @@ class SourceProgram:
 def origins_of(module: fx.GraphModule) -> dict[str, list[tuple[str, str]]]:
     """Return the operators of each graph, and the lines that they come from."""
     return {
-        name: [(str(node.target), origin_of(node)) for node in calls(graph)]
+        name: [(str(node.target), origin_of(node)) for node in operator_nodes(graph)]
         for name, graph in graphs_of(module).items()
     }
 
@@ -111,7 +111,7 @@ def read_source_archive(path: str, model: str) -> ExportedProgram:
         raise LoadError(model, why_unreadable(error), _ADVICE) from error
 
 
-_ADVICE = Words(
+_ADVICE = MessageText(
     "capture the script again, or call minify() again, with this torch; ",
     Flag("--preload"),
     " the modules that register its operators or the classes of its inputs",
@@ -119,14 +119,14 @@ _ADVICE = Words(
 
 
 def _read(path: str) -> ExportedProgram:
-    with zipfile.ZipFile(path) as archive, disarmed():
+    with zipfile.ZipFile(path) as archive, restrict_unpickling():
         source = Source.from_line(archive.read(SOURCE))
         call = json.loads(archive.read(_CALL))
         devices = json.loads(archive.read(_DEVICES))
         with archive.open(_TENSORS) as file:
             held = torch.load(file, weights_only=True)
     require_tree(held)
-    module, shapes = executed(source, _device(devices))
+    module, shapes = execute_source(source, _device(devices))
     for weight in source.weights:
         value = held["weights"][weight.attribute]
         set_weight(module, weight.attribute, weight.kind, value)
@@ -135,7 +135,7 @@ def _read(path: str) -> ExportedProgram:
     with torch.no_grad():
         exported = torch.export.export(module.eval(), flat, dynamic_shapes=shapes)
     for name, graph in graphs_of(exported.graph_module).items():
-        _hand_on_origins(graph, call["origins"].get(name, []))
+        _set_origins(graph, call["origins"].get(name, []))
     signature = exported.module_call_graph[0].signature
     assert signature is not None
     signature.in_spec = pytree.tree_structure(example)
@@ -150,17 +150,17 @@ def _device(devices: list[dict[str, Any]]) -> str:
     return f"cuda:{gpus[0]}" if gpus else "cpu"
 
 
-def _hand_on_origins(graph: fx.Graph, origins: list[tuple[str, str]]) -> None:
+def _set_origins(graph: fx.Graph, origins: list[tuple[str, str]]) -> None:
     """Copy origins to the operators, up to the first operator that differs."""
     for node in graph.nodes:
-        come_from(node, "")  # its origin is the code in the archive
-    for node, (target, origin) in zip(calls(graph), origins, strict=False):
+        set_origin(node, "")  # its origin is the code in the archive
+    for node, (target, origin) in zip(operator_nodes(graph), origins, strict=False):
         if str(node.target) != target:
             return
-        come_from(node, origin)
+        set_origin(node, origin)
 
 
-def executed(source: Source, gpu: str = "") -> tuple[torch.nn.Module, Any]:
+def execute_source(source: Source, gpu: str = "") -> tuple[torch.nn.Module, Any]:
     """Execute source code.
 
     Args:

@@ -25,7 +25,7 @@ class Parameter:
     written: bool
 
 
-Given = tuple[Parameter, Tensor]
+ParameterTensor = tuple[Parameter, Tensor]
 
 
 def _given(
@@ -39,9 +39,9 @@ def _given(
             yield parameter, kwargs[parameter.name]
 
 
-def tensors_given(
+def iter_tensor_arguments(
     target: Any, args: Sequence[Any], kwargs: Keywords
-) -> Iterator[Given]:
+) -> Iterator[ParameterTensor]:
     """Yield the strided tensors among the arguments, including those in lists."""
     for parameter, value in _given(target, args, kwargs):
         alias = parameter.alias_info
@@ -51,7 +51,7 @@ def tensors_given(
                 yield argument, leaf
 
 
-def call_in_words(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
+def describe_call(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
     """Describe the arguments of a call: sizes of tensors, and short values.
 
     ``given q[2, 8, 16], k[2, 8, 16], heads=2``: defaults are left out, as in the call.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import fx
 from torch.export import ExportedProgram
 
-from shrinkfx.program.namespaces import PYTORCHS
+from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
 from shrinkfx.worker.private_api import graph_api
 
 
@@ -25,7 +25,10 @@ def custom_operators(exported: ExportedProgram) -> list[str]:
 def is_custom(node: fx.Node) -> bool:
     """Return whether a node calls an operator whose schema is not PyTorch's own."""
     target = node.target
-    if not isinstance(target, graph_api.OpOverload) or target.namespace in PYTORCHS:
+    if (
+        not isinstance(target, graph_api.OpOverload)
+        or target.namespace in PYTORCH_NAMESPACES
+    ):
         return False
     # Composite operators have no fake kernel, because they are decomposed.
     return not target.has_kernel_for_dispatch_key(_COMPOSITE)

@@ -22,19 +22,27 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
-from shrinkfx.program.sizes import near
+from shrinkfx.program.sizes import sizes_near_export
 from shrinkfx.protocol.descriptions import Examined
-from shrinkfx.protocol.operators import OperatorFinding, What
+from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.tasks import Examine, ExamineCandidate
-from shrinkfx.worker.eager.fake_mismatch import facts_of, is_branching
-from shrinkfx.worker.eager.inputs_at import inputs_at
-from shrinkfx.worker.eager.intermediates import SEED, copy_of
+from shrinkfx.worker.eager.fake_mismatch import describe_tensor, runs_a_subgraph
+from shrinkfx.worker.eager.inputs_at import make_inputs_at
+from shrinkfx.worker.eager.intermediates import SEED, copy_value
 from shrinkfx.worker.model import Inputs, Keywords, Program, flat_inputs
-from shrinkfx.worker.operators.arguments import Given, call_in_words, tensors_given
+from shrinkfx.worker.operators.arguments import (
+    ParameterTensor,
+    describe_call,
+    iter_tensor_arguments,
+)
 from shrinkfx.worker.operators.custom import is_custom
-from shrinkfx.worker.operators.promises import Promises, broken, promised_by
-from shrinkfx.worker.operators.registered import fake_kernel_of
-from shrinkfx.worker.operators.repeated import hangs_on
+from shrinkfx.worker.operators.fake_kernel_location import find_fake_kernel
+from shrinkfx.worker.operators.fake_results import (
+    ShapeHistory,
+    call_fake_kernel,
+    has_mismatch,
+)
+from shrinkfx.worker.operators.repeated_call import find_hidden_dependencies
 from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.read_space import find_space
 
@@ -85,8 +93,8 @@ def _runs(program: Program) -> Iterator[Inputs]:
     """Yield the program's own inputs, then inputs of other declared sizes."""
     yield program.failing
     space = find_space(program.original, program.failing)
-    for sizes in near(space):
-        yield inputs_at(program, space.named(sizes), SEED, None)
+    for sizes in sizes_near_export(space):
+        yield make_inputs_at(program, space.named(sizes), SEED, None)
 
 
 @dataclass
@@ -106,7 +114,7 @@ class Examination:
     deadline: float
     operators: set[str] = field(default_factory=set)
     _found: set[tuple[str, str]] = field(default_factory=set)
-    _promises: dict[tuple[fx.Node, int], Promises] = field(default_factory=dict)
+    _promises: dict[tuple[fx.Node, int], ShapeHistory] = field(default_factory=dict)
 
     def run(self, inputs: Inputs) -> None:
         """Run the program in eager once, until it ends or raises an exception.
@@ -124,12 +132,12 @@ class Examination:
         except _EagerEnds as error:
             print(f"shrinkfx: eager ends: {error}", flush=True)
 
-    def note(self, found: OperatorFinding, target: Any) -> None:
+    def write_finding(self, found: OperatorFinding, target: Any) -> None:
         """Write a finding, unless the operator has one of this kind already."""
         if (found.operator, found.what) not in self._found:
             self._found.add((found.operator, found.what))
-            is_fake = found.what in (What.FAKE, What.FIXES)
-            place = fake_kernel_of(target) if is_fake else ""
+            is_fake = found.what in (Misbehavior.FAKE, Misbehavior.FIXES)
+            place = find_fake_kernel(target) if is_fake else ""
             with self.findings.open("a") as file:
                 file.write(replace(found, fake_kernel=place).to_line())
 
@@ -139,22 +147,22 @@ class Examination:
         """Compare the results of a fake kernel with the real results."""
         for place, (fake, value) in enumerate(zip(promised, real, strict=False)):
             if isinstance(fake, Tensor) and isinstance(value, Tensor):
-                known = self._promises.setdefault((node, place), Promises())
+                known = self._promises.setdefault((node, place), ShapeHistory())
                 known.see(fake, value)
-                dim = known.fixed()
-                if dim is None and not broken(fake, value):
+                dim = known.find_fixed_dim()
+                if dim is None and not has_mismatch(fake, value):
                     continue
                 found = OperatorFinding(
                     operator=str(node.target),
-                    what=What.FAKE if dim is None else What.FIXES,
+                    what=Misbehavior.FAKE if dim is None else Misbehavior.FIXES,
                     node=node.name,
                     call=call,
                     place=place if len(real) > 1 else None,
-                    declared=facts_of(fake, _known),
-                    made=facts_of(value),
+                    declared=describe_tensor(fake, _known),
+                    made=describe_tensor(value),
                     dim=dim or 0,
                 )
-                self.note(found, node.target)
+                self.write_finding(found, node.target)
 
 
 def _known(size: Any) -> int | None:
@@ -167,7 +175,7 @@ def _own(value: Any) -> Any:
 
     Weights are not copied, because they may be large, and this process ends soon.
     """
-    return value if isinstance(value, torch.nn.Parameter) else copy_of(value)
+    return value if isinstance(value, torch.nn.Parameter) else copy_value(value)
 
 
 class _Observer(fx.Interpreter):
@@ -183,32 +191,34 @@ class _Observer(fx.Interpreter):
         if not is_custom(n):
             return self._observed(n, self._run(n))
         args, kwargs = self.fetch_args_kwargs_from_env(n)
-        given = list(tensors_given(n.target, args, kwargs))
-        words = call_in_words(n.target, args, kwargs)
-        promised = promised_by(n.target, args, kwargs)
-        before = [copy_of(tensor) if _is_small(given) else None for _, tensor in given]
+        given = list(iter_tensor_arguments(n.target, args, kwargs))
+        words = describe_call(n.target, args, kwargs)
+        promised = call_fake_kernel(n.target, args, kwargs)
+        before = [
+            copy_value(tensor) if _is_small(given) else None for _, tensor in given
+        ]
         self._examination.at.write_text(f"{n.target} ({n.name}) {words}")
         try:
             value = self._run(n)
-            hanging = list(_hanging_on(n.target, args, kwargs))
+            hanging = list(_find_dependencies(n.target, args, kwargs))
         finally:
             self._examination.at.write_text("")  # later crashes have another cause
         real = pytree.tree_leaves(value)
         self._look_at_memory(n, given, before, real)
         if isinstance(promised, str):
-            whose = str(n.target), What.FAKE, n.name
+            whose = str(n.target), Misbehavior.FAKE, n.name
             found = OperatorFinding(*whose, call=words, error=promised)
-            self._examination.note(found, n.target)
+            self._examination.write_finding(found, n.target)
         elif promised is not None:
             self._examination.look(n, words, promised, real)
         for what in hanging:
             found = OperatorFinding(str(n.target), what, n.name, call=words)
-            self._examination.note(found, n.target)
+            self._examination.write_finding(found, n.target)
         self._examination.operators.add(str(n.target))
         return value
 
     def _observed(self, n: fx.Node, value: Any) -> Any:
-        if isinstance(value, fx.GraphModule) and all(map(is_branching, n.users)):
+        if isinstance(value, fx.GraphModule) and all(map(runs_a_subgraph, n.users)):
             return _Observer(self._examination, value).run
         return value
 
@@ -221,49 +231,57 @@ class _Observer(fx.Interpreter):
             raise _EagerEnds(str(error)) from error
 
     def _look_at_memory(
-        self, n: fx.Node, given: list[Given], before: list[Any], results: list[Any]
+        self,
+        n: fx.Node,
+        given: list[ParameterTensor],
+        before: list[Any],
+        results: list[Any],
     ) -> None:
-        for what, argument in _undeclared(n.target, given, before, results):
+        for what, argument in _find_undeclared_effects(
+            n.target, given, before, results
+        ):
             operator = str(n.target)
             found = OperatorFinding(operator, what, n.name, argument=argument)
-            self._examination.note(found, n.target)
+            self._examination.write_finding(found, n.target)
 
 
-def _hanging_on(target: Any, args: Sequence[Any], kwargs: Keywords) -> Iterator[What]:
+def _find_dependencies(
+    target: Any, args: Sequence[Any], kwargs: Keywords
+) -> Iterator[Misbehavior]:
     """Call the operator again, and yield what its results depend on.
 
     An exception is no finding, because the first call did return a result.
     """
     try:
-        yield from hangs_on(target, args, kwargs)
+        yield from find_hidden_dependencies(target, args, kwargs)
     except Exception as error:  # noqa: BLE001 - whatever the user's operator raises
         print(f"shrinkfx: {target}, called again: {error}", flush=True)
 
 
-def _undeclared(
-    target: Any, given: list[Given], before: list[Any], results: list[Any]
-) -> Iterator[tuple[What, str]]:
+def _find_undeclared_effects(
+    target: Any, given: list[ParameterTensor], before: list[Any], results: list[Any]
+) -> Iterator[tuple[Misbehavior, str]]:
     """Yield the effects of a call on memory that the schema does not declare."""
     written = [tensor for argument, tensor in given if argument.written]
     for (argument, tensor), was in zip(given, before, strict=True):
         is_another = any(_share(tensor, other) for other in written)
         if was is not None and not is_another and not _is_same(was, tensor):
-            yield What.WRITES, argument.name
+            yield Misbehavior.WRITES, argument.name
     if _declares_views(target):
         return
     made = [value for value in results if isinstance(value, Tensor)]
     for argument, tensor in given:
         if any(_share(value, tensor) for value in made):
-            yield What.SHARES, argument.name
+            yield Misbehavior.SHARES, argument.name
     if any(_share(a, b) for a, b in itertools.combinations(made, 2)):
-        yield What.SHARES, ""
+        yield Misbehavior.SHARES, ""
 
 
 def _declares_views(target: Any) -> bool:
     return any(result.alias_info is not None for result in target._schema.returns)
 
 
-def _is_small(given: list[Given]) -> bool:
+def _is_small(given: list[ParameterTensor]) -> bool:
     return sum(t.numel() * t.element_size() for _, t in given) <= _MOST_BYTES
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import torch
 
-from shrinkfx.program.beside import Beside
+from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.descriptions import Registered
 from shrinkfx.protocol.requests import Setup
@@ -19,10 +19,10 @@ from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti.shared_extensions import shared_extensions
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.loading.load import load
-from shrinkfx.worker.loading.script_objects import trusting_new_classes
+from shrinkfx.worker.loading.script_objects import trust_new_classes
 from shrinkfx.worker.model import Program
-from shrinkfx.worker.preloads.files_used import Witness
-from shrinkfx.worker.preloads.registrations import Snapshot, registrations
+from shrinkfx.worker.preloads.files_used import FileRecorder
+from shrinkfx.worker.preloads.registrations import Snapshot, describe_registrations
 from shrinkfx.worker.private_api import operator_api
 from shrinkfx.worker.private_api.graph_api import pytree
 
@@ -35,21 +35,25 @@ def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered
     """
     os.chdir(script.parent)
     home = Path(setup.directory)
-    bare_script.take_places(bare_script.environment(home), str(script.parent))
+    bare_script.set_environment_and_path(
+        bare_script.environment(home), str(script.parent)
+    )
     before, known = Snapshot(), _registered()
-    with Witness() as witness:
-        with trusting_new_classes(), shared_extensions(home, script):
+    with FileRecorder() as witness:
+        with trust_new_classes(), shared_extensions(home, script):
             _run(script)
         registered = sorted(_registered() - known)
         new = {name.partition(".")[0] for name in registered}
-        custom = {name: registrations(name) for name in sorted(new & set(operators))}
+        custom = {
+            name: describe_registrations(name) for name in sorted(new & set(operators))
+        }
         changes = before.changes(custom)
         program = load(setup)
-        exported = _said(_export, program)
+        exported = _describe_outcome(_export, program)
         if setup.backend == Backend.INTERPRETER:
             interpreter.switch_on()
-        outcome = _said(_eager, program)
-    beside = witness.beside()
+        outcome = _describe_outcome(_eager, program)
+    beside = witness.collect_files()
     files, elsewhere = _used(beside, script.parent)
     return Registered(
         changes=changes.places,
@@ -63,7 +67,7 @@ def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered
     )
 
 
-def _used(beside: Beside, home: Path) -> tuple[set[str], set[str]]:
+def _used(beside: UninstalledFiles, home: Path) -> tuple[set[str], set[str]]:
     """Return the used files in the script's folder by name, and those elsewhere."""
     real = home.resolve()
     paths = [Path(file).resolve() for file in (*beside.libraries, *beside.files)]
@@ -84,7 +88,7 @@ def _run(script: Path) -> None:
     exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), vars(module))
 
 
-def _said(ask: Callable[[Program], str], program: Program) -> str:
+def _describe_outcome(ask: Callable[[Program], str], program: Program) -> str:
     """Return what ``ask`` returns, or a line with the exception's type.
 
     Programs that fail in the same way give the same line.

@@ -16,15 +16,15 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 import shrinkfx
-from shrinkfx.program.beside import Beside, Loading, is_library
+from shrinkfx.program.uninstalled_files import Loading, UninstalledFiles, is_library
 
 _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sys", "/usr")
 _WRITES = os.O_WRONLY | os.O_RDWR
 
-_watching: list[Witness] = []
+_watching: list[FileRecorder] = []
 
 
-class Witness:
+class FileRecorder:
     """Records file use inside its ``with`` block.
 
     All instances share one audit hook, because a hook cannot be removed.
@@ -38,9 +38,9 @@ class Witness:
         self._callers: dict[tuple[str, int], None] = {}
 
     def __enter__(self) -> Self:
-        if not Witness._hooked:
-            sys.addaudithook(_tell)
-            Witness._hooked = True
+        if not FileRecorder._hooked:
+            sys.addaudithook(_dispatch_event)
+            FileRecorder._hooked = True
         self._modules, self._mapped = set(sys.modules), set(_mapped())
         _watching.append(self)
         return self
@@ -53,7 +53,7 @@ class Witness:
     ) -> None:
         _watching.remove(self)
 
-    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Record an audit event."""
         match event, arguments:
             case "open", (str(path), mode, int(flags)) if not flags & _WRITES:
@@ -74,7 +74,7 @@ class Witness:
             self._loaded.append(Loading(file, _span(frame), library, is_module))
         self._callers |= {(f.f_code.co_filename, f.f_lineno): None for f in own}
 
-    def beside(self) -> Beside:
+    def collect_files(self) -> UninstalledFiles:
         """Return the local modules, libraries and files that were used so far."""
         modules = {
             name: os.path.abspath(file)
@@ -90,13 +90,15 @@ class Witness:
             if path not in known and is_local(path) and not path.endswith(".pyc")
         ]
         sources = {k: v for k, v in modules.items() if v.endswith(".py")}
-        return Beside(sources, libraries, files, self._loaded, list(self._callers))
+        return UninstalledFiles(
+            sources, libraries, files, self._loaded, list(self._callers)
+        )
 
 
-def _tell(event: str, arguments: tuple[Any, ...]) -> None:
+def _dispatch_event(event: str, arguments: tuple[Any, ...]) -> None:
     if event in ("open", "ctypes.dlopen", "import"):
         for witness in _watching:
-            witness.hear(event, arguments)
+            witness.record_event(event, arguments)
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

@@ -26,7 +26,7 @@ import torch
 
 from shrinkfx.worker.private_api import graph_api, operator_api
 
-ROOMS = ("torch", "triton")
+SEARCHED_PACKAGES = ("torch", "triton")
 """The top-level packages to search for changes."""
 
 _COMPILER = (
@@ -114,7 +114,7 @@ class Snapshot:
         return Changes(found, tuple(sorted({name for name in own if name in found})))
 
 
-def registrations(operator: str) -> str:
+def describe_registrations(operator: str) -> str:
     """Describe the kernels and the fake kernel registered for ``mylib::mix``."""
     if operator_api.FEATURE.missing:
         return ""
@@ -129,7 +129,11 @@ def registrations(operator: str) -> str:
 
 def _modules() -> list[str]:
     """Return the compiler's modules; searching all modules takes twice as long."""
-    found = (name for name in list(sys.modules) if name.partition(".")[0] in ROOMS)
+    found = (
+        name
+        for name in list(sys.modules)
+        if name.partition(".")[0] in SEARCHED_PACKAGES
+    )
     return [name for name in found if not f"{name}.".startswith(_ELSEWHERE)]
 
 
@@ -156,7 +160,7 @@ def _is_table(value: object) -> bool:
     if issubclass(kind, (ModuleType, torch.Tensor, FunctionType)):
         return False
     home = getattr(value if issubclass(kind, type) else kind, "__module__", None)
-    return isinstance(home, str) and home.partition(".")[0] in ROOMS
+    return isinstance(home, str) and home.partition(".")[0] in SEARCHED_PACKAGES
 
 
 def _entries(value: Any) -> Iterator[tuple[Hashable, Any]]:
@@ -187,7 +191,7 @@ def _is_foreign(value: object) -> bool:
 
 def _is_of_others(value: object) -> bool:
     home = str(getattr(value, "__module__", "") or "").partition(".")[0]
-    return bool(home) and home not in (*ROOMS, *sys.stdlib_module_names)
+    return bool(home) and home not in (*SEARCHED_PACKAGES, *sys.stdlib_module_names)
 
 
 def _is_own(value: object) -> bool:
@@ -257,7 +261,7 @@ def _kind(kind: type) -> str:
 def _parts(value: object) -> list[object]:
     match value:
         case FunctionType():
-            return [_digest(value.__code__), *_held(value)]
+            return [_digest(value.__code__), *_read_closure(value)]
         case partial():
             return [value.func, *value.args, *value.keywords.values()]
         case MethodType():
@@ -273,7 +277,7 @@ def _parts(value: object) -> list[object]:
     return [part for row in getattr(value, "__dict__", {}).items() for part in row]
 
 
-def _held(function: FunctionType) -> list[object]:
+def _read_closure(function: FunctionType) -> list[object]:
     """Return the values in a function's closure; skip cells that are still empty."""
     held = []
     for cell in function.__closure__ or ():

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.worker.graph.rebuild import Rebuilt
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.loading.functionalise import functionalise
 from shrinkfx.worker.loading.source_archive import (
     SourceProgram,
@@ -19,7 +19,7 @@ from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.printing.graph import Unprintable
 from shrinkfx.worker.printing.module import (
     export_source,
-    leave_out,
+    print_nothing,
     print_program,
     weights_of,
 )
@@ -53,7 +53,7 @@ def save_as_source(exported: ExportedProgram, path: Path, device: str = "") -> N
     found = {each.device for each in values if isinstance(each, torch.Tensor)}
     write_source_archive(
         SourceProgram(
-            source=print_program(built, device, loose, leave_out),
+            source=print_program(built, device, loose, print_nothing),
             arguments=call.forward_arg_names or [],
             origins=origins_of(built.exported.graph_module),
             devices={torch.device(device)} if device else found,
@@ -66,7 +66,7 @@ def save_as_source(exported: ExportedProgram, path: Path, device: str = "") -> N
 
 def _printable(
     exported: ExportedProgram, example: Inputs
-) -> tuple[Rebuilt, frozenset[str]]:
+) -> tuple[RebuiltCandidate, frozenset[str]]:
     """Return a form of the program whose source can be exported, with flat inputs.
 
     The program is functionalized if it cannot be printed with in-place operators.
@@ -75,12 +75,12 @@ def _printable(
         The program, and the sizes that are not declared by name.
     """
     flat = Inputs(tuple(example.flat()), {})
-    built = Rebuilt(exported, flat, flat)
+    built = RebuiltCandidate(exported, flat, flat)
     try:
         return built, export_source(built)[1]
     except Unprintable:
         functional = functionalise(exported)
         if functional is None:
             raise
-    built = Rebuilt(functional, flat, flat)
+    built = RebuiltCandidate(functional, flat, flat)
     return built, export_source(built)[1]

@@ -12,9 +12,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from shrinkfx.worker.graph.specialise import Specialised
+from shrinkfx.worker.graph.specialise import SpecializedSizes
 from shrinkfx.worker.private_api.graph_api import ValueRanges, bound_sympy
-from shrinkfx.worker.sizes.bindings import tells
+from shrinkfx.worker.sizes.bindings import determines_symbol
 
 _AUTO, _DYNAMIC = "torch.export.Dim.AUTO", "torch.export.Dim.DYNAMIC"
 _COMPUTED = "size"
@@ -23,7 +23,7 @@ _COMPUTED = "size"
 
 def dynamic_shapes(
     exported: ExportedProgram,
-    settled: Specialised | None,
+    settled: SpecializedSizes | None,
     loose: Set[str] = frozenset(),
 ) -> tuple[list[str], str]:
     """Print the declarations of dynamic dims.
@@ -40,14 +40,14 @@ def dynamic_shapes(
         Statements that declare dims, and an expression for ``dynamic_shapes``.
     """
     dims = _Dims(exported, settled, loose)
-    specs = [dims.of(node) for node in _user_inputs(exported)]
+    specs = [dims.print_input(node) for node in _user_inputs(exported)]
     if all(spec == "None" for spec in specs):
         return [], "None"
     comma = "," if len(specs) == 1 else ""
     return list(dims.statements.values()), f"({', '.join(specs)}{comma})"
 
 
-def least_needed(refused: Set[str]) -> Set[str]:
+def choose_names_to_drop(refused: Set[str]) -> Set[str]:
     """Choose the names to give up among those that export refuses.
 
     Names of computed sizes go first, because another dim contradicts them, and they say
@@ -78,15 +78,18 @@ class _Dims:
     """
 
     def __init__(
-        self, exported: ExportedProgram, settled: Specialised | None, loose: Set[str]
+        self,
+        exported: ExportedProgram,
+        settled: SpecializedSizes | None,
+        loose: Set[str],
     ) -> None:
         self._ranges = exported.range_constraints
         self._loose = loose
-        self._settled = settled or Specialised.nothing()
+        self._settled = settled or SpecializedSizes.make_empty()
         self._names: dict[str, str] = {}
         self.statements: dict[str, str] = {}
 
-    def of(self, node: fx.Node) -> str:
+    def print_input(self, node: fx.Node) -> str:
         """Print the dynamic dims of an input, or the declaration of a number."""
         if isinstance(node.meta.get("val"), torch.SymInt):
             return _DYNAMIC
@@ -108,11 +111,11 @@ class _Dims:
         for symbol in expression.free_symbols:
             if str(symbol) in self._loose:
                 continue  # nothing can be computed from a dim without a name
-            if tells(expression, symbol) and expression.diff(symbol) > 0:
+            if determines_symbol(expression, symbol) and expression.diff(symbol) > 0:
                 return str(expression).replace(str(symbol), self._symbol(symbol))
-        return self._worked_out(expression)
+        return self._print_computed(expression)
 
-    def _worked_out(self, expression: sympy.Expr) -> str:
+    def _print_computed(self, expression: sympy.Expr) -> str:
         """Print a computed size under a name of its own."""
         if self._name(str(expression)) in self._loose:
             return _AUTO

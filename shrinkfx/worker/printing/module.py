@@ -12,13 +12,13 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.graph.describe import dynamic_dims
-from shrinkfx.worker.graph.rebuild import CannotRebuild, Rebuilt
-from shrinkfx.worker.loading.script_objects import bytes_of, expression_for
-from shrinkfx.worker.loading.source_archive import executed, set_weight
+from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate
+from shrinkfx.worker.loading.script_objects import expression_for, save_script_object
+from shrinkfx.worker.loading.source_archive import execute_source, set_weight
 from shrinkfx.worker.model import MUTATIONS
 from shrinkfx.worker.printing.dynamic_shapes import (
+    choose_names_to_drop,
     dynamic_shapes,
-    least_needed,
     user_input_names,
 )
 from shrinkfx.worker.printing.graph import GraphPrinter, Unprintable
@@ -33,7 +33,7 @@ Write = Callable[[Any, str], Expression]
 
 
 def print_program(
-    built: Rebuilt,
+    built: RebuiltCandidate,
     device: str = "",
     loose: Set[str] = frozenset(),
     write: Write = write_tensor,
@@ -64,7 +64,9 @@ def print_program(
     )
 
 
-def print_if_possible(built: Rebuilt, device: str) -> tuple[Source | None, str]:
+def print_if_possible(
+    built: RebuiltCandidate, device: str
+) -> tuple[Source | None, str]:
     """Print a candidate, or return the reason why its source does not export."""
     try:
         # Only dims can be loose, and exporting a large program takes long.
@@ -75,7 +77,7 @@ def print_if_possible(built: Rebuilt, device: str) -> tuple[Source | None, str]:
         return None, str(error)
 
 
-def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
+def export_source(built: RebuiltCandidate) -> tuple[ExportedProgram, frozenset[str]]:
     """Print a candidate and export its source, with dims declared by name if possible.
 
     Export refuses a range that a guard of the program cuts into: ``s0`` from 2 up
@@ -90,17 +92,17 @@ def export_source(built: Rebuilt) -> tuple[ExportedProgram, frozenset[str]]:
     loose: frozenset[str] = frozenset()
     settled = built.settled.ranges.keys() if built.settled else set()
     while True:
-        printed = print_program(built, loose=loose, write=leave_out)
+        printed = print_program(built, loose=loose, write=print_nothing)
         try:
             return run_source(printed, built), loose
         except UserError as error:
             refused = _refused(error, printed) - settled - loose
             if not refused:
                 raise
-            loose |= least_needed(refused)
+            loose |= choose_names_to_drop(refused)
 
 
-def leave_out(value: object, device: str) -> Expression:
+def print_nothing(value: object, device: str) -> Expression:
     """Print nothing, because the new export gets the real weights and inputs."""
     return Expression("", "")
 
@@ -117,13 +119,13 @@ def _refused(error: UserError, printed: Source) -> frozenset[str]:
     return declared & set(named[1].split(", ")) or declared
 
 
-def run_source(printed: Source, built: Rebuilt) -> ExportedProgram:
+def run_source(printed: Source, built: RebuiltCandidate) -> ExportedProgram:
     """Export printed source, with the weights and inputs of the candidate.
 
     Raises:
         CannotRebuild: torch.export does not accept a branch or a loop body.
     """
-    module, shapes = executed(printed)
+    module, shapes = execute_source(printed)
     _set_weights(module, built.exported)
     return export(module, built.example.args, shapes)
 
@@ -142,7 +144,7 @@ def export(
         raise CannotRebuild(f"torch.export takes no such branch: {error}") from error
 
 
-def long_values(built: Rebuilt) -> dict[str, Any]:
+def long_values(built: RebuiltCandidate) -> dict[str, Any]:
     """Return values that may be too long for a script, by their names in it."""
     names = user_input_names(built.exported)
     values = arguments_of(built)
@@ -153,11 +155,11 @@ def long_values(built: Rebuilt) -> dict[str, Any]:
             value = _weight_value(built.exported, spec.target)
             name = f"weight_{attribute_of(spec.target)}"
             is_object = isinstance(value, torch.ScriptObject)
-            values[name] = bytes_of(value) if is_object else value
+            values[name] = save_script_object(value) if is_object else value
     return values
 
 
-def arguments_of(built: Rebuilt) -> dict[str, Any]:
+def arguments_of(built: RebuiltCandidate) -> dict[str, Any]:
     """Return the arguments of the program, by run."""
     runs = {"example": built.example, "failing": built.failing}
     if built.passing:
@@ -238,7 +240,7 @@ def _object(attribute: str, value: torch.ScriptObject) -> Weight:
     """Print a script object as its state, or else as bytes, which no seed can draw."""
     if text := expression_for(value):
         return Weight(attribute, "script_object", Expression(text, text))
-    exact = write_tensor(bytes_of(value)).exact
+    exact = write_tensor(save_script_object(value)).exact
     return Weight(attribute, "saved_object", Expression(exact, exact))
 
 
@@ -253,7 +255,7 @@ def _buffer_mutations(exported: ExportedProgram) -> list[str]:
     ]
 
 
-def _inputs(built: Rebuilt, device: str, write: Write) -> tuple[Input, ...]:
+def _inputs(built: RebuiltCandidate, device: str, write: Write) -> tuple[Input, ...]:
     names = user_input_names(built.exported)
     example = built.example.args
     other = [
@@ -272,10 +274,10 @@ def _inputs(built: Rebuilt, device: str, write: Write) -> tuple[Input, ...]:
 
 def _differ(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     pairs = zip(some, others, strict=True)
-    return any(a is not b and not same(a, b) for a, b in pairs)
+    return any(a is not b and not is_identical(a, b) for a, b in pairs)
 
 
-def same(a: Any, b: Any) -> bool:
+def is_identical(a: Any, b: Any) -> bool:
     """Return whether two values are equal bit for bit, and have equal strides."""
     if not isinstance(a, torch.Tensor):
         return bool(a == b)

@@ -9,13 +9,13 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.program.listing.strides import reach
+from shrinkfx.program.listing.strides import storage_span
 
 SizesByName = dict[Any, sympy.Integer]
 """The number that each symbolic size of a program has in one run."""
 
 
-def bind(exported: ExportedProgram, flat: Sequence[Any]) -> SizesByName:
+def bind_symbols(exported: ExportedProgram, flat: Sequence[Any]) -> SizesByName:
     """Read symbols from the flat inputs of a run, or compute them from sizes."""
     sizes: SizesByName = {}
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
@@ -30,7 +30,7 @@ def bind(exported: ExportedProgram, flat: Sequence[Any]) -> SizesByName:
                 sizes.setdefault(symbolic.node.expr, sympy.Integer(size))
     for size, number in list(sizes.items()):
         for symbol in size.free_symbols - sizes.keys():
-            if tells(size, symbol):
+            if determines_symbol(size, symbol):
                 offset = size.subs(symbol, 0)
                 sizes[symbol] = (number - offset) // size.diff(symbol)
     return sizes
@@ -42,7 +42,7 @@ def sizes_of(value: torch.Tensor) -> list[torch.SymInt]:
     return [size for size in sizes if isinstance(size, torch.SymInt)]
 
 
-def tells(size: Any, symbol: sympy.Symbol) -> bool:
+def determines_symbol(size: Any, symbol: sympy.Symbol) -> bool:
     """Return whether a size determines a symbol, because it is linear in it."""
     return (
         isinstance(size, sympy.Expr)
@@ -51,7 +51,7 @@ def tells(size: Any, symbol: sympy.Symbol) -> bool:
     )
 
 
-def evaluate(size: int | torch.SymInt, sizes: SizesByName) -> int | None:
+def evaluate_size(size: int | torch.SymInt, sizes: SizesByName) -> int | None:
     """Return the number of a size or stride, or None if it depends on data."""
     if isinstance(size, int):
         return size
@@ -61,12 +61,15 @@ def evaluate(size: int | torch.SymInt, sizes: SizesByName) -> int | None:
 
 def declared_bytes(fake: torch.Tensor, sizes: SizesByName) -> int | None:
     """Return the declared extent of a value in bytes; None if it depends on data."""
-    shape = [evaluate(size, sizes) for size in fake.shape]
-    stride = [evaluate(step, sizes) for step in fake.stride()]
+    shape = [evaluate_size(size, sizes) for size in fake.shape]
+    stride = [evaluate_size(step, sizes) for step in fake.stride()]
     known = [(a, b) for a, b in zip(shape, stride, strict=True) if None not in (a, b)]
     if len(known) < len(shape):
         return None
-    return reach([a or 0 for a, _ in known], [b or 0 for _, b in known]) * fake.itemsize
+    return (
+        storage_span([a or 0 for a, _ in known], [b or 0 for _, b in known])
+        * fake.itemsize
+    )
 
 
 def nbytes(tensor: torch.Tensor) -> int:

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
 from shrinkfx.program.sizes import holds, names_in
-from shrinkfx.wording import Flag, Words
+from shrinkfx.wording import Flag, MessageText
 from shrinkfx.worker.model import Inputs, user_placeholders
 from shrinkfx.worker.sizes.read_space import find_space
 
@@ -38,17 +38,21 @@ def require_declared_sizes(
     for where, declared, size in sizes:
         wrong = _outside(program, declared, size) or _unequal(declared, size, bound)
         if wrong:
-            raise LoadError(subject, f"{where} is {size!r}", Words(wrong, _TO_TEST))
+            raise LoadError(
+                subject, f"{where} is {size!r}", MessageText(wrong, _TO_TEST)
+            )
     named = {str(symbol): int(size) for symbol, size in bound.items()}
     conditions = find_space(program, example).conditions if named else ()
     for condition in conditions:
         if names_in(condition) <= set(named) and not holds(condition, named):
             where = ", ".join(f"{name}={size}" for name, size in named.items())
             wrong = f"the program declares {condition}"
-            raise LoadError(subject, f"its sizes are {where}", Words(wrong, _TO_TEST))
+            raise LoadError(
+                subject, f"its sizes are {where}", MessageText(wrong, _TO_TEST)
+            )
 
 
-_TO_TEST = Words(
+_TO_TEST = MessageText(
     "; to reduce what the compiled program makes of such inputs: ",
     Flag("--until", "check-inputs"),
     ", or ",

@@ -95,7 +95,7 @@ def _conditions(exported: ExportedProgram, names: set[str]) -> list[str]:
     values = {n.name: n.meta.get("val") for n in exported.graph.nodes}
     guards = getattr(exported, "_guards_code", None) or []
     found += [_SOURCE.sub(lambda m: _size_of(m, values), guard) for guard in guards]
-    return [text for text in dict.fromkeys(found) if _is_about(text, names)]
+    return [text for text in dict.fromkeys(found) if _uses_only(text, names)]
 
 
 def _ends(bounds: Any) -> tuple[Any, Any]:
@@ -113,7 +113,7 @@ def _size_of(found: re.Match[str], values: dict[str, Any]) -> str:
     return str(value) if isinstance(value, int) else found[0]
 
 
-def _is_about(text: str, names: set[str]) -> bool:
+def _uses_only(text: str, names: set[str]) -> bool:
     """Return whether a condition is arithmetic on the free sizes, and nothing else."""
     try:
         return set() < names_in(text) <= names
@@ -135,4 +135,4 @@ def _tensors(exported: ExportedProgram, symbols: set[sympy.Symbol]) -> list[str]
                 if count.free_symbols and count.free_symbols <= symbols:
                     counts[_print(count)] = None
     names = {str(symbol) for symbol in symbols}
-    return [text for text in counts if _is_about(text, names)]
+    return [text for text in counts if _uses_only(text, names)]

@@ -9,14 +9,14 @@ from shrinkfx.program.listing.claims import (
     MINIMAL,
     OPERATORS,
     PLAINEST,
-    by_claim,
-    in_a_sentence,
-    not_asked,
-    unasked,
+    claim_not_tested,
+    describe_minimality,
+    group_kinds_by_claim,
+    group_untested_kinds,
 )
 from shrinkfx.program.listing.types import Kind
 
-NO = not_asked("not enough time left")
+NO = claim_not_tested("not enough time left")
 ALL = {OPERATORS: MINIMAL} | dict.fromkeys(Kind, MINIMAL)
 
 
@@ -58,7 +58,7 @@ ALL = {OPERATORS: MINIMAL} | dict.fromkeys(Kind, MINIMAL)
 def test_sentence_claims_the_kinds_that_were_asked_about(
     claims: dict[str, str], said: str
 ) -> None:
-    assert in_a_sentence(claims) == said
+    assert describe_minimality(claims) == said
 
 
 def test_kinds_are_put_together_by_what_is_claimed_of_them() -> None:
@@ -66,13 +66,13 @@ def test_kinds_are_put_together_by_what_is_claimed_of_them() -> None:
         **ALL,
         Kind.SIZES: NO,
         Kind.OPERANDS: NO,
-        Kind.VALUES: not_asked("kept so"),
+        Kind.VALUES: claim_not_tested("kept so"),
     }
-    assert unasked(claims) == {
+    assert group_untested_kinds(claims) == {
         "not enough time left": ["sizes", "operands"],
         "kept so": ["values"],
     }
-    assert by_claim(claims) == [
+    assert group_kinds_by_claim(claims) == [
         ("operators, weights, dtypes, layouts, arguments, insides", MINIMAL),
         ("sizes, operands", "not asked: not enough time left"),
         ("values", "not asked: kept so"),

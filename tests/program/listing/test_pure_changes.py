@@ -13,7 +13,7 @@ from support.listings import block, codes, floats, given, listed, listing
 from support.random_listings import listings
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.apply import apply, left_of
+from shrinkfx.program.apply import apply, remaining_edit
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import (
     Cast,
@@ -28,14 +28,14 @@ from shrinkfx.program.listing.changes import (
     Squeeze,
     Straighten,
     Write,
+    apply_changes,
     change_from_json,
     change_to_json,
-    changed,
     place_of,
 )
-from shrinkfx.program.listing.listing import MAIN, Dim, Listing, Run
 from shrinkfx.program.listing.names import require_defined
-from shrinkfx.program.listing.recipes import Constant, Counted, Seeded, Sparse
+from shrinkfx.program.listing.printed_program import MAIN, Dim, PrintedProgram, Run
+from shrinkfx.program.listing.tensor_specs import Constant, Counted, Seeded, Sparse
 
 RUNS = st.none() | st.sampled_from(Run)
 NAMES = st.sampled_from(["w", "x", "y", "nowhere"])
@@ -67,18 +67,20 @@ def test_a_change_is_its_json(change: Change) -> None:
 
 
 @drawn(made=listings(), changes=st.lists(CHANGES, max_size=4))
-def test_what_is_changed_is_a_listing(made: Listing, changes: list[Change]) -> None:
+def test_what_is_changed_is_a_listing(
+    made: PrintedProgram, changes: list[Change]
+) -> None:
     with suppress(InvalidEdit):
-        other = changed(made, changes)
+        other = apply_changes(made, changes)
         assert other.normalised() == other
         require_defined(other)
-        assert changed(made, changes[::-1]) == other
-        assert Listing.from_json(other.to_json()) == other
+        assert apply_changes(made, changes[::-1]) == other
+        assert PrintedProgram.from_json(other.to_json()) == other
 
 
 @drawn(made=listings())
-def test_nothing_changed_is_the_normal_form(made: Listing) -> None:
-    assert changed(made, []) == made.normalised()
+def test_nothing_changed_is_the_normal_form(made: PrintedProgram) -> None:
+    assert apply_changes(made, []) == made.normalised()
 
 
 @drawn(change=CHANGES, other=CHANGES)
@@ -87,7 +89,7 @@ def test_two_changes_of_one_place_are_one_or_none(
 ) -> None:
     if place_of(change) == place_of(other) and change != other:
         with pytest.raises(InvalidEdit, match="one place"):
-            changed(MADE, [change, other])
+            apply_changes(MADE, [change, other])
 
 
 MADE = listing(
@@ -121,11 +123,11 @@ SUM = "sum_1 = aten.sum.dim_IntList"
     ],
 )
 def test_leaves_are_written(changes: list[Change], line: str) -> None:
-    assert line in codes(changed(MADE, changes))
+    assert line in codes(apply_changes(MADE, changes))
 
 
 def test_what_is_not_read_any_more_goes() -> None:
-    made = changed(MADE, [Write(MAIN, "add", 0, "y")])
+    made = apply_changes(MADE, [Write(MAIN, "add", 0, "y")])
     assert codes(made) == ["add = aten.add.Tensor(y, y, alpha=2)", "return (add,)"]
     assert [each.name for each in made.given] == ["y"]
     assert made.dims == ()
@@ -141,18 +143,18 @@ def test_what_is_not_read_any_more_goes() -> None:
     ],
 )
 def test_recipes_are_changed(change: Change, name: str, made: object) -> None:
-    assert changed(MADE, [change]).find(name).recipe() == made
+    assert apply_changes(MADE, [change]).find(name).recipe() == made
 
 
 def test_a_fill_that_is_too_long_is_cut_to_what_is_there() -> None:
     long = Sparse(0.0, ((1, 1.0), (7, 2.0)))
-    made = changed(MADE, [Refill("x", long), Resize("x", 0, 2)])
+    made = apply_changes(MADE, [Refill("x", long), Resize("x", 0, 2)])
     assert made.find("x").recipe().fill == Sparse(0.0, ((1, 1.0),))
 
 
 def test_a_run_of_its_own_is_changed_alone() -> None:
     held = MADE.find("x").with_recipe(Run.PASSING, floats(8, 2))
-    made = changed(MADE.with_given(held), [Resize("x", 0, 3, Run.PASSING)])
+    made = apply_changes(MADE.with_given(held), [Resize("x", 0, 3, Run.PASSING)])
     assert made.find("x").recipe(Run.PASSING) == floats(3, 2)
     assert made.find("x").recipe() == floats(4, 2)
 
@@ -160,35 +162,35 @@ def test_a_run_of_its_own_is_changed_alone() -> None:
 def test_a_layout_is_straightened() -> None:
     columns = replace(floats(2, 3), stride=(1, 2))
     made = listing("a = aten.relu.default(x)\nreturn (a,)", given("x", columns))
-    assert changed(made, [Straighten("x")]).find("x").recipe() == floats(2, 3)
+    assert apply_changes(made, [Straighten("x")]).find("x").recipe() == floats(2, 3)
 
 
 def test_a_dim_becomes_static_or_smaller() -> None:
-    made = changed(MADE, [Fix("x", 0)])
+    made = apply_changes(MADE, [Fix("x", 0)])
     assert (made.find("x").open_dims, made.dims) == ((), ())
-    assert changed(MADE, [Declare("n", 3, None)]).dims == (Dim("n", 3, None),)
+    assert apply_changes(MADE, [Declare("n", 3, None)]).dims == (Dim("n", 3, None),)
 
 
 def test_a_weight_becomes_an_input() -> None:
-    made = changed(MADE, [Convert("w", "input")])
+    made = apply_changes(MADE, [Convert("w", "input")])
     assert made.main.arguments == ("x", "y", "w")
     assert [each.name for each in made.given] == ["x", "y", "w"]
     assert codes(made)[0] == "mm = aten.mm.default(x, w)"
-    assert changed(MADE, [Convert("w", "buffer")]).find("w").kind == "buffer"
+    assert apply_changes(MADE, [Convert("w", "buffer")]).find("w").kind == "buffer"
 
 
 def test_two_values_never_have_one_name() -> None:
     held = given("mm", floats(2, 3), "parameter"), given("x", floats(4, 2))
     made = listing("mm = aten.mm.default(x, self.mm)\nreturn (mm,)", *held)
     with pytest.raises(InvalidEdit, match="called mm"):
-        changed(made, [Convert("mm", "input")])
+        apply_changes(made, [Convert("mm", "input")])
 
 
 def test_a_buffer_that_is_written_stays_one() -> None:
     held = given("b", floats(2), "buffer"), given("x", floats(2))
     made = listing("a = aten.relu.default(x)\nself.b.copy_(a)\nreturn (a,)", *held)
     with pytest.raises(InvalidEdit, match=r"self\.b"):
-        changed(made, [Convert("b", "input")])
+        apply_changes(made, [Convert("b", "input")])
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_a_buffer_that_is_written_stays_one() -> None:
 )
 def test_what_does_not_fit_is_no_change(changes: list[Change]) -> None:
     with pytest.raises(InvalidEdit):
-        changed(MADE, changes)
+        apply_changes(MADE, changes)
 
 
 HELD = given("p", floats()), given("x", floats(2)), given("y", floats(2))
@@ -236,14 +238,17 @@ COND = listing(
 
 
 def test_a_result_goes_from_all_branches_and_then_an_argument() -> None:
-    made = changed(COND, [DropResult(MAIN, "cond", 0)])
+    made = apply_changes(COND, [DropResult(MAIN, "cond", 0)])
     assert codes(made, "T") == ["c = aten.relu.default(b)", "return (c,)"]
     assert codes(made, "F") == ["return (j,)"]
     assert "getitem = cond[0]" in codes(made)
-    made = changed(made, [DropArgument("F", "i")])
+    made = apply_changes(made, [DropArgument("F", "i")])
     assert [b.arguments for b in made.blocks] == [("b",), ("j",), ("p", "x")]
     assert codes(made)[0] == "cond = torch.cond(p, self.t, self.f, (x,))"
-    assert changed(COND, [DropArgument("T", "a"), DropResult(MAIN, "cond", 0)]) == made
+    assert (
+        apply_changes(COND, [DropArgument("T", "a"), DropResult(MAIN, "cond", 0)])
+        == made
+    )
 
 
 @pytest.mark.parametrize(
@@ -252,7 +257,7 @@ def test_a_result_goes_from_all_branches_and_then_an_argument() -> None:
 )
 def test_what_is_read_does_not_go(change: Change) -> None:
     with pytest.raises(InvalidEdit):
-        changed(COND, [change])
+        apply_changes(COND, [change])
 
 
 LOOP = listing(
@@ -281,7 +286,7 @@ LOOP = listing(
 
 
 def test_what_a_loop_carries_for_nothing_goes() -> None:
-    made = changed(LOOP, [DropResult(MAIN, "while_loop", 1)])
+    made = apply_changes(LOOP, [DropResult(MAIN, "while_loop", 1)])
     assert codes(made) == [
         "while_loop = torch.ops.higher_order.while_loop(self.c, self.b, (p, y), (y,))",
         "getitem = while_loop[1]",
@@ -295,12 +300,14 @@ def test_what_a_loop_carries_for_nothing_goes() -> None:
 def test_what_a_loop_carries_on_does_not_go_alone() -> None:
     for change in (DropArgument("B", "b"), DropResult(MAIN, "while_loop", 2)):
         with pytest.raises(InvalidEdit):
-            changed(LOOP, [change])
+            apply_changes(LOOP, [change])
 
 
 def test_what_a_loop_is_given_besides_goes() -> None:
     body = LOOP.block("B").statement("mul").leaves[1]
-    made = changed(LOOP, [Write("B", "mul", body.number, "c"), DropArgument("C", "d")])
+    made = apply_changes(
+        LOOP, [Write("B", "mul", body.number, "c"), DropArgument("C", "d")]
+    )
     assert "(self.c, self.b, (p, x, y), ())" in codes(made)[0]
     assert made.block("B").arguments == ("a", "b", "c")
 
@@ -316,7 +323,7 @@ def test_several_results_go_at_once() -> None:
     )
     made = listing(text, *HELD[1:], blocks=[body], members="b=B")
     drops = [DropResult(MAIN, "scan", 0), DropResult(MAIN, "scan", 1)]
-    small = changed(made, drops)
+    small = apply_changes(made, drops)
     assert codes(small)[:2] == [
         "scan = torch.ops.higher_order.scan(self.b, [], [y], ())",
         "last = scan[0]",
@@ -329,10 +336,10 @@ def test_what_can_only_be_made_with_others_is_left_to_do() -> None:
     leaf = LOOP.block("B").statement("mul").leaves[1]
     both = Rewrite((Write("B", "mul", leaf.number, "c"), DropArgument("C", "d")))
     candidate = listed(LOOP)
-    assert left_of(both, candidate) == both
+    assert remaining_edit(both, candidate) == both
     done = Rewrite((*both.changes, Write("C", "lt", 1, "5")))
-    assert left_of(done, candidate) == both
-    assert left_of(both, apply(candidate, [both])) is None
+    assert remaining_edit(done, candidate) == both
+    assert remaining_edit(both, apply(candidate, [both])) is None
 
 
 def test_of_what_is_returned_something_stays() -> None:
@@ -345,6 +352,6 @@ def test_of_what_is_returned_something_stays() -> None:
         given("x", floats(2)),
     )
     one, other = (Write(MAIN, "return", leaf, "") for leaf in (1, 2))
-    assert codes(changed(made, [other]))[-1] == "return (x,)"
+    assert codes(apply_changes(made, [other]))[-1] == "return (x,)"
     with pytest.raises(InvalidEdit, match="returned"):
-        changed(made, [one, other])
+        apply_changes(made, [one, other])

@@ -11,30 +11,34 @@ from support.listings import ATEN, block, codes, floats, given, listing
 from support.random_listings import listings
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.listing import Dim, Listing, Run
+from shrinkfx.program.listing.printed_program import Dim, PrintedProgram, Run
 
 RELU = "relu = aten.relu.default(x)"
 
 
 @drawn(made=listings())
-def test_a_listing_is_its_json(made: Listing) -> None:
-    assert Listing.from_json(json.loads(json.dumps(made.to_json()))) == made
+def test_a_listing_is_its_json(made: PrintedProgram) -> None:
+    assert PrintedProgram.from_json(json.loads(json.dumps(made.to_json()))) == made
 
 
 @drawn(made=listings())
-def test_the_normal_form_is_one_and_no_dearer(made: Listing) -> None:
+def test_the_normal_form_is_one_and_no_dearer(made: PrintedProgram) -> None:
     normal = made.normalised()
     assert normal.normalised() == normal
     assert normal.cost <= made.cost
 
 
 @drawn(made=listings())
-def test_in_normal_form_all_is_read(made: Listing) -> None:
+def test_in_normal_form_all_is_read(made: PrintedProgram) -> None:
     normal = made.normalised()
     for each in normal.blocks:
         reads = frozenset[str]().union(*(s.reads for s in each.statements))
         for statement in each.statements:
-            assert not statement.yields or statement.may_act or statement.name in reads
+            assert (
+                not statement.yields
+                or statement.may_have_effects
+                or statement.name in reads
+            )
         assert {f"self.{attribute}" for attribute, _ in each.members} <= reads
     kinds = {kind for each in normal.blocks for _, kind in each.members}
     assert {each.name for each in normal.blocks[:-1]} == kinds

@@ -11,24 +11,24 @@ from support.listings import block, codes, floats, given, listing
 from support.random_listings import listings
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.listing import MAIN, Dim, Listing
-from shrinkfx.program.listing.names import renamed, require_defined, short_names
-from shrinkfx.program.listing.order import in_order_of_use
+from shrinkfx.program.listing.names import rename_values, require_defined, short_names
+from shrinkfx.program.listing.order import sort_by_use
+from shrinkfx.program.listing.printed_program import MAIN, Dim, PrintedProgram
 
 
 @drawn(made=listings())
-def test_names_are_changed_there_and_back(made: Listing) -> None:
+def test_names_are_changed_there_and_back(made: PrintedProgram) -> None:
     names = short_names(made)
-    short = renamed(made, names)
+    short = rename_values(made, names)
     require_defined(short)
-    assert renamed(short, names.back()) == made
+    assert rename_values(short, names.inverse()) == made
     assert short.cost[:2] == made.cost[:2]
-    assert renamed(short, short_names(short)) == short
+    assert rename_values(short, short_names(short)) == short
 
 
 @drawn(made=listings())
-def test_a_name_is_new_in_its_block(made: Listing) -> None:
-    for each in renamed(made, short_names(made)).blocks:
+def test_a_name_is_new_in_its_block(made: PrintedProgram) -> None:
+    for each in rename_values(made, short_names(made)).blocks:
         names = [*each.arguments, *(s.name for s in each.statements if s.yields)]
         assert len({*names}) == len(names)
 
@@ -61,7 +61,7 @@ def test_short_names() -> None:
         members="body=Body",
         dims=[Dim("s0", 2, 9), Dim("s1", 2, 9)],
     )
-    short = renamed(made, short_names(made))
+    short = rename_values(made, short_names(made))
     assert codes(short) == [
         "view = aten.view.default(x, [x2.shape[0]])",
         "view_1 = aten.view.default(view, [4])  # model.py:3",
@@ -99,21 +99,21 @@ def test_statements_stand_before_their_use() -> None:
         return (d, a)
     """
     made = listing(text, given("y", floats(2)), given("x", floats(2)))
-    ordered = in_order_of_use(made)
+    ordered = sort_by_use(made)
     assert [s.name for s in ordered.main.statements] == ["a", "c", "b", "d", "return"]
     assert ordered.main.arguments == ("x", "y")
     assert [each.name for each in ordered.given] == ["x", "y"]
 
 
 @drawn(made=listings(most=8))
-def test_order_of_use_changes_nothing_else(made: Listing) -> None:
-    ordered = in_order_of_use(made)
+def test_order_of_use_changes_nothing_else(made: PrintedProgram) -> None:
+    ordered = sort_by_use(made)
     require_defined(ordered)
-    assert in_order_of_use(ordered) == ordered
+    assert sort_by_use(ordered) == ordered
     assert ordered.cost == made.cost
     for name in [each.name for each in made.blocks]:
         assert sorted(codes(ordered, name)) == sorted(codes(made, name))
-    if any(s.may_act or not s.yields for s in made.main.statements[:-1]):
+    if any(s.may_have_effects or not s.yields for s in made.main.statements[:-1]):
         assert codes(ordered, MAIN) == codes(made, MAIN)
 
 
@@ -125,7 +125,7 @@ def test_single_results_stand_behind_what_yields_them() -> None:
         sum_1 = aten.sub.Tensor(two, one)
         return (sum_1,)
     """
-    ordered = in_order_of_use(listing(text, given("x", floats(2))))
+    ordered = sort_by_use(listing(text, given("x", floats(2))))
     names = [statement.name for statement in ordered.main.statements]
     assert names == ["pair", "one", "two", "sum_1", "return"]
 
@@ -136,7 +136,7 @@ def test_dims_that_others_are_derived_from_are_symbols_to_sympy() -> None:
     y = replace(x, name="y", open_dims=((0, "2*s0"),))
     dims = [Dim(f"s{number}", 2, 9) for number in range(5)]
     alone, derived = (
-        renamed(made, short_names(made)).dims
+        rename_values(made, short_names(made)).dims
         for made in (
             listing("return (x,)", x, dims=dims),
             listing("return (x, y)", x, y, dims=dims),

@@ -12,24 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.plain_numbers import Number
-from shrinkfx.program.listing.recipe_text import write_recipe
-from shrinkfx.program.listing.recipes import (
+from shrinkfx.program.listing.simple_numbers import Number
+from shrinkfx.program.listing.tensor_spec_source import write_tensor_spec
+from shrinkfx.program.listing.tensor_specs import (
     LISTED,
     Constant,
     Counted,
-    Fill,
+    Initializer,
     Opaque,
-    Recipe,
     Saved,
     Seeded,
     Sparse,
+    TensorSpec,
 )
 
 REALS = st.floats() | st.integers(-(2**63), 2**63) | st.booleans()
 NUMBERS: st.SearchStrategy[Number] = REALS | st.complex_numbers()
 ELEMENTS = st.dictionaries(st.integers(0, 200), NUMBERS, min_size=1, max_size=5)
-FILLS: st.SearchStrategy[Fill] = st.one_of(
+FILLS: st.SearchStrategy[Initializer] = st.one_of(
     st.builds(Constant, NUMBERS),
     st.just(Counted()),
     st.builds(Seeded, st.sampled_from(["rand", "randn"])),
@@ -42,19 +42,21 @@ DTYPES = st.sampled_from(["float32", "bfloat16", "int64", "bool", "complex64"])
 
 
 @st.composite
-def recipes(draw: st.DrawFn, fills: st.SearchStrategy[Fill] = FILLS) -> Recipe:
+def recipes(
+    draw: st.DrawFn, fills: st.SearchStrategy[Initializer] = FILLS
+) -> TensorSpec:
     shape = tuple(draw(st.lists(st.integers(0, 6), max_size=3)))
     steps = st.lists(st.integers(0, 12), min_size=len(shape), max_size=len(shape)).map(
         tuple
     )
     stride = draw(st.none() | steps)
-    return Recipe(shape, draw(DTYPES), Counted(), stride).filled(draw(fills))
+    return TensorSpec(shape, draw(DTYPES), Counted(), stride).filled(draw(fills))
 
 
 @given(recipe=recipes())
-def test_a_recipe_is_its_json(recipe: Recipe) -> None:
+def test_a_recipe_is_its_json(recipe: TensorSpec) -> None:
     text = json.dumps(recipe.to_json(), allow_nan=False)
-    again = Recipe.from_json(json.loads(text))
+    again = TensorSpec.from_json(json.loads(text))
     assert json.dumps(again.to_json(), allow_nan=False) == text
     assert repr(again) == repr(recipe)
 
@@ -62,13 +64,13 @@ def test_a_recipe_is_its_json(recipe: Recipe) -> None:
 def test_a_recipe_that_was_read_is_equal_to_itself() -> None:
     held = Constant(math.nan), Sparse(math.nan, ((3, math.nan),))
     for fill in held:
-        data = json.loads(json.dumps(Recipe((4,), "float32", fill).to_json()))
-        assert Recipe.from_json(data) == Recipe.from_json(data)
+        data = json.loads(json.dumps(TensorSpec((4,), "float32", fill).to_json()))
+        assert TensorSpec.from_json(data) == TensorSpec.from_json(data)
 
 
 @given(recipe=recipes())
-def test_a_recipe_is_an_expression(recipe: Recipe) -> None:
-    assert ast.parse(write_recipe(recipe), mode="eval")
+def test_a_recipe_is_an_expression(recipe: TensorSpec) -> None:
+    assert ast.parse(write_tensor_spec(recipe), mode="eval")
 
 
 VALUES = st.builds(Constant, NUMBERS) | st.builds(
@@ -77,9 +79,9 @@ VALUES = st.builds(Constant, NUMBERS) | st.builds(
 
 
 @given(recipe=recipes(VALUES))
-def test_the_text_has_the_very_values(recipe: Recipe) -> None:
+def test_the_text_has_the_very_values(recipe: TensorSpec) -> None:
     """Read by a torch that is made of lists."""
-    held = eval(write_recipe(recipe), {"torch": _Lists})
+    held = eval(write_tensor_spec(recipe), {"torch": _Lists})
     expected: list[Number] = []
     match recipe.fill:
         case Constant(value):
@@ -140,63 +142,71 @@ class _Lists:
 @pytest.mark.parametrize(
     ("recipe", "text"),
     [
-        (Recipe((2, 3), "float32", Constant(1.0)), "torch.ones((2, 3))"),
-        (Recipe((), "int64", Constant(0)), "torch.zeros((), dtype=torch.int64)"),
-        (Recipe((3,), "bool", Constant(True)), "torch.ones((3,), dtype=torch.bool)"),
+        (TensorSpec((2, 3), "float32", Constant(1.0)), "torch.ones((2, 3))"),
+        (TensorSpec((), "int64", Constant(0)), "torch.zeros((), dtype=torch.int64)"),
         (
-            Recipe((3,), "float32", Constant(-0.0)),
+            TensorSpec((3,), "bool", Constant(True)),
+            "torch.ones((3,), dtype=torch.bool)",
+        ),
+        (
+            TensorSpec((3,), "float32", Constant(-0.0)),
             "torch.full((3,), -0.0, dtype=torch.float32)",
         ),
         (
-            Recipe((3,), "float32", Constant(math.inf)),
+            TensorSpec((3,), "float32", Constant(math.inf)),
             'torch.full((3,), float("inf"), dtype=torch.float32)',
         ),
-        (Recipe((2, 3), "int64", Counted()), "torch.arange(6).reshape((2, 3))"),
+        (TensorSpec((2, 3), "int64", Counted()), "torch.arange(6).reshape((2, 3))"),
         (
-            Recipe((2,), "float64", Seeded("rand")),
+            TensorSpec((2,), "float64", Seeded("rand")),
             "torch.rand((2,), dtype=torch.float64)",
         ),
         (
-            Recipe((2,), "bfloat16", Seeded("randn")),
+            TensorSpec((2,), "bfloat16", Seeded("randn")),
             "torch.randn((2,)).to(torch.bfloat16)",
         ),
-        (Recipe((2,), "int64", Seeded("randint", 0, 9)), "torch.randint(0, 9, (2,))"),
         (
-            Recipe((2, 2), "float32", Sparse(0.0, ((3, math.nan),))),
+            TensorSpec((2,), "int64", Seeded("randint", 0, 9)),
+            "torch.randint(0, 9, (2,))",
+        ),
+        (
+            TensorSpec((2, 2), "float32", Sparse(0.0, ((3, math.nan),))),
             'torch.tensor([[0.0, 0.0], [0.0, float("nan")]], dtype=torch.float32)',
         ),
         (
-            Recipe((LISTED + 1,), "int64", Sparse(0, ((7, 2),))),
+            TensorSpec((LISTED + 1,), "int64", Sparse(0, ((7, 2),))),
             "torch.zeros((65,), dtype=torch.int64)"
             ".put_(torch.tensor([7]), torch.tensor([2], dtype=torch.int64))",
         ),
         (
-            Recipe((2, 3), "float32", Constant(0.0), (1, 2)),
+            TensorSpec((2, 3), "float32", Constant(0.0), (1, 2)),
             "torch.zeros((6,)).as_strided((2, 3), (1, 2))",
         ),
         (
-            Recipe((2, 3), "float32", Saved("example_x")),
+            TensorSpec((2, 3), "float32", Saved("example_x")),
             'data["example_x"][:2, :3].contiguous()',
         ),
         (
-            Recipe((2, 3), "float32", Saved("example_x"), (1, 2)),
+            TensorSpec((2, 3), "float32", Saved("example_x"), (1, 2)),
             'data["example_x"][:2, :3]',
         ),
-        (Recipe((), "", Opaque("made()")), "made()"),
+        (TensorSpec((), "", Opaque("made()")), "made()"),
     ],
 )
-def test_the_text_of_a_recipe(recipe: Recipe, text: str) -> None:
-    assert write_recipe(recipe) == text
+def test_the_text_of_a_recipe(recipe: TensorSpec, text: str) -> None:
+    assert write_tensor_spec(recipe) == text
 
 
 def test_a_recipe_is_written_for_another_device() -> None:
-    assert write_recipe(Recipe((1,), "float32", Constant(0.0)), "cuda") == (
+    assert write_tensor_spec(TensorSpec((1,), "float32", Constant(0.0)), "cuda") == (
         'torch.zeros((1,)).to("cuda")'
     )
 
 
 @given(recipe=recipes(), data=st.data())
-def test_a_resized_recipe_has_that_size(recipe: Recipe, data: st.DataObject) -> None:
+def test_a_resized_recipe_has_that_size(
+    recipe: TensorSpec, data: st.DataObject
+) -> None:
     dim = data.draw(st.integers(0, 3))
     size = data.draw(st.integers(0, 6))
     try:
@@ -214,10 +224,10 @@ def test_a_resized_recipe_has_that_size(recipe: Recipe, data: st.DataObject) -> 
 
 
 def test_a_resized_recipe_keeps_the_order_of_its_dims() -> None:
-    columns = Recipe((4, 6), "float32", Constant(0.0), (1, 4))
+    columns = TensorSpec((4, 6), "float32", Constant(0.0), (1, 4))
     assert columns.resized(0, 2).stride == (1, 2)
     assert columns.resized(0, 1).stride is None
-    repeated = Recipe((4, 6), "float32", Constant(0.0), (0, 1))
+    repeated = TensorSpec((4, 6), "float32", Constant(0.0), (0, 1))
     assert repeated.resized(1, 2).stride == (0, 1)
 
 
@@ -233,37 +243,37 @@ def test_a_resized_recipe_keeps_the_order_of_its_dims() -> None:
 def test_a_resized_recipe_keeps_its_gaps(
     dim: int, size: int, stride: tuple[int, ...]
 ) -> None:
-    rows = Recipe((2, 4, 48), "float32", Constant(0.0), (320, 80, 1))
+    rows = TensorSpec((2, 4, 48), "float32", Constant(0.0), (320, 80, 1))
     assert rows.resized(dim, size).stride == stride
     assert rows.contiguous(in_order=True).stride is None
 
 
 def test_a_resized_recipe_keeps_what_lies_on_top_of_another() -> None:
-    windows = Recipe((10, 3), "float32", Constant(0.0), (1, 1))
+    windows = TensorSpec((10, 3), "float32", Constant(0.0), (1, 1))
     assert windows.resized(0, 4).stride == (1, 1)
-    one_row = Recipe((1, 3), "float32", Constant(0.0), (1, 1))
+    one_row = TensorSpec((1, 3), "float32", Constant(0.0), (1, 1))
     assert one_row.resized(0, 3).stride is None
-    every_other = Recipe((6, 4), "float32", Constant(0.0), (2, 24))
+    every_other = TensorSpec((6, 4), "float32", Constant(0.0), (2, 24))
     assert every_other.resized(0, 2).stride == (2, 8)
     assert every_other.contiguous(in_order=True).stride == (1, 6)
 
 
 def test_what_is_cut_from_saved_values_keeps_its_steps() -> None:
     """``data["x"][:2]`` has the strides of what is saved."""
-    saved = Recipe((4, 6), "float32", Saved("x"), (1, 4))
+    saved = TensorSpec((4, 6), "float32", Saved("x"), (1, 4))
     assert saved.resized(0, 2).stride == (1, 4)
     with pytest.raises(InvalidEdit, match="saved"):
         saved.resized(0, 5)
 
 
 def test_elements_beyond_the_end_are_forgotten() -> None:
-    sparse = Recipe((9,), "float32", Sparse(0.0, ((3, 1.0), (7, 2.0))))
+    sparse = TensorSpec((9,), "float32", Sparse(0.0, ((3, 1.0), (7, 2.0))))
     assert sparse.resized(0, 5).fill == Sparse(0.0, ((3, 1.0),))
     assert sparse.resized(0, 2).fill == Constant(0.0)
 
 
 @given(recipe=recipes())
-def test_a_contiguous_recipe_is_no_longer(recipe: Recipe) -> None:
+def test_a_contiguous_recipe_is_no_longer(recipe: TensorSpec) -> None:
     made = recipe.contiguous()
     assert made.stride is None
     assert made.span == math.prod(made.shape)

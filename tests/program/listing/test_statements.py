@@ -61,14 +61,14 @@ def lines(draw: st.DrawFn) -> str:
 
 @given(line=lines())
 def test_a_line_is_read_and_written(line: str) -> None:
-    statement = Statement.parsed(line)
-    assert Statement.parsed(statement.line()) == statement
+    statement = Statement.parse_line(line)
+    assert Statement.parse_line(statement.line()) == statement
     assert ast.unparse(ast.parse(line)) == ast.unparse(ast.parse(statement.line()))
 
 
 @given(line=lines())
 def test_leaves_are_numbered_in_the_order_of_the_text(line: str) -> None:
-    statement = Statement.parsed(line)
+    statement = Statement.parse_line(line)
     leaves = statement.leaves
     assert [leaf.number for leaf in leaves] == [*range(len(leaves))]
     assert statement.written({leaf.number: leaf.text for leaf in leaves}) == statement
@@ -82,7 +82,7 @@ def test_leaves_are_numbered_in_the_order_of_the_text(line: str) -> None:
 
 @given(line=lines(), data=st.data())
 def test_a_leaf_is_written_and_nothing_else(line: str, data: st.DataObject) -> None:
-    statement = Statement.parsed(line)
+    statement = Statement.parse_line(line)
     if statement.leaves:
         leaf = data.draw(st.sampled_from(statement.leaves))
         written = statement.written({leaf.number: "twelve"})
@@ -92,7 +92,7 @@ def test_a_leaf_is_written_and_nothing_else(line: str, data: st.DataObject) -> N
 
 @given(line=lines(), data=st.data())
 def test_what_is_taken_away_weighs_nothing_more(line: str, data: st.DataObject) -> None:
-    statement = Statement.parsed(line)
+    statement = Statement.parse_line(line)
     for leaf in statement.leaves:
         try:
             left = statement.written({leaf.number: ""})
@@ -102,7 +102,7 @@ def test_what_is_taken_away_weighs_nothing_more(line: str, data: st.DataObject) 
         assert len(left.leaves) < len(statement.leaves)
 
 
-VIEW = Statement.parsed("view = torch.ops.aten.view.default(x, [2, 12], k=None)")
+VIEW = Statement.parse_line("view = torch.ops.aten.view.default(x, [2, 12], k=None)")
 
 
 def test_leaves_of_a_statement() -> None:
@@ -136,13 +136,13 @@ def test_what_is_no_expression_is_not_written(texts: dict[int, str]) -> None:
 
 def test_what_must_be_there_is_not_taken_away() -> None:
     with pytest.raises(InvalidEdit, match="taken away"):
-        Statement.parsed("return x").written({0: ""})
+        Statement.parse_line("return x").written({0: ""})
 
 
 @pytest.mark.parametrize("line", ["x, y = f()", "pass", "return", "x += 1", "x"])
 def test_other_python_is_no_statement(line: str) -> None:
     with pytest.raises(ValueError, match="no statement"):
-        Statement.parsed(line)
+        Statement.parse_line(line)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_other_python_is_no_statement(line: str) -> None:
     ],
 )
 def test_what_a_statement_reads(line: str, reads: set[str]) -> None:
-    assert Statement.parsed(line).reads == reads
+    assert Statement.parse_line(line).reads == reads
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_what_a_statement_reads(line: str, reads: set[str]) -> None:
     ],
 )
 def test_what_acts_besides_yielding(callee: str, acts: bool) -> None:
-    assert Statement.parsed(f"y = {callee}(x)").may_act is acts
+    assert Statement.parse_line(f"y = {callee}(x)").may_have_effects is acts
 
 
 @pytest.mark.parametrize(
@@ -190,11 +190,11 @@ def test_what_acts_besides_yielding(callee: str, acts: bool) -> None:
     ],
 )
 def test_what_is_an_operator(line: str, is_operator: bool) -> None:
-    assert Statement.parsed(line).is_operator is is_operator
+    assert Statement.parse_line(line).is_operator is is_operator
 
 
 def test_a_return_has_a_name_and_yields_nothing() -> None:
-    statement = Statement.parsed("return (x,)")
+    statement = Statement.parse_line("return (x,)")
     assert (statement.name, statement.yields) == (RETURN, False)
 
 
@@ -212,7 +212,7 @@ def test_a_return_has_a_name_and_yields_nothing() -> None:
     ],
 )
 def test_what_is_plainer_weighs_less(before: str, after: str) -> None:
-    plain, other = (Statement.parsed(f"y = {code}") for code in (after, before))
+    plain, other = (Statement.parse_line(f"y = {code}") for code in (after, before))
     assert plain.weight < other.weight
 
 

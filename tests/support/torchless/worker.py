@@ -16,7 +16,7 @@ from typing import Any
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
-from shrinkfx.program.listing.recipes import Recipe, Saved, Seeded
+from shrinkfx.program.listing.tensor_specs import Saved, Seeded, TensorSpec
 from shrinkfx.protocol.answers import Answer, Done, Ready
 from shrinkfx.protocol.descriptions import Description, Printed
 from shrinkfx.protocol.listed import Fitted, Listed, Typed
@@ -32,9 +32,9 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.report.running import SAVED
 from shrinkfx.testing import feed, listing, operator, skeleton
-from shrinkfx.worker.forkserver.serve import serve, take_line
-from shrinkfx.worker.forkserver.stem import split
+from shrinkfx.worker.forkserver.serve import open_connection, serve
 from shrinkfx.worker.forkserver.supervise import Note, Work
+from shrinkfx.worker.forkserver.zygote import fork_zygote
 from support.fake_fitter import FakeFitter
 
 Arguments = Mapping[str, Any]
@@ -119,7 +119,7 @@ def write_down(task: ListCandidate) -> Answer:
     """Write down a listing of two statements, whichever operators there are."""
     Path(task.data).write_bytes(b"values")
     lines = "t = torch.ops.aten.tanh.default(x)", "r = torch.ops.aten.relu.default(t)"
-    x = Recipe((12, 6), "float32", Saved("example_x"))
+    x = TensorSpec((12, 6), "float32", Saved("example_x"))
     program = listing("\n".join([*lines, "return r"]), x=x)
     drawn = Rewrite((Refill("x", Seeded("randn")),))
     return Listed(program, drawn, task.data)
@@ -158,7 +158,7 @@ def main() -> None:
     with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
         setup = Setup.from_line(stdin.readline())
     directory = Path(setup.directory)
-    setup, line, stem = split(setup, take_line(directory / "server.log"))
+    setup, line, stem = fork_zygote(setup, open_connection(directory / "server.log"))
     directory = Path(setup.directory)
     line.write(Ready(versions={"torch": "none"}, stem=stem))
 

@@ -80,7 +80,7 @@ class AfterImport:
         finally:
             self._finding.discard(name)
         if spec is not None and spec.loader is not None:
-            _then(spec, change)
+            _patch_loader(spec, change)
         return spec
 
     def _found_by_others(
@@ -93,7 +93,7 @@ class AfterImport:
         return None
 
 
-def _then(spec: ModuleSpec, change: Change) -> None:
+def _patch_loader(spec: ModuleSpec, change: Change) -> None:
     """Patch a module's loader so that it calls ``change`` once after loading."""
     loader = spec.loader
     assert loader is not None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class ByImport:
+class ImportDescription:
     """A Python expression for a value, once its module is imported.
 
     Attributes:
@@ -36,15 +36,17 @@ class ByImport:
     why_not: str = ""
 
 
-def by_import(value: object) -> ByImport:
+def describe_import(value: object) -> ImportDescription:
     """Describe how an import recreates a value."""
     try:
         return _by_name(value) or _as_object(value)
     except Exception as error:  # noqa: BLE001 - classes of a user's own may do anything
-        return ByImport(why_not=f"it cannot be inspected: {type(error).__name__}")
+        return ImportDescription(
+            why_not=f"it cannot be inspected: {type(error).__name__}"
+        )
 
 
-def _by_name(value: object) -> ByImport | None:
+def _by_name(value: object) -> ImportDescription | None:
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str):
@@ -52,41 +54,41 @@ def _by_name(value: object) -> ByImport | None:
     held: object = sys.modules.get(module)
     for part in name.split("."):
         held = getattr(held, part, None)
-    return ByImport(module, name) if held is value else None
+    return ImportDescription(module, name) if held is value else None
 
 
-def _as_object(value: object) -> ByImport:
+def _as_object(value: object) -> ImportDescription:
     """Describe an object by its class and state, in the way that unpickling does."""
     known = _bound_in_its_module(value)
     if known is not None:
         return known
     name = getattr(value, "__qualname__", "")
     if inspect.ismethod(value):
-        return ByImport(why_not=f"it is {name} of an object")
+        return ImportDescription(why_not=f"it is {name} of an object")
     if name:
         what = "a lambda" if name.endswith("<lambda>") else name
-        return ByImport(why_not=f"it is {what}, which no module has by a name")
+        return ImportDescription(why_not=f"it is {what}, which no module has by a name")
     kind = type(value)
     who = f"it is an object of {kind.__qualname__}"
     if _by_name(kind) is None:
-        return ByImport(why_not=f"{who}, a class made in a function")
+        return ImportDescription(why_not=f"{who}, a class made in a function")
     made_by = object.__reduce_ex__(value, 2)
     how, given, state = (*made_by, None)[:3]
     is_plain = getattr(how, "__name__", "") == "__newobj__" and given == (kind,)
     if not is_plain or any(made_by[3:]):
-        return ByImport(why_not=f"{who}, which holds more than attributes")
+        return ImportDescription(why_not=f"{who}, which holds more than attributes")
     if state is not None and not isinstance(state, dict):
-        return ByImport(why_not=f"{who}, which has slots")
+        return ImportDescription(why_not=f"{who}, which has slots")
     texts = {name: _written(held) for name, held in (state or {}).items()}
     for name, text in texts.items():
         if text is None or not name.isidentifier():
-            return ByImport(why_not=f"{who}, whose {name} is no plain value")
+            return ImportDescription(why_not=f"{who}, whose {name} is no plain value")
     call = "()" if _takes_nothing(kind) else ".__new__"
     known_texts = {name: text for name, text in texts.items() if text is not None}
-    return ByImport(kind.__module__, kind.__qualname__, call, known_texts)
+    return ImportDescription(kind.__module__, kind.__qualname__, call, known_texts)
 
 
-def _bound_in_its_module(value: object) -> ByImport | None:
+def _bound_in_its_module(value: object) -> ImportDescription | None:
     """Find a module-level name of an object; not in a script, which would run again."""
     module = getattr(value, "__module__", "")
     names = vars(sys.modules[module]) if module in sys.modules else {}
@@ -105,7 +107,9 @@ def _bound_in_its_module(value: object) -> ByImport | None:
         for part in ast.walk(node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
-    return next((ByImport(module, name) for name in held if name in bound), None)
+    return next(
+        (ImportDescription(module, name) for name in held if name in bound), None
+    )
 
 
 def _takes_nothing(kind: type) -> bool:

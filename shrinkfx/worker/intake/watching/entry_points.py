@@ -17,7 +17,7 @@ from typing import Any
 
 from . import counts, packages, programs
 from .after_import import AfterImport
-from .diary import Diary, told
+from .event_log import EventLog, report_errors
 from .origins import Origins
 from .settings import InductorSettings
 from .tracebacks import hide_own_frames
@@ -28,10 +28,10 @@ Entry = Callable[..., Any]
 def watch(folder: str) -> None:
     """Wrap the entry points of torch as soon as their modules are imported."""
     hide_own_frames()
-    diary = Diary(folder)
+    diary = EventLog(folder)
     names = counts.read(folder)
     origins, settings = Origins(names.namespaces), InductorSettings()
-    keeper = programs.Keeper(diary, names, origins, settings)
+    keeper = programs.ProgramSaver(diary, names, origins, settings)
     points = _EntryPoints(diary, keeper)
     AfterImport(
         {
@@ -48,13 +48,13 @@ def watch(folder: str) -> None:
 
 
 class _EntryPoints:
-    def __init__(self, diary: Diary, keeper: programs.Keeper) -> None:
+    def __init__(self, diary: EventLog, keeper: programs.ProgramSaver) -> None:
         self._diary, self._keeper = diary, keeper
         self._loaded: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def of_export(self, module: ModuleType) -> None:
-        with told():
-            _say_who_we_are(self._diary)
+        with report_errors():
+            _record_process(self._diary)
         _wrap(module, "export", self._exporting)
 
     def of_inductor(self, module: ModuleType) -> None:
@@ -84,22 +84,24 @@ class _EntryPoints:
         number = self._keeper.keep(exported, kwargs.get("inductor_configs"))
         with self._diary.step("compile", number):
             made = original(*args, **kwargs)
-        with told():
-            packages.remember(self._diary, number, [made, kwargs.get("package_path")])
+        with report_errors():
+            packages.record_package_files(
+                self._diary, number, [made, kwargs.get("package_path")]
+            )
         return made
 
     def _compiling_module(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
         """Export the module first: the deprecated entry point takes a module."""
         __tracebackhide__ = True
         exported = None
-        with told():
+        with report_errors():
             exported = self._keeper.exported(*args, **kwargs)
         number = self._keeper.keep(exported, kwargs.get("options"))
         with self._diary.step("compile", number):
             made = original(*args, **kwargs)
-        with told():
+        with report_errors():
             files = made if isinstance(made, list) else [made]
-            packages.remember(self._diary, number, files)
+            packages.record_package_files(self._diary, number, files)
         return made
 
     def _loading(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
@@ -107,7 +109,7 @@ class _EntryPoints:
         number = self._number(args[0] if args else kwargs.get("path"))
         with self._diary.step("load", number):
             loaded = original(*args, **kwargs)
-        with told():
+        with report_errors():
             self._loaded[loaded] = number
         return loaded
 
@@ -143,14 +145,16 @@ class _EntryPoints:
             return original(*args, **kwargs)
 
         def keep(name: str) -> str:
-            return programs.keep_inputs(self._diary.path(f"{name}.pt"), args, kwargs)
+            return programs.save_call_inputs(
+                self._diary.path(f"{name}.pt"), args, kwargs
+            )
 
         with self._diary.step("call", number, keep):
             return original(*args, **kwargs)
 
     def _number(self, package: object) -> int:
-        with told():
-            return packages.number_of(self._diary, package)
+        with report_errors():
+            return packages.find_program_number(self._diary, package)
         return 0
 
 
@@ -183,7 +187,7 @@ class ProcessRecord:
     python: str
 
 
-def _say_who_we_are(diary: Diary) -> None:
+def _record_process(diary: EventLog) -> None:
     version = str(getattr(sys.modules["torch"], "__version__", ""))
     record = ProcessRecord(os.getpid(), version, platform.python_version())
     diary.write(f"process-{os.getpid()}.json", record)

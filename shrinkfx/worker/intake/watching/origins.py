@@ -17,7 +17,7 @@ from functools import cache, partial, wraps
 from types import FrameType, ModuleType
 from typing import Any
 
-from .diary import torch_folder
+from .event_log import torch_folder
 
 Names = Mapping[str, object]
 """The namespace of a module."""
@@ -95,7 +95,7 @@ class Origins:
 
         extension.load_inline = load_inline  # type: ignore[attr-defined]
 
-    def of(self, exported: Any, settings: Iterable[object]) -> list[Origin]:
+    def list_origins(self, exported: Any, settings: Iterable[object]) -> list[Origin]:
         """List the origins that a program needs, in an order that can be imported."""
         operators = self.custom_operators(exported)
         spaces = dict.fromkeys(name.partition("::")[0] for name in operators)
@@ -259,7 +259,7 @@ def _of_module(name: str, why: str) -> Iterator[Origin]:
         yield _origin_of(vars(module), why)
 
 
-def in_inductor(settings: Iterable[object]) -> Iterator[Origin]:
+def find_origins_in_inductor(settings: Iterable[object]) -> Iterator[Origin]:
     """Yield the origins of code that is in Inductor, or in values of its settings."""
     first: dict[str, Origin] = {}
     for origin in (*_foreign_in_inductor(), *_of_values(settings)):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .diary import Diary
+from .event_log import EventLog
 
 _END_BYTES = 64 << 10
 """Bytes at the end of a package to hash; its member list, with checksums, is there."""
@@ -25,7 +25,7 @@ class Package:
     content: str
 
 
-def remember(diary: Diary, number: int, made: Iterable[object]) -> None:
+def record_package_files(diary: EventLog, number: int, made: Iterable[object]) -> None:
     """Record the files that a program was compiled to."""
     for place, file in enumerate(made):
         said = _fingerprint(file)
@@ -33,7 +33,7 @@ def remember(diary: Diary, number: int, made: Iterable[object]) -> None:
             diary.write(f"package-{number}-{place}.json", Package(number, *said))
 
 
-def number_of(diary: Diary, package: object) -> int:
+def find_program_number(diary: EventLog, package: object) -> int:
     """Return the number of the last program that was compiled to a package.
 
     The package is recognized by its path or by its end. Returns 0 if it is unknown.

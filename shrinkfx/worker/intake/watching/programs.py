@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .by_import import ByImport, by_import
+from .by_import import ImportDescription, describe_import
 from .counts import Counts
-from .diary import Diary, told, where
+from .event_log import EventLog, find_calling_line, report_errors
 from .origins import Origin, Origins
 from .settings import InductorSettings, Settings, is_plain
 
@@ -34,18 +34,18 @@ class ProgramRecord:
     unsaved: str
     environment: Mapping[str, str]
     inductor: Settings = field(default_factory=dict)
-    others: Mapping[str, ByImport] = field(default_factory=dict)
+    others: Mapping[str, ImportDescription] = field(default_factory=dict)
     operators: int = 0
     custom: tuple[str, ...] = ()
     origins: tuple[Origin, ...] = ()
 
 
-class Keeper:
+class ProgramSaver:
     """Saves each program that is compiled, with its compile settings."""
 
     def __init__(
         self,
-        diary: Diary,
+        diary: EventLog,
         counts: Counts,
         origins: Origins,
         settings: InductorSettings,
@@ -56,7 +56,7 @@ class Keeper:
     def keep(self, exported: Any, options: Settings | None) -> int:
         """Save a program with its record, and return its number."""
         number = 0
-        with told():
+        with report_errors():
             number = self._diary.claim()
             unsaved = "it could not be exported"
             if exported is not None:
@@ -75,19 +75,21 @@ class Keeper:
         unsaved: str,
     ) -> None:
         variables = self._counts.environment()
-        record = ProgramRecord(number, where(), unsaved, variables)
+        record = ProgramRecord(number, find_calling_line(), unsaved, variables)
         settings: Settings = {}
-        with told():
+        with report_errors():
             settings = self._settings.changed(options)
             plain = {k: v for k, v in settings.items() if is_plain(v)}
-            others = {k: by_import(v) for k, v in settings.items() if k not in plain}
+            others = {
+                k: describe_import(v) for k, v in settings.items() if k not in plain
+            }
             record = replace(record, inductor=plain, others=others)
-        with told():
+        with report_errors():
             record = replace(
                 record,
                 operators=count_operators(exported, self._counts),
                 custom=tuple(self._origins.custom_operators(exported)),
-                origins=tuple(self._origins.of(exported, settings.values())),
+                origins=tuple(self._origins.list_origins(exported, settings.values())),
             )
         self._diary.write(f"program-{number}.json", record)
 
@@ -151,7 +153,9 @@ def count_operators(exported: Any, counts: Counts) -> int:
     return sum(map(counts.is_operator, nodes))
 
 
-def keep_inputs(path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+def save_call_inputs(
+    path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> str:
     """Save the inputs of a call, with devices, strides and shared storage.
 
     Returns:

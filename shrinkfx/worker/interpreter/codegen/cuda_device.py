@@ -17,7 +17,7 @@ ARCHITECTURES = tuple(_SMS_AND_MEMORY)
 DEFAULT_ARCHITECTURE = "sm_90"
 
 
-def properties(arch: str) -> SimpleNamespace:
+def make_device_properties(arch: str) -> SimpleNamespace:
     """Return what ``torch.cuda.get_device_properties`` returns for such a GPU.
 
     Raises:

@@ -39,10 +39,10 @@ def register_guard() -> None:
         NoGuard: the guard could not be built.
     """
     if torch.version.cuda is None:
-        ctypes.CDLL(str(_built()), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(_find_or_build()), mode=ctypes.RTLD_GLOBAL)
 
 
-def _built() -> Path:
+def _find_or_build() -> Path:
     """Return the guard's library: build it, or reuse that of an earlier run."""
     from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
 

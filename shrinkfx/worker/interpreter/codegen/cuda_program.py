@@ -16,7 +16,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
-from shrinkfx.worker.interpreter.codegen.fake_cuda import DEVICE, remember
+from shrinkfx.worker.interpreter.codegen.fake_cuda import DEVICE, attach_constant
 from shrinkfx.worker.private_api import cuda_api
 from shrinkfx.worker.private_api.graph_api import FakeTensor, pytree
 
@@ -27,7 +27,7 @@ _MUTATIONS = frozenset(
 )
 
 
-def on_cuda(exported: ExportedProgram) -> ExportedProgram:
+def copy_to_fake_cuda(exported: ExportedProgram) -> ExportedProgram:
     """Copy a program to the fake GPU, with FakeTensors for all its tensors."""
     root = copy.deepcopy(exported.graph_module)
     signature = copy.deepcopy(exported.graph_signature)
@@ -37,7 +37,7 @@ def on_cuda(exported: ExportedProgram) -> ExportedProgram:
     convert = _Converter(exported)
     for module in root.modules():
         if isinstance(module, fx.GraphModule):
-            _move(module, convert)
+            _move_graph(module, convert)
     example = exported.example_inputs
     return ExportedProgram(
         root=root,
@@ -82,11 +82,11 @@ class _Converter:
             made = torch.nn.Parameter(made, requires_grad=value.requires_grad)
         wrapped = cuda_api.is_functorch_wrapped_tensor(value)
         if not isinstance(value, FakeTensor) and not wrapped:
-            remember(made, value)
+            attach_constant(made, value)
         return made
 
 
-def _move(module: fx.GraphModule, convert: Callable[[Any], Any]) -> None:
+def _move_graph(module: fx.GraphModule, convert: Callable[[Any], Any]) -> None:
     """Rewrite one graph for the fake GPU, in place."""
     for node in list(module.graph.nodes):
         if node.target is _ATEN._assert_tensor_metadata.default:
@@ -97,7 +97,7 @@ def _move(module: fx.GraphModule, convert: Callable[[Any], Any]) -> None:
             node.target = _ATEN.reshape.default
         if "device" in node.kwargs:
             node.kwargs = {**node.kwargs, "device": DEVICE}
-        node.args = pytree.tree_map(_moved, node.args)
+        node.args = pytree.tree_map(_move_argument, node.args)
         if "val" in node.meta:
             node.meta["val"] = pytree.tree_map(convert, node.meta["val"])
     for name, value in list(vars(module).items()) + list(module._buffers.items()):
@@ -106,11 +106,11 @@ def _move(module: fx.GraphModule, convert: Callable[[Any], Any]) -> None:
     module.recompile()
 
 
-def _moved(argument: Any) -> Any:
+def _move_argument(argument: Any) -> Any:
     return DEVICE if isinstance(argument, torch.device) else argument
 
 
-def lifted(exported: ExportedProgram) -> fx.GraphModule:
+def lift_mutations(exported: ExportedProgram) -> fx.GraphModule:
     """Return the graph module whose inputs are weights, buffers, constants and inputs.
 
     The graph writes buffer and input mutations back itself, as in the graph that
@@ -140,7 +140,7 @@ def lifted(exported: ExportedProgram) -> fx.GraphModule:
 
 
 @contextlib.contextmanager
-def fakes_on_device() -> Iterator[None]:
+def run_fakes_on_device() -> Iterator[None]:
     """Run the fake kernels of custom operators under their first tensor's device.
 
     Otherwise a fake kernel that calls ``torch.empty(n)`` would return a CPU tensor.

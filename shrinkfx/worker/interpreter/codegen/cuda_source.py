@@ -15,18 +15,18 @@ from torch.export import ExportedProgram
 
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.worker.interpreter.codegen.cuda_program import (
-    fakes_on_device,
-    lifted,
-    on_cuda,
+    copy_to_fake_cuda,
+    lift_mutations,
+    run_fakes_on_device,
 )
 from shrinkfx.worker.interpreter.codegen.fake_cuda import (
     CONFIG,
     NO_VALUE,
     fake_cuda,
-    known_settings,
+    list_known_settings,
 )
-from shrinkfx.worker.interpreter.codegen.solved_dims import solved_dims
-from shrinkfx.worker.interpreter.codegen.templates import chosen_untimed
+from shrinkfx.worker.interpreter.codegen.solved_dims import solve_input_dims
+from shrinkfx.worker.interpreter.codegen.templates import choose_templates_untimed
 from shrinkfx.worker.interpreter.findings import Unsupported
 from shrinkfx.worker.private_api import inductor_api
 
@@ -90,7 +90,7 @@ class Wrapper:
     untried: tuple[str, ...] = ()
 
 
-COMPILED = "\nasync_compile.wait(globals())\ndel async_compile\n"
+COMPILE_LINES = "\nasync_compile.wait(globals())\ndel async_compile\n"
 """The lines after the kernel definitions that compile them."""
 
 
@@ -98,7 +98,7 @@ class NoCode(Exception):
     """Inductor ended without generating the requested code."""
 
 
-class _Done(BaseException):
+class _CodeReady(BaseException):
     """Stops Inductor once the code is there: the next steps need a GPU or a compiler.
 
     It derives from BaseException, so that no ``except Exception`` on the way handles
@@ -106,13 +106,13 @@ class _Done(BaseException):
     """
 
 
-def wrapper_source(
+def generate_wrapper(
     exported: ExportedProgram, arch: str, options: InductorOptions
 ) -> Wrapper:
     """Generate Inductor's Python wrapper for a program, with its kernels."""
 
     def generate(program: ExportedProgram) -> Wrapper:
-        made = _wrapper_source(program, arch, options)
+        made = _generate_wrapper(program, arch, options)
         if cell := _FUSED_CELL.search(made.text):
             raise NotImplementedError(f"{cell[0]} does not run on the CPU")
         return made
@@ -120,7 +120,7 @@ def wrapper_source(
     return _with_retry(exported, generate)
 
 
-def tuning_block(
+def generate_tuning_block(
     exported: ExportedProgram, arch: str, options: InductorOptions, folder: Path
 ) -> TuningBlock | None:
     """Generate AOTInductor's autotuning block; return None if it launches no kernel."""
@@ -155,7 +155,7 @@ def _compile_kernels(wrapper: Any) -> None:
 
     scope: dict[str, Any] = {}
     try:
-        exec(wrapper.kernel_autotune_defs.getvalue() + COMPILED, scope)
+        exec(wrapper.kernel_autotune_defs.getvalue() + COMPILE_LINES, scope)
         for kernel in scope.values():
             if isinstance(kernel, CachingAutotuner) and not kernel.launchers:
                 kernel.precompile()
@@ -176,16 +176,16 @@ def _with_retry(
         return generate(exported)
     except Exception as error:
         if not any(word in str(error) for word in _NEEDS_DECOMPOSITION):
-            _tell_ours(error)
+            _raise_if_unsupported(error)
             raise
     try:
         return generate(exported.run_decompositions())
     except Exception as error:
-        _tell_ours(error)
+        _raise_if_unsupported(error)
         raise
 
 
-def _tell_ours(error: Exception) -> None:
+def _raise_if_unsupported(error: Exception) -> None:
     """Raise ``Unsupported`` if code generation failed for lack of a GPU.
 
     Raises:
@@ -197,7 +197,7 @@ def _tell_ours(error: Exception) -> None:
         raise Unsupported(reason) from error
 
 
-def _wrapper_source(
+def _generate_wrapper(
     exported: ExportedProgram, arch: str, options: InductorOptions
 ) -> Wrapper:
     from shrinkfx.worker.private_api.cuda_api import GraphLowering, compile_fx
@@ -207,20 +207,20 @@ def _wrapper_source(
 
     def keep(code: str) -> None:
         found.append(code)
-        raise _Done
+        raise _CodeReady
 
-    module = lifted(on_cuda(exported))
+    module = lift_mutations(copy_to_fake_cuda(exported))
     fakes = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
     saving = mock.patch.object(GraphLowering, "save_output_code", staticmethod(keep))
     with (
         fake_cuda(arch),
-        fakes_on_device(),
-        solved_dims(),
-        chosen_untimed() as untried,
+        run_fakes_on_device(),
+        solve_input_dims(),
+        choose_templates_untimed() as untried,
         saving,
         torch.no_grad(),
         config.patch(dict(_settings(options))),
-        contextlib.suppress(_Done),
+        contextlib.suppress(_CodeReady),
     ):
         compile_fx(module, fakes)
     if found:
@@ -255,10 +255,10 @@ def _run_aoti(
         nonlocal reached
         reached = True
         at_block(self)
-        raise _Done
+        raise _CodeReady
 
     def stop(*_: Any, **__: Any) -> None:
-        raise _Done
+        raise _CodeReady
 
     keeping = mock.patch.object(
         PythonWrapperCodegen, "generate_and_run_autotune_block", instead
@@ -266,15 +266,15 @@ def _run_aoti(
     stopping = mock.patch.object(AotCodeCompiler, "compile", stop)
     with (
         fake_cuda(arch),
-        fakes_on_device(),
-        chosen_untimed() as untried,
+        run_fakes_on_device(),
+        choose_templates_untimed() as untried,
         keeping,
         stopping,
         torch.no_grad(),
-        contextlib.suppress(_Done),
+        contextlib.suppress(_CodeReady),
     ):
         _AOTI_COMPILE(
-            on_cuda(exported),
+            copy_to_fake_cuda(exported),
             package_path=str(folder / "never.pt2"),
             inductor_configs={**_settings(options), **_AOTI_OPTIONS},
         )
@@ -285,10 +285,10 @@ def _run_aoti(
 
 def _settings(options: InductorOptions) -> InductorOptions:
     """Return the user's options, overridden by those that code generation needs."""
-    return {**options, **known_settings(), **_OPTIONS}
+    return {**options, **list_known_settings(), **_OPTIONS}
 
 
-def overridden(options: InductorOptions) -> list[str]:
+def list_overridden_options(options: InductorOptions) -> list[str]:
     """List the user's options that code generation without a GPU overrides."""
     fixed = {**CONFIG, **_OPTIONS, **_AOTI_OPTIONS}
     return sorted(

@@ -21,7 +21,7 @@ from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.worker.interpreter.codegen.cuda_device import (
     DEFAULT_ARCHITECTURE,
     TritonDriver,
-    properties,
+    make_device_properties,
 )
 from shrinkfx.worker.interpreter.codegen.cuda_guard import register_guard
 from shrinkfx.worker.private_api import cuda_api, graph_api, inductor_api
@@ -56,14 +56,14 @@ def fake_cuda(arch: str = DEFAULT_ARCHITECTURE) -> Iterator[None]:
         ValueError: the architecture is unknown.
         NoGuard: torch has no CUDA device guard, and building one failed.
     """
-    device = properties(arch)
+    device = make_device_properties(arch)
     with contextlib.ExitStack() as stack:
         patch = functools.partial(_patch, stack)
-        _answer_for_torch(patch, device, arch)
+        _patch_device_queries(patch, device, arch)
         _drive_triton(stack, patch, device)
-        _forget_answers(stack)
+        _clear_device_caches(stack)
         _keep_tensors_fake(patch)
-        stack.enter_context(inductor_api.config.patch(dict(known_settings())))
+        stack.enter_context(inductor_api.config.patch(dict(list_known_settings())))
         yield
 
 
@@ -75,7 +75,7 @@ def _patch(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> No
     stack.enter_context(mock.patch.object(owner, name, value, create=create))
 
 
-def _answer_for_torch(patch: Patch, device: SimpleNamespace, arch: str) -> None:
+def _patch_device_queries(patch: Patch, device: SimpleNamespace, arch: str) -> None:
     """Patch the device queries of ``torch.cuda`` and of Dynamo's device interface."""
     from shrinkfx.worker.private_api.cuda_api import CudaInterface
 
@@ -135,7 +135,7 @@ def _drive_triton(
     patch(triton_helpers, "set_driver_to_gpu", lambda: None)
 
 
-_ASK_THE_DEVICE = (
+_MODULES_WITH_DEVICE_CACHES = (
     "torch.utils._triton",
     "torch._inductor.utils",
     "torch._inductor.kernel.mm",
@@ -144,12 +144,12 @@ _ASK_THE_DEVICE = (
 """Modules whose functions cache the results of device queries."""
 
 
-def _forget_answers(stack: contextlib.ExitStack) -> None:
+def _clear_device_caches(stack: contextlib.ExitStack) -> None:
     """Clear caches of device queries, now and when the stack closes."""
     from shrinkfx.worker.private_api.cuda_api import DeviceProperties
 
     cached: list[Any] = [DeviceProperties.create]
-    for name in _ASK_THE_DEVICE:
+    for name in _MODULES_WITH_DEVICE_CACHES:
         with contextlib.suppress(ImportError):
             cached += vars(importlib.import_module(name)).values()
     for function in cached:
@@ -180,7 +180,7 @@ def _keep_tensors_fake(patch: Patch) -> None:
         patch(FakeTensor, name, _with_values(getattr(FakeTensor, name), name))
 
 
-def remember(fake: torch.Tensor, real: torch.Tensor) -> None:
+def attach_constant(fake: torch.Tensor, real: torch.Tensor) -> None:
     """Attach a small constant's value to its FakeTensor, for code that inlines it."""
     if real.numel() <= _INLINED:
         setattr(fake, _REAL, real.detach().cpu())
@@ -210,7 +210,7 @@ _INLINED = 8
 _REAL = "_value_on_cpu"
 
 
-def known_settings() -> InductorOptions:
+def list_known_settings() -> InductorOptions:
     """Return the options of ``CONFIG`` that this Inductor has, each under one name."""
     from shrinkfx.worker.private_api.inductor_api import config
 

@@ -14,7 +14,7 @@ from unittest import mock
 import sympy
 
 
-def solved_dims() -> contextlib.AbstractContextManager[Any]:
+def solve_input_dims() -> contextlib.AbstractContextManager[Any]:
     """Patch the Python wrapper to solve an input's size for its one unknown symbol."""
     from shrinkfx.worker.private_api.cuda_api import PythonWrapperCodegen
 

@@ -14,7 +14,7 @@ from unittest import mock
 
 
 @contextlib.contextmanager
-def chosen_untimed() -> Iterator[list[str]]:
+def choose_templates_untimed() -> Iterator[list[str]]:
     """Let Inductor choose templates without timing them on a device.
 
     Yields:

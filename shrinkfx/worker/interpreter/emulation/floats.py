@@ -17,7 +17,7 @@ _HELD_AS_BITS = {
 _PLAIN = {"fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 
 
-def round_to_nearest() -> None:
+def patch_float_conversions() -> None:
     """Replace the interpreter's conversions of 8-bit floats by those of torch."""
     from shrinkfx.worker.private_api.triton_api import interpreter
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from random import Random
 
-MOST_PROGRAMS = 10_000
+MAX_PROGRAMS = 10_000
 """The largest grid that is run in full; a program takes 0.2 to 3 ms."""
 
 _EDGE = 32
@@ -17,7 +17,7 @@ _WRAPS = (1 << 31, 1 << 32)
 Place = tuple[int, int, int]
 
 
-def places(grid: Place, blocks: Iterable[int]) -> tuple[Iterator[Place], str]:
+def choose_programs(grid: Place, blocks: Iterable[int]) -> tuple[Iterator[Place], str]:
     """Return the programs to run, and a description of the sample.
 
     Args:
@@ -28,20 +28,20 @@ def places(grid: Place, blocks: Iterable[int]) -> tuple[Iterator[Place], str]:
         The positions in the grid, and a text that is '' if all programs run.
     """
     total = grid[0] * grid[1] * grid[2]
-    if total <= MOST_PROGRAMS:
-        return every(grid), ""
-    chosen = _chosen(grid, set(blocks))
+    if total <= MAX_PROGRAMS:
+        return list_all_programs(grid), ""
+    chosen = _sample_programs(grid, set(blocks))
     return iter(chosen), f"{len(chosen)} of {total} programs"
 
 
-def every(grid: Place) -> Iterator[Place]:
+def list_all_programs(grid: Place) -> Iterator[Place]:
     """Return the positions of all programs."""
     return itertools.product(range(grid[0]), range(grid[1]), range(grid[2]))
 
 
-def _chosen(grid: Place, blocks: set[int]) -> list[Place]:
+def _sample_programs(grid: Place, blocks: set[int]) -> list[Place]:
     """Sample positions: both ends of each axis, the last one, and random ones."""
-    axes = [sorted(_interesting(n, blocks)) for n in grid]
+    axes = [sorted(_sample_axis(n, blocks)) for n in grid]
     corners = {
         tuple(axis[i] if k == along else 0 for k in range(3))
         for along, axis in enumerate(axes)
@@ -60,7 +60,7 @@ def _chosen(grid: Place, blocks: set[int]) -> list[Place]:
     return sorted({(x, y, z) for x, y, z in corners} | {last} | anywhere)
 
 
-def _interesting(count: int, blocks: set[int]) -> set[int]:
+def _sample_axis(count: int, blocks: set[int]) -> set[int]:
     """Return an axis's first and last indices, and those where a 32-bit index wraps."""
     found = {*range(min(count, _EDGE)), *range(max(0, count - _EDGE), count)}
     for limit, block in itertools.product(_WRAPS, blocks):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def combine_blocks() -> None:
+def patch_reductions() -> None:
     """Replace the interpreter's slow paths, for the rest of this process."""
     from shrinkfx.worker.private_api.triton_api import interpreter
 

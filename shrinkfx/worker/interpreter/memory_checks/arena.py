@@ -16,7 +16,7 @@ UNWRITTEN = "buffer"
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
-def span(size: Sequence[int], stride: Sequence[int]) -> int:
+def count_spanned_elements(size: Sequence[int], stride: Sequence[int]) -> int:
     """Return the number of elements from a tensor's first to its last element."""
     if 0 in size:
         return 0
@@ -30,16 +30,16 @@ def allocate(
 
     Floats are NaN, so that a read of unwritten memory shows in the results.
     """
-    count = span(size, stride)
+    count = count_spanned_elements(size, stride)
     if count * dtype.itemsize >= SPARSE_BYTES:
-        flat = sparse(count, dtype)
+        flat = map_sparse_vector(count, dtype)
     else:
         flat = torch.empty(count, dtype=dtype)
         _poison(flat)
     return flat.as_strided(tuple(size), tuple(stride))
 
 
-def sparse(count: int, dtype: torch.dtype) -> torch.Tensor:
+def map_sparse_vector(count: int, dtype: torch.dtype) -> torch.Tensor:
     """Map a vector of zeros that may exceed the memory: pages are allocated lazily."""
     memory = mmap.mmap(
         -1,
@@ -59,21 +59,24 @@ def _poison(flat: torch.Tensor) -> None:
         flat.view(torch.uint8).fill_(_POISON_BYTE)
 
 
-def exact(value: torch.Tensor) -> torch.Tensor:
+def copy_to_exact_size(value: torch.Tensor) -> torch.Tensor:
     """Copy a tensor with its strides into memory that ends at its last element.
 
     A tensor of ``SPARSE_BYTES`` or more is returned uncopied, because memory may not
     hold it twice.
     """
-    if span(value.shape, value.stride()) * value.element_size() >= SPARSE_BYTES:
+    if (
+        count_spanned_elements(value.shape, value.stride()) * value.element_size()
+        >= SPARSE_BYTES
+    ):
         return value
     made = allocate(value.shape, value.stride(), value.dtype)
     if made.numel():
-        distinct(made).copy_(distinct(value.detach()))
+        drop_expanded_dims(made).copy_(drop_expanded_dims(value.detach()))
     return made
 
 
-def distinct(value: torch.Tensor) -> torch.Tensor:
+def drop_expanded_dims(value: torch.Tensor) -> torch.Tensor:
     """Narrow expanded dims (stride 0) to one element, so that elements are distinct."""
     for dim, step in enumerate(value.stride()):
         value = value.narrow(dim, 0, 1) if step == 0 else value
@@ -91,7 +94,7 @@ class Roles:
         self._by_storage: dict[int, str] = {}
         self._kept: dict[int, torch.UntypedStorage] = {}
 
-    def name(self, value: Any, role: str) -> None:
+    def set_role(self, value: Any, role: str) -> None:
         """Set the role of a tensor's storage.
 
         The storage is kept alive, because another one could get its address if it were
@@ -102,18 +105,18 @@ class Roles:
             self._by_storage[storage.data_ptr()] = role
             self._kept[storage.data_ptr()] = storage
 
-    def name_once(self, value: Any, role: str) -> None:
+    def set_role_once(self, value: Any, role: str) -> None:
         """Set the role of a tensor's storage unless it has one."""
-        if isinstance(value, torch.Tensor) and not self.of(value):
-            self.name(value, role)
+        if isinstance(value, torch.Tensor) and not self.get_role(value):
+            self.set_role(value, role)
 
-    def name_result(self, value: Any, operators: Sequence[str]) -> None:
+    def set_result_role(self, value: Any, operators: Sequence[str]) -> None:
         """Record that operators wrote a tensor; inputs keep their role."""
-        if isinstance(value, torch.Tensor) and _is_result(self.of(value)):
+        if isinstance(value, torch.Tensor) and _is_result(self.get_role(value)):
             of = ", ".join(operators) or "a kernel"
-            self.name(value, f"result of {of}")
+            self.set_role(value, f"result of {of}")
 
-    def of(self, value: torch.Tensor) -> str:
+    def get_role(self, value: torch.Tensor) -> str:
         """Return the role of a tensor's storage, or '' if it is unknown."""
         return self._by_storage.get(value.untyped_storage().data_ptr(), "")
 

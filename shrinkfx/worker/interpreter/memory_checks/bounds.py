@@ -20,9 +20,9 @@ import torch
 
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
 from shrinkfx.worker.interpreter.memory_checks.arena import Roles
-from shrinkfx.worker.interpreter.memory_checks.launched import Launched
-from shrinkfx.worker.interpreter.memory_checks.partial import Partial
-from shrinkfx.worker.interpreter.memory_checks.values import values
+from shrinkfx.worker.interpreter.memory_checks.launched import LaunchRecord
+from shrinkfx.worker.interpreter.memory_checks.partial import PartialMemory
+from shrinkfx.worker.interpreter.memory_checks.values import read_integers
 
 ROOT = "shrinkfx_root"
 _INTERPRETER = os.path.dirname(os.path.dirname(__file__))
@@ -46,7 +46,7 @@ class Argument:
     base: int
 
     @staticmethod
-    def of(name: str, role: str, value: torch.Tensor) -> Argument:
+    def from_tensor(name: str, role: str, value: torch.Tensor) -> Argument:
         """Describe a tensor argument."""
         storage = value.untyped_storage()
         low = storage.data_ptr()
@@ -59,7 +59,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Launch:
+class RunningLaunch:
     """A kernel that is running.
 
     Attributes:
@@ -92,14 +92,14 @@ class Checker:
     """
 
     probe: Probe | None = None
-    launch: Launch | None = None
+    launch: RunningLaunch | None = None
     roles: Roles = field(default_factory=Roles)
     operators: Mapping[str, Sequence[str]] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
-    partial: Partial = field(default_factory=Partial)
+    partial: PartialMemory = field(default_factory=PartialMemory)
     accesses: int = 0
     findings: list[KernelFinding] = field(default_factory=list)
-    launched: list[Launched] = field(default_factory=list)
+    launched: list[LaunchRecord] = field(default_factory=list)
     configuration: str = ""
     tried: int = 0
     untried: list[str] = field(default_factory=list)
@@ -119,14 +119,14 @@ class Checker:
         self.probe = None
 
     @contextlib.contextmanager
-    def trying(self, configuration: str, *, alone: bool) -> Iterator[None]:
+    def try_configuration(self, configuration: str, *, alone: bool) -> Iterator[None]:
         """Run a further configuration of a kernel in a block.
 
         Args:
             alone: it runs on copies, so memory that it leaves unwritten does not
                 matter.
         """
-        self.configuration, kept = configuration, self.partial.kept()
+        self.configuration, kept = configuration, self.partial.copy_state()
         try:
             yield
         finally:
@@ -134,7 +134,7 @@ class Checker:
             if alone:
                 self.partial.restore(kept)
 
-    def inside(self, fault: Fault, pointers: Any, mask: Any) -> Any:
+    def mask_in_bounds(self, fault: Fault, pointers: Any, mask: Any) -> Any:
         """Return the mask of the requested lanes whose access is in bounds.
 
         Args:
@@ -183,17 +183,19 @@ class Checker:
             elements=(near.high - near.base) // size,
             item_bytes=size,
             lanes=int(bad.sum()),
-            values=values(_kernel_frame(), bad),
+            values=read_integers(_kernel_frame(), bad),
         )
 
-    def require(self, condition: Any, message: str) -> None:
+    def check_assertion(self, condition: Any, message: str) -> None:
         """Report a ``tl.device_assert`` that fails in any lane."""
         import numpy as np
 
         fails = ~np.asarray(condition.data, dtype=bool)
         if fails.any():
             facts = {"message": message, "lanes": int(fails.sum())}
-            self.report(Fault.ASSERT, **facts, values=values(_kernel_frame(), fails))
+            self.report(
+                Fault.ASSERT, **facts, values=read_integers(_kernel_frame(), fails)
+            )
 
     def report(self, fault: Fault, **facts: Any) -> None:
         """Record a fault of the running launch, with its line and program."""
@@ -201,12 +203,12 @@ class Checker:
             return
         if launch := self.launch:
             facts |= {"kernel": launch.kernel, "operators": launch.operators}
-        file, line = _site()
+        file, line = _find_kernel_line()
         if file and fault is not Fault.MISALIGNED:
             source = linecache.getline(file, line).strip()
             facts |= {"file": file, "line": line, "source": source}
         facts |= {"configuration": self.configuration}
-        facts.setdefault("program", _program())
+        facts.setdefault("program", _get_grid_position())
         self.findings.append(KernelFinding(self.probe, fault, **facts))
 
 
@@ -228,7 +230,7 @@ def place_of_launch(finding: KernelFinding) -> int:
     return sum(launched.kernel == finding.kernel for launched in real)
 
 
-def _program() -> tuple[int, int, int]:
+def _get_grid_position() -> tuple[int, int, int]:
     """Return the position in the grid of the running program."""
     from shrinkfx.worker.private_api.triton_api import interpreter_builder
 
@@ -237,7 +239,7 @@ def _program() -> tuple[int, int, int]:
     return x, y, z
 
 
-def _site() -> tuple[str, int]:
+def _find_kernel_line() -> tuple[str, int]:
     """Return the file and line that runs in the kernel, or in a helper of it."""
     frame = _kernel_frame()
     return (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
@@ -266,6 +268,6 @@ def _is_kernel(frame: Any) -> bool:
     )
 
 
-def tag(handle: Any, argument: Argument) -> None:
+def tag_pointer(handle: Any, argument: Argument) -> None:
     """Record which kernel argument a pointer comes from."""
     handle.attr[ROOT] = argument

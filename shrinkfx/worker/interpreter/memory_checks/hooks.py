@@ -26,21 +26,23 @@ _POINTER_OPERATIONS = (
 )
 
 
-def hook() -> None:
+def install_hooks() -> None:
     """Install the checks in Triton's interpreter, for the rest of this process."""
     from shrinkfx.worker.private_api.triton_api import interpreter
 
     builder = interpreter.InterpreterBuilder
     for name in _POINTER_OPERATIONS:
         if name in builder.__dict__:
-            setattr(builder, name, _keeping_root(builder.__dict__[name]))
+            setattr(builder, name, _propagate_root(builder.__dict__[name]))
     _hook_accesses(builder, interpreter.TensorHandle)
     for blocks in ("BlockPointerHandle", "TensorDescHandle"):
         if owner := getattr(interpreter, blocks, None):
-            owner.materialize_pointers = _rooted(owner.materialize_pointers)
+            owner.materialize_pointers = _propagate_block_root(
+                owner.materialize_pointers
+            )
 
 
-def _keeping_root(operation: Callable[..., Any]) -> Callable[..., Any]:
+def _propagate_root(operation: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap an operation on pointers to propagate the kernel argument to its result."""
     from shrinkfx.worker.private_api.triton_api import TensorHandle
 
@@ -56,7 +58,7 @@ def _keeping_root(operation: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _rooted(materialize: Callable[..., Any]) -> Callable[..., Any]:
+def _propagate_block_root(materialize: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a block pointer's materialization to propagate the kernel argument."""
 
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -78,7 +80,7 @@ def _hook_accesses(builder: Any, handle: Any) -> None:
     def inside(fault: Fault, pointers: Any, mask: Any) -> Any:
         # The mask of a block pointer is a bare array.
         array = mask.data if isinstance(mask, handle) else mask
-        return handle(CHECKER.inside(fault, pointers, array), tl.int1)
+        return handle(CHECKER.mask_in_bounds(fault, pointers, array), tl.int1)
 
     def checked_load(self: Any, p: Any, mask: Any, *rest: Any, **more: Any) -> Any:
         return load(self, p, inside(Fault.LOAD, p, mask), *rest, **more)
@@ -98,14 +100,14 @@ def _hook_accesses(builder: Any, handle: Any) -> None:
         return change(self, how, p, value, kept, *rest, **more)
 
     def checked_swap(self: Any, p: Any, old: Any, *rest: Any, **more: Any) -> Any:
-        if CHECKER.inside(Fault.ATOMIC, p, True).all():
+        if CHECKER.mask_in_bounds(Fault.ATOMIC, p, True).all():
             return swap(self, p, old, *rest, **more)
         return old
 
     def checked_assert(
         self: Any, condition: Any, message: Any, *_: Any, **__: Any
     ) -> None:
-        CHECKER.require(condition, str(message))
+        CHECKER.check_assertion(condition, str(message))
 
     builder.create_masked_load = checked_load
     builder.create_masked_store = checked_store

@@ -15,7 +15,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Launched:
+class LaunchRecord:
     """A launch: its grid, and the layouts of its tensor arguments by parameter.
 
     Attributes:

@@ -16,7 +16,7 @@ from shrinkfx.worker.model import Keywords
 from shrinkfx.worker.private_api.graph_api import TorchDispatchMode, pytree
 
 
-class Partial:
+class PartialMemory:
     """The storages that are not fully written, or computed from such storages."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Partial:
         """Add the storages of all tensors in a value."""
         self._kept |= {s.data_ptr(): s for s in _storages(values)}
 
-    def kept(self) -> dict[int, torch.UntypedStorage]:
+    def copy_state(self) -> dict[int, torch.UntypedStorage]:
         """Return a copy of the state, for ``restore``."""
         return dict(self._kept)
 
@@ -50,14 +50,14 @@ def _storages(values: Any) -> Iterable[torch.UntypedStorage]:
     return [t.untyped_storage() for t in tensors if t.numel()]
 
 
-class Spreading(TorchDispatchMode):
+class PartialPropagation(TorchDispatchMode):
     """Marks the results of operators that read partial memory as partial, too.
 
     Raises:
         Unsupported: an operator fails on partial memory, or reads a number from it.
     """
 
-    def __init__(self, partial: Partial) -> None:
+    def __init__(self, partial: PartialMemory) -> None:
         super().__init__()
         self._partial = partial
 
@@ -74,11 +74,13 @@ class Spreading(TorchDispatchMode):
         try:
             made = func(*args, **kwargs)
         except Exception as error:
-            raise Unsupported(f"{func} takes {LEFT}") from error
+            raise Unsupported(f"{func} takes {UNWRITTEN_MEMORY}") from error
         if not isinstance(made, bool | int | float):
             self._partial.add(made)
             return made
-        raise Unsupported(f"{func} reads {LEFT}")  # the number may be a size
+        raise Unsupported(
+            f"{func} reads {UNWRITTEN_MEMORY}"
+        )  # the number may be a size
 
 
-LEFT = "what a kernel that was not run, or in part, has left unwritten"
+UNWRITTEN_MEMORY = "what a kernel that was not run, or in part, has left unwritten"

@@ -23,7 +23,7 @@ def _double(x: Any, y: Any, count: Any, block: tl.constexpr) -> Any:
     tl.store(y + i, 2 * tl.load(x + i, mask), mask)
 
 
-def check_the_checks() -> None:
+def run_self_test() -> None:
     """Run one kernel correctly, with a bound that is too high, and on too large a grid.
 
     Raises:

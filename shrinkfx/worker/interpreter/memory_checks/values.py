@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def values(frame: Any, lanes: Any) -> tuple[tuple[str, int], ...]:
+def read_integers(frame: Any, lanes: Any) -> tuple[tuple[str, int], ...]:
     """Return the integer variables of a kernel's frame, by name, in one lane.
 
     Args:

@@ -1,0 +1,151 @@
+"""Print the result of each task, and make its final event for ``--json``."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shrinkfx import api
+from shrinkfx.cli.run_table import render_run_lines, run_to_json
+from shrinkfx.errors import Finished
+from shrinkfx.events import RunEnded
+from shrinkfx.options.reduction_result import render_result_lines as ending
+
+
+def print_runs(folder: Path) -> RunEnded:
+    found = api.runs(folder)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in render_run_lines(found, folder, width):
+        print(line)
+    return RunEnded("listed", 0, result={"runs": [*map(run_to_json, found)]})
+
+
+def print_candidate(retrieved: api.Retrieved) -> RunEnded:
+    print(f"candidate: {retrieved.operators} operators: {retrieved.seen}")
+    print(f"program:   {retrieved.program}")
+    verified = retrieved.verified
+    result: dict[str, Any] = {
+        "seen": retrieved.seen,
+        "operators": retrieved.operators,
+        "program": str(retrieved.program),
+    }
+    if verified is None:
+        return RunEnded("passes", 3, result=result)
+    repro = verified.written.files[0]
+    print(f"repro:     {repro}")
+    print(f"verified:  {verified.failed} of {verified.runs} runs fail in the same way")
+    program = shlex.quote(str(retrieved.program))
+    print("note:     only a full run writes ISSUE.md, report.html and the cause:")
+    print(f"next:     shrinkfx {program}  (with the --preload of its run, if any)")
+    counts = {"runs": verified.runs, "failed": verified.failed}
+    result |= {"repro": str(repro), "verified": counts}
+    if verified.always_fails:
+        return RunEnded("verified", 0, result=result)
+    return RunEnded("unverified", 5, result=result)
+
+
+def print_finished_run(error: Finished) -> RunEnded:
+    """Print the result of a finished run again, and the commands to use it."""
+    folder, told = shlex.quote(error.folder), RunEnded("finished", error.exit_code)
+    past = api.past(error.folder)
+    if past.came is not None:
+        told = replace(print_reduction(past.came, everything=False), status=told.status)
+    again = shlex.quote(str(past.again))
+    print(f"report:   to regenerate the report: shrinkfx --report {folder}")
+    if past.came is not None:
+        print(
+            f"explain:  for the full root-cause analysis: shrinkfx --explain {folder}"
+        )
+    print(f"new run:  to reduce the same program again: shrinkfx {again}")
+    return replace(told, result={**(told.result or {}), "folder": error.folder})
+
+
+def print_report(path: Path) -> RunEnded:
+    print(f"report:   {path}")
+    return RunEnded("reported", 0, result={"report": str(path)})
+
+
+def print_explanation(explained: api.Explained) -> RunEnded:
+    print("\n".join(explained.lines))
+    print(f"details:  {explained.path}")
+    result = {"cause": explained.cause, "folder": str(explained.folder)}
+    return RunEnded("explained", 0, result=result)
+
+
+def print_verification(confirmed: api.Confirmed) -> RunEnded:
+    expected = str(confirmed.expected or "").removesuffix(": ")
+    if expected:
+        print(f"expected: {expected}")
+    print(f"seen:     {confirmed.seen}")
+    said = " as its header states" if expected else ""
+    on = f" on torch {confirmed.torch}, in this interpreter" if confirmed.across else ""
+    print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}{on}")
+    result: dict[str, Any] = {
+        "expected": expected,
+        "seen": confirmed.seen,
+    }
+    for one in confirmed.across:
+        result.setdefault("across", []).append(vars(one))
+    if (table := confirmed.versions) is not None:
+        print("across versions:")
+        for run in table.runs:
+            print(f"  {run}")
+        print(table.sentence)
+        if table.needs:
+            print(f"not installed for these versions: {table.needs}")
+        result["versions"] = table.sentence
+    if confirmed.interrupted:
+        print(
+            "interrupted: not all versions were tested. Run the same command again; it "
+            "reuses the environments."
+        )
+        return RunEnded("interrupted", 4, result=result)
+    if confirmed.fails:
+        return RunEnded("fails", 0, result=result)
+    return RunEnded("passes", 3, result=result)
+
+
+def print_sweep(swept: api.Swept) -> RunEnded:
+    counts = swept.report["examples"]["inside"]
+    print(
+        f"{counts['run']} sizes run: {counts['passes']} pass, {counts['fails']} fail, "
+        f"{counts['invalid']} are invalid, {counts['unresolved']} are unresolved"
+    )
+    print(swept.table or "the program fails at none of these sizes")
+    if swept.target:
+        print(f"inputs:   {swept.target.failing}")
+    print(f"folder:   {swept.folder}")
+    if swept.to_go_on:
+        print(f"next:     {swept.to_go_on}")
+    result = {
+        "examples": counts,
+        "findings": swept.report["findings"],
+        "folder": str(swept.folder),
+    }
+    return RunEnded(swept.status, swept.exit_code, result=result)
+
+
+def print_reduction(
+    reduction: api.Reduction, *, everything: bool, until: str | None = None
+) -> RunEnded:
+    for line in ending(reduction, everything=everything, until=until):
+        print(line)
+    runs, failed = reduction.verified
+    before, after = reduction.operators
+    result = {
+        "operators": [before, after],
+        "minimal": reduction.minimal,
+        "failure": str(reduction.seen),
+        "verified": {"runs": runs, "failed": failed},
+        "checks": reduction.checks,
+        "seconds": round(reduction.seconds, 1),
+        "repro": str(reduction.repro),
+        "report": str(reduction.report) if reduction.report else None,
+        "cause": reduction.summary["cause"],
+        "issue": str(reduction.issue or ""),
+    }
+    return RunEnded(reduction.status, reduction.exit_code, result=result)

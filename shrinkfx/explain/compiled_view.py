@@ -1,0 +1,301 @@
+"""The compiled-program view of the reduced program, in the names of the program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shrinkfx.explain.kernel_log import KernelLog
+from shrinkfx.explain.layouts import real_layout
+from shrinkfx.explain.operators import list_operators
+from shrinkfx.explain.whole import operators_within, trace_to_input
+from shrinkfx.failure.readers.generated import Code
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Role, Skeleton
+from shrinkfx.protocol.compiled_program_view import (
+    Anatomy,
+    GivenInput,
+    KernelLaunch,
+    KernelText,
+)
+from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
+from shrinkfx.report.explanation.operator_mismatch import NOT_AS_DECLARED
+from shrinkfx.report.explanation.operators import Operator
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class CompiledView:
+    """The compiled-program view of a reduced program, with queries by program names."""
+
+    anatomy: Anatomy
+    candidate: Candidate
+    told: KernelLog = field(default_factory=KernelLog)
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """The input program from which it was cut."""
+        return self.candidate.skeleton
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The operators of the reduced program."""
+        return self.candidate.operators
+
+    @cached_property
+    def _left(self) -> dict[str, Operator]:
+        return {one.name: one for one in list_operators(self.candidate)}
+
+    def operators(self, nodes: Iterable[str]) -> tuple[Operator, ...]:
+        """Return the operators that nodes belong to.
+
+        Operators of the reduced program are described as they are now, operators that
+        were cut as they were in the input program.
+        """
+        found = _operators_of(self.skeleton, nodes)
+        return tuple(self._left.get(one.name, one) for one in found)
+
+    def find_operators_for(
+        self, kernel: KernelText, nodes: Iterable[str]
+    ) -> tuple[Operator, ...]:
+        """Return the operators for which a kernel, or a line of it, was generated.
+
+        A kernel of a subgraph has the operators of that subgraph, if only one operator
+        of the reduced program runs subgraphs. If the node names are ambiguous, that
+        operator itself is returned.
+        """
+        if not kernel.inside:
+            return self.operators(nodes)
+        running = [name for name in self.left if name in self.skeleton.subgraphs]
+        if len(running) != 1:
+            return ()
+        inner = operators_within(self.skeleton, running[0], {*nodes})
+        return inner or self.operators(running)
+
+    def fused(
+        self, kernel: KernelText, launch: KernelLaunch | None
+    ) -> tuple[Operator, ...]:
+        """Return the operators that a kernel computes."""
+        if kernel.inside:  # its launch only tells which operator runs it
+            return self.find_operators_for(
+                kernel, [n for o in kernel.origins for n in o.nodes]
+            )
+        return self.find_operators_for(kernel, launch.nodes if launch else ())
+
+    def launch_of(self, kernel: str) -> tuple[int, KernelLaunch] | None:
+        """Return the launch of a kernel that failed, with its position in the program.
+
+        A run on passing inputs comes before it, and a run in one thread may come after
+        it. Each run launches a kernel equally often.
+        """
+        places = [n for n, x in enumerate(self.anatomy.launches) if x.kernel == kernel]
+        if not places:
+            return None
+        if self.told.cut and len(places) > 1:
+            return None
+        stray = self.anatomy.stray
+        if stray and stray.made_up:  # timed once, at the first launch
+            return places[0], self.anatomy.launches[places[0]]
+        until = [name for name, _ in self.told.given]
+        if self.told.running is not None:
+            until = until[: self.told.running + 1]
+        times = stray.launch if stray else until.count(kernel)
+        if not times and len(places) > 1:
+            return None
+        place = places[(times - 1) % len(places)]
+        return place, self.anatomy.launches[place]
+
+    def call(self) -> int:
+        """Return the number of the program's failing call, from 1; 0 if unknown.
+
+        C++ kernels report their launches, and each call launches a kernel equally
+        often.
+        """
+        told = self.told
+        if told.cut or not told.given:
+            return 0
+        last = told.refused[0] if told.refused else ""
+        if not last and told.running is not None:
+            last = told.given[told.running][0]
+        each = sum(launch.kernel == last for launch in self.anatomy.launches)
+        times = sum(kernel == last for kernel, _ in told.given)
+        return (times - 1) // each + 1 if each and times else 0
+
+    def map_arguments(self, launch: KernelLaunch, code: Code) -> dict[str, str]:
+        """Map a kernel's parameters to the arguments in the wrapper code."""
+        return dict(zip(code.parameters(), launch.arguments, strict=False))
+
+    def input(self, code_name: str) -> GivenInput | None:
+        """Return the input with a name in the generated code."""
+        inputs = self.anatomy.inputs
+        return next((i for i in inputs if i.code == code_name), None)
+
+    def read(self, name: str) -> str:
+        """Return the buffer whose memory a kernel writes over."""
+        buffers = {buffer.name: buffer for buffer in self.anatomy.buffers}
+        known = buffers.get(name)
+        return known.instead_of or name if known else name
+
+    def find_producers(self, role: str) -> tuple[Operator, ...]:
+        """Return the operators of the reduced program that produced an argument.
+
+        Returns no operators if two of them have the same name.
+
+        Args:
+            role: a description of the argument, such as ``result of aten.sin``.
+        """
+        named = role.removeprefix("result of ").split(", ")
+        found = {
+            name: [o for o in self.operators(self.left) if _is_called(o, name)]
+            for name in named
+        }
+        if any(len(operators) > 1 for operators in found.values()):
+            return ()
+        return tuple(o for operators in found.values() for o in operators)
+
+    def find_mismatch(self, among: Set[str] | None) -> tuple[Operator, str] | None:
+        """Return an operator with a fake-kernel mismatch, and a sentence about it.
+
+        Args:
+            among: the names of the operators to consider; None for all.
+        """
+        for lie in self.anatomy.untrue:
+            for operator in self.operators([lie.within]):
+                if among is None or lie.within in among:
+                    said = f"{operator} {NOT_AS_DECLARED}: {lie.text}."
+                    return operator, said
+        return None
+
+    def layout(self, name: str) -> Layout | None:
+        """Return the layout of an input or a buffer by its name in the wrapper code."""
+        if (given := self.input(name)) is not None:
+            return self.layout_of(given)
+        buffer = next((b for b in self.anatomy.buffers if b.name == name), None)
+        if buffer is None:
+            return None
+        real = real_layout(self.anatomy, buffer)
+        return Layout(
+            name=name,
+            role="buffer",
+            shape=buffer.shape,
+            stride=buffer.stride,
+            dtype=buffer.dtype,
+            real_shape=real.shape if real else (),
+            real_stride=real.stride if real else (),
+            made_by=self.result(name) or self.computed(name),
+            made_in=self.writer(name),
+        )
+
+    def layout_of(self, given: GivenInput) -> Layout:
+        """Return the layout of an input.
+
+        An input that stands for a cut part of the program gets the role ``value``, with
+        the operator that produced it in the input program.
+        """
+        made_by = _operators_of(self.skeleton, [given.name])
+        return Layout(
+            name=given.target or given.name,
+            role="value" if made_by else given.role,
+            shape=given.shape,
+            stride=given.stride,
+            dtype=given.dtype,
+            device=given.device,
+            real_shape=given.real_shape,
+            real_stride=given.real_stride,
+            made_by=made_by,
+            state=self._state(given.name),
+        )
+
+    def _state(self, name: str) -> str:
+        """Return the values that earlier calls have written into a buffer, in words."""
+        for state in self.anatomy.states:
+            if state.input == name:
+                by = ", ".join(map(str, self.operators([state.written])))
+                held = f"{state.least}..{state.most} in eager before call {state.call}"
+                return f"{held}, written by {by} in the calls before" if by else held
+        return ""
+
+    def result(self, buffer: str) -> tuple[Operator, ...]:
+        """Return the operator whose result a buffer is; none for intermediates."""
+        found = next((b for b in self.anatomy.buffers if b.name == buffer), None)
+        return self.operators([found.result]) if found and found.result else ()
+
+    def computed(self, buffer: str) -> tuple[Operator, ...]:
+        """Return all operators that compute a buffer."""
+        found = next((b for b in self.anatomy.buffers if b.name == buffer), None)
+        return self.operators(found.nodes) if found else ()
+
+    def writer(self, buffer: str) -> str:
+        """Return the kernel that writes a buffer, or ''."""
+        for launch in self.anatomy.launches:
+            kernel = self.anatomy.kernel(launch.kernel)
+            if kernel is None:
+                continue
+            passed = self.map_arguments(launch, Code(kernel.text))
+            if any(n == buffer and "out_ptr" in p for p, n in passed.items()):
+                return launch.kernel
+        return ""
+
+    @cached_property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """The least and the greatest value of each integer node in eager."""
+        return {r.node: (r.least, r.most) for r in self.anatomy.eager}
+
+    def limit(self, code: str, passed: dict[str, str], value: int | None) -> Limit:
+        """Trace a size back to the dims of inputs that carry it."""
+        words = [word for word in _WORD.findall(code) if word in passed]
+        expression = ", ".join(passed[word] for word in words)
+        names = [*_WORD.findall(expression), *_WORD.findall(code)]
+        return Limit(
+            code=re.sub(r"(?<=\d)L\b", "", code),
+            passed=expression,
+            value=value if value is not None else _number(code),
+            symbols=tuple(self.symbols(dict.fromkeys(names))),
+        )
+
+    def symbols(self, names: Iterable[str]) -> list[SizeSymbol]:
+        """Return the size symbols, each with an input and a dim that carry it."""
+        known = {symbol.name: symbol for symbol in self.anatomy.symbols}
+        found = []
+        for name in names:
+            if (symbol := known.get(name)) is None:
+                continue
+            in_order = sorted(symbol.carriers, key=lambda c: c.size != name)
+            carrier = in_order[0] if in_order else None
+            found.append(
+                SizeSymbol(
+                    name=name,
+                    value=symbol.value,
+                    least=symbol.least,
+                    most=symbol.most,
+                    input=carrier.input if carrier else "",
+                    dim=carrier.dim if carrier else None,
+                    size=carrier.size if carrier else "",
+                    guards=symbol.guards,
+                    **trace_to_input(self.skeleton, carrier),
+                )
+            )
+        return found
+
+
+def _is_called(operator: Operator, name: str) -> bool:
+    return name in (operator.operator, operator.operator.rpartition(".")[0])
+
+
+def _operators_of(skeleton: Skeleton, nodes: Iterable[str]) -> tuple[Operator, ...]:
+    """Return operators of the input program by their names or their values' names."""
+    producers = [skeleton.producer(name) for name in nodes if name in skeleton]
+    found = (skeleton.node(name) for name in dict.fromkeys(producers))
+    return tuple(
+        Operator(node.name, node.target, node.source, node.scope)
+        for node in found
+        if node.role is Role.OPERATOR
+    )
+
+
+def _number(code: str) -> int | None:
+    found = re.fullmatch(r"(-?\d+)L?", code.strip())
+    return int(found[1]) if found else None

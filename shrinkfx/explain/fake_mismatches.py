@@ -1,0 +1,91 @@
+"""Find fake-kernel mismatches in the reduced program.
+
+One eager run checks its custom operators at the sizes of the reduced program, without
+compiling. Findings of the input program are used for operators that this run does not
+report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from shrinkfx import scratch
+from shrinkfx.errors import BudgetExhausted
+from shrinkfx.explain.operators import list_operators
+from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.operators import (
+    VALUE_DEPENDENCIES,
+    FakeMismatch,
+    Misbehavior,
+    OperatorFinding,
+)
+from shrinkfx.protocol.tasks import ExamineCandidate
+from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
+from shrinkfx.report.explanation.operators import Operator
+
+SECONDS = 10.0
+"""Time limit of the eager run."""
+
+_BLAMED = {Misbehavior.FAKE, Misbehavior.FIXES, *VALUE_DEPENDENCIES}
+
+
+def find_reduced_mismatches(
+    minimum: ReducedProgram, in_original: Mapping[str, FakeMismatch]
+) -> tuple[OperatorMismatch, ...]:
+    """Return the fake-kernel mismatches of the reduced program, in operator order.
+
+    Args:
+        in_original: mismatches in the input program, by operator node.
+
+    Returns:
+        Nothing for a failure in compilation, because no result exists then.
+    """
+    if minimum.target.stage is Stage.COMPILE:
+        return ()
+    left = list_operators(minimum.candidate)
+    found = _examined(minimum) if any(one.is_custom for one in left) else ()
+    return tuple(_find_in_operators(left, found, in_original))
+
+
+def _find_in_operators(
+    left: tuple[Operator, ...],
+    found: tuple[OperatorFinding, ...],
+    in_original: Mapping[str, FakeMismatch],
+) -> Iterator[OperatorMismatch]:
+    for operator in left:
+        of_it = [one for one in found if one.operator == operator.operator]
+        # Nodes of a re-exported program may have other names.
+        by_node = [one for one in of_it if one.node == operator.name] or of_it
+        if by_node:
+            one = by_node[0]
+            place = "" if one.place is None else f"[{one.place}]"
+            was = one.declared, one.made
+            facts = one.behavior_text, one.fake_kernel, False, place, *was
+            yield OperatorMismatch(operator, *facts, what=one.what)
+        elif operator.name in in_original:
+            lie = in_original[operator.name]
+            said = (
+                f"{lie.difference_text} (result {lie.place})"
+                if lie.place
+                else lie.difference_text
+            )
+            was = lie.declared, lie.made
+            yield OperatorMismatch(operator, said, "", True, lie.place, *was)
+
+
+def _examined(minimum: ReducedProgram) -> tuple[OperatorFinding, ...]:
+    share = minimum.budget.share()
+    if share < SECONDS:
+        return ()
+    client = minimum.client.with_clock_limit(share)
+    with scratch.make_scratch_folder("operators") as folder:
+        path = Path(folder) / "findings"
+        candidate = minimum.candidate.to_json()
+        with contextlib.suppress(BudgetExhausted):
+            client.ask(ExamineCandidate(candidate, str(path.resolve()), SECONDS))
+        rows = path.read_text().splitlines() if path.exists() else []
+    found = [OperatorFinding.from_line(row) for row in rows if row.endswith("}")]
+    return tuple(one for one in found if one.what in _BLAMED)

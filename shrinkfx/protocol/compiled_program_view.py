@@ -1,0 +1,268 @@
+"""The compiled-program view: a worker's records about a compiled program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shrinkfx.protocol.operators import FakeMismatch
+from shrinkfx.protocol.record import Reported
+
+
+@dataclass(frozen=True)
+class GivenInput(Reported):
+    """An input or weight: its declaration and its actual layout.
+
+    Attributes:
+        name: the name of its placeholder.
+        code: its name in generated code.
+        target: the module attribute of a weight, such as ``blocks.3.weight``; '' for an
+            input.
+        role: ``input``, ``weight`` or another role.
+        shape: the declared shape, in symbols; ``stride`` likewise.
+        real_shape: the actual shape; empty for a scalar, or if it is unknown.
+    """
+
+    name: str
+    code: str
+    target: str
+    role: str
+    shape: tuple[str, ...]
+    stride: tuple[str, ...]
+    dtype: str
+    device: str
+    real_shape: tuple[int, ...] = ()
+    real_stride: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Carrier(Reported):
+    """A dim of an input that carries a symbol, and the size that is declared there."""
+
+    input: str
+    dim: int
+    size: str
+
+
+@dataclass(frozen=True)
+class Symbol(Reported):
+    """A dynamic size.
+
+    Attributes:
+        least: the lower bound that the program declares, or ''; ``most`` is the upper
+            bound.
+        value: the value in the failing run; None if it depends on data.
+        guards: the program's conditions on this symbol.
+    """
+
+    name: str
+    least: str
+    most: str
+    value: int | None
+    carriers: tuple[Carrier, ...] = ()
+    guards: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LineOrigin(Reported):
+    """The program nodes that a line of generated code was written for.
+
+    Attributes:
+        variable: the variable that the line assigns, or ''.
+        expression: the assigned expression; the whole line if it assigns nothing.
+    """
+
+    variable: str
+    expression: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KernelText(Reported):
+    """A generated kernel.
+
+    Attributes:
+        first_line: the line number at which ``text`` starts in the file that
+            AOTInductor would write; 0 if unknown.
+        inside: whether the kernel belongs to a subgraph of the program, whose nodes
+            have their own names.
+    """
+
+    name: str
+    text: str
+    origins: tuple[LineOrigin, ...] = ()
+    first_line: int = 0
+    inside: bool = False
+
+
+@dataclass(frozen=True)
+class KernelLaunch(Reported):
+    """A kernel launch, in program order, and the arguments that the wrapper passes."""
+
+    kernel: str
+    arguments: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MadeBuffer(Reported):
+    """A buffer between kernels, as it is declared.
+
+    Attributes:
+        nodes: the nodes that compute it.
+        result: the node whose result it holds; '' for an intermediate part of a result.
+        instead_of: the buffer whose memory it reuses, or ''.
+        handed: whether a called operator allocated the buffer, with a layout of its own
+            choice. Compiled code allocates all other buffers as declared.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    result: str
+    shape: tuple[str, ...]
+    stride: tuple[str, ...]
+    dtype: str
+    instead_of: str = ""
+    handed: bool = False
+
+
+@dataclass(frozen=True)
+class EagerLayout(Reported):
+    """The memory layout of a node's value in eager mode.
+
+    Attributes:
+        nbytes: bytes from the first element to the end of the last one.
+        declared: the same number by the declared layout; 0 if that depends on data.
+    """
+
+    node: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    nbytes: int = 0
+    declared: int = 0
+
+
+@dataclass(frozen=True)
+class EagerState(Reported):
+    """The content of a buffer in eager mode before the last call of a program.
+
+    Attributes:
+        input: the placeholder of the buffer.
+        call: the number of the call, from 1.
+        written: the node whose value is written into the buffer after each call.
+        least: the smallest element as text; ``most`` is the largest.
+    """
+
+    input: str
+    call: int
+    written: str
+    least: str
+    most: str
+
+
+@dataclass(frozen=True)
+class EagerRange(Reported):
+    """The smallest and the largest element of a node's integer value in eager mode."""
+
+    node: str
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class StrayAccess(Reported):
+    """A finding of the interpreter, in numbers.
+
+    Attributes:
+        fault: ``load``, ``store``, ``assert`` and so on.
+        user: whether the kernel is the user's.
+        made_up: whether AOTInductor made up the arguments, because it benchmarked the
+            kernel during compilation.
+        line: the index of the failing line in ``text``, from 0; -1 if unknown.
+        text: the source of the kernel that ran.
+        argument: the kernel parameter that was accessed; '' for an assertion.
+        values: integers of the kernel in the first lane concerned, as ``name=4``.
+        launch: the number of the launch among those of this kernel, from 1.
+    """
+
+    fault: str
+    kernel: str
+    user: bool
+    line: int
+    text: str
+    argument: str = ""
+    role: str = ""
+    offset: int = 0
+    elements: int = 0
+    item_bytes: int = 0
+    lanes: int = 0
+    program: tuple[int, ...] = ()
+    grid: tuple[int, ...] = ()
+    launch: int = 0
+    message: str = ""
+    values: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    made_up: bool = False
+
+
+@dataclass(frozen=True)
+class TimedSize(Reported):
+    """A size that AOTInductor looks up in the wrong graph when it benchmarks a kernel.
+
+    Attributes:
+        name: the name that the wrapper passes, such as ``ps0``.
+        graph: the graph of the kernel; '' for the program itself.
+        stands_for: the meaning of ``name`` in that graph, such as ``s27*s77``.
+        meant: the value of ``stands_for`` at the sizes that AOTInductor knows.
+        asked: the graph in whose table AOTInductor looked the name up.
+        there: the meaning of ``name`` in that graph; '' if it has none.
+        value: the size that the benchmark uses.
+        is_fallback: whether ``value`` is Inductor's default for an unknown size.
+    """
+
+    kernel: str
+    name: str
+    graph: str
+    stands_for: str
+    meant: int
+    asked: str
+    there: str
+    value: int
+    is_fallback: bool
+
+
+REASON_FILE = "untold"
+"""The file that states why there is no compiled-program view, in the folder for it."""
+
+
+@dataclass(frozen=True)
+class Anatomy(Reported):
+    """The parts of a compiled program: inputs, symbols, kernels, launches and buffers.
+
+    Attributes:
+        launches: kernel launches in program order.
+        eager: value ranges of nodes that hold integers, in the last call.
+        states: contents of mutated buffers; empty if there is only one call.
+        real: layouts of the nodes whose operators pass their own memory to compiled
+            code.
+        untrue: results of operators that differ from their declared metadata.
+        stray: the finding of the interpreter, or None.
+        guards_unknown: the reason why the guards on symbols are unknown, or ''.
+        timed: wrong sizes that AOTInductor benchmarks kernels with during compilation.
+    """
+
+    inputs: tuple[GivenInput, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    kernels: tuple[KernelText, ...] = ()
+    launches: tuple[KernelLaunch, ...] = ()
+    buffers: tuple[MadeBuffer, ...] = ()
+    eager: tuple[EagerRange, ...] = ()
+    states: tuple[EagerState, ...] = ()
+    real: tuple[EagerLayout, ...] = ()
+    untrue: tuple[FakeMismatch, ...] = ()
+    stray: StrayAccess | None = None
+    guards_unknown: str = ""
+    timed: tuple[TimedSize, ...] = ()
+
+    def kernel(self, name: str) -> KernelText | None:
+        return next((k for k in self.kernels if k.name == name), None)

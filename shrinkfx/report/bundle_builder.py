@@ -1,0 +1,295 @@
+"""Build the preload bundle of a repro from preloads and the files that they use."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from shrinkfx.program.uninstalled_files import UninstalledFiles
+from shrinkfx.report.compiling_calls import drop_compiled_libraries
+from shrinkfx.report.custom_code_sources import strip_generated_header
+from shrinkfx.report.definitions import Definitions
+from shrinkfx.report.inlined_modules import CannotInlineError, inline_modules
+from shrinkfx.report.layout import (
+    Layout,
+    folders_of,
+    package_of,
+    rewrite_library_loads,
+    root_of,
+)
+from shrinkfx.report.paths import find_named_files, rewrite_paths
+from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
+from shrinkfx.report.preload_modules import (
+    import_line,
+    import_module_preloads,
+    with_future,
+)
+from shrinkfx.report.slicing import Slicer
+from shrinkfx.report.statements import read_source
+from shrinkfx.report.unpacking import format_unpacking
+
+_TAKEN = {
+    "repro.py",
+    "repro_inputs.pt",
+    "minimal.pt2",
+    "minimal.zip",
+    "minimal_inputs.pt",
+}
+
+_MOST_BYTES = 64 << 20
+"""Maximum size of a data file in the bundle; larger files are not constant tables."""
+
+
+def build_bundle(
+    preloads: Sequence[Preload],
+    beside: UninstalledFiles,
+    operators: Sequence[str],
+    cut: PreloadCut,
+) -> PreloadBundle:
+    """Build the bundle with the parts of preloads that ``operators`` need.
+
+    Raises:
+        OSError, SyntaxError: a file no longer exists or cannot be parsed.
+    """
+    used = drop_compiled_libraries(beside, read_source) if cut.compiles else beside
+    carried = _BundleBuilder(preloads, used, operators, cut).carried()
+    return dataclasses.replace(carried, compiles=used is not beside)
+
+
+class _BundleBuilder:
+    """Builds the bundle for one cut of the preloads."""
+
+    def __init__(
+        self,
+        preloads: Sequence[Preload],
+        beside: UninstalledFiles,
+        operators: Sequence[str],
+        cut: PreloadCut,
+    ) -> None:
+        own = {p.module: p.file for p in preloads if p.file}
+        self._preloads, self._beside, self._cut = preloads, beside, cut
+        self._operators = operators
+        self._known = {**own, **{m: Path(f) for m, f in beside.modules.items()}}
+        self._texts: dict[Path, str] = {}
+        roots = [root_of(name, file) for name, file in self._known.items()]
+        self._layout = Layout.of(roots, [Path(each) for each in beside.libraries])
+        known = (*beside.files, *beside.libraries, *map(str, self._known.values()))
+        self._used = [each for each in dict.fromkeys(known) if os.path.isfile(each)]
+        self._distant = folders_of(
+            file for file in map(Path, beside.files) if not self._layout.place(file)
+        )
+        self._named: set[str] = set()
+
+    def carried(self) -> PreloadBundle:
+        """Build the bundle."""
+        known = (self._preloads, self._beside, self._operators, self._cut, self._known)
+        slices = Slicer(*known, self._layout.roots, self._text).slice_files()
+        modules, parts = dict(slices.modules), slices.parts
+        taken = [self._take(each, parts) for each in self._preloads]
+        places, files = self._files()
+        lines = None if places else self._inline_modules(taken, modules, parts)
+        texts: dict[str, str] = {}
+        if lines is None:
+            texts = {name: self._module(file, parts) for name, file in modules.items()}
+            lines = import_module_preloads(self._preloads, taken, modules, texts)
+        at = {self._layout.place(modules[n]) or f"{n}.py": t for n, t in texts.items()}
+        return PreloadBundle(
+            definitions=tuple(lines),
+            unpacking=format_unpacking(at, places, self._searched({*at, *places}))
+            if texts
+            else "",
+            files=files,
+            modules=tuple(sorted(texts)),
+            kept={
+                p.name: _describe_handling(p, t)
+                for p, t in zip(self._preloads, taken, strict=True)
+            },
+            units=tuple(self._units(taken, parts)),
+            tied=self._files_used_in_place(
+                [*(each.text for each in taken), *texts.values()]
+            ),
+            absent=tuple(
+                p for p in self._files_found_by_path() if Path(p) not in files.values()
+            ),
+            in_compiler=self._cut.in_compiler,
+            bare=self._cut.bare,
+        )
+
+    def _searched(self, places: Iterable[str]) -> list[str]:
+        """List the folders of the repro that must be on ``sys.path``."""
+        there = {str(folder) for place in places for folder in Path(place).parents}
+        return [each for each in self._layout.folders() if each in there]
+
+    def _inline_modules(
+        self,
+        taken: Sequence[Definitions],
+        modules: Mapping[str, Path],
+        parts: Mapping[Path, Definitions],
+    ) -> list[Definitions] | None:
+        """Inline modules into the preloads that import them; None if impossible."""
+        own = {p.module: p.file for p in self._preloads if p.file}
+        files = {**modules, **own}
+        needed = [parts[file] for file in files.values()]
+        if not self._cut.joined or any(each.loads for each in needed):
+            return None
+        try:
+            read = {n: (parts[f].text, package_of(n, f)) for n, f in files.items()}
+            texts = inline_modules(read, own)
+        except CannotInlineError:
+            return None
+        future = tuple(sorted({each for part in needed for each in part.future}))
+        return [
+            dataclasses.replace(part, text=texts[preload.module], future=future)
+            if preload.file
+            else part
+            for preload, part in zip(self._preloads, taken, strict=True)
+        ]
+
+    def _files_found_by_path(self) -> list[str]:
+        """List files that code finds by path; modules are found by name."""
+        modules = set(map(str, self._known.values()))
+        return [file for file in self._used if file not in modules]
+
+    def _files_used_in_place(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """List files that are used in place; a linker finds its libraries by itself."""
+        files, tables = self._files_found_by_path(), self._beside.files
+        read = {f for f in tables if os.path.realpath(f) in self._cut.elsewhere}
+        return tuple(f for f in files if f in {*find_named_files(texts, files), *read})
+
+    def _take(self, preload: Preload, parts: Mapping[Path, Definitions]) -> Definitions:
+        """Convert a preload to lines of the script; their order is kept."""
+        if preload.name in self._cut.preloads:
+            return Definitions("", False, "", ())
+        if preload.is_library:
+            path = f"""__file__.rpartition("/")[0] + "/{Path(preload.name).name}\""""
+            return Definitions(f"torch.ops.load_library({path})", True, "", ())
+        if preload.file is None:
+            return Definitions(import_line(preload.name), True, "", ())
+        return parts[preload.file]
+
+    def _module(self, file: Path, parts: Mapping[Path, Definitions]) -> str:
+        return self._text(file) if self._cut.whole else with_future(parts[file])
+
+    def _units(
+        self, taken: Sequence[Definitions], parts: Mapping[Path, Definitions]
+    ) -> Iterator[Unit]:
+        for preload, part in zip(self._preloads, taken, strict=True):
+            if part.text and preload.file is None:
+                yield preload.name, 0, 0
+        for file, part in parts.items():
+            yield from ((str(file), *place) for place in part.acts)
+
+    def _text(self, file: Path) -> str:
+        if file not in self._texts:
+            self._texts[file] = self._read(file)
+        return self._texts[file]
+
+    def _read(self, file: Path) -> str:
+        """Read a module and replace the library paths in it by their new locations."""
+        own = [each for each in self._beside.loadings if Path(each.file) == file]
+        home, moved = self._layout.place(file.parent) or ".", {}
+        for each in own:
+            place = self._place(each.library)
+            # An import finds a library in the same project without a new path.
+            if place and not (each.is_module and self._is_near(each.library)):
+                moved[each.library] = os.path.relpath(place, home)
+        text = rewrite_library_loads(
+            strip_generated_header(read_source(file)), own, moved
+        )
+        return rewrite_paths(text, lambda path: self._relative_location(home, path))
+
+    def _relative_location(self, home: str, path: str) -> str | None:
+        """Return the new relative path of a file or folder, or None.
+
+        None means that nothing below ``path`` was used, or that the bundle lacks a file
+        that was.
+        """
+        used = [each for each in self._used if f"{each}/".startswith(f"{path}/")]
+        tables = set(self._beside.files)
+        if not used or any(each in tables and not _is_small(each) for each in used):
+            return None
+        if path in self._beside.libraries:
+            place = self._place(path)
+        else:
+            place = self._layout.place(Path(path)) or self._at_a_distance(Path(path))
+        self._named.update(used)
+        return os.path.relpath(place, home) if place else None
+
+    def _at_a_distance(self, path: Path) -> str | None:
+        """Return a location for a data file outside the project, or None."""
+        for number, folder in enumerate(self._distant, 1):
+            if path.is_relative_to(folder):
+                return f"elsewhere/{number}/{path.relative_to(folder)}"
+        return None
+
+    def _is_near(self, library: str) -> bool:
+        return self._layout.place(Path(library)) is not None
+
+    def _place(self, library: str) -> str | None:
+        """Return the location of a library: as in the project, or next to its loader.
+
+        A library outside the project is found only by its path, which then changes.
+        """
+        if self._is_near(library):
+            return self._layout.place(Path(library))
+        for each in self._beside.loadings:
+            if each.library != library:
+                continue
+            name = Path(library).name
+            if not each.is_module:
+                return self._layout.place(Path(each.file).parent / name)
+            for folder in self._layout.folders():
+                return f"{folder}/{name}"
+        return self._at_a_distance(Path(library)) if library in self._named else None
+
+    def _files(self) -> tuple[dict[str, str], dict[str, Path]]:
+        """Return all files next to the script, and their locations among the modules.
+
+        Returns:
+            Names next to the script by location, and original paths by name.
+        """
+        places: dict[str, str] = {}
+        files: dict[str, Path] = {}
+        named: dict[str, Path] = {}
+        for path in (*self._beside.libraries, *self._beside.files):
+            file = Path(path)
+            name = _free_name(file, named)
+            named[name] = file
+            if self._cut.files is not None and name not in self._cut.files:
+                continue
+            place = self._place(path)
+            if path in self._beside.files and not (place and _is_small(path)):
+                continue
+            files[name] = file
+            if place is not None:
+                places[place] = name
+        for preload in self._preloads:
+            if preload.is_library and preload.name not in self._cut.preloads:
+                files.setdefault(Path(preload.name).name, Path(preload.name))
+        return places, files
+
+
+def _is_small(file: str) -> bool:
+    """Return whether a file exists and is small enough to be a data table."""
+    return os.path.isfile(file) and os.path.getsize(file) <= _MOST_BYTES
+
+
+def _free_name(file: Path, others: Mapping[str, Path]) -> str:
+    name, number = file.name, 1
+    while name in _TAKEN or others.get(name, file) != file:
+        number += 1
+        name = f"{number}-{file.name}"
+    return name
+
+
+def _describe_handling(preload: Preload, part: Definitions) -> str:
+    """Return what the bundle does with a preload, as ``summary.json`` reports it."""
+    if not part.text:
+        return "not needed"
+    if preload.is_library:
+        return "library"
+    if preload.file is None:
+        return "imported"
+    return "whole" if part.whole else "cut"

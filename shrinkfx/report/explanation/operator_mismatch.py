@@ -1,0 +1,61 @@
+"""A fake-kernel mismatch, or an operator whose eager result is no valid reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, TensorFacts
+from shrinkfx.protocol.record import Message
+from shrinkfx.report.explanation.operators import Operator
+
+NOT_AS_DECLARED = "returns a result that its fake kernel does not declare"
+"""A chain's clause for an operator whose mismatch made a kernel fail."""
+
+
+@dataclass(frozen=True)
+class OperatorMismatch(Message):
+    """An operator of the reduced program whose result is not as declared.
+
+    Attributes:
+        said: the difference, at the sizes of the reduced program.
+        fake_kernel: file and line of its fake kernel, or ''.
+        in_original: ``said`` describes the input program instead, whose sizes may
+            differ: the reduced program was not examined, or its fake kernel is correct
+            at its sizes.
+        result: which of several results it is, as ``[1]``; or ''.
+        declared, made: the declared and the actual result; None if not known, or not
+            what is wrong.
+        what: the kind of error; one of ``VALUE_DEPENDENCIES`` if the result of eager
+            itself is no valid reference.
+    """
+
+    operator: Operator
+    said: str
+    fake_kernel: str = ""
+    in_original: bool = False
+    result: str = ""
+    declared: TensorFacts | None = None
+    made: TensorFacts | None = None
+    what: Misbehavior = Misbehavior.FAKE
+
+    @property
+    def sentence(self) -> str:
+        """The mismatch as the cause of a failure."""
+        if self.is_of_values:
+            return f"{self.operator} {self.said}."
+        where = " in the input program" if self.in_original else ""
+        return f"Fake-kernel mismatch{where}: {self.operator} {self._placed()}."
+
+    @property
+    def is_of_values(self) -> bool:
+        """Whether the result depends on more than the values of the arguments."""
+        return self.what in VALUE_DEPENDENCIES
+
+    @property
+    def place(self) -> str:
+        """File and line of its fake kernel, without folders; or ''."""
+        return self.fake_kernel.rpartition("/")[2]
+
+    def _placed(self) -> str:
+        kernel = f"fake kernel ({self.place})" if self.place else "fake kernel"
+        return self.said.replace("fake kernel", kernel, 1)

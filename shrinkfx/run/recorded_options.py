@@ -1,0 +1,104 @@
+"""The options that the journal records for a run, and the test that they still hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import Any
+
+from shrinkfx.errors import LoadError, UsageError
+from shrinkfx.flags import list_record_options
+from shrinkfx.options.options import Options
+from shrinkfx.options.running import BudgetOptions, ExplainOptions
+from shrinkfx.run.settings import inherited_variables
+from shrinkfx.wording import Flag, MessagePart, MessageText
+
+BUDGET = tuple(option.name for option in list_record_options(BudgetOptions))
+"""Options that may differ when a run is resumed."""
+
+_EXPLAIN = tuple(option.name for option in list_record_options(ExplainOptions))
+"""Options about the analysis of a result, which do not change the result."""
+
+_OF_THE_START = "title", "name", "command", "cwd", "lacking", "in_script"
+"""Options about how the run was started; no verdict in the journal depends on them."""
+
+
+def describe_request(options: Options) -> dict[str, Any]:
+    """Return all that the verdicts of a run depend on, as JSON-serializable data."""
+    said = {
+        "options": options.to_json(),
+        "content": digest_inputs(options),
+        "tuning": inherited_variables(),
+    }
+    read: dict[str, Any] = json.loads(json.dumps(said))  # tuples become lists
+    return read
+
+
+def request_identity(run: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's description without the options that may change during a run."""
+    free = {*BUDGET, *_EXPLAIN, *_OF_THE_START}
+    options = {k: v for k, v in run["options"].items() if k not in free}
+    return {**run, "options": options}
+
+
+def digest_inputs(options: Options) -> str:
+    """Return a digest of the program, the inputs and the preloads."""
+    digest = hashlib.sha256()
+    for name in map(str, (options.model, options.inputs, *options.preload)):
+        if os.path.isfile(name):  # the content, because the file may have moved
+            with open(name, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        else:
+            digest.update(hashlib.sha256(name.encode()).digest())
+    return digest.hexdigest()
+
+
+_TAKES_THE_PROGRAM = ("--resume", "--candidate")
+"""Options for the folder of a run that also accept a new path of its program."""
+
+
+def require_unchanged(
+    asked: MessagePart, run: dict[str, Any], options: Options
+) -> None:
+    """Require that the files and the environment of a run are still the same.
+
+    Args:
+        asked: the option that the user typed, such as ``--resume out``.
+        run: the description in the journal.
+
+    Raises:
+        LoadError: a file does not exist any more.
+        UsageError: a file or an environment variable has changed.
+    """
+    if options.cwd and not options.cwd.is_dir():
+        raise UsageError(
+            asked,
+            ": the run's working folder no longer exists, and the run imports modules "
+            f"from it: mkdir -p {options.cwd}, or start a new run",
+        )
+    for path in options.files:
+        if not path.is_file():
+            anew = "restore the file, or start a new run with another "
+            advice = MessageText(anew, Flag("--out"))
+            if path == options.model and str(asked).startswith(_TAKES_THE_PROGRAM):
+                advice = MessageText(f"if the file has moved: shrinkfx NEW.pt2 {asked}")
+            raise LoadError(str(path), "the file no longer exists", advice)
+    if digest_inputs(options) != run["content"]:
+        names = ", ".join(str(path) for path in options.files)
+        raise UsageError(
+            asked,
+            f": one of these files changed since that run: {names}. Start a new run "
+            "with another ",
+            Flag("--out"),
+        )
+    now, then = inherited_variables(), inherited_variables(run["tuning"])
+    for name in sorted({*now, *then}):
+        was = then.get(name)
+        if now.get(name) != was:
+            how = f"unset {name}" if was is None else f"export {name}={was}"
+            raise UsageError(
+                asked,
+                f": the environment variable {name} had another "
+                f"value in that run: {how}",
+            )

@@ -1,0 +1,313 @@
+"""Speculation: run the likely next queries of a search in parallel worker slots.
+
+The search itself is sequential: it makes a query, waits for the answer, and makes the
+next one. While it waits, the queries that would follow either answer are started, the
+most probable first (``forecast``). A query that an answer makes useless is cancelled.
+
+The search gets an answer only when it makes that query. So it is the same search with
+any number of worker slots: the same queries in the same order, the same learning from
+answers, the same cost. The journal keeps unused answers separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Protocol, runtime_checkable
+
+from shrinkfx.failure.verdict import (
+    ConcurrentQueryError,
+    Learner,
+    Observation,
+    Oracle,
+    Outcome,
+    Verdict,
+)
+from shrinkfx.journal.journal import LOG_CHARS, Journal
+from shrinkfx.journal.speculative_checks import SpeculativeChecks
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.search.search_state import SearchState
+from shrinkfx.search.speculation_tree import QueryNode
+
+_PLACES = 8
+"""The highest number of tree nodes to look at, for each worker slot."""
+
+
+class Pending(Protocol):
+    """A running query."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> Verdict:
+        """Wait for the verdict; raise what the oracle raised.
+
+        Raises:
+            Undecided: there is no answer, and a parallel query may be the cause.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Kill the query's processes; do nothing if it is done."""
+        ...
+
+    def count(self) -> None:
+        """Add the query's builds to the totals, because the search uses its answer."""
+        ...
+
+
+class WorkerSlots(Protocol):
+    """The worker slots: they run queries in parallel.
+
+    A query uses what the oracle has learnt when it begins, and teaches it nothing.
+    Every error of a query is raised by its ``result``.
+
+    Attributes:
+        count: the number of slots.
+    """
+
+    count: int
+
+    def begin(self, candidate: Candidate) -> Pending:
+        """Start a query in a free slot."""
+        ...
+
+    def wait(self, pending: Collection[Pending]) -> None:
+        """Wait until at least one of the queries is done."""
+        ...
+
+    def alone(self, candidate: Candidate) -> Verdict:
+        """Repeat an undecided query while no other query runs."""
+        ...
+
+
+@runtime_checkable
+class Reviewer(Protocol):
+    """An oracle whose earlier answers change how it checks."""
+
+    def stands(self, candidate: Candidate, verdict: Verdict) -> bool:
+        """Tell whether a speculative verdict is what the oracle would answer now."""
+        ...
+
+
+@dataclass(frozen=True)
+class _RunningQuery:
+    """A running query.
+
+    Attributes:
+        early: whether it is speculative: it began before the search made it.
+    """
+
+    candidate: Candidate
+    pending: Pending
+    early: bool
+
+
+def _nothing(candidate: Candidate) -> None:
+    """Return None: nothing is known of any candidate."""
+
+
+class SpeculativeOracle:
+    """An oracle that runs queries in worker slots, and speculates during a search.
+
+    Attributes:
+        asked_ahead: the number of speculative queries.
+        of_use: the number of those whose answers the search has used.
+    """
+
+    def __init__(
+        self, oracle: Oracle, lanes: WorkerSlots, ahead: SpeculativeChecks | None = None
+    ) -> None:
+        """Create the oracle.
+
+        Args:
+            oracle: learns from the verdicts that the search gets; the slots run its
+                checks.
+            lanes: the worker slots.
+            ahead: the store of verdicts that the search has not used yet.
+        """
+        self._oracle, self._lanes = oracle, lanes
+        self._ahead = ahead or SpeculativeChecks(Journal())
+        self._under_way: dict[str, _RunningQuery] = {}
+        self._found: dict[str, Verdict | None] = {}  # None: not in the journal either
+        self._uncounted: dict[str, Pending] = {}
+        self._course: SearchState | None = None
+        self._memory: Callable[[Candidate], Verdict | None] = _nothing
+        self._place: QueryNode | None = None
+        self.asked_ahead = self.of_use = 0
+
+    def follow(
+        self, course: SearchState, known: Callable[[Candidate], Verdict | None]
+    ) -> None:
+        """Start to speculate for a search.
+
+        Args:
+            known: returns the verdicts that the search has in memory.
+        """
+        self._course, self._memory = course, known
+
+    def stop_following(self) -> None:
+        """Cancel all running queries, and follow no search."""
+        self._course, self._memory, self._place = None, _nothing, None
+        running = [a for a in self._under_way.values() if not a.pending.done()]
+        for asked in running:
+            asked.pending.cancel()
+        self._gather()
+        for asked in running:
+            self._end(asked)
+        self._under_way.clear()
+
+    def check(self, candidate: Candidate) -> Verdict:
+        try:
+            verdict = self._await_verdict(candidate)
+        except BaseException:
+            self.stop_following()
+            raise
+        self.learn(candidate, verdict)
+        return verdict
+
+    def learn(self, candidate: Candidate, verdict: Verdict) -> None:
+        """Let the oracle learn from a verdict that the search gets."""
+        if isinstance(self._oracle, Learner):
+            self._oracle.learn(candidate, verdict)
+
+    # --- the query of the search
+
+    def _await_verdict(self, candidate: Candidate) -> Verdict:
+        self._gather()
+        self._place = self._find_node(candidate)
+        while True:
+            if verdict := self._take_speculative_verdict(candidate):
+                return verdict
+            self._start_queries(candidate)
+            self._lanes.wait([asked.pending for asked in self._under_way.values()])
+            self._gather()
+            asked = self._under_way.get(candidate.digest)
+            if asked and not asked.early and asked.pending.done():
+                del self._under_way[candidate.digest]
+                return self._decide(asked)
+
+    def _decide(self, asked: _RunningQuery) -> Verdict:
+        try:
+            verdict = asked.pending.result()
+        except ConcurrentQueryError:
+            return self._lanes.alone(asked.candidate)
+        asked.pending.count()
+        return verdict
+
+    def _take_speculative_verdict(self, candidate: Candidate) -> Verdict | None:
+        """Return a speculative verdict, once; None if a (new) check is needed."""
+        verdict = self._recalled(candidate)
+        if verdict is None:
+            return None
+        self._found[candidate.digest] = None
+        self._ahead.delete_query(candidate)
+        pending = self._uncounted.pop(candidate.digest, None)
+        if not self._stands(candidate, verdict):
+            return None
+        if pending:  # None if the verdict is from an earlier session
+            pending.count()
+        self.of_use += 1
+        return verdict
+
+    def _stands(self, candidate: Candidate, verdict: Verdict) -> bool:
+        """Tell whether a speculative verdict is what the oracle would answer now."""
+        if verdict.outcome is Outcome.UNRESOLVED:
+            return False
+        oracle = self._oracle
+        return not isinstance(oracle, Reviewer) or oracle.stands(candidate, verdict)
+
+    # --- speculative queries
+
+    def _find_node(self, candidate: Candidate) -> QueryNode | None:
+        """Find the tree node of a query; None if the search state has no such query."""
+        if self._course is None or self._lanes.count == 1:
+            return None
+        place = self._place
+        while place and (question := place.question):
+            if question.candidate.digest == candidate.digest:
+                return place
+            outcome = self._known(question.candidate)
+            place = place.child(outcome) if outcome else None
+        # The search got another answer: a confirmation refused the candidate, say.
+        question = self._course.next_query()
+        if question is None or question.candidate.digest != candidate.digest:
+            return None
+        return QueryNode(self._course.copy_for_speculation())
+
+    def _start_queries(self, candidate: Candidate) -> None:
+        """Start the search's query and likely ones; cancel those now impossible."""
+        if self._can_begin(candidate):  # first, because building the tree takes time
+            self._begin(candidate, early=False)
+        likely, possible = self._likely()
+        wanted = {c.digest: c for c in (candidate, *likely)}
+        for digest, asked in list(self._under_way.items()):
+            if digest not in possible and digest not in wanted:
+                self._end(asked)
+        for digest, each in wanted.items():
+            if digest in self._under_way:
+                continue
+            if len(self._under_way) == self._lanes.count:
+                if digest != candidate.digest:
+                    return
+                least = min(self._under_way, key=wanted.__contains__)
+                self._end(self._under_way[least])
+            self._begin(each, early=digest != candidate.digest)
+
+    def _can_begin(self, candidate: Candidate) -> bool:
+        asked = self._under_way
+        return candidate.digest not in asked and len(asked) < self._lanes.count
+
+    def _likely(self) -> tuple[list[Candidate], set[str]]:
+        """Return the most probable queries, and the digests of all possible ones."""
+        if self._place is None:
+            return [], set()
+        count = self._lanes.count
+        likely = self._place.likely_queries(self._known, _PLACES * count)
+        chosen = [question.candidate for question in islice(likely, count)]
+        return chosen, self._place.possible_digests(self._known)
+
+    def _known(self, candidate: Candidate) -> Outcome | None:
+        verdict = self._memory(candidate) or self._recalled(candidate)
+        return verdict.outcome if verdict else None
+
+    def _recalled(self, candidate: Candidate) -> Verdict | None:
+        """Return a speculative verdict, possibly of an earlier session, or None."""
+        digest = candidate.digest
+        if digest not in self._found:
+            self._found[digest] = self._ahead.recall(candidate)
+        return self._found[digest]
+
+    # --- running queries
+
+    def _begin(self, candidate: Candidate, *, early: bool) -> None:
+        if early:
+            self.asked_ahead += 1
+            self._ahead.record_start(candidate)
+        pending = self._lanes.begin(candidate)
+        self._under_way[candidate.digest] = _RunningQuery(candidate, pending, early)
+
+    def _gather(self) -> None:
+        """Store the verdicts of the speculative queries that are done."""
+        for digest, asked in list(self._under_way.items()):
+            if asked.early and asked.pending.done():
+                del self._under_way[digest]
+                self._found[digest] = self._store_verdict(asked)
+
+    def _store_verdict(self, asked: _RunningQuery) -> Verdict:
+        try:
+            verdict = asked.pending.result()
+        except Exception as error:  # noqa: BLE001 - asked anew, and raised then
+            return Verdict(Outcome.UNRESOLVED, Observation(unresolved=repr(error)))
+        seen = verdict.observation
+        verdict = replace(verdict, observation=replace(seen, log=seen.log[-LOG_CHARS:]))
+        self._ahead.record_verdict(asked.candidate, verdict)
+        self._uncounted[asked.candidate.digest] = asked.pending
+        return verdict
+
+    def _end(self, asked: _RunningQuery) -> None:
+        """Cancel a query that is no longer needed."""
+        asked.pending.cancel()
+        self._under_way.pop(asked.candidate.digest, None)
+        if asked.early:
+            self._ahead.delete_query(asked.candidate)

@@ -1,0 +1,318 @@
+"""Record the compiled-program view while a program is compiled and run.
+
+The record lies in a folder: ``anatomy.json``, written before each stage, and
+``telling``, to which the kernels write while they run (``telling.py``). Both are on
+disk early, because the process may die at any point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from torch import fx
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.compiled_program_view import (
+    Anatomy,
+    KernelLaunch,
+    KernelText,
+    MadeBuffer,
+)
+from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.eager.intermediates import SEED
+from shrinkfx.worker.explaining.first_finding import describe_first_finding
+from shrinkfx.worker.explaining.kernel_tracing import (
+    ADDED_LINE_MARK,
+    TRACE_FILE_VARIABLE,
+    instrument_kernel,
+)
+from shrinkfx.worker.explaining.line_origins import LineOrigins
+from shrinkfx.worker.explaining.origins import find_origins
+from shrinkfx.worker.explaining.program_facts import (
+    add_code_names,
+    collect_eager_facts,
+    describe_program_inputs,
+)
+from shrinkfx.worker.explaining.timed import TimedSizes
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate
+from shrinkfx.worker.private_api import codegen_api
+
+
+@contextlib.contextmanager
+def record_compiled_view(
+    folder: Path, run: RebuiltCandidate, note: Note, build: Path, options: CheckOptions
+) -> Iterator[Note]:
+    """Write the compiled-program view into a folder while the block compiles and runs.
+
+    Args:
+        build: the folder where the program is compiled.
+        options: the options of the check. In the fast build, which is used for a first
+            look, kernels also report the line of a fault, which takes more changes to
+            their code.
+
+    Yields:
+        The function with which to note stages.
+    """
+    told = folder / "telling"
+    told.unlink(missing_ok=True)  # from an earlier run, which did not fail
+    os.environ[TRACE_FILE_VARIABLE] = str(told)
+    known = _ViewRecorder(
+        describe_program_inputs(run), lines_too=options.build is Build.FAST
+    )
+
+    def noted(stage: str) -> None:
+        if stage == Stage.LOAD and options.reference:
+            seed = SEED if options.fallback_random else SEED + 1
+            known.add_eager(run, seed, options.calls)
+        _write_view(folder, known.build_view(build))
+        note(stage)
+
+    # Inductor would drop its provenance data at the end of a compilation.
+    kept = mock.patch.object(
+        codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext
+    )
+    with kept, known.patch_codegen():
+        try:
+            yield noted
+        except Exception as error:
+            found = replace(
+                known.build_view(build), stray=describe_first_finding(error)
+            )
+            _write_view(folder, found)
+            raise
+
+
+def _write_view(folder: Path, anatomy: Anatomy) -> None:
+    """Write the file atomically, because the child may die here as anywhere."""
+    draft = folder / "anatomy.tmp"
+    draft.write_text(anatomy.to_line())
+    draft.rename(folder / "anatomy.json")
+
+
+class _ViewRecorder:
+    """The compiled-program view of the latest graph that Inductor compiles."""
+
+    def __init__(self, subject: Anatomy, *, lines_too: bool) -> None:
+        self._subject = subject
+        self._lines_too = lines_too
+        self._graph: Any = None
+        self._lines = LineOrigins()
+        self._timed = TimedSizes()
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget the facts about the previous graph."""
+        self._kernels: dict[str, KernelText] = {}
+        self._launches: list[KernelLaunch] = []
+        self._buffers: dict[str, MadeBuffer] = {}
+        self._reused: dict[str, str] = {}
+        self._inputs: tuple[str, ...] = ()
+        self._timed.reset()
+
+    def add_eager(self, run: RebuiltCandidate, second_seed: int, calls: int) -> None:
+        """Add facts of the eager run that a run with another seed confirms."""
+        found = collect_eager_facts(run, second_seed, calls)
+        handed = {b.result for b in self._buffers.values() if b.handed}
+        self._subject = replace(
+            self._subject,
+            eager=found.ranges,
+            untrue=found.untrue,
+            states=found.states,
+            real=tuple(real for name, real in found.layouts.items() if name in handed),
+        )
+
+    def build_view(self, build: Path) -> Anatomy:
+        """Return the compiled-program view as known so far."""
+        places = _first_lines(build, self._kernels)
+        return replace(
+            self._subject,
+            inputs=add_code_names(self._subject.inputs, self._inputs),
+            kernels=tuple(
+                replace(kernel, first_line=places.get(name, 0))
+                for name, kernel in self._kernels.items()
+            ),
+            launches=_add_launch_nodes(self._launches),
+            buffers=tuple(self._buffers.values()),
+            timed=tuple(self._timed.found),
+        )
+
+    @contextlib.contextmanager
+    def patch_codegen(self) -> Iterator[None]:
+        """Patch the methods that write the wrapper to record what they write."""
+        owner = codegen_api.PythonWrapperCodegen
+        wraps = {
+            "define_kernel": self._define,
+            "generate_kernel_call": self._call,
+            "codegen_inplace_reuse": self._reuse,
+        }
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._lines.record_lines())
+            stack.enter_context(self._timed.record_timed_sizes())
+            for name, wrap in wraps.items():
+                stack.enter_context(mock.patch.object(owner, name, wrap(owner)))
+            yield
+
+    def _define(self, owner: Any) -> Callable[..., Any]:
+        """Wrap ``define_kernel``: record a kernel's text, and instrument the kernel."""
+        usual = owner.define_kernel
+
+        @functools.wraps(usual)
+        def wrapped(wrapper: Any, name: str, body: str, *args: Any, **more: Any) -> Any:
+            self._reset_for_new_graph()
+            lines = self._lines.take_origins()
+            self._kernels[name] = KernelText(
+                name, body, lines, inside=bool(_get_subgraph_prefix())
+            )
+            body = instrument_kernel(body, lines_too=self._lines_too)
+            return usual(wrapper, name, body, *args, **more)
+
+        return wrapped
+
+    def _call(self, owner: Any) -> Callable[..., Any]:
+        """Wrap ``generate_kernel_call``: record a launch with its arguments."""
+        usual = owner.generate_kernel_call
+
+        @functools.wraps(usual)
+        def wrapped(
+            wrapper: Any, name: str, given: Any, *args: Any, **more: Any
+        ) -> Any:
+            self._reset_for_new_graph()
+            names = tuple(self._describe(str(passed)) for passed in given)
+            self._launches.append(KernelLaunch(name, names))
+            return usual(wrapper, name, given, *args, **more)
+
+        return wrapped
+
+    def _reuse(self, owner: Any) -> Callable[..., Any]:
+        """Wrap ``codegen_inplace_reuse``: record which buffers share memory."""
+        usual = owner.codegen_inplace_reuse
+
+        @functools.wraps(usual)
+        def wrapped(wrapper: Any, old: Any, new: Any, *rest: Any, **more: Any) -> Any:
+            self._reset_for_new_graph()
+            inside = _get_subgraph_prefix()
+            self._reused[inside + new.get_name()] = inside + old.get_name()
+            return usual(wrapper, old, new, *rest, **more)
+
+        return wrapped
+
+    def _describe(self, name: str) -> str:
+        """Record the buffer behind an argument; return the argument's unique name."""
+        inside = _get_subgraph_prefix()
+        if (buffer := _describe_buffer(name)) is None:
+            return name
+        before = self._reused.get(inside + name, "")
+        if inside:  # a subgraph's node names may clash with the program's
+            buffer = replace(buffer, name=inside + name, nodes=(), result="")
+        self._buffers[inside + name] = replace(buffer, instead_of=before)
+        if before and before not in self._buffers:
+            self._describe(before.removeprefix(inside))
+        return inside + name
+
+    def _reset_for_new_graph(self) -> None:
+        """Forget another graph's kernels, because a program may be compiled again."""
+        graph: Any = codegen_api.V.graph
+        while (outer := getattr(graph, "parent", None)) is not None:
+            graph = outer
+        if graph is not self._graph:
+            self._graph = graph
+            self._reset()
+            self._inputs = tuple(graph.graph_input_names)
+
+
+def _get_subgraph_prefix() -> str:
+    """Return the name of the current subgraph with a trailing dot, or ''."""
+    return (
+        f"{codegen_api.V.graph.name}."
+        if getattr(codegen_api.V.graph, "parent", None) is not None
+        else ""
+    )
+
+
+def _describe_buffer(name: str) -> MadeBuffer | None:
+    """Describe a buffer by Inductor's data; None if the name is no buffer."""
+    find = getattr(
+        codegen_api.V.graph, "try_get_buffer", codegen_api.V.graph.get_buffer
+    )
+    buffer = find(name)
+    layout: Any = getattr(buffer, "layout", None)
+    if not hasattr(layout, "size"):
+        return None
+    nodes = _nodes(buffer)
+    return MadeBuffer(
+        name,
+        tuple(dict.fromkeys(o for n in nodes for o in find_origins(n))),
+        _find_result_node(buffer),
+        tuple(map(str, layout.size)),
+        tuple(map(str, layout.stride)),
+        str(layout.dtype).removeprefix("torch."),
+        handed=isinstance(
+            buffer, (codegen_api.ir.ExternKernelAlloc, codegen_api.ir.MultiOutput)
+        ),
+    )
+
+
+def _nodes(buffer: Any) -> list[fx.Node]:
+    """List the nodes that compute a buffer; for an operator's result only its node."""
+    nodes = [n for n in getattr(buffer, "origins", ()) if isinstance(n, fx.Node)]
+    inputs = getattr(buffer, "inputs", None)
+    makers = [buffer, *(inputs[:1] if isinstance(inputs, list) else ())]
+    for maker in makers:
+        called = getattr(maker, "op_overload", None)
+        if own := [n for n in nodes if called is not None and n.target == called]:
+            return own
+    return nodes
+
+
+def _find_result_node(buffer: Any) -> str:
+    """Return the name of the program's node whose result a buffer is, or ''."""
+    find = getattr(buffer, "get_origin_node", None)
+    node = find() if find else None
+    if node is None and len(own := _nodes(buffer)) == 1:
+        (node,) = own
+    if not isinstance(node, fx.Node) or len(named := find_origins(node)) != 1:
+        return ""
+    alike = [
+        n for n in node.graph.nodes if n.op == node.op and find_origins(n) == named
+    ]
+    return named[0] if alike[-1] is node else ""
+
+
+def _add_launch_nodes(launches: Sequence[KernelLaunch]) -> tuple[KernelLaunch, ...]:
+    """Add the nodes that each launch computes, from Inductor's provenance data."""
+    found = codegen_api.debug.create_kernel_information_json()
+    in_order = sorted(found, key=lambda name: int(name.rpartition(":")[2]))
+    nodes: dict[str, list[tuple[str, ...]]] = {}
+    for name in in_order:
+        computed = tuple(found[name]["pre_grad_nodes"])
+        nodes.setdefault(name.rpartition(":")[0], []).append(computed)
+    return tuple(
+        replace(launch, nodes=known.pop(0))
+        if (known := nodes.get(launch.kernel))
+        else launch
+        for launch in launches
+    )
+
+
+def _first_lines(build: Path, kernels: dict[str, KernelText]) -> dict[str, int]:
+    """Return each kernel's first line in the compiled files, without added lines."""
+    found: dict[str, int] = {}
+    for file in build.rglob("*.cpp") if kernels else ():
+        added = 0
+        for number, line in enumerate(file.read_text(errors="replace").split("\n"), 1):
+            added += line.endswith(ADDED_LINE_MARK)
+            for name, kernel in kernels.items():
+                head = next((t for t in kernel.text.split("\n") if f"{name}(" in t), "")
+                if head and line.startswith(head.rstrip()) and name not in found:
+                    above = kernel.text[: kernel.text.index(head)].count("\n")
+                    found[name] = number - added - above
+    return found

@@ -1,0 +1,197 @@
+"""Keep the generated code, logs and kernel arguments of a check in a folder.
+
+The code is copied before the program runs, because the run may kill the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+from unittest import mock
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.files import ArtifactFile
+from shrinkfx.protocol.requests import Setup
+from shrinkfx.worker.aoti.shared_objects import compile_everything
+from shrinkfx.worker.explaining.kernel_alone import keep_failing_kernel
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.private_api import codegen_api
+
+_SOURCES = ("*.wrapper.cpp", "*.kernel.cpp")
+_KERNEL = re.compile(r"^@triton\.jit.*?^def (\w+)\(", re.MULTILINE | re.DOTALL)
+_WRAPPER = "AsyncCompile"
+"""A name that wrappers import and kernels do not."""
+
+
+@contextlib.contextmanager
+def save_debug_files(
+    home: Path, setup: Setup, kernels: Collection[str], note: Note, folder: Path
+) -> Iterator[Note]:
+    """Keep the code and logs of a compilation in the block.
+
+    Args:
+        home: the folder that receives them.
+        kernels: the kernels whose arguments are kept as well.
+        folder: the child's own folder, below which everything is compiled.
+
+    Yields:
+        The function with which to note stages.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        saved = stack.enter_context(_save_arguments(kernels))
+        stack.enter_context(_save_interpreter_code(home / ArtifactFile.SOURCES))
+        stack.enter_context(compile_everything())
+        if setup.backend == Backend.INTERPRETER:
+            kept = keep_failing_kernel(home, kernels, setup.arch)
+            stack.enter_context(kept)
+        stack.callback(_copy_sources, folder, home / ArtifactFile.SOURCES)
+        stack.enter_context(_logging(home))
+
+        def noted(stage: str) -> None:
+            _copy_sources(folder, home / ArtifactFile.SOURCES)
+            if stage == Stage.RUN and saved:
+                # The compiled program saves below the folder that it runs in.
+                (home / ArtifactFile.INPUTS).mkdir(exist_ok=True)
+                os.chdir(home / ArtifactFile.INPUTS)
+            note(stage)
+
+        yield noted
+
+
+@contextlib.contextmanager
+def _logging(home: Path) -> Iterator[None]:
+    """Log as TORCH_LOGS=+inductor,output_code and TORCH_TRACE do, into files.
+
+    They do not go to stderr, because the program's stderr is used to classify its
+    failure, and generated code contains the same words.
+    """
+    codegen_api.logs.set_logs(inductor=logging.DEBUG, output_code=True)
+    registry = codegen_api.logs.log_registry
+    names = [*registry.get_log_qnames(), *registry.get_artifact_log_qnames()]
+    with (home / ArtifactFile.LOG).open("w") as log:
+        moved = [
+            pair
+            for name in names
+            for pair in _redirect_logger(logging.getLogger(name), log)
+        ]
+        (home / ArtifactFile.TRACE).mkdir(exist_ok=True)
+        trace = codegen_api.logs.LazyTraceHandler(str(home / ArtifactFile.TRACE))
+        trace.setFormatter(codegen_api.logs.TorchLogsFormatter(trace=True))
+        codegen_api.logs.trace_log.addHandler(trace)
+        try:
+            yield
+        finally:
+            codegen_api.logs.trace_log.removeHandler(trace)
+            trace.close()
+            for logger, handler in moved:
+                logger.removeHandler(handler)
+            codegen_api.logs.set_logs()
+
+
+def _redirect_logger(
+    logger: logging.Logger, log: TextIO
+) -> list[tuple[logging.Logger, logging.Handler]]:
+    """Redirect the output of a logger of PyTorch from stderr to a file.
+
+    Returns:
+        Pairs of the logger and its new handler.
+    """
+    found: list[tuple[logging.Logger, logging.Handler]] = []
+    for printing in list(logger.handlers):
+        # Since torch 2.14 the handler looks up sys.stderr for each record.
+        stream = getattr(printing, "stream", None)
+        if type(printing) is logging.StreamHandler or stream is sys.stderr:
+            writing = logging.StreamHandler(log)
+            writing.setFormatter(printing.formatter)
+            writing.setLevel(printing.level)
+            logger.removeHandler(printing)
+            logger.addHandler(writing)
+            found.append((logger, writing))
+    return found
+
+
+def _copy_sources(folder: Path, home: Path) -> None:
+    """Copy AOTInductor's C++ files, and Triton kernels as files named after them."""
+    with contextlib.suppress(OSError):  # the check goes on if the disk is full
+        _copy(folder, home)
+
+
+def _copy(folder: Path, home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    for pattern in _SOURCES:
+        for path in folder.rglob(pattern):
+            if not (home / path.name).exists():
+                shutil.copy(path, home)
+    for path in folder.rglob("*.py"):
+        text = path.read_text(errors="replace")
+        if _WRAPPER not in text and (found := _KERNEL.search(text)):
+            (home / f"{found[1]}.py").write_text(text)
+
+
+@contextlib.contextmanager
+def _save_interpreter_code(home: Path) -> Iterator[None]:
+    """Keep the interpreter's wrapper as it is before it is rewritten for the CPU."""
+    generate = interpreter.generate
+
+    def generated(*args: Any, **kwargs: Any) -> interpreter.GeneratedCode:
+        code = generate(*args, **kwargs)
+        home.mkdir(exist_ok=True)
+        if code.wrapper:
+            (home / "wrapper.py").write_text(code.wrapper)
+        if code.tuning is not None:
+            text = f"{code.tuning.definitions}\n\n{code.tuning.calls}"
+            (home / "benchmark.py").write_text(text)
+        return code
+
+    with mock.patch.object(interpreter, "generate", generated):
+        yield
+
+
+@contextlib.contextmanager
+def _save_arguments(kernels: Collection[str]) -> Iterator[list[str]]:
+    """Generate code that saves the arguments of kernels before their launches.
+
+    Inductor generates code that prints the arguments; this adds code that saves them.
+
+    Yields:
+        A list of the kernels for which such code was generated.
+    """
+    saved: list[str] = []
+    printer = codegen_api.debug_utils.DebugPrinterManager
+    name = "codegen_intermediate_tensor_value_print"
+    printing = printer.codegen_intermediate_tensor_value_print
+    saving = printer.codegen_intermediate_tensor_value_save
+    if not kernels:
+        yield saved
+        return
+
+    def both(
+        self: Any,
+        args: list[str],
+        kernel: str,
+        before_launch: bool = True,
+        arg_signatures: Any = None,
+    ) -> None:
+        known = (before_launch, arg_signatures)
+        if (
+            args
+            and before_launch
+            and kernel in kernels
+            and codegen_api.V.graph.cpp_wrapper
+        ):
+            saving(self, args, kernel, *known)
+            saved.append(kernel)
+        printing(self, args, kernel, *known)
+
+    with mock.patch.object(printer, name, both):
+        yield saved
