@@ -96,5 +96,6 @@ def test_repro_defines_what_it_needs_and_names_nothing_else(tmp_path: Path) -> N
     assert "tuning" not in code_of_it
     assert code_of_it.count("class NoRelus") == 1
     title, _, rest = (out / "ISSUE.md").read_text().partition("\n")
-    assert title.startswith("# Code of tuning.passes is in post_grad_custom_post_pass ")
+    own = "with a custom post_grad_custom_post_pass from tuning.passes"
+    assert title.startswith(f"# [AOTInductor] compile error in aten.relu {own}: ")
     assert "preload_settings" not in rest

@@ -17,7 +17,8 @@ class RecordedQuery:
     """A query and its verdict.
 
     Attributes:
-        at_s: when it was asked, in seconds that the run had worked, over all sessions.
+        at_s: the time of the query, in seconds that the run had worked, over all
+            sessions.
         operators: the number of operators of the candidate; ``keep`` names them.
         outcome: None if the check did not end.
         said: the failure, or the reason why there is no verdict.

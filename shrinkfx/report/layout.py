@@ -2,8 +2,8 @@
 
     /home/me/ops/ops.py            ops.py             text, in the repro
     /home/me/ops/kernels/fast.py   kernels/fast.py    text, in the repro
-    /home/me/ops/build/ops.so      build/ops.so       beside the repro, as ops.so
-    /opt/theirs/other.so           other.so           beside it; the call is rewritten
+    /home/me/ops/build/ops.so      build/ops.so       next to the repro, as ops.so
+    /opt/theirs/other.so           other.so           next to it; the call is rewritten
 
 Files of the project keep their relative paths, so that code finds them however it
 builds the path. A call that loaded one library gets the new path, because the old one

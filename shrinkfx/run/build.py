@@ -30,7 +30,7 @@ def can_build_fast(context: RunContext, server: Server) -> bool:
 def place_of_weights(build: Build, program: Skeleton) -> Weights:
     """Return where a compiled program stores its weights.
 
-    Large weights are stored beside the fast build, which would write them for each
+    Large weights are stored next to the fast build, which would write them for each
     candidate. The stock build confirms each result with its weights inside.
     """
     nodes = map(program.node, program.graph)

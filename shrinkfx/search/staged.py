@@ -149,7 +149,8 @@ class StagedSearch:
         """Reduce further by the stage's answers, from a step that the stage confirms.
 
         Args:
-            rest: the rest of the search before, if the stage was asked early; runs if
+            rest: the rest of the search before, if the stage ran
+        early; runs if
                 the stage confirms no step.
         """
         start, stage = self._step_back(), self._stage
@@ -252,7 +253,7 @@ class StagedSearch:
 
     @property
     def unconfirmed(self) -> set[str]:
-        """The names of the stages that were asked, and did not confirm the result."""
+        """The names of the stages that ran and did not confirm the result."""
         if self._earlier is not None:
             return set()  # no stage was asked since ``confirm`` went back
         found = self.search

@@ -31,7 +31,8 @@ from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal
 
 vices, ready, note = sys.argv[1:4]
-with Server(command=[sys.executable, vices]) as server, scratch.folder("candidate"):
+command, scratched = [sys.executable, vices], scratch.make_scratch_folder("candidate")
+with Server(command=command) as server, scratched:
     Path(note).write_text(f"{server.pid} {scratch.root()}")
     vice = {"vice": sys.argv[4], "ready": ready, "note": f"{ready}-daemon"}
     server.ask(Request(CheckOriginal(), CheckOptions(inductor=vice), timeout_s=60))

@@ -132,7 +132,8 @@ from pathlib import Path
 from shrinkfx.events import ignore_event
 from shrinkfx.options.options import Options
 from shrinkfx.run.folder import open_run_folder
-with open_run_folder(Options(Path(sys.argv[1])), Path(sys.argv[2]), ignore_event) as context:
+options, out = Options(Path(sys.argv[1])), Path(sys.argv[2])
+with open_run_folder(options, out, ignore_event) as context:
     context.journal.note("unchanged", {"base": {"target": {"kind": "nan"}}})
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -19,7 +19,7 @@ from shrinkfx.protocol.choices import MANY_BYTES, Weights
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti import constants
-from shrinkfx.worker.aoti.constants import CannotKeepBeside
+from shrinkfx.worker.aoti.constants import CannotKeepWeightsApart
 from shrinkfx.worker.checking.check import check
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
@@ -166,7 +166,7 @@ def test_constants_of_a_compilation_are_gathered(
 
 def test_constants_that_are_no_plain_memory_are_refused() -> None:
     constants.require_plain({"a": torch.ones(2)})
-    with pytest.raises(CannotKeepBeside, match="b is no plain tensor on the CPU"):
+    with pytest.raises(CannotKeepWeightsApart, match="b is no plain tensor on the CPU"):
         constants.require_plain({"a": torch.ones(2), "b": torch.ones(2).to_sparse()})
 
 

@@ -21,7 +21,7 @@ Said = TypeVar("Said", bound=Message)
 
 
 class OtherEnd(Protocol):
-    """The process at the other end, which is asked why there is no answer."""
+    """The process at the other end, whose state explains a missing answer."""
 
     @property
     def log(self) -> str:
@@ -54,7 +54,7 @@ class Line:
         """Send a request and wait for its end, which comes sooner if interrupted.
 
         Raises:
-            WorkerError: the other end is dead or silent; it can't be asked again.
+            WorkerError: the other end is dead or silent; it cannot answer again.
         """
         self.write(request.to_line())
         return self.receive(request, interrupted)

@@ -172,8 +172,8 @@ class Server:
         """Send a request and wait for its end.
 
         Raises:
-            WorkerError: the server itself died or stopped answering; it can't be asked
-                again.
+            WorkerError: the server itself died or stopped answering; it cannot
+                answer again.
             StorageError: its folder was removed, so that no answer means anything.
             KeyboardInterrupt: after the child has been ended; the next request is
                 answered as if nothing had happened.

@@ -173,8 +173,8 @@ class ExampleRunner:
     def _compile_once(self) -> None:
         """Compile the program, unless its package exists.
 
-        The package is lost when the server dies, because it lies in the server's
-        folder.
+        The package is lost when the server dies, because it is in the
+        server's folder.
 
         Raises:
             NotReproducible: compiling fails.

@@ -46,9 +46,9 @@ class Swept:
     """The outcome of a sweep.
 
     Attributes:
-        status: ``passes`` (nothing found), ``found``, ``missed`` (nothing of the kind
-            that was asked for) or ``stopped`` (budget or Ctrl-C).
-        target: the first finding of the kind that was asked for, to be reduced.
+        status: ``passes`` (nothing found), ``found``, ``missed`` (nothing of the
+            requested kind) or ``stopped`` (budget or Ctrl-C).
+        target: the first finding of the requested kind, to be reduced.
         table: one line per finding.
         to_go_on: the next command: it reduces a finding, or resumes the sweep; '' if
             there is none.
@@ -124,7 +124,7 @@ def conclude_sweep(
     target = wanted[0] if wanted and until else None
     status = str(report["status"])
     text = format_sweep_table(rows) if rows else ""
-    # If no finding is of the kind that was asked for, suggest one of another kind.
+    # If no finding is of the requested kind, suggest one of another kind.
     chosen = next(iter([*wanted, *findings]), None)
     go_on = resume_command(context) if searched.stopped else ""
     if not go_on and chosen and not target:

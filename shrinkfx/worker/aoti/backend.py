@@ -144,7 +144,7 @@ def _build_package(
     """Compile; leave many weights out of the package to save time and disk space."""
     beside = options.weights is Weights.BESIDE
     if beside and constants.can_leave_weights_out(exported, inductor):
-        with contextlib.suppress(constants.CannotKeepBeside):
+        with contextlib.suppress(constants.CannotKeepWeightsApart):
             with constants.collect_constants() as found:
                 without = {**inductor, **constants.WITHOUT_WEIGHTS}
                 path = _compile_package(exported, folder, without, options)

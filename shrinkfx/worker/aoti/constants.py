@@ -51,7 +51,7 @@ Constants = Mapping[str, torch.Tensor]
 """Constants by their names in the generated code, in its order."""
 
 
-class CannotKeepBeside(Exception):
+class CannotKeepWeightsApart(Exception):
     """The weights must be in the package."""
 
 
@@ -116,12 +116,12 @@ def require_plain(constants: Constants) -> None:
     """Check that each constant is a plain strided tensor on the CPU.
 
     Raises:
-        CannotKeepBeside: a constant is another kind of tensor, such as oneDNN's.
+        CannotKeepWeightsApart: a constant is another kind of tensor, such as oneDNN's.
     """
     for name, value in constants.items():
         strided = value.layout == torch.strided and not value.is_mkldnn
         if value.device.type != "cpu" or not strided or value.is_quantized:
-            raise CannotKeepBeside(f"{name} is no plain tensor on the CPU")
+            raise CannotKeepWeightsApart(f"{name} is no plain tensor on the CPU")
 
 
 def hand_over(loader: Any, constants: Constants) -> None:

@@ -92,7 +92,7 @@ def check_with_aoti(
 
 
 def _with_weights_inside(options: CheckOptions) -> CheckOptions:
-    """Return options without weights beside the package.
+    """Return options that keep the weights in the package.
 
     AOTInductor then places the weights itself, so any failure is its own.
     """

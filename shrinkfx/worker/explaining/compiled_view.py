@@ -1,6 +1,6 @@
 """Record the compiled-program view while a program is compiled and run.
 
-The record lies in a folder: ``anatomy.json``, written before each stage, and
+The record is in a folder: ``anatomy.json``, written before each stage, and
 ``telling``, to which the kernels write while they run (``telling.py``). Both are on
 disk early, because the process may die at any point.
 """

@@ -4,7 +4,7 @@
 
 A node's metadata does not show this, because such a pass copies it from another node.
 The stack shows who creates a node. A node that is created while another node is traced
-or copied is created for that node, whoever wrote the code: it is a decomposition.
+or copied is created for that node, no matter who wrote the code: it is a decomposition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _PYTORCHS = frozenset({"torch", "triton", "sympy", "mpmath", "shrinkfx"})
 """Packages whose frames are not user code."""
 
 _EXPORT = "torch.export"
-"""Nodes that torch.export traces belong to the program, whoever wrote its modules."""
+"""Nodes that torch.export traces belong to the program, whose modules anyone may have
+written."""
 
 _FOR_ANOTHER = ("run_node", "node_copy")
 """Functions whose first argument is the node for which they create others."""
