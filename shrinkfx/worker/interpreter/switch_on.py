@@ -42,7 +42,7 @@ def switch_on() -> None:
     except AttributeError as error:
         reason = f"this version of Triton's interpreter is not known: {error}"
         raise Unsupported(reason) from error
-    import_self_test().check_the_checks()
+    import_self_test().run_self_test()
 
 
 @functools.cache
