@@ -285,7 +285,7 @@ COMPILE = {
         lambda x: torch.ops.recorded.refuses(x), inductor={"implicit_fallbacks": False}
     ),
     "no_lowering_of_another": miss(
-        lambda x: torch.ops.recorded.is_asleep(x),
+        lambda x: torch.ops.recorded.sleeps(x),
         inductor={"implicit_fallbacks": False},
     ),
     "crash_compiling": {

@@ -32,7 +32,7 @@ def turned(x: torch.Tensor) -> torch.Tensor:
 
 class Half(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        half: torch.Tensor = torch.ops.change_to.half(x.sin())
+        half: torch.Tensor = torch.ops.turned.half(x.sin())
         return half.cos()
 
 
