@@ -109,7 +109,7 @@ def test_these_calls_reach_the_kernel_outside() -> None:
 
 def test_a_process_can_still_abort_behind_the_wall() -> None:
     read = "from shrinkfx.worker.loading.sandbox import run_sandboxed"
-    code = f"import os; {read}; behind_wall(os.abort)"
+    code = f"import os; {read}; run_sandboxed(os.abort)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False
     )

@@ -23,7 +23,9 @@ _OBJECTS = (".wrapper.o", ".kernel.o")
 
 def compile_everything() -> contextlib.AbstractContextManager[None]:
     """Make a child compile everything itself, so that it names its own files."""
-    return replace_attribute(SharedObjects, "take", lambda shared, command: False)
+    return replace_attribute(
+        SharedObjects, "copy_stored_object", lambda shared, command: False
+    )
 
 
 @contextlib.contextmanager

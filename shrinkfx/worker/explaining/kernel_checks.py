@@ -1,7 +1,7 @@
 """Check where a kernel loads and stores, which Triton's interpreter does not.
 
 The text of this module is pasted into ``kernel.py``, which users run without shrinkfx,
-so it may not import shrinkfx.
+so it must not need any module of it.
 """
 
 from __future__ import annotations
