@@ -45,9 +45,9 @@ class CaptureOptions:
     program: int | None = option(
         None,
         metavar="N",
-        help="reduce the captured program with this number, whether it failed or "
-        "not (default: the program that failed); also with the folder of an "
-        "earlier `--capture` in place of `MODEL.pt2`",
+        help="of the programs that `--capture` found, reduce the one with this "
+        "number (default: the one that failed in the command); `MODEL.pt2` may be "
+        "the folder of an earlier `--capture`",
         check=require_above_zero,
     )
 
@@ -72,8 +72,8 @@ class TaskOptions:
     candidate: str | None = option(
         None,
         metavar="DIGEST",
-        help="write a candidate from the run in `--out DIR`, for example one that "
-        "shows a different failure",
+        help="write the repro of a candidate of an earlier run, for example one that "
+        "shows a different failure; `--out DIR` names the folder of that run",
         more="The first few digits suffice. The options are those of that run; add "
         "`MODEL.pt2` only if that file has moved",
         never_empty=True,
@@ -90,9 +90,9 @@ class TaskOptions:
     )
     verify: bool = option(
         False,
-        help="run the `repro.py` named in place of `MODEL.pt2` in an empty folder, and "
+        help="same as `shrinkfx verify REPRO.py`: run REPRO.py in an empty folder, and "
         "report how it fails; exit code 0 if it fails as its header states, else 3",
-        more="Same as `shrinkfx verify repro.py`. The repro runs in a [clean "
+        more="The repro runs in a [clean "
         "environment](#verification). A run's folder stands for the repro in "
         "it",
         common=True,

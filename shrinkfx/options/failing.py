@@ -49,8 +49,8 @@ class FailureOptions:
     )
     strict_kind: bool = option(
         False,
-        help="stop if the program raises an error of another kind than `--until`; "
-        "without this option, shrinkfx reduces that error instead",
+        help="exit with 3 if the program raises an error of another kind than "
+        "`--until`; without this option, shrinkfx reduces that error instead",
     )
     match: str = option(
         "",
@@ -73,8 +73,8 @@ class FailureOptions:
         None,
         metavar="N",
         help="how often to run the input program before concluding that it does "
-        "not fail (default: up to 100 runs, for as long as its compilation "
-        "took, at least 6 s and at most 1 minute)",
+        "not fail; default: until 100 runs, or until they took as long as its "
+        "compilation (but 6 s to 1 minute)",
         more="The message then states how many runs there were. On the "
         "interpreter, each probe runs once, until one shows the failure",
         check=require_above_zero,
@@ -83,8 +83,9 @@ class FailureOptions:
         "auto",
         choices=GUARD_PAGES,
         help="place an inaccessible page next to each tensor, so that every "
-        "out-of-bounds access faults; `auto` (the default): for `--until ima` "
-        "and `crash`; on a GPU, also surround tensors with poisoned memory",
+        "out-of-bounds access faults; on a GPU, also fill the memory around each "
+        "tensor and check it after each run; `auto` (the default): only for "
+        "`--until ima` and `crash`",
         check=check_guard_pages,
     )
     sanitizer: str | None = option(
@@ -93,8 +94,8 @@ class FailureOptions:
         const=Guard.MEMCHECK,
         help="run every check on a GPU under this tool of compute-sanitizer: "
         f"{', '.join(f'`{tool}`' for tool in SANITIZERS)} (default: "
-        f"`{Guard.MEMCHECK}`); without the option, only the reduced program of an "
-        "illegal memory access runs under it",
+        f"`{Guard.MEMCHECK}`); without the option, memcheck runs once, on the "
+        "reduced program of an illegal memory access",
         more="Replaces guard pages. [What the tools "
         "detect](failures.md#crash-illegal-memory-access)",
         check=make_choice_check(SANITIZERS),
@@ -187,8 +188,9 @@ class ProgramOptions:
     backend: str = option(
         Backend.AUTO,
         choices=Backend,
-        help="`interpreter`: check the CUDA kernels without a GPU; `auto` (the "
-        "default): do so for a CUDA program if there is no GPU",
+        help="`aoti`: compile and run with AOTInductor; `interpreter`: check the CUDA "
+        "kernels without a GPU; `auto` (the default): `interpreter` for a CUDA program "
+        "if there is no GPU, else `aoti`",
     )
     arch: str = option(
         ARCHS[0],
@@ -198,10 +200,10 @@ class ProgramOptions:
     probe: str | None = option(
         None,
         choices=Probe,
-        help="what the interpreter runs: the kernels on the failing inputs (`real`) "
-        "or on AOTInductor's benchmark inputs (`hints`); declared sizes and strides "
-        "(`contract`); only compilation (`compile`); default: the first probe that "
-        "shows the failure",
+        help="what to do on the interpreter: `real`: run the kernels on the failing "
+        "inputs; `hints`: run them on AOTInductor's benchmark inputs; `contract`: "
+        "check declared sizes and strides; `compile`: only compile; default: the "
+        "first probe that shows the failure",
         more="`compile` runs first for `--until compile-error` and `hang`; "
         "otherwise the probes run in this order",
     )

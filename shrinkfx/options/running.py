@@ -98,8 +98,8 @@ class SearchOptions:
         help="do not simplify these parts of the reduced program: "
         f"{', '.join(f'`{kind}`' for kind in Kind)} (branches and bodies of "
         "control flow); `all`: simplify nothing",
-        more="`operands`: which values the operators read. [What is "
-        "simplified](rooms/run.md#what-a-reader-sees)",
+        more="`arguments`: numbers, flags and lists in calls; `operands`: the tensors "
+        "that operators read. [What is simplified](rooms/run.md#what-a-reader-sees)",
         read=parse_kept_kinds,
         check=check_kept_kinds,
     )
@@ -121,7 +121,7 @@ class ExplainOptions:
     )
     no_explain: bool = option(
         False,
-        help="skip the root-cause analysis",
+        help="skip the root-cause analysis; by default, a short one runs",
         apart="explain",
     )
 
@@ -180,9 +180,9 @@ class Sweeping:
         "declared",
         flags=("--beyond-ranges",),
         const="beyond",
-        help="also try sizes just outside the declared ranges; the program must "
-        "refuse them (`AOTI_RUNTIME_CHECK_INPUTS=1`) or return the same "
-        "result as eager",
+        help="also try sizes just outside the declared ranges; shrinkfx sets "
+        "`AOTI_RUNTIME_CHECK_INPUTS=1`, and the program must refuse these sizes or "
+        "return the same result as eager",
         check=check_ranges,
     )
 
