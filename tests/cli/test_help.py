@@ -9,8 +9,8 @@ import pytest
 from shrinkfx.cli.main import main
 from shrinkfx.cli.parser import list_options
 
-HERE = Path(__file__).parent
-RECORDED = {"--help": HERE / "help.txt", "--help-all": HERE / "help_all.txt"}
+GOLDEN = Path(__file__).parents[1] / "golden"
+RECORDED = {"--help": GOLDEN / "help.txt", "--help-all": GOLDEN / "help_all.txt"}
 """Write them again where they are to change: ``COLUMNS=80 shrinkfx --help-all``."""
 
 LINES = 60

@@ -105,8 +105,16 @@ RECORD = RunRecord(
 FACTS = facts_of(RECORD)
 
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "issue.md"
+
+
 def text_of(facts: IssueFacts = FACTS, explanation: Explanation = EXPLAINED) -> str:
     return issue_text(facts, explanation, SCRIPT, "PyTorch version: 2.13.0")
+
+
+def test_issue_reads_as_recorded() -> None:
+    """Read it in one go, and record it again where it is to change."""
+    assert text_of() == GOLDEN.read_text()
 
 
 def test_name_of_a_kernel_is_whole() -> None:
