@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from torch import fx
@@ -16,6 +18,12 @@ aten = torch.ops.aten
 
 def _printed(x: object) -> str:
     return str(x)
+
+
+@functools.wraps(CppOverrides.erf)
+def _wrapped(x: object) -> object:
+    """Act around a function of PyTorch's, whose module it is said to be in."""
+    return CppOverrides.erf(x)
 
 
 class _Pass(CustomGraphPass):
@@ -55,7 +63,10 @@ def test_snapshot_tells_what_is_new_other_or_gone(
 
 @pytest.mark.parametrize(
     ("value", "is_own"),
-    [(_Pass(), True), ([_Pass()], True), (CppOverrides.erf, False), (None, False)],
+    [
+        *((_Pass(), True), ([_Pass()], True), (_wrapped, True)),
+        *((CppOverrides.erf, False), (None, False)),
+    ],
 )
 def test_code_of_somebody_else_is_told_from_pytorchs_own(
     value: object, is_own: bool

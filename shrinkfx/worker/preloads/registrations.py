@@ -190,8 +190,16 @@ def _is_foreign(value: object) -> bool:
 
 
 def _is_of_others(value: object) -> bool:
-    home = str(getattr(value, "__module__", "") or "").partition(".")[0]
-    return bool(home) and home not in (*SEARCHED_PACKAGES, *sys.stdlib_module_names)
+    """Return whether a value names another module than PyTorch's as its home.
+
+    ``functools.wraps`` copies the name of the wrapped function's module, so a wrapper
+    around a function of PyTorch tells its home by its globals only.
+    """
+    named = [getattr(value, "__module__", None)]
+    if isinstance(value, FunctionType):
+        named.append(value.__globals__.get("__name__"))
+    homes = {str(name).partition(".")[0] for name in named if name}
+    return bool(homes - {*SEARCHED_PACKAGES, *sys.stdlib_module_names})
 
 
 def _is_own(value: object) -> bool:
