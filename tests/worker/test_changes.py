@@ -23,7 +23,7 @@ def _printed(x: object) -> str:
 @functools.wraps(CppOverrides.erf)
 def _wrapped(x: object) -> object:
     """Act around a function of PyTorch's, whose module it is said to be in."""
-    return CppOverrides.erf(x)
+    return x
 
 
 class _Pass(CustomGraphPass):
