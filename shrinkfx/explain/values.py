@@ -210,7 +210,8 @@ def clear_operators(
     """Clear operators whose own value is right when it is returned."""
     if told.unknown:
         why = (
-            f"which operator of the kernel: {told.unknown}, with inner values returned"
+            f"which operator of the kernel: {told.unknown} if the kernel also returns "
+            "its intermediate values"
         )
         return replace(found, unknown=(*found.unknown, why))
     if told.tiny and found.guilty and any(value.unknown for value in told.computed):

@@ -277,8 +277,8 @@ class Verification:
 
 
 _APART = (
-    "repro.py does not reproduce the failure: testing candidates from source and in "
-    "the stock build"
+    "this repro.py does not fail: testing which candidates fail as source code and "
+    "with a normal AOTInductor build"
 )
 _REFUSAL = "its repro does not fail in every run"
 _STEP = "verifying an earlier step ({} operators)"

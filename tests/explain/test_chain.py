@@ -187,7 +187,7 @@ def test_size_is_followed_to_the_dim_that_carries_it() -> None:
     assert (symbol.least, symbol.most) == ("2", "64")
     assert (chain.limit.code, chain.limit.passed) == ("ks0", "s77")
     assert chain.value == 5
-    assert "the size is dim 0 of x (s77 = 3), declared 2..64" in chain.cause[1]
+    assert "the size is dim 0 of x (s77 = 3), declared range 2..64" in chain.cause[1]
     # Of the three checks in the kernel, it was the last.
     assert "(tmp9 < ks0)" in at_fault(chain)
     (loaded,) = [s for s in chain.steps if s.reads]
@@ -598,7 +598,7 @@ def test_refused_input_is_followed_to_its_declaration() -> None:
     chain = refusal_chain(known, said, False)
     assert chain.refusal is not None
     assert (chain.refusal.dim, chain.refusal.given) == (1, "20")
-    assert "dim 1 of x (s27 = 20), declared 2..16" in chain.cause[1]
+    assert "dim 1 of x (s27 = 20), declared range 2..16" in chain.cause[1]
     assert chain.cause[2] == "The program has no guard of the model on this size."
     assert chain.guilty == ()
     assert not chain.unknown

@@ -261,9 +261,9 @@ def test_who_fails_only_fused_is_named_with_what_is_fused_into_it() -> None:
     assert guilty(found) == ["relu", "tanh"]
     assert found.cause[:2] == (
         "aten.relu.default and aten.tanh.default, fused in kernel cpp_0 (launch 1 of "
-        "3), give a wrong result, with inner values returned: their inputs agree with "
-        "eager, 12 of 64 values of its result do not (largest error 0.5, 4e+06 ulps; a "
-        "float64 run agrees with eager).",
+        "3), give a wrong result if the kernel also returns its intermediate values: "
+        "their inputs agree with eager, 12 of 64 values of its result do not (largest "
+        "error 0.5, 4e+06 ulps; a float64 run agrees with eager).",
         "The program passes when it also returns inner values and nothing is fused.",
     )
 
@@ -281,7 +281,7 @@ def test_nobody_is_named_alone_where_it_is_not_known_to_fail_without_fusion() ->
     found, _ = ask((FUSED, FAILS), (SEEN, FAILS), (None, Ending("timeout")))
     assert guilty(found) == ["relu", "tanh"]
     assert found.cause[0].startswith("One of aten.relu.default and aten.tanh.default ")
-    assert ", with inner values returned: " in found.cause[0]
+    assert " if the kernel also returns its intermediate values: " in found.cause[0]
     assert found.unknown[0].startswith("whether the program fails without fusion: ")
 
 

@@ -106,5 +106,7 @@ def test_size_of_an_input_is_told_without_a_users_names() -> None:
     assert "of dim 0 of x (s7 = 5), dim 1 of token_ids in the input" in told.cause[0]
     assert told.chain is not None
     assert told.chain.limit is not None
-    assert str(told.chain.limit.symbols[0]) == "dim 0 of x (s7 = 5), declared 1..8"
+    assert (
+        str(told.chain.limit.symbols[0]) == "dim 0 of x (s7 = 5), declared range 1..8"
+    )
     assert "dim 0 of an input (s7" in anonymize_explanation(OF_A_SIZE, {}).cause[0]

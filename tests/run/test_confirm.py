@@ -576,8 +576,8 @@ def test_repro_that_fails_answers_for_source_and_stock_build(world: World) -> No
     assert kept.verified.written.is_source
     assert world.found.reducer.minimal
     assert (
-        "repro.py does not reproduce the failure: testing candidates from "
-        "source and in the stock build"
+        "this repro.py does not fail: testing which candidates fail as source code "
+        "and with a normal AOTInductor build"
     ) not in world.notes
 
 
@@ -594,8 +594,8 @@ def test_repro_that_passes_has_the_stock_build_asked_and_gone_on_with(
     ways = [(candidate.digest, *way) for candidate, *way in world.ways]
     assert len(ways) == len(set(ways))  # each was asked about once
     assert (
-        "repro.py does not reproduce the failure: testing candidates from "
-        "source and in the stock build"
+        "this repro.py does not fail: testing which candidates fail as source code "
+        "and with a normal AOTInductor build"
     ) in world.notes
     assert (
         "the result does not fail in the stock build: continuing the "

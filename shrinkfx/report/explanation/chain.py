@@ -101,7 +101,7 @@ class SizeSymbol(Message):
         where = f"dim {self.dim} of {self.input} ({carried}{value})"
         if self.dim is None:
             where = f"{self.name}{value}, which is no input size"
-        declared = f", declared {self._range()}" if self.least else ""
+        declared = f", declared range {self._range()}" if self.least else ""
         whole = f"dim {self.whole_dim} of {self.whole_input} in the input program"
         return where + declared + (f", {whole}" if self.whole_input else "")
 

@@ -128,7 +128,11 @@ class WrongValue(Message):
             how = f"{'their' if self.fused else 'its'} inputs agree with eager, {how}"
         else:
             how = f"{_GIVEN}: {describe_error(wrong, 'differ')}"
-        seen = ", with inner values returned" if self.told_apart else ""
+        seen = (
+            " if the kernel also returns its intermediate values"
+            if self.told_apart
+            else ""
+        )
         if self.without:
             seen += f", observed without {_some([o.operator for o in self.without])}"
         if self.fused:

@@ -163,7 +163,9 @@ def _description(
     yield " ".join([first, *circumstances(facts, traits)])
     yield from _input_program_caveats(facts, explanation)
     yield from _repro(facts, script)
-    expected, actual = format_expected(facts), format_actual(facts)
+    wrong = find_incorrect_operator(explanation)
+    expected = format_expected(facts) if wrong is None else wrong.expected
+    actual = format_actual(facts)
     yield f"**Expected:** {expected}\n\n**Actual:** {actual}"
     if facts.tested:
         yield on_versions(facts.tested)
@@ -214,7 +216,9 @@ _ON_GPU = (
 
 def _cause(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
     if said := issue_cause_sentences(facts, explanation):
-        yield f"**Root cause:** {' '.join(said)}"
+        is_known = find_incorrect_operator(explanation) is not None
+        label = "Where it fails" if is_known else "Root cause"
+        yield f"**{label}:** {' '.join(said)}"
     if lines := quote_failing_code(explanation):
         yield _fenced(lines, "python" if is_triton(explanation) else "cpp")
 

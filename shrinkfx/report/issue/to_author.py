@@ -64,6 +64,13 @@ class IncorrectOperator:
         """The test of opcheck that shows the error."""
         return "test_faketensor" if self.lie is not None else "test_schema"
 
+    @property
+    def expected(self) -> str:
+        """The expected behavior of the operator."""
+        if self.what == "fake kernel":
+            return "The operator returns what its fake kernel declares."
+        return f"The {self.what} of the operator is correct."
+
     def place(self, facts: IssueFacts) -> str:
         """Return file and line of the incorrect part in parentheses, or ''."""
         place = self.lie.place if self.lie is not None else ""

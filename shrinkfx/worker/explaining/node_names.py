@@ -17,7 +17,7 @@ from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 
-_ANEW = "it must be exported again, which renames its values"
+_ANEW = "the program must be exported again, and its values get other names"
 _SOURCE = "its printed source was run, in which values have other names"
 
 

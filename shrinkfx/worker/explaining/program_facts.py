@@ -75,7 +75,7 @@ def describe_program_inputs(run: RebuiltCandidate) -> Anatomy:
     )
 
 
-_ANEW = "it was exported again, which renames its sizes"
+_ANEW = "the program was exported again, and its size symbols have other names"
 _NO_GUARDS = "this PyTorch writes none into a program"
 
 
