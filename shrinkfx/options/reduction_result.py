@@ -175,7 +175,7 @@ def render_result_lines(
     if beside := [p.name for p in (reduction.issue, reduction.report) if p]:
         yield f"see also: {', '.join(beside)}"
     if left := reduction.left_of_model:
-        yield f"privacy:  the repro still contains from your model: {left}"
+        yield f"privacy:  parts of your model in the repro: {left}"
     yield _render_next_command(reduction)
 
 

@@ -56,8 +56,8 @@ def confirm_without_guard_pages(
 
 
 _SILENT = (
-    "the reduced program fails in every run only with guard pages: backtracking to a "
-    "step that fails without them"
+    "without guard pages, the reduced program does not fail in every run: "
+    "backtracking to a step that does"
 )
 
 

@@ -328,7 +328,7 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
         found.second = [(rest, verdict)]
         more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
         context.note(
-            f"note: the program also fails without these operators{more}, because "
-            "of the same bug or a different one; to write the rest of the program: "
+            f"note: without the operators of the result{more}, the program still "
+            "fails, because of the same bug or a different one; to write that program: "
             f"--candidate {rest.digest[:DIGITS]} --out {context.out}"
         )

@@ -46,8 +46,9 @@ def attempt(
         told = in_one.traces
     evidence = Evidence.from_traces(told)
     blamed = _suspects(context, tried.subject, described, evidence, tried.seen[-1])
-    for tie in group_ties(blamed)[:_SHOWN]:
-        context.note(short_kernels(str(tie)))
+    shown = (short_kernels(str(tie)) for tie in group_ties(blamed)[:_SHOWN])
+    for line in dict.fromkeys(shown):  # calls in one line of the model read alike
+        context.note(line)
     return replace(tried, subject=replace(tried.subject, suspects=blamed))
 
 

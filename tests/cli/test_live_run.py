@@ -69,7 +69,7 @@ def test_live_line_leads_through_the_phases_of_a_run_and_is_gone_then(
     said_last = [line for line in lines if line.strip()][-5:]
     verified, repro, beside, careful, following = said_last
     assert beside == "see also: report.html"
-    assert careful.startswith("privacy:  the repro still contains from your model: ")
+    assert careful.startswith("privacy:  parts of your model in the repro: ")
     assert not LIVE.search(following)
     assert verified.startswith("verified: ")
     assert repro == f"repro:    {out}/repro.py"

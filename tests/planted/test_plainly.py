@@ -47,8 +47,8 @@ def test_crash_of_every_run_does_not_become_one_of_guard_pages(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stderr
     assert (
-        "the reduced program fails in every run only with guard pages: "
-        "backtracking to a step that fails without them"
+        "without guard pages, the reduced program does not fail in every run: "
+        "backtracking to a step that does"
     ) in done.stderr
     summary = json.loads((out / "summary.json").read_text())
     assert summary["verified"] == {"runs": 3, "failed": 3}

@@ -152,7 +152,7 @@ def test_what_fails_without_any_call_of_what_lies_is_a_second_failure(
     assert found.rest == "reproduced"
     ((rest, _),) = found.second
     assert rest.keep == {"relu", "cos"}
-    assert "or any call of aten.lies.default, because" in notes[-1]
+    assert "or any call of aten.lies.default, the program" in notes[-1]
 
 
 CAT = operator("relu y z", target="aten.cat.default")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+UNKNOWN_KERNEL = "unknown"
+
 _ERROR = re.compile(
     r"ERROR: AddressSanitizer: ([^\n]+?)(?: on (?:unknown )?address|\n)"
 )
@@ -58,7 +60,8 @@ class MemoryReport:
         size = f" of {self.bytes} bytes" if self.bytes else ""
         line = f", line {self.line} of its source" if self.line else ""
         where = f", {self.where}" if self.where else ""
-        text = f"{self.kind}: {self.access}{size} in {self.kernel}{line}{where}"
+        place = "" if self.kernel == UNKNOWN_KERNEL else f" in {self.kernel}{line}"
+        text = f"{self.kind}: {self.access}{size}{place}{where}"
         if not self.thread:
             return text
         return f"{text}, by thread ({self.thread}) in block ({self.block})"
@@ -101,4 +104,4 @@ def _kernel(stack: str) -> tuple[str, int]:
             return kernel[0], int(line)
     names = _UNLINED.findall(stack)
     kernels = [name for name in names if _KERNEL.fullmatch(name)]
-    return (kernels or names or ["unknown"])[0], 0
+    return (kernels or names or [UNKNOWN_KERNEL])[0], 0

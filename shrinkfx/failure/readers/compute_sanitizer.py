@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.asan import UNKNOWN_KERNEL, MemoryReport
 from shrinkfx.failure.signature import MEMORY_FAULT
 
 _REPORT = re.compile(
@@ -105,7 +105,7 @@ def _kernel(lines: list[str]) -> tuple[str, int]:
             name = found["kernel"] or found["old"] or found["older"]
             number = found["line"] or found["old_line"] or "0"
             return name.partition("(")[0].strip(), int(number)
-    return "unknown", 0
+    return UNKNOWN_KERNEL, 0
 
 
 _FRAME = "Device Frame: "
