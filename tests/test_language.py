@@ -32,7 +32,8 @@ INSTEAD = {
     r"anew": "again",
     r"beside": "next to, see also",
     r"careful": "privacy, warning",
-    r", say(?=[,.;)])": "for example",
+    r"but for": "except",
+    r"say(?=[,.;)])": "for example",
     r"whoever": "the user, the author",
     r"comes to its end": "completes",
 }
@@ -44,10 +45,10 @@ def wrong(text: str) -> Iterator[str]:
     Names in backticks, such as JSON keys, may stay, and so do those of arguments and
     attributes before their description.
     """
-    text = re.sub(r"(?m)^ +[\w*, ]+:(?= )", "", text)
+    text = re.sub(r"(?m)^ +\*{0,2}\w+(?:, \w+)*:(?= )", "", text)
     text = re.sub(r"`[^`\n]+`", "``", text)
     for old, new in INSTEAD.items():
-        for found in re.finditer(rf"(?<!\w)({old})(?!\w)", text):
+        for found in re.finditer(rf"\b({old})\b", text):
             context = " ".join(
                 text[max(0, found.start() - 40) : found.end() + 40].split()
             )

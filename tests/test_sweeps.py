@@ -223,9 +223,8 @@ def test_swept_case_is_reduced_with_the_dims_that_it_needs(
     assert summary["operators"]["before"] == expected["operators"]
     assert summary["operators"]["after"] <= expected["max_operators"]
     assert summary["dynamic_dims"]["after"] == expected["dynamic_dims"]
-    runs = summary["verified"]["runs"]
+    runs = 10 if summary["kind"] in ("crash", "ima") else 3  # a fork shares its layout
     assert summary["verified"] == {"runs": runs, "failed": runs}
-    assert runs in (3, 10)  # a memory error has ten
 
     # As source, with a dim for each size that matters and none for others.
     repro = out / "repro.py"

@@ -44,7 +44,7 @@ class CustomCompilerCode(Message):
             aten.silu.default``.
         sources: names of the files whose statements register the code.
         only_defined: ``sources`` are modules or files that define some of the code; no
-            file of the user's registers it, but for example an interactive session.
+            file of the user's registers it. An interactive session may have done so.
     """
 
     places: tuple[str, ...] = ()

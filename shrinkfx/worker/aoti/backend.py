@@ -118,7 +118,7 @@ def build_once(
     inductor: InductorOptions,
     options: CheckOptions,
 ) -> Package:
-    """Compile as the options say, or return the package that an earlier check kept.
+    """Compile as the options require, or return the package that an earlier check kept.
 
     A program that fails only in some runs is compiled once and run many times.
 

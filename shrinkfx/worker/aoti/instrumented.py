@@ -23,7 +23,7 @@ def build_instrumented(
     inductor: InductorOptions,
     options: CheckOptions,
 ) -> None:
-    """Compile as the options say, with AddressSanitizer's checks in the kernels.
+    """Compile as the options require, with AddressSanitizer's checks in the kernels.
 
     Only a process under AddressSanitizer can load the library, but it would take
     several times as long to compile it.

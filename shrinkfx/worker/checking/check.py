@@ -40,7 +40,7 @@ def check(
     note: Note,
     folder: Path,
 ) -> Answer:
-    """Check a program as the options of a request say.
+    """Check a program as the options of a request require.
 
     The check writes its evidence, the compiled-program view, the values of the kernels,
     or code and logs for a reader, if the options name files or folders for these.

@@ -132,7 +132,7 @@ def show_one_gpu(gpu: str) -> None:
 def hide() -> None:
     """Make no GPU visible to this process and its forks.
 
-    PyTorch initializes CUDA even for a CPU program (``preserve_rng_state`` in
+    PyTorch may initialize CUDA for a CPU program too (``preserve_rng_state`` in
     torch/_dynamo/utils.py), and a process that has done so cannot fork children that
     compile: "Cannot re-initialize CUDA in forked subprocess" (torch 2.11 on an H100).
     """
