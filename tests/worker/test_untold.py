@@ -28,7 +28,7 @@ def run(names: RecoveredNames | None) -> RebuiltCandidate:
 @pytest.mark.parametrize(
     ("form", "how"),
     [
-        (CandidateForm.PROGRAM, "it must be exported again"),
+        (CandidateForm.PROGRAM, "the program must be exported again"),
         (CandidateForm.SOURCE, "its printed source was run"),
     ],
 )
