@@ -42,8 +42,8 @@ def main(*named: str) -> None:
         sources = sources_of(cause, ROOT / "repros" / case)
         judged = judge(cause, stated_by(found, cause, sources))
         cells = [MARKS[judged[name]] if name in judged else "" for name in COLUMNS]
-        if len(found.guilty) > 1:
-            cells[0] += f", one of {len(found.guilty)}"
+        if len(found.culprits) > 1:
+            cells[0] += f", one of {len(found.culprits)}"
         print(f"| {case} | {' | '.join(cells)} |", flush=True)
 
 
@@ -62,8 +62,8 @@ def stated_by(found: Explanation, cause: Cause, sources: Mapping[str, Path]) -> 
 
     Where it names several operators, none surer than another, the right one is taken.
     """
-    right = [one for one in found.guilty if one.operator in cause.operators]
-    guilty = next(iter([*right, *found.guilty]), None)
+    right = [one for one in found.culprits if one.operator in cause.operators]
+    guilty = next(iter([*right, *found.culprits]), None)
     chain = found.chain
     symbol = next(iter(chain.limit.symbols if chain and chain.limit else ()), None)
     return Stated(
@@ -86,8 +86,12 @@ def kernel_of(found: Explanation) -> tuple[Operator, ...]:
     if found.values is not None and found.values.overwrites:
         return found.values.shown_in
     if found.values is not None and found.values.kernel:
-        return found.values.guilty
-    return found.halted.guilty if found.halted and found.halted.kernel else ()
+        return found.values.culprits
+    return (
+        found.compile_error.culprits
+        if found.compile_error and found.compile_error.kernel
+        else ()
+    )
 
 
 def line_of(operator: Operator, sources: Mapping[str, Path]) -> str:

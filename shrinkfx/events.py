@@ -128,7 +128,7 @@ class QueryAnswered:
         seconds: seconds since the run began, including earlier sessions.
         seconds_left: seconds left of the budget, or None.
         strategy: the strategy that proposed the candidate.
-        asked: number of operators of the candidate.
+        candidate_operators: number of operators of the candidate.
         failure: description of the candidate's failure, or ''.
         expected_s: estimated seconds of the rest of the search, or None.
     """
@@ -139,7 +139,7 @@ class QueryAnswered:
     seconds: float
     seconds_left: float | None
     strategy: str = ""
-    asked: int = 0
+    candidate_operators: int = 0
     failure: str = ""
     expected_s: float | None = None
 
@@ -153,8 +153,8 @@ class StepTaken:
         strategy: the strategy that proposed the step.
         check: number of the query.
         seconds: seconds since the run began.
-        given: bytes of inputs and weights before and after the step, while the run
-            simplifies the printed program; None before that phase.
+        bytes_of_inputs: bytes of inputs and weights before and after the step, while
+            the run simplifies the printed program; None before that phase.
     """
 
     before: int
@@ -162,7 +162,7 @@ class StepTaken:
     strategy: str
     check: int
     seconds: float
-    given: tuple[int, int] | None = None
+    bytes_of_inputs: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -172,12 +172,12 @@ class SizesTried:
     Attributes:
         sizes: the sizes, as text.
         answer: the outcome, in one word.
-        said: details of the outcome, or ''.
+        details: details of the outcome, or ''.
     """
 
     sizes: str
     answer: str
-    said: str
+    details: str
 
 
 @dataclass(frozen=True)

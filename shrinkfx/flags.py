@@ -35,9 +35,9 @@ class Option:
         flags: the flags as typed, the long one last; if empty, one made from the name
             of the field.
         repeated: whether the option may be repeated.
-        apart: options of one group with the same text here exclude each other.
+        exclusive_group: options of a group with the same text here exclude each other.
         never_empty: whether an empty value is refused on the command line.
-        beside_resume: whether the option may be given together with ``--resume``.
+        works_with_resume: whether the option may be given together with ``--resume``.
         common: whether ``--help`` shows the option; ``--help-all`` shows all options.
         brief: a shorter phrase for ``--help``, if the option is common.
         read: converts the typed word to the value of the field; for a repeated option,
@@ -55,9 +55,9 @@ class Option:
     const: str | None = None
     flags: tuple[str, ...] = ()
     repeated: bool = False
-    apart: str = ""
+    exclusive_group: str = ""
     never_empty: bool = False
-    beside_resume: bool = False
+    works_with_resume: bool = False
     common: bool = False
     brief: str = ""
     read: Callable[[Any], Any] | None = None

@@ -29,7 +29,7 @@ DONE = Reduction(
     repro=Path("report/repro.py"),
     summary={"rate": {"before": 1.0, "after": 1.0}, "other_failures": []},
     cause=("It overflows.",),
-    told=TOLD,
+    cause_lines=TOLD,
 )
 
 

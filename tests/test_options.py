@@ -79,7 +79,7 @@ def test_keywords_have_the_names_of_the_flags_but_for_three() -> None:
 
 def test_resume_takes_what_may_be_said_anew() -> None:
     keywords = inspect.signature(api.resume).parameters.keys()
-    anew = {option.name for option in OF_RUNS if option.beside_resume}
+    anew = {option.name for option in OF_RUNS if option.works_with_resume}
     assert anew == {option.name for option in list_record_options(BudgetOptions)}
     assert anew <= keywords
 

@@ -34,7 +34,7 @@ REDUCTION = Reduction(
         "other_failures": [CAUGHT],
         "warnings": ["eager also fails on the input program: index 6 is out of range"],
     },
-    told=("cause:    The index of kernel cpp_fused_roll_0 is out of bounds.",),
+    cause_lines=("cause:    The index of kernel cpp_fused_roll_0 is out of bounds.",),
     issue=Path("report/ISSUE.md"),
     report=Path("report/report.html"),
     left_of_model="comments that name model.py",

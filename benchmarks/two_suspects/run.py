@@ -76,7 +76,7 @@ def judged(name: str, out: Path) -> list[str]:
     worth = judge(cause, stated_by(found, cause, SOURCES))
     return [
         f"{before} to {after}",
-        ", ".join(one.operator for one in found.guilty) or "nobody",
+        ", ".join(one.operator for one in found.culprits) or "nobody",
         said_of_innocent(found, TABLES[name]["innocent"]),
         *(MARKS[worth[what]] if what in worth else "" for what in COLUMNS),
         f"{sum(summary['cpu_seconds'].values()):.0f}",
@@ -85,8 +85,8 @@ def judged(name: str, out: Path) -> list[str]:
 
 def said_of_innocent(found: Explanation, innocent: str) -> str:
     """Say how an explanation takes the operator that only shows what is wrong."""
-    if innocent in [one.operator for one in found.guilty]:
-        alone = len(found.guilty) == 1
+    if innocent in [one.operator for one in found.culprits]:
+        alone = len(found.culprits) == 1
         return "WRONG, guilty" if alone else "WRONG, one of the guilty"
     if innocent not in [one.operator for one in found.operators]:
         return "left out"

@@ -222,6 +222,6 @@ def _reduce_object(
     require_environment()
     require_valid_options(options)
     with save_object(given, options) as (asked, found):
-        for text in found.said:
+        for text in found.notes:
             listener(NoteAdded(text))
         return reduce(asked, listener)

@@ -66,7 +66,7 @@ def collect_evidence(
 class _Rerun:
     """Compiles and runs the failing program again while there is time."""
 
-    whole: Candidate
+    input_program: Candidate
     note: Callable[[str], None]
     seconds: float
     budget: Allowance
@@ -79,7 +79,7 @@ class _Rerun:
             return None
         self.note(f"localizing: {what}")
         often = client.with_options(runs=RUNS_PER_CHILD)
-        whole = CheckCandidate(self.whole.to_json())
+        whole = CheckCandidate(self.input_program.to_json())
         with contextlib.suppress(BudgetExhausted):
             return often.with_clock_limit(share).ask(whole)
         return None
@@ -93,7 +93,7 @@ def _with_values(
     A returned value is not fused away, which may hide the failure; in that case, fewer
     values are returned.
     """
-    skeleton = again.whole.skeleton
+    skeleton = again.input_program.skeleton
     values = [v for name in skeleton.operators for v in skeleton.values(name)]
     for taps in _rows(values):
         size = sum(skeleton.node(value).nbytes for value in taps)

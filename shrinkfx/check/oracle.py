@@ -75,8 +75,8 @@ class CheckClient:
     Attributes:
         options: the options of every check.
         patience: sets the time limit instead of ``limits``, or None.
-        whole: the candidate that stands for the input program; None for the program as
-            it is in the file.
+        input_program: the candidate that stands for the input program; None for the
+            program as it is in the file.
     """
 
     server: RequestHandler
@@ -85,7 +85,7 @@ class CheckClient:
     meter: Meter = field(default_factory=Meter)
     builds: Builds = field(default_factory=Builds)
     patience: AdaptiveTimeLimit | None = None
-    whole: Candidate | None = None
+    input_program: Candidate | None = None
 
     @with_fields_of(CheckOptions)
     def with_options(self, **changes: Any) -> CheckClient:  # noqa: ANN401 - its fields
@@ -123,7 +123,7 @@ class CheckClient:
 
     def run_input_program(self, *, fresh: bool = False) -> tuple[Observation, Ending]:
         """Run the input program: as it is in the file, or ``whole``."""
-        whole = self.whole and CheckCandidate(self.whole.to_json())
+        whole = self.input_program and CheckCandidate(self.input_program.to_json())
         ending = self.ask(whole or CheckOriginal(), fresh=fresh)
         return classify_ending(ending), ending
 

@@ -45,7 +45,7 @@ def refuse_with_resume(arguments: argparse.Namespace, folder: str) -> None:
         UsageError: such an option is given.
     """
     for option in _list_given_options(arguments):
-        if option.beside_resume:
+        if option.works_with_resume:
             continue
         if arguments.resume:
             raise UsageError(

@@ -34,10 +34,20 @@ EVENT_NAMES: dict[type[Event], str] = {
     SizesTried: "check",
     StepTaken: "step",
     SweepFailureFound: "step",
-    OtherFailureFound: "by-catch",
+    OtherFailureFound: "other-failure",
     RunEnded: "end",
 }
 """Names of events in ``--json``; it leaves out all other events."""
+
+OLD_EVENTS = {"other-failure": "by-catch"}
+"""Events that are printed under their old name too, until 0.2."""
+
+OLD_KEYS = {
+    "candidate_operators": "asked",
+    "bytes_of_inputs": "given",
+    "details": "said",
+}
+"""Keys that are also printed under their old names, until 0.2."""
 
 
 class Json:
@@ -57,9 +67,13 @@ class Json:
         if name is None:
             return
         elapsed = round(time.monotonic() - self._began, 3)
-        data = {"event": name, "schema": SCHEMA, "elapsed": elapsed, **asdict(event)}
+        data = {"event": "", "schema": SCHEMA, "elapsed": elapsed, **asdict(event)}
+        data |= {old: data[new] for new, old in OLD_KEYS.items() if new in data}
+        names = [name, OLD_EVENTS[name]] if name in OLD_EVENTS else [name]
         try:
-            print(json.dumps(data), file=self._stream, flush=True)
+            for each in names:
+                line = json.dumps(data | {"event": each})
+                print(line, file=self._stream, flush=True)
         except BrokenPipeError:
             redirect_to_devnull(self._stream)
         except OSError as error:

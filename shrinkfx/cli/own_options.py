@@ -65,7 +65,7 @@ class TaskOptions:
         "file has moved",
         more="[In full](#going-on)",
         never_empty=True,
-        beside_resume=True,
+        works_with_resume=True,
         common=True,
         brief="continue an interrupted run",
     )
@@ -131,32 +131,32 @@ class PrintOptions:
     json: bool = option(
         False,
         help="print one JSON object per line on stdout for start, baseline, check, "
-        "step, `by-catch` (other failures) and end "
+        "step, `other-failure` and end "
         "([docs/reference.md](#events)); human-readable output goes to stderr",
-        beside_resume=True,
+        works_with_resume=True,
     )
     verbose: bool = option(
         False,
         flags=("-v", "--verbose"),
         help="print one line per check",
         more="An error also prints its traceback",
-        apart="loudness",
-        beside_resume=True,
+        exclusive_group="loudness",
+        works_with_resume=True,
         common=True,
     )
     quiet: bool = option(
         False,
         flags=("-q", "--quiet"),
         help="print only the result",
-        apart="loudness",
-        beside_resume=True,
+        exclusive_group="loudness",
+        works_with_resume=True,
         common=True,
     )
     no_progress: bool = option(
         False,
         help="print plain lines instead of a live status line",
         more="After a minute without output, a line states the current step",
-        beside_resume=True,
+        works_with_resume=True,
     )
 
 

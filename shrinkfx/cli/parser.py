@@ -204,10 +204,12 @@ def _add_options(
     apart: dict[str, argparse._ArgumentGroup] = {"": group}
     for record in records:
         for option in list_record_options(record):
-            if option.apart not in apart:
-                apart[option.apart] = group.add_mutually_exclusive_group()
+            if option.exclusive_group not in apart:
+                apart[option.exclusive_group] = group.add_mutually_exclusive_group()
             _add(
-                apart[option.apart], option, _choose_help(option, everything=everything)
+                apart[option.exclusive_group],
+                option,
+                _choose_help(option, everything=everything),
             )
 
 

@@ -26,11 +26,11 @@ def access_chain(
     Args:
         memory: the report of AddressSanitizer, or None.
     """
-    if known.anatomy.stray is not None:
-        chain = _of_finding(known, known.anatomy.stray)
+    if known.recorded.out_of_bounds is not None:
+        chain = _of_finding(known, known.recorded.out_of_bounds)
     else:
         chain = death_chain(known, memory)
-    chain = replace(chain, eager_fails=eager_fails, dies=chain.guilty)
+    chain = replace(chain, eager_fails=eager_fails, dies=chain.culprits)
     return _blame_mismatch(known, chain)
 
 
@@ -42,7 +42,7 @@ def assertion_chain(known: CompiledView, said: str, eager_fails: bool) -> Chain:
     """
     chain = replace(find_assertion(known, said), eager_fails=eager_fails)
     chain = _blame_mismatch(known, chain)
-    if chain.guilty:
+    if chain.culprits:
         return chain
     return replace(chain, unknown=("which kernel: no kernel contains the assertion",))
 
@@ -51,7 +51,7 @@ def _of_finding(known: CompiledView, stray: StrayAccess) -> Chain:
     """Build a chain from an access that the interpreter has detected."""
     code = Code(stray.text)
     place, launch = known.launch_of(stray.kernel) or (-1, None)
-    written = known.anatomy.kernel(stray.kernel)
+    written = known.recorded.kernel(stray.kernel)
     passed = (
         known.map_arguments(launch, Code(written.text)) if launch and written else {}
     )
@@ -77,7 +77,7 @@ def _of_finding(known: CompiledView, stray: StrayAccess) -> Chain:
     chain = Chain(
         kernel=stray.kernel,
         launch=place + 1,
-        launches=len(known.anatomy.launches),
+        launches=len(known.recorded.launches),
         grid=stray.grid,
         fused=known.operators(launch.nodes if launch else ()),
         code=quote_lines(code, stray.line) if stray.line >= 0 else (),
@@ -97,7 +97,7 @@ def _of_finding(known: CompiledView, stray: StrayAccess) -> Chain:
     # For a user's kernel, Inductor lists neighboring operators too.
     fused = by if stray.user else chain.fused
     cause = (sizes, said) if sizes else (said,)
-    return replace(chain, fused=fused, guilty=guilty, cause=cause)
+    return replace(chain, fused=fused, culprits=guilty, cause=cause)
 
 
 def _made_before(argument: Layout, by: tuple[Operator, ...]) -> Layout:
@@ -154,19 +154,19 @@ def _beyond(stray: StrayAccess) -> str:
 
 def _blame_mismatch(known: CompiledView, chain: Chain) -> Chain:
     """Blame an operator with a fake-kernel mismatch, if there is one."""
-    if known.anatomy.stray and known.anatomy.stray.made_up:
+    if known.recorded.out_of_bounds and known.recorded.out_of_bounds.made_up:
         return chain  # no operator made a generated argument
     argument = chain.access.argument if chain.access else None
     given = _makers(known, chain, argument) if chain.kernel else None
     if liar := known.find_mismatch(given):
         cause = (liar[1], *chain.cause)[:3]
-        return replace(chain, guilty=(liar[0],), cause=cause)
+        return replace(chain, culprits=(liar[0],), cause=cause)
     if argument is None or not argument.made_by or _bears_another_shape(known, chain):
         return chain
-    if said := describe_oversized(known.anatomy, argument):
+    if said := describe_oversized(known.recorded, argument):
         by = ", ".join(map(str, argument.made_by))
         cause = (f"{said} {by} declares this result.", *chain.cause)[:3]
-        return replace(chain, guilty=argument.made_by, cause=cause)
+        return replace(chain, culprits=argument.made_by, cause=cause)
     return chain
 
 
@@ -185,4 +185,4 @@ def _bears_another_shape(known: CompiledView, chain: Chain) -> bool:
     Its shape is that of the kernel's result, not of the memory.
     """
     in_place = chain.access is not None and "in_out" in chain.access.parameter
-    return in_place and known.anatomy.stray is not None
+    return in_place and known.recorded.out_of_bounds is not None

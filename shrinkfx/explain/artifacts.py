@@ -69,7 +69,7 @@ def publish(guide: Guide, home: Path, folder: Path, *, within_s: float) -> Guide
         return replace(guide, left_out=(f"{folder.name}/: {error}",))
     alone = _alone(left / ArtifactFile.KERNEL_RUN)
     if alone is not None and not alone.kernel:
-        left_out.append(f"{ArtifactFile.KERNEL}: {alone.said}")
+        left_out.append(f"{ArtifactFile.KERNEL}: {alone.output}")
         alone = None
     return replace(
         guide, files=tuple(files), left_out=tuple(left_out), kernel_alone=alone
@@ -162,5 +162,5 @@ def _alone(path: Path) -> KernelAlone | None:
     """Read how ``kernel.py`` ended."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         told = KernelRun.from_line(path.read_text())
-        return KernelAlone(told.kernel, told.command, told.alike, told.said)
+        return KernelAlone(told.kernel, told.command, told.alike, told.message)
     return None

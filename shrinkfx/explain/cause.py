@@ -55,7 +55,7 @@ class KnownFacts:
     Attributes:
         fails: whether its repro failed in every run.
         memory: the report of AddressSanitizer, or None.
-        lies: fake-kernel mismatches in the input program, by operator node.
+        mismatches: fake-kernel mismatches in the input program, by operator node.
         own: a sentence about the user's code in the compiler that the failure needs; or
             ''.
         inside: a sentence about the user's function in which the compiler hangs or
@@ -64,7 +64,7 @@ class KnownFacts:
 
     fails: bool = True
     memory: MemoryReport | None = None
-    lies: Mapping[str, FakeMismatch] = field(default_factory=dict)
+    mismatches: Mapping[str, FakeMismatch] = field(default_factory=dict)
     own: str = ""
     inside: str = ""
 
@@ -113,7 +113,7 @@ def explain(
         found = _with_passes(minimum, found, asking)
     if own := [text for text in (shown.own, shown.inside) if text]:
         found = replace(found, cause=(*own, *found.cause)[:SENTENCES])
-    parts = (found.chain, found.values, found.halted)
+    parts = (found.chain, found.values, found.compile_error)
     unknown = list(asking.unknown)
     unknown += [text for part in parts if part for text in part.unknown]
     if found.decisions is not None:
@@ -127,9 +127,9 @@ def _with_findings(
     """Look for the culprit operator: by kernel, values, or where the program stops."""
     found = replace(
         found,
-        lies=asking(
+        mismatches=asking(
             "which fake kernels are wrong",
-            lambda: find_reduced_mismatches(minimum, shown.lies),
+            lambda: find_reduced_mismatches(minimum, shown.mismatches),
         )
         or (),
         chain=asking("which kernel fails", lambda: chain(minimum, shown.memory)),
@@ -137,8 +137,10 @@ def _with_findings(
     )
     if found.chain is None or not found.chain.cause:
         halted = asking("where the program stops", lambda: explain_stop(minimum))
-        found = replace(found, halted=halted)
-    parts = [p for p in (found.chain, found.values, found.halted) if p is not None]
+        found = replace(found, compile_error=halted)
+    parts = [
+        p for p in (found.chain, found.values, found.compile_error) if p is not None
+    ]
     part = next((part for part in parts if part.cause), None)
     found = _blame_mismatch(_adopt_cause(found, part, shown), minimum)
     if not _is_settled(found):
@@ -147,8 +149,8 @@ def _with_findings(
             "who computed the failing input", lambda: find_wrong_input(minimum, dying)
         )
         found = _blame_mismatch(_blame_input_producer(found, wrong), minimum)
-    if not (found.guilty or _list_failing(found)) and found.lies:
-        found = _add_mismatch(found, found.lies[0])  # nothing else is known
+    if not (found.culprits or _list_failing(found)) and found.mismatches:
+        found = _add_mismatch(found, found.mismatches[0])  # nothing else is known
     return found
 
 
@@ -157,9 +159,9 @@ def _adopt_cause(
 ) -> Explanation:
     """Take the cause from a finding, or else from the search."""
     if part is not None:
-        return replace(found, cause=tuple(part.cause), guilty=tuple(part.guilty))
+        return replace(found, cause=tuple(part.cause), culprits=tuple(part.culprits))
     cause, guilty = _blame_only_operator(found.operators, shown)
-    return replace(found, cause=cause, guilty=guilty)
+    return replace(found, cause=cause, culprits=guilty)
 
 
 def _is_settled(found: Explanation) -> bool:
@@ -179,8 +181,8 @@ def _list_failing(found: Explanation) -> set[str]:
     """Return the names of the failing operators, culprits or not; empty if unknown."""
     if found.chain is not None and found.chain.dies:
         return {one.name for one in found.chain.dies}
-    halted = found.halted
-    return {one.name for one in halted.guilty} if halted else set()
+    halted = found.compile_error
+    return {one.name for one in halted.culprits} if halted else set()
 
 
 def _blame_input_producer(found: Explanation, wrong: WrongValue | None) -> Explanation:
@@ -191,7 +193,7 @@ def _blame_input_producer(found: Explanation, wrong: WrongValue | None) -> Expla
     if not found.cause:
         names = ", ".join(map(str, wrong.without))
         cause = (*cause, f"The failing operator computes from this result: {names}.")
-    return replace(found, values=wrong, guilty=wrong.guilty, cause=cause)
+    return replace(found, values=wrong, culprits=wrong.culprits, cause=cause)
 
 
 _EAGER_FAILS = "Eager fails on the input program too."
@@ -204,9 +206,9 @@ def _blame_mismatch(found: Explanation, minimum: ReducedProgram) -> Explanation:
     therefore compute wrong values or crash without being at fault.
     """
     dying = found.chain.dies if found.chain is not None else ()
-    hit = {one.name for one in (*found.guilty, *dying)}
+    hit = {one.name for one in (*found.culprits, *dying)}
     read = hit | find_dependencies(minimum.candidate, hit)
-    lie = next((one for one in found.lies if one.operator.name in read), None)
+    lie = next((one for one in found.mismatches if one.operator.name in read), None)
     if lie is None or lie.sentence in found.cause:
         return found
     return _add_mismatch(found, lie)
@@ -216,20 +218,20 @@ def _add_mismatch(found: Explanation, lie: OperatorMismatch) -> Explanation:
     again = f"{lie.operator} {NOT_AS_DECLARED}: "
     others = [s for s in _describe_effect(found, lie) if not s.startswith(again)]
     cause = (lie.sentence, *others[: SENTENCES - 1])
-    return replace(found, cause=cause, guilty=(lie.operator,))
+    return replace(found, cause=cause, culprits=(lie.operator,))
 
 
 def _describe_effect(found: Explanation, lie: OperatorMismatch) -> tuple[str, ...]:
     """Return sentences about where the mismatch shows, if that is known."""
     if lie.is_of_values:
-        return found.cause if found.guilty else ()
-    told = [part for part in (found.chain, found.values, found.halted) if part]
+        return found.cause if found.culprits else ()
+    told = [part for part in (found.chain, found.values, found.compile_error) if part]
     if not any(part.cause for part in told):
         return (f"{_reads(lie)}.",)
-    others = [one for one in found.guilty if one != lie.operator]
+    others = [one for one in found.culprits if one != lie.operator]
     if found.values is None or not others:
         return found.cause
-    named = ", ".join(map(str, found.guilty))
+    named = ", ".join(map(str, found.culprits))
     return (f"{_reads(lie)}; the first wrong values are in the result of {named}.",)
 
 
@@ -256,12 +258,12 @@ def _with_more(
     """
     # Values that were found without the failing operator have other kernels.
     own = None if found.values and found.values.without else found.values
-    parts = found.chain, own, found.halted
+    parts = found.chain, own, found.compile_error
     kernels = tuple(part.kernel for part in parts if part is not None and part.kernel)
     try:
         if not found.inputs:  # else no decision of the compiler is at fault
             found = _with_decisions_about(minimum, found, asking, tuple(Subsystem))
-        guilty = found.guilty
+        guilty = found.culprits
         whole = (
             asking(WHAT, lambda: find_original_kernels(minimum, guilty))
             or NOT_REQUESTED
@@ -302,7 +304,7 @@ def _with_decisions_about(
     if needed is not None:
         missized = bool(found.values and found.values.missized)
         needed = mark_only_shows(
-            needed, found.guilty, found.operators, is_nobodys=missized
+            needed, found.culprits, found.operators, is_nobodys=missized
         )
     return replace(found, decisions=needed)
 

@@ -52,12 +52,14 @@ def _unknown(why: str) -> Chain:
 def _run_instrumented(minimum: ReducedProgram, folder: Path) -> Ending | None:
     """Run with the fast build, or with the stock build if that does not fail."""
     anatomy = str(folder)
-    ending = minimum.run_recorded(folder, anatomy=anatomy, build=Build.FAST)
+    ending = minimum.run_recorded(folder, compiled_view=anatomy, build=Build.FAST)
     if ending is None or minimum.fails(ending) or classify_ending(ending).unresolved:
         return ending
     if not minimum.client.builds.pay:  # the run used the stock build
         return ending
-    return minimum.run_recorded(folder, anatomy=anatomy, build=Build.STOCK) or ending
+    return (
+        minimum.run_recorded(folder, compiled_view=anatomy, build=Build.STOCK) or ending
+    )
 
 
 def _is_of_a_kernel(target: Signature) -> bool:
@@ -79,7 +81,7 @@ def read_compiled_view(minimum: ReducedProgram, folder: Path) -> CompiledView | 
         anatomy = replace(anatomy, eager=())
         if known.call() != calls:  # eager's values are those of the last call
             anatomy = replace(anatomy, real=(), states=())
-    return replace(known, anatomy=anatomy)
+    return replace(known, recorded=anatomy)
 
 
 def _followed(
@@ -96,14 +98,14 @@ def _followed(
         return refusal_chain(known, text, eager_fails)
     if target.kind is Kind.ASSERT and "index out of bounds" in target.detail:
         found = index_chain(known, text, eager_fails)
-        if found.kernel or known.anatomy.stray is None:
+        if found.kernel or known.recorded.out_of_bounds is None:
             return found
-    if target.kind is Kind.ASSERT and known.anatomy.stray is None:
+    if target.kind is Kind.ASSERT and known.recorded.out_of_bounds is None:
         return assertion_chain(known, target.text, eager_fails)
     if (
         target.kind is Kind.ASSERT
         or target.detail == MEMORY_FAULT
-        or known.anatomy.stray
+        or known.recorded.out_of_bounds
     ):
         return access_chain(known, memory, eager_fails)
     return Chain(eager_fails=eager_fails, unknown=("which kernel: no trace",))

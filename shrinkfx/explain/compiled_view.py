@@ -31,9 +31,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 class CompiledView:
     """The compiled-program view of a reduced program, with queries by program names."""
 
-    anatomy: Anatomy
+    recorded: Anatomy
     candidate: Candidate
-    told: KernelLog = field(default_factory=KernelLog)
+    kernel_log: KernelLog = field(default_factory=KernelLog)
 
     @property
     def skeleton(self) -> Skeleton:
@@ -91,22 +91,22 @@ class CompiledView:
         A run on passing inputs comes before it, and a run in one thread may come after
         it. Each run launches a kernel equally often.
         """
-        places = [n for n, x in enumerate(self.anatomy.launches) if x.kernel == kernel]
+        places = [n for n, x in enumerate(self.recorded.launches) if x.kernel == kernel]
         if not places:
             return None
-        if self.told.cut and len(places) > 1:
+        if self.kernel_log.cut and len(places) > 1:
             return None
-        stray = self.anatomy.stray
+        stray = self.recorded.out_of_bounds
         if stray and stray.made_up:  # timed once, at the first launch
-            return places[0], self.anatomy.launches[places[0]]
-        until = [name for name, _ in self.told.given]
-        if self.told.running is not None:
-            until = until[: self.told.running + 1]
+            return places[0], self.recorded.launches[places[0]]
+        until = [name for name, _ in self.kernel_log.launches]
+        if self.kernel_log.running is not None:
+            until = until[: self.kernel_log.running + 1]
         times = stray.launch if stray else until.count(kernel)
         if not times and len(places) > 1:
             return None
         place = places[(times - 1) % len(places)]
-        return place, self.anatomy.launches[place]
+        return place, self.recorded.launches[place]
 
     def call(self) -> int:
         """Return the number of the program's failing call, from 1; 0 if unknown.
@@ -114,14 +114,14 @@ class CompiledView:
         C++ kernels report their launches, and each call launches a kernel equally
         often.
         """
-        told = self.told
-        if told.cut or not told.given:
+        told = self.kernel_log
+        if told.cut or not told.launches:
             return 0
         last = told.refused[0] if told.refused else ""
         if not last and told.running is not None:
-            last = told.given[told.running][0]
-        each = sum(launch.kernel == last for launch in self.anatomy.launches)
-        times = sum(kernel == last for kernel, _ in told.given)
+            last = told.launches[told.running][0]
+        each = sum(launch.kernel == last for launch in self.recorded.launches)
+        times = sum(kernel == last for kernel, _ in told.launches)
         return (times - 1) // each + 1 if each and times else 0
 
     def map_arguments(self, launch: KernelLaunch, code: Code) -> dict[str, str]:
@@ -130,12 +130,12 @@ class CompiledView:
 
     def input(self, code_name: str) -> GivenInput | None:
         """Return the input with a name in the generated code."""
-        inputs = self.anatomy.inputs
+        inputs = self.recorded.inputs
         return next((i for i in inputs if i.code == code_name), None)
 
     def read(self, name: str) -> str:
         """Return the buffer whose memory a kernel writes over."""
-        buffers = {buffer.name: buffer for buffer in self.anatomy.buffers}
+        buffers = {buffer.name: buffer for buffer in self.recorded.buffers}
         known = buffers.get(name)
         return known.instead_of or name if known else name
 
@@ -162,7 +162,7 @@ class CompiledView:
         Args:
             among: the names of the operators to consider; None for all.
         """
-        for lie in self.anatomy.untrue:
+        for lie in self.recorded.untrue:
             for operator in self.operators([lie.within]):
                 if among is None or lie.within in among:
                     said = f"{operator} {NOT_AS_DECLARED}: {lie.text}."
@@ -173,10 +173,10 @@ class CompiledView:
         """Return the layout of an input or a buffer by its name in the wrapper code."""
         if (given := self.input(name)) is not None:
             return self.layout_of(given)
-        buffer = next((b for b in self.anatomy.buffers if b.name == name), None)
+        buffer = next((b for b in self.recorded.buffers if b.name == name), None)
         if buffer is None:
             return None
-        real = real_layout(self.anatomy, buffer)
+        real = real_layout(self.recorded, buffer)
         return Layout(
             name=name,
             role="buffer",
@@ -211,7 +211,7 @@ class CompiledView:
 
     def _state(self, name: str) -> str:
         """Return the values that earlier calls have written into a buffer, in words."""
-        for state in self.anatomy.states:
+        for state in self.recorded.states:
             if state.input == name:
                 by = ", ".join(map(str, self.operators([state.written])))
                 held = f"{state.least}..{state.most} in eager before call {state.call}"
@@ -220,18 +220,18 @@ class CompiledView:
 
     def result(self, buffer: str) -> tuple[Operator, ...]:
         """Return the operator whose result a buffer is; none for intermediates."""
-        found = next((b for b in self.anatomy.buffers if b.name == buffer), None)
+        found = next((b for b in self.recorded.buffers if b.name == buffer), None)
         return self.operators([found.result]) if found and found.result else ()
 
     def computed(self, buffer: str) -> tuple[Operator, ...]:
         """Return all operators that compute a buffer."""
-        found = next((b for b in self.anatomy.buffers if b.name == buffer), None)
+        found = next((b for b in self.recorded.buffers if b.name == buffer), None)
         return self.operators(found.nodes) if found else ()
 
     def writer(self, buffer: str) -> str:
         """Return the kernel that writes a buffer, or ''."""
-        for launch in self.anatomy.launches:
-            kernel = self.anatomy.kernel(launch.kernel)
+        for launch in self.recorded.launches:
+            kernel = self.recorded.kernel(launch.kernel)
             if kernel is None:
                 continue
             passed = self.map_arguments(launch, Code(kernel.text))
@@ -242,7 +242,7 @@ class CompiledView:
     @cached_property
     def ranges(self) -> dict[str, tuple[int, int]]:
         """The least and the greatest value of each integer node in eager."""
-        return {r.node: (r.least, r.most) for r in self.anatomy.eager}
+        return {r.node: (r.least, r.most) for r in self.recorded.eager}
 
     def limit(self, code: str, passed: dict[str, str], value: int | None) -> Limit:
         """Trace a size back to the dims of inputs that carry it."""
@@ -258,7 +258,7 @@ class CompiledView:
 
     def symbols(self, names: Iterable[str]) -> list[SizeSymbol]:
         """Return the size symbols, each with an input and a dim that carry it."""
-        known = {symbol.name: symbol for symbol in self.anatomy.symbols}
+        known = {symbol.name: symbol for symbol in self.recorded.symbols}
         found = []
         for name in names:
             if (symbol := known.get(name)) is None:

@@ -122,7 +122,7 @@ def _of_compiler(minimum: ReducedProgram, ending: Ending, traces: Traces) -> Sto
             _select_suspects(minimum, ending, traces),
             _ended(minimum, ending),
         )
-        return StopPoint(guilty, "compilation", said=said, kernel=traces.kernel)
+        return StopPoint(guilty, "compilation", message=said, kernel=traces.kernel)
     text = raised.message
     complaint = (
         (parse_triton_error(text) or parse_gcc_error(text))
@@ -141,13 +141,13 @@ def _of_compiler(minimum: ReducedProgram, ending: Ending, traces: Traces) -> Sto
             else _compiler_or_linker(complaint)
         )
     return StopPoint(
-        guilty=() if is_own else guilty,
+        culprits=() if is_own else guilty,
         calls=traces.at_work if not kernel else "",
         comes_of=_at_work(minimum.candidate, traces) if not kernel else (),
         is_own=is_own,
         doing=doing or "compilation",
         place="" if complaint else find_innermost_function(raised.frames),
-        said=complaint.text if complaint else _extract_first_line(raised.type, text),
+        message=complaint.text if complaint else _extract_first_line(raised.type, text),
         kernel=kernel,
         code=quote_error_lines(complaint, traces.excerpt) if complaint else (),
         file=Path(complaint.file).name if complaint else "",
@@ -298,9 +298,9 @@ def _of_run(minimum: ReducedProgram, ending: Ending, traces: Traces) -> StopPoin
     inside = launch is not None and ended_inside_launch(ending.log)
     guilty = _computed_by(minimum.candidate, launch) if launch and inside else ()
     return StopPoint(
-        guilty=guilty or _select_suspects(minimum, ending, traces),
+        culprits=guilty or _select_suspects(minimum, ending, traces),
         doing=_DOING.get(minimum.target.kind, "the run"),
-        said=_ended(minimum, ending),
+        message=_ended(minimum, ending),
         kernel=launch.kernel if launch else "",
         launch=0 if place is None else place + 1,
         launches=len(traces.launches),

@@ -23,28 +23,28 @@ _BYTES = {"bool": 1, "int16": 2, "int32": 4, "int64": 8, "bfloat16": 2}
 
 def death_chain(known: CompiledView, memory: MemoryReport | None) -> Chain:
     """Describe the kernel that was running when the process died, and its arguments."""
-    if known.told.cut:
+    if known.kernel_log.cut:
         return Chain(
             unknown=("which kernel: the program has too many launches to trace",)
         )
-    running = known.told.running
+    running = known.kernel_log.running
     if running is None:
         return _outside(known, memory)
-    name, given = known.told.given[running]
-    kernel = known.anatomy.kernel(name)
+    name, given = known.kernel_log.launches[running]
+    kernel = known.recorded.kernel(name)
     place, launch = known.launch_of(name) or (-1, None)
     if kernel is None or launch is None:
         return Chain(kernel=name, unknown=("the kernel's source: it was not kept",))
     code = Code(kernel.text)
     passed = known.map_arguments(launch, code)
-    at = known.told.at
+    at = known.kernel_log.at
     is_told = at is not None and at[0] == name and at[1] < len(code.lines)
     among = pointers_in(code.lines[at[1]]) if at and is_told else ()
     access = _nearest(known, given, passed, among)
     chain = Chain(
         kernel=name,
         launch=place + 1,
-        launches=len(known.anatomy.launches),
+        launches=len(known.recorded.launches),
         fused=known.fused(kernel, launch),
         access=access,
     )
@@ -52,13 +52,15 @@ def death_chain(known: CompiledView, memory: MemoryReport | None) -> Chain:
     is_exact = False
     if line is None:
         why = "which line: AddressSanitizer can report it"
-        chain = replace(chain, guilty=chain.fused, unknown=(why,))
+        chain = replace(chain, culprits=chain.fused, unknown=(why,))
     else:
         by = find_line_operators(known, kernel, code, line)
         guilty = with_views(known, chain.fused, by) or chain.fused
-        chain = replace(chain, code=quote_lines(code, line), guilty=guilty)
+        chain = replace(chain, code=quote_lines(code, line), culprits=guilty)
         is_exact = bool(by)
-    return replace(chain, cause=(_describe_crash(chain, known.told.fault, is_exact),))
+    return replace(
+        chain, cause=(_describe_crash(chain, known.kernel_log.fault, is_exact),)
+    )
 
 
 def find_assertion(known: CompiledView, said: str) -> Chain:
@@ -67,9 +69,9 @@ def find_assertion(known: CompiledView, said: str) -> Chain:
     Args:
         said: the text of the assertion, to find its line.
     """
-    running = None if known.told.cut else known.told.running
-    name = "" if running is None else known.told.given[running][0]
-    kernel = known.anatomy.kernel(name)
+    running = None if known.kernel_log.cut else known.kernel_log.running
+    name = "" if running is None else known.kernel_log.launches[running][0]
+    kernel = known.recorded.kernel(name)
     place, launch = known.launch_of(name) or (-1, None)
     if kernel is None or launch is None:
         return Chain()
@@ -82,10 +84,10 @@ def find_assertion(known: CompiledView, said: str) -> Chain:
     chain = Chain(
         kernel=name,
         launch=place + 1,
-        launches=len(known.anatomy.launches),
+        launches=len(known.recorded.launches),
         fused=fused,
         code=quote_lines(code, lines[0]) if len(lines) == 1 else (),
-        guilty=by or fused,
+        culprits=by or fused,
     )
     where = _where(chain, is_exact=bool(by))
     return replace(chain, cause=(f"{where} fails an assertion: {said}.",))
@@ -93,12 +95,12 @@ def find_assertion(known: CompiledView, said: str) -> Chain:
 
 def _outside(known: CompiledView, memory: MemoryReport | None) -> Chain:
     """Describe how far a run came that died outside the generated kernels."""
-    done = len(known.told.given)
-    last = known.told.given[-1][0] if done else ""
+    done = len(known.kernel_log.launches)
+    last = known.kernel_log.launches[-1][0] if done else ""
     how_far = f"after {last}" if last else "before the first kernel"
     where = f"; AddressSanitizer: {memory}" if memory else ""
     why = f"the line: the crash is outside the generated kernels, {how_far}{where}"
-    return Chain(launches=len(known.anatomy.launches), unknown=(why,))
+    return Chain(launches=len(known.recorded.launches), unknown=(why,))
 
 
 def _nearest(
@@ -113,10 +115,10 @@ def _nearest(
         among: the pointer parameters in the failing line. If it is empty because the
             line is unknown, the address must be within a page of an argument.
     """
-    address = known.told.fault
+    address = known.kernel_log.fault
     if not address.startswith("0x"):
         return None
-    at, sizes = int(address, 16), {s.name: s.value for s in known.anatomy.symbols}
+    at, sizes = int(address, 16), {s.name: s.value for s in known.recorded.symbols}
     found: list[tuple[int, Access]] = []
     for parameter, value in given.items():
         # A buffer written in place has the memory of the buffer it replaces.
@@ -175,7 +177,7 @@ def _line(
 
 
 def _where(chain: Chain, *, is_exact: bool) -> str:
-    names = ", ".join(map(str, chain.guilty[:3])) or "unknown operators"
+    names = ", ".join(map(str, chain.culprits[:3])) or "unknown operators"
     if is_exact:
         return f"Code for {names} in kernel {chain.kernel}"
     return f"Kernel {chain.kernel}, which computes {names},"

@@ -42,7 +42,7 @@ def find_decisions(
 def _by_number(
     variants: Variants, found: Decisions, parts: Collection[Subsystem]
 ) -> Decisions:
-    variants.minimum.note("explain: skipping passes and lowerings by number")
+    variants.reduced.note("explain: skipping passes and lowerings by number")
     # The source form is what the repro compiles, so the numbers hold for the user's
     # own commands. If it does not fail, the program itself is used.
     source = variants.with_options(form=CandidateForm.SOURCE)
@@ -58,7 +58,7 @@ def _by_number(
 
 
 def _by_switches(variants: Variants, found: Decisions) -> Decisions:
-    variants.minimum.note("explain: setting Inductor options to conservative values")
+    variants.reduced.note("explain: setting Inductor options to conservative values")
     why = ""
     try:
         switching = needed_switches(variants)

@@ -104,14 +104,14 @@ class _Asking:
         rows: the results so far.
     """
 
-    minimum: ReducedProgram
+    reduced: ReducedProgram
     home: Path
-    guilty: tuple[str, ...]
+    kernels: tuple[str, ...]
     rows: list[Row] = field(default_factory=list)
 
     @property
     def _client(self) -> CheckClient:
-        return self.minimum.client
+        return self.reduced.client
 
     @property
     def _ready(self) -> Ready:
@@ -128,14 +128,14 @@ class _Asking:
         return None if self._on_interpreter else str(self.home / "model.pt2")
 
     def guide(self) -> Guide:
-        self.minimum.note("explain: running the debugging guide's flags")
+        self.reduced.note("explain: running the debugging guide's flags")
         plain = self._ask(
             "",
             self._client.with_options(
                 package=self._package,
                 evidence=str(self.home / "evidence.json"),
                 leave=str(self.home / "left"),
-                kernels=self.guilty,
+                kernels=self.kernels,
             ),
         )
         stops = plain is not None and Stage(plain.stage) in _BEFORE_IT_RUNS
@@ -148,7 +148,7 @@ class _Asking:
         last = order[-1] if order else ""
         if last:
             self._say(f"launch {len(order)}, the last one: {last}")
-        values = self._values((*self.guilty, last)[0], {*order, *self._tracked()}, why)
+        values = self._values((*self.kernels, last)[0], {*order, *self._tracked()}, why)
         left_out = (_NO_KERNEL,) * (self._ready.for_cuda and not self._on_interpreter)
         return Guide(tuple(self.rows), last, values, left_out=left_out)
 
@@ -222,7 +222,7 @@ class _Asking:
         if not why:
             # One flag at a time: sanity sets two, and the user's shell may set both.
             alone = {CHECK_INPUTS: "", STACK_TRACES: "", **client.options.environment}
-            asked = self.minimum.with_client(client)
+            asked = self.reduced.with_client(client)
             ending = asked.ask(sanity=False, environment=alone)
             row = self._row(row, ending)
         self.rows.append(row)
@@ -234,16 +234,16 @@ class _Asking:
         seen = classify_ending(ending)
         if why := seen.unresolved or seen.invalid:
             return replace(row, outcome=Outcome.OPEN, why=why)
-        if seen.signature is None and self.minimum.rate < 1.0:
+        if seen.signature is None and self.reduced.rate < 1.0:
             return replace(row, outcome=Outcome.OPEN, why="only some of its runs fail")
         if seen.signature is None:
             return replace(row, outcome=Outcome.PASSES)
-        outcome = Outcome.SAME if self.minimum.fails(ending) else Outcome.OTHER
+        outcome = Outcome.SAME if self.reduced.fails(ending) else Outcome.OTHER
         said = tuple(_telling(row.flag, ending))[:_SHOWN]
-        return replace(row, outcome=outcome, failure=str(seen.signature), said=said)
+        return replace(row, outcome=outcome, failure=str(seen.signature), output=said)
 
     def _say(self, line: str) -> None:
-        self.rows[-1] = replace(self.rows[-1], said=(line,))
+        self.rows[-1] = replace(self.rows[-1], output=(line,))
 
 
 def _launches(text: str) -> list[str]:

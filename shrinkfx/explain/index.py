@@ -57,8 +57,8 @@ def index_chain(known: CompiledView, text: str, eager_fails: bool) -> Chain:
         eager_fails=eager_fails,
         kernel=refused.kernel.name,
         launch=place + 1,
-        launches=len(known.anatomy.launches),
-        grid=known.anatomy.stray.grid if known.anatomy.stray else (),
+        launches=len(known.recorded.launches),
+        grid=known.recorded.out_of_bounds.grid if known.recorded.out_of_bounds else (),
         fused=known.fused(refused.kernel, launch),
         code=quote_lines(code, check.line),
         index=check.index,
@@ -83,7 +83,7 @@ def index_chain(known: CompiledView, text: str, eager_fails: bool) -> Chain:
     )
     return replace(
         chain,
-        guilty=by,
+        culprits=by,
         dies=checked_by or chain.fused,
         cause=(*said, evidence) if evidence else said,
         unknown=unknown,
@@ -92,25 +92,25 @@ def index_chain(known: CompiledView, text: str, eager_fails: bool) -> Chain:
 
 def _find_rejected_index(known: CompiledView, text: str) -> _RejectedIndex | None:
     """Return the check that failed: as reported, or the only one with its message."""
-    stray = known.anatomy.stray
+    stray = known.recorded.out_of_bounds
     if stray is not None and stray.text and stray.line >= 0:
-        origin = known.anatomy.kernel(stray.kernel)
+        origin = known.recorded.kernel(stray.kernel)
         origin = origin or KernelText(stray.kernel, "")
         kernel = replace(origin, text=stray.text)
         pairs = (pair.split("=", 1) for pair in stray.values)
         values = {name: int(value) for name, value in pairs}
         return _find_check(kernel, stray.line, values)
-    if known.told.refused is not None:
-        name, line, values = known.told.refused
-        found = known.anatomy.kernel(name)
+    if known.kernel_log.refused is not None:
+        name, line, values = known.kernel_log.refused
+        found = known.recorded.kernel(name)
         return _find_check(found, line, values) if found else None
     said = _SAID.search(text)
     alike = [
         _RejectedIndex(kernel, code, check, {})
-        for kernel in known.anatomy.kernels
+        for kernel in known.recorded.kernels
         for code in [Code(kernel.text)]
         for check in code.checks()
-        if said and check.said == said[1].strip() and kernel.name in text
+        if said and check.text == said[1].strip() and kernel.name in text
     ]
     return alike[0] if len(alike) == 1 else None
 
@@ -180,7 +180,7 @@ def _inputs(
     read = [step.reads for step in steps if step.reads and not step.reads.made_in]
     carriers = {symbol.input for symbol in limit.symbols}
     named = {layout.name: layout for layout in read if layout.role != "buffer"}
-    for given in known.anatomy.inputs:
+    for given in known.recorded.inputs:
         if given.name in carriers:
             named.setdefault(given.name, known.layout_of(given))
     return tuple(named.values())
@@ -188,7 +188,7 @@ def _inputs(
 
 def _describe_content(known: CompiledView, read: Layout, value: int | None) -> str:
     """Describe the value in a tensor, or that code reads beyond the tensor's end."""
-    if beyond := read_beyond(known.anatomy, read.name):
+    if beyond := read_beyond(known.recorded, read.name):
         found = "" if value is None else f", where {value} was found"
         return f", {beyond}{found}: the memory after its end varies between runs"
     return "" if value is None else f", which holds {value}"

@@ -63,9 +63,9 @@ def _wrong_state(
     known: CompiledView, chain: Chain
 ) -> tuple[tuple[Operator, ...], str] | None:
     """Find an earlier call that wrote a value into a buffer that eager never writes."""
-    states = {state.input: state for state in known.anatomy.states}
+    states = {state.input: state for state in known.recorded.states}
     for step in chain.steps:
-        given = next((i for i in known.anatomy.inputs if _is_read(step, i)), None)
+        given = next((i for i in known.recorded.inputs if _is_read(step, i)), None)
         state = states.get(given.name) if given else None
         if given is None or state is None or step.value is None:
             continue
@@ -180,7 +180,7 @@ def _last_lines(known: CompiledView, kernel: str) -> dict[str, str]:
     Other lines may be shared between nodes. A node with a line in a later kernel is
     omitted, because its result may be completed there.
     """
-    kernels = known.anatomy.kernels
+    kernels = known.recorded.kernels
     place = next((n for n, text in enumerate(kernels) if text.name == kernel), None)
     if place is None:
         return {}

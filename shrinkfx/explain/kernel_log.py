@@ -11,7 +11,7 @@ class KernelLog:
     """The log of the C++ kernels in one run.
 
     Attributes:
-        given: each launch: its kernel, and its arguments by parameter.
+        launches: each launch: its kernel, and its arguments by parameter.
         running: the index of the launch that has not ended, or has thrown; None if
             there is none.
         refused: kernel, line and values of the first index that was rejected.
@@ -21,7 +21,7 @@ class KernelLog:
             recorded.
     """
 
-    given: tuple[tuple[str, dict[str, str]], ...] = ()
+    launches: tuple[tuple[str, dict[str, str]], ...] = ()
     running: int | None = None
     refused: tuple[str, int, dict[str, int]] | None = None
     fault: str = ""

@@ -29,7 +29,7 @@ def renumber_quotes(found: Explanation, files: Mapping[str, str]) -> Explanation
     Args:
         files: the text of generated code, by path in the run's folder.
     """
-    chain, halted, cause = found.chain, found.halted, found.cause
+    chain, halted, cause = found.chain, found.compile_error, found.cause
     if chain is not None and (
         placed := find_quoted_lines(chain.code, chain.kernel, files)
     ):
@@ -40,7 +40,7 @@ def renumber_quotes(found: Explanation, files: Mapping[str, str]) -> Explanation
         again = replace(halted, file=placed[0], code=placed[1])
         new = dict(zip(halted.cause, again.cause, strict=True))
         halted, cause = again, tuple(new.get(text, text) for text in cause)
-    return replace(found, chain=chain, halted=halted, cause=cause)
+    return replace(found, chain=chain, compile_error=halted, cause=cause)
 
 
 def find_line_operators(
@@ -54,7 +54,7 @@ def find_line_operators(
     """
     check = next((check for check in code.checks() if check.line == line), None)
     if check is not None:
-        said = f'bounds: {check.said}"'
+        said = f'bounds: {check.text}"'
         found = [o for o in kernel.origins if not o.variable and said in o.expression]
     elif (at := code.statement(line)) is not None:
         written = at.name, at.expression

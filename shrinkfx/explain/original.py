@@ -62,7 +62,7 @@ def find_original_kernels(
     asked = replace(minimum, candidate=whole)
     form = CandidateForm.PROGRAM
     with scratch.make_scratch_folder("original") as folder:
-        ending = asked.ask(anatomy=folder, form=form, build=Build.FAST)
+        ending = asked.ask(compiled_view=folder, form=form, build=Build.FAST)
         if why := asked.why_not(ending):
             return OriginalKernels(why_not=f"{WHAT}: {why}")
         known, untold = (
@@ -84,21 +84,23 @@ def find_original_kernels(
 
 def _failing(asked: ReducedProgram, known: CompiledView) -> dict[str, str]:
     """Return the kernel that was running when the input program failed, if known."""
-    told, stray = known.told, known.anatomy.stray
+    told, stray = known.kernel_log, known.recorded.out_of_bounds
     name = stray.kernel if stray else ""
     if not name and asked.target.stage is Stage.RUN:
         name = told.refused[0] if told.refused else ""
-        running = told.given[told.running][0] if told.running is not None else ""
+        running = told.launches[told.running][0] if told.running is not None else ""
         name = name or running
     place = known.launch_of(name) if name else None
-    which = f", launch {place[0] + 1} of {len(known.anatomy.launches)}" if place else ""
+    which = (
+        f", launch {place[0] + 1} of {len(known.recorded.launches)}" if place else ""
+    )
     return dict(_file(known, name, f"{WHAT} that fails{which}"))
 
 
 def _computing(known: CompiledView, some: Collection[Operator]) -> dict[str, str]:
     """Return the kernels that compute some operators."""
     files: dict[str, str] = {}
-    launches = known.anatomy.launches
+    launches = known.recorded.launches
     for place, launch in enumerate(launches, 1):
         computed = ", ".join(str(one) for one in some if one.name in launch.nodes)
         if computed:
@@ -110,7 +112,7 @@ def _computing(known: CompiledView, some: Collection[Operator]) -> dict[str, str
 
 def _file(known: CompiledView, name: str, what: str) -> Iterator[tuple[str, str]]:
     """Yield the file name and the text of a generated kernel."""
-    kernel = known.anatomy.kernel(name)
+    kernel = known.recorded.kernel(name)
     if kernel is not None:
         triton = _TRITON in kernel.text
         ending, mark = ("py", "#") if triton else ("cpp", "//")

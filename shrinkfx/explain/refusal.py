@@ -27,7 +27,7 @@ def refusal_chain(known: CompiledView, text: str, eager_fails: bool) -> Chain:
             eager_fails=eager_fails,
             unknown=("which input: the error does not name it",),
         )
-    given = [i for i in known.anatomy.inputs if i.role == "input"]
+    given = [i for i in known.recorded.inputs if i.role == "input"]
     place = int(found["input"])
     layout = known.layout_of(given[place]) if place < len(given) else None
     dim = int(found["dim"]) if found["dim"] else None
@@ -37,10 +37,10 @@ def refusal_chain(known: CompiledView, text: str, eager_fails: bool) -> Chain:
         input=layout,
         dim=dim,
         expected=found["expected"].strip(),
-        given=found["given"].strip(),
+        actual=found["given"].strip(),
         symbols=tuple(known.symbols(_WORDS.findall(size))),
     )
-    asked, unknown = _describe_guards(refusal, known.anatomy.guards_unknown)
+    asked, unknown = _describe_guards(refusal, known.recorded.guards_unknown)
     return Chain(
         eager_fails=eager_fails,
         refusal=refusal,
@@ -98,7 +98,7 @@ def _describe_rejection(
     where = "" if refusal.dim is None else f", dim {refusal.dim}"
     first = (
         f"The compiled program rejects {what}{where}: {refusal.what}, expected "
-        f"{refusal.expected}, got {refusal.given}."
+        f"{refusal.expected}, got {refusal.actual}."
     )
     declared = [str(symbol) for symbol in refusal.symbols]
     if declared:

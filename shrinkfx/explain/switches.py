@@ -25,17 +25,17 @@ class Switch:
     """A decision of the compiler that an option disables.
 
     Attributes:
-        careful: the conservative value of the option, which disables the decision.
+        conservative: the conservative value of the option, which disables the decision.
         what: a description of the decision.
     """
 
     option: str
-    careful: bool | int | str
+    conservative: bool | int | str
     what: str
     on: SwitchDevice = SwitchDevice.BOTH
 
     def __str__(self) -> str:
-        return f"{self.option}={self.careful}"
+        return f"{self.option}={self.conservative}"
 
 
 SWITCHES = (

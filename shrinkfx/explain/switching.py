@@ -38,7 +38,7 @@ def needed_switches(variants: Variants) -> OptionSearch:
     Raises:
         BudgetExhausted: there is too little time.
     """
-    known = variants.settings({s.option: s.careful for s in SWITCHES})
+    known = variants.settings({s.option: s.conservative for s in SWITCHES})
     if known is None:
         return OptionSearch(
             unknown="the worker did not report the settings of Inductor"
@@ -55,7 +55,7 @@ def _that_decide(table: Sequence[Switch], known: Settings) -> list[Switch]:
         for switch in table
         if switch.option in known.values
         and switch.option not in known.fixed
-        and known.values[switch.option] != switch.careful
+        and known.values[switch.option] != switch.conservative
     ]
 
 
@@ -94,7 +94,7 @@ def _search(
 
 
 def _settings(switches: Iterable[Switch]) -> tuple[Setting, ...]:
-    return tuple(Setting(s.option, s.careful, s.what) for s in switches)
+    return tuple(Setting(s.option, s.conservative, s.what) for s in switches)
 
 
 class _LimitReached(Exception):
@@ -117,7 +117,7 @@ class _Passes:
 
 
 def _conservative_options(part: Iterable[Switch]) -> dict[str, bool | int | str]:
-    return {switch.option: switch.careful for switch in part}
+    return {switch.option: switch.conservative for switch in part}
 
 
 def _part_that_passes(

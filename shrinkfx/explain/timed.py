@@ -20,13 +20,13 @@ def wrong_sizes(known: CompiledView, stray: StrayAccess) -> str:
     Returns '' if the kernel is benchmarked with the sizes of its own graph, or if the
     failing line does not depend on the wrong ones.
     """
-    written = known.anatomy.kernel(stray.kernel)
+    written = known.recorded.kernel(stray.kernel)
     _, launch = known.launch_of(stray.kernel) or (-1, None)
     if written is None or launch is None:
         return ""
     passed = known.map_arguments(launch, Code(written.text))
     used = _read_by(stray.text, stray.line)
-    timed = {t.name: t for t in known.anatomy.timed if t.kernel == stray.kernel}
+    timed = {t.name: t for t in known.recorded.timed if t.kernel == stray.kernel}
     wrong = [
         (parameter, timed[name])
         for parameter, name in passed.items()
@@ -45,7 +45,7 @@ def _describe_sizes(kernel: str, wrong: Sequence[tuple[str, TimedSize]]) -> str:
     return (
         f"AOTInductor benchmarks kernel {kernel} with {', '.join(sizes)}: "
         "generate_example_arg_value looks up the precomputed sizes of "
-        f"{_graph(first.graph)} in the table of {_graph(first.asked)}, where "
+        f"{_graph(first.graph)} in the table of {_graph(first.searched_graph)}, where "
         f"{looked_up}."
     )
 

@@ -34,7 +34,7 @@ def values(minimum: ReducedProgram) -> WrongValue | None:
     minimum.note("explain: comparing the result of each kernel with eager")
     told, _ = _ask(minimum)
     found = find_first_wrong(minimum.candidate, told)
-    names = [operator.name for operator in found.guilty]
+    names = [operator.name for operator in found.culprits]
     if not names and _is_right_throughout(told):
         names = list(minimum.candidate.operators)
     if len(names) < 2 or found.rewritten:
@@ -112,7 +112,7 @@ def find_first_wrong(candidate: Candidate, told: KernelValues) -> WrongValue:
     assert first.wrong is not None
     guilty = select_operators(candidate, first.operators)
     return WrongValue(
-        guilty=() if first.missized else guilty,
+        culprits=() if first.missized else guilty,
         missized=first.missized,
         wrong=first.wrong,
         kernel=first.kernel,
@@ -120,7 +120,7 @@ def find_first_wrong(candidate: Candidate, told: KernelValues) -> WrongValue:
         launches=len(told.launches),
         value=first.value,
         calls=first.calls,
-        agrees=not (first.given_wrong or first.given_random or _is_rewritten(told)),
+        agrees=not (first.wrong_sources or first.random_sources or _is_rewritten(told)),
         tiny=told.tiny,
         shown_by=_shown_by(told, first),
         call=told.call,
@@ -139,7 +139,7 @@ def _of_overwritten(
     candidate: Candidate, told: KernelValues, over: Overwritten
 ) -> WrongValue:
     return WrongValue(
-        guilty=select_operators(candidate, over.operators),
+        culprits=select_operators(candidate, over.operators),
         wrong=Wrong(wrong=over.changed, of=over.of),
         kernel=over.kernel,
         launch=over.launch,
@@ -169,7 +169,7 @@ def _shown_by(told: KernelValues, first: Computed) -> tuple[str, ...]:
     """Return kernels that compute wrong values from the culprit kernel's result."""
     later = told.computed[told.computed.index(first) + 1 :]
     kernels = (
-        v.kernel for v in later if v.given_wrong and not v.wrong and not v.unknown
+        v.kernel for v in later if v.wrong_sources and not v.wrong and not v.unknown
     )
     return tuple(
         dict.fromkeys(name for name in kernels if name and name != first.kernel)
@@ -181,7 +181,7 @@ def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
         names = [name for name in (told.lost or told.rewritten,) if name]
         unknown = () if names else ("which operator was rewritten",)
         return WrongValue(
-            guilty=select_operators(candidate, names),
+            culprits=select_operators(candidate, names),
             wrong=told.rewritten_wrong,
             rewritten=True,
             lost=bool(told.lost),
@@ -214,17 +214,19 @@ def clear_operators(
             "its intermediate values"
         )
         return replace(found, unknown=(*found.unknown, why))
-    if told.tiny and found.guilty and any(value.unknown for value in told.computed):
+    if told.tiny and found.culprits and any(value.unknown for value in told.computed):
         return found
     for value in told.computed:
         among = select_operators(candidate, value.operators)
         if value.wrong is None or not {o.name for o in among} <= set(suspected):
             continue
-        if not found.guilty:  # this form of the program has other kernels
-            return replace(find_first_wrong(candidate, told), told_apart=True)
+        if not found.culprits:  # this form of the program has other kernels
+            return replace(find_first_wrong(candidate, told), separated=True)
         if among and len(among) < len(suspected):
             wrong, tiny = value.wrong, told.tiny
-            return replace(found, guilty=among, wrong=wrong, tiny=tiny, told_apart=True)
+            return replace(
+                found, culprits=among, wrong=wrong, tiny=tiny, separated=True
+            )
     return found
 
 
@@ -240,9 +242,9 @@ def _tested_without_fusion(
     A value from the same kernel may be in a register, and differ from the value in
     memory. So the program is compiled without fusion, with all inner values returned.
     """
-    if not (found.told_apart and found.guilty) or found.tiny or minimum.rate < 1.0:
+    if not (found.separated and found.culprits) or found.tiny or minimum.rate < 1.0:
         return found
-    names = {operator.name for operator in found.guilty}
+    names = {operator.name for operator in found.culprits}
     producers = (
         find_dependencies(minimum.candidate, names).intersection(suspected) - names
     )
@@ -255,7 +257,7 @@ def _tested_without_fusion(
     if seen is not None and seen.stage is Stage.COMPARE:
         return found
     together = select_operators(minimum.candidate, names | producers)
-    found = replace(found, guilty=together)
+    found = replace(found, culprits=together)
     if _passes(minimum, found, ending):
         return replace(found, fused=f"{_RETURNED} and nothing is fused")
     why = f"whether the program fails without fusion: {told.unknown}"

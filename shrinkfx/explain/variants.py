@@ -30,7 +30,7 @@ class Variants:
         stopped: for each outcome, whether the failure was in compilation.
     """
 
-    minimum: ReducedProgram
+    reduced: ReducedProgram
     rate: float = 1.0
     answers: list[Outcome] = field(default_factory=list)
     stopped: list[bool] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Variants:
         Raises:
             BudgetExhausted: there is too little time.
         """
-        minimum, share = self.minimum, self.minimum.budget.share()
+        minimum, share = self.reduced, self.reduced.budget.share()
         if minimum.seconds > share:
             raise BudgetExhausted("not enough time left")
         client = minimum.client.with_options(**changes).with_clock_limit(share)
@@ -55,28 +55,28 @@ class Variants:
 
     def with_settings(self, careful: InductorOptions) -> Outcome:
         """Compile and run it with other settings of Inductor."""
-        own = self.minimum.client.options.inductor
+        own = self.reduced.client.options.inductor
         return self.ask(inductor={**own, **careful})
 
     def settings(self, wanted: InductorOptions) -> Settings | None:
         """Return the values of Inductor settings; None if the worker does not know."""
-        answer = self.minimum.client.ask(ReadSettings(wanted)).answer
+        answer = self.reduced.client.ask(ReadSettings(wanted)).answer
         return answer if isinstance(answer, Settings) else None
 
     @property
     def interpreted(self) -> bool:
         """Whether its kernels run on the interpreter, so that no library is built."""
-        return self.minimum.client.options.probe is not None
+        return self.reduced.client.options.probe is not None
 
     @with_fields_of(CheckOptions)
     def with_options(self, **changes: Any) -> Self:  # noqa: ANN401 - its fields
         """Return variants that all use other options."""
-        client = self.minimum.client.with_options(**changes)
-        return replace(self, minimum=self.minimum.with_client(client))
+        client = self.reduced.client.with_options(**changes)
+        return replace(self, reduced=self.reduced.with_client(client))
 
     def with_fast_build(self) -> Self:
         """Return variants that use the fast build, if the failure stays the same."""
-        client = self.minimum.client
+        client = self.reduced.client
         if self.interpreted or client.options.sanitize or not client.builds.pay:
             return self
         fast = self.with_options(build=Build.FAST)

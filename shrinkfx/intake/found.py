@@ -32,7 +32,7 @@ class ResolvedProgram:
         environment: environment variables.
         preload: modules and files that register its custom operators.
         device: the device of the failing run, if it is not the one in the ``.pt2``.
-        said: sentences for the user about what was read, and what could not be.
+        notes: sentences for the user about what was read, and what could not be.
         lacking: those of the sentences about state of the failing run that no other
             process has.
         in_script: the failure in the script, if the program comes from a script.
@@ -44,7 +44,7 @@ class ResolvedProgram:
     environment: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     device: str | None = None
-    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
     in_script: ScriptFailure | None = None
 

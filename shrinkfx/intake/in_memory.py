@@ -108,7 +108,7 @@ def save_object(
                     found,
                     preload=(*found.preload, *last),
                     inductor=settings,
-                    said=(*found.said, *session.said, *gone.said, *gone.lacking),
+                    notes=(*found.notes, *session.notes, *gone.notes, *gone.lacking),
                     lacking=session.lacking,
                 )
                 command = options.command or _command(given)
@@ -137,7 +137,7 @@ def _write_input(
         program=archive if archive.exists() else folder / PROGRAM,
         inputs=inputs if inputs.exists() else None,
         preload=tuple(preload.write_to(folder) for preload in preloads),
-        said=tuple(remarks(given.program, program)),
+        notes=tuple(remarks(given.program, program)),
     )
 
 

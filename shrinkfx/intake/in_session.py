@@ -40,7 +40,7 @@ class SessionCopy:
     """
 
     modules: tuple[tuple[str, str], ...]
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
     setting: Preload | None = None
     lacking: tuple[str, ...] = ()
 
@@ -87,7 +87,7 @@ def copy_session(
     )
     return SessionCopy(
         modules=tuple((s.module, s.file) for s in taken),
-        said=(*said, *lacking),
+        notes=(*said, *lacking),
         setting=Preload(FILE, render_settings_module(ours)) if ours else None,
         lacking=tuple(lacking),
     )

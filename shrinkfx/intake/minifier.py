@@ -40,7 +40,7 @@ def take_program(script: Script, options: Options, folder: Path) -> ResolvedProg
         program=program,
         inductor=inductor,
         environment=script.environment,
-        said=(f"{script.path} loads {there}", *script.said, *of_settings),
+        notes=(f"{script.path} loads {there}", *script.notes, *of_settings),
     )
 
 

@@ -39,7 +39,7 @@ class RemovedRegistrations:
     """
 
     preload: Preload | None = None
-    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     lacking: tuple[str, ...] = field(default=())
 
 

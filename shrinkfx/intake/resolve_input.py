@@ -52,7 +52,7 @@ def resolve_program(
     try:
         with lock_folder(out):
             found = _write_program(script, options, out)
-            for sentence in found.said:
+            for sentence in found.notes:
                 told(sentence)
             asked = replace(found.to_options(options), out=out)
             with _note_if_passing(asked):

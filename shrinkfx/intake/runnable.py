@@ -70,8 +70,8 @@ def export(script: Script, options: Options, folder: Path) -> ResolvedProgram:
         program=program,
         inductor=inductor,
         environment=script.environment,
-        said=(
-            *script.said,
+        notes=(
+            *script.notes,
             *of_settings,
             *_describe_export(ending.answer, script, there),
         ),

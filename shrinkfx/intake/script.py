@@ -49,7 +49,7 @@ class Script:
         others: settings of other parts of PyTorch, by their full names.
         environment: environment variables that the failure may need.
         save_dir: the folder with the values of the arguments, or ''.
-        said: sentences about the other contents.
+        notes: sentences about the other contents.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class Script:
     others: InductorOptions
     environment: Mapping[str, str]
     save_dir: str
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def read_script(path: Path, text: str) -> Script:
@@ -91,7 +91,7 @@ def read_script(path: Path, text: str) -> Script:
         others=settings.others,
         environment=settings.environment,
         save_dir=str(call.get("save_dir") or ""),
-        said=(*_versions(text), *settings.describe_settings(), *_describe_call(call)),
+        notes=(*_versions(text), *settings.describe_settings(), *_describe_call(call)),
     )
 
 

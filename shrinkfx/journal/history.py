@@ -21,7 +21,7 @@ class RecordedQuery:
             sessions.
         operators: the number of operators of the candidate; ``keep`` names them.
         outcome: None if the check did not end.
-        said: the failure, or the reason why there is no verdict.
+        message: the failure, or the reason why there is no verdict.
         seen: the signature of the failure, or None.
     """
 
@@ -34,7 +34,7 @@ class RecordedQuery:
     operators: int
     keep: tuple[str, ...]
     outcome: Outcome | None
-    said: str
+    message: str
     seconds: float
     seen: Signature | None
 

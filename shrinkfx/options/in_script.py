@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from shrinkfx.errors import FailsDifferently
 from shrinkfx.failure.signature import Signature, Stage
@@ -49,12 +50,14 @@ class ScriptFailure(Message):
 
     Attributes:
         failed: the step that failed.
-        said: a description of the failure, as a sentence without a full stop.
+        message: a description of the failure, as a sentence without a full stop.
         died: whether the process of the script died during that step.
     """
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"said": "message"}
+
     failed: FailedStep
-    said: str
+    message: str
     died: bool = False
 
     def require(self, seen: Signature, lacking: tuple[MessagePart, ...] = ()) -> None:
@@ -78,4 +81,4 @@ class ScriptFailure(Message):
             "to reduce the failure seen here: ", Flag("--until", seen.kind.value)
         )
         advice = MessageText.lines([*lacking, *silent, so])
-        raise FailsDifferently(self.said, str(seen), advice)
+        raise FailsDifferently(self.message, str(seen), advice)

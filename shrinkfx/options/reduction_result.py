@@ -41,7 +41,7 @@ class Reduction:
         repro: path of the repro; its folder contains ``minimal.pt2`` and
             ``summary.json``.
         cause: sentences about the cause of the failure.
-        told: the printed lines about the cause; ``explain.json`` has all details.
+        cause_lines: the printed lines about the cause; all is in ``explain.json``.
         issue: path of ``ISSUE.md``; None if a command of the user tests the candidates.
         left_of_model: names and values of the user's model that the repro still
             contains, as one line of text.
@@ -65,7 +65,7 @@ class Reduction:
     summary: Mapping[str, Any]
     to_go_on: str = ""
     cause: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
+    cause_lines: tuple[str, ...] = ()
     report: Path | None = None
     issue: Path | None = None
     left_of_model: str = ""
@@ -163,7 +163,7 @@ def render_result_lines(
             f"{rate['after']:.0%} of the reduced program"
         )
     yield from (
-        s for s in reduction.told if everything or s.startswith(_ALWAYS_PRINTED)
+        s for s in reduction.cause_lines if everything or s.startswith(_ALWAYS_PRINTED)
     )
     folder = shlex.quote(str(reduction.repro.parent))
     caught = reduction.summary.get("other_failures", ())

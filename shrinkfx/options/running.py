@@ -33,7 +33,7 @@ class BudgetOptions:
         metavar="N",
         help="stop after N checks",
         more="shrinkfx then writes the smallest failing program so far",
-        beside_resume=True,
+        works_with_resume=True,
         check=require_above_zero,
     )
     max_minutes: float | None = option(
@@ -42,7 +42,7 @@ class BudgetOptions:
         help="total time limit in minutes, including baseline and verification: "
         "[optional steps](#few-minutes) are skipped so that a verified repro "
         "is written in time; the first verification run may exceed the limit",
-        beside_resume=True,
+        works_with_resume=True,
         check=require_above_zero,
         common=True,
         brief="stop after M minutes, with a verified repro",
@@ -55,7 +55,7 @@ class BudgetOptions:
         more="The space is used for the values of eager runs and for packages. A "
         "step that would need more is not started, and shrinkfx reports how "
         "much it needs",
-        beside_resume=True,
+        works_with_resume=True,
         check=require_above_zero,
     )
     jobs: int | None = option(
@@ -67,7 +67,7 @@ class BudgetOptions:
         "time increases. With `--check`, and for CUDA on a GPU, the default "
         "is 1, or one job for each of `--gpus`; a failure that shows only in "
         "some runs always uses 1. [In full](#several-at-once)",
-        beside_resume=True,
+        works_with_resume=True,
         check=require_above_zero,
         common=True,
         brief="check N candidates in parallel",
@@ -115,14 +115,14 @@ class ExplainOptions:
         "failure needs, and what each flag of PyTorch's debugging guide "
         "reports; `shrinkfx --explain DIR` does so for a finished run",
         more="[What is reported](explain.md)",
-        apart="explain",
+        exclusive_group="explain",
         common=True,
         brief="find the root cause (DIR: of a finished run)",
     )
     no_explain: bool = option(
         False,
         help="skip the root-cause analysis; by default, a short one runs",
-        apart="explain",
+        exclusive_group="explain",
     )
 
 

@@ -143,10 +143,10 @@ def render_event(event: Event) -> str:
 
 def _step(event: StepTaken) -> str:
     """Render what a step reduced: operators, bytes of inputs, or "simplified"."""
-    if event.given is None or event.before != event.after:
+    if event.bytes_of_inputs is None or event.before != event.after:
         noun = "operator" if event.after == 1 else "operators"
         return f"{event.before} -> {event.after} {noun}"
-    before, after = event.given
+    before, after = event.bytes_of_inputs
     if before == after:
         return "simplified"
     return f"{before:,} -> {after:,} bytes of inputs"

@@ -187,8 +187,8 @@ class Ready(Reported):
         gpu: the GPU that the program runs on, in words; '' if it needs none.
         no_guard_pages: the reason why there are no guard pages although they were
             requested, or ''.
-        beside: the files used by the preloads that are not installed.
-        stem: the process id of the zygote that was left to become another server, or 0.
+        uninstalled_files: the files used by the preloads that are not installed.
+        zygote: the process id of the zygote that can become another server, or 0.
         missing_features: feature -> the missing private name and the consequence.
     """
 
@@ -204,6 +204,6 @@ class Ready(Reported):
     gpu: str = ""
     ignored_options: tuple[str, ...] = ()
     no_guard_pages: str = ""
-    beside: UninstalledFiles = field(default_factory=UninstalledFiles)
-    stem: int = 0
+    uninstalled_files: UninstalledFiles = field(default_factory=UninstalledFiles)
+    zygote: int = 0
     missing_features: Mapping[str, str] = field(default_factory=dict)

@@ -214,7 +214,7 @@ class TimedSize(Reported):
         graph: the graph of the kernel; '' for the program itself.
         stands_for: the meaning of ``name`` in that graph, such as ``s27*s77``.
         meant: the value of ``stands_for`` at the sizes that AOTInductor knows.
-        asked: the graph in whose table AOTInductor looked the name up.
+        searched_graph: the graph in whose table AOTInductor looked the name up.
         there: the meaning of ``name`` in that graph; '' if it has none.
         value: the size that the benchmark uses.
         is_fallback: whether ``value`` is Inductor's default for an unknown size.
@@ -225,7 +225,7 @@ class TimedSize(Reported):
     graph: str
     stands_for: str
     meant: int
-    asked: str
+    searched_graph: str
     there: str
     value: int
     is_fallback: bool
@@ -246,7 +246,7 @@ class Anatomy(Reported):
         real: layouts of the nodes whose operators pass their own memory to compiled
             code.
         untrue: results of operators that differ from their declared metadata.
-        stray: the finding of the interpreter, or None.
+        out_of_bounds: the finding of the interpreter, or None.
         guards_unknown: the reason why the guards on symbols are unknown, or ''.
         timed: wrong sizes that AOTInductor benchmarks kernels with during compilation.
     """
@@ -260,7 +260,7 @@ class Anatomy(Reported):
     states: tuple[EagerState, ...] = ()
     real: tuple[EagerLayout, ...] = ()
     untrue: tuple[FakeMismatch, ...] = ()
-    stray: StrayAccess | None = None
+    out_of_bounds: StrayAccess | None = None
     guards_unknown: str = ""
     timed: tuple[TimedSize, ...] = ()
 

@@ -124,10 +124,10 @@ class KernelRun(Reported):
     Attributes:
         command: the command that ran it.
         alike: whether it fails as in the program; None if it was not run.
-        said: the line that shows the failure, or the reason why there is none.
+        message: the line that shows the failure, or the reason why there is none.
     """
 
     kernel: str
     command: str
     alike: bool | None = None
-    said: str = ""
+    message: str = ""

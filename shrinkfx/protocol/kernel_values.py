@@ -56,9 +56,9 @@ class Computed(Message):
         operators: the program's nodes between the kernel's inputs and this value.
         calls: the targets in Inductor's graph for these nodes, after decompositions and
             passes.
-        given: the values that it was computed from.
-        given_wrong: those of them that differ from eager's run of the whole program.
-        given_random: those that depend on random numbers, which eager draws
+        sources: the values that it was computed from.
+        wrong_sources: those of them that differ from eager's run of the whole program.
+        random_sources: those that depend on random numbers, which eager draws
             differently.
         wrong: the difference; None if the value is right, or if ``unknown`` is set.
         unknown: the reason why the value could not be compared, or ''.
@@ -71,9 +71,9 @@ class Computed(Message):
     node: str
     operators: tuple[str, ...]
     calls: tuple[str, ...]
-    given: tuple[str, ...] = ()
-    given_wrong: tuple[str, ...] = ()
-    given_random: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    wrong_sources: tuple[str, ...] = ()
+    random_sources: tuple[str, ...] = ()
     wrong: Wrong | None = None
     unknown: str = ""
     missized: str = ""

@@ -11,7 +11,16 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from shrinkfx.program.display_text import printable
 
@@ -21,7 +30,13 @@ class Message:
     """A record that converts to one line of JSON and back.
 
     Every field must be present; an unknown or a missing field is an error.
+
+    Attributes:
+        OLD_NAMES: the names that renamed fields have in run folders of earlier
+            versions, each with the new name. They are accepted until 0.2.
     """
+
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {}
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the fields; nested records are converted when the line is written."""
@@ -40,6 +55,7 @@ class Message:
         """
         hints = _HINTS.get(cls) or _HINTS.setdefault(cls, get_type_hints(cls))
         names = {field.name for field in fields(cls)}
+        data = {cls.OLD_NAMES.get(key, key): value for key, value in data.items()}
         if unknown := sorted(data.keys() - names):
             raise TypeError(f"{cls.__name__} has no {', '.join(unknown)}")
         if missing := sorted(names - data.keys()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from shrinkfx.protocol.choices import (
     ARCHS,
@@ -53,7 +54,7 @@ class Setup(Message):
         gpus: the GPUs that checks are spread over, named as in
             ``CUDA_VISIBLE_DEVICES``; this process uses the first.
         unset: variables that must stay unset, even if a device requires them.
-        stem: the file descriptors of a zygote's connection, to read from and to write
+        zygote: the file descriptors of a zygote's connection, to read from and to write
             to; None to leave no zygote behind.
     """
 
@@ -70,7 +71,7 @@ class Setup(Message):
     first_lowering: bool = True
     gpus: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
-    stem: tuple[int, ...] | None = None
+    zygote: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,8 @@ class CheckOptions(ComparisonOptions, Message):
         sought: the kind of failure that the check looks for, or ''. If several outputs
             differ, ``nan`` or ``mismatch`` decides which of them is reported first.
         evidence: a file for evidence of the failure's origin, or None.
-        anatomy: a folder for the compiled-program view and the messages of its kernels,
-            or None.
+        compiled_view: a folder for the compiled-program view and the messages of its
+            kernels, or None.
         values: a file for the comparison of each kernel's values with eager, or None.
         leave_out: the applications that compilation must skip, or None.
         environment: variables of the child; an empty value removes the variable.
@@ -139,14 +140,19 @@ class CheckOptions(ComparisonOptions, Message):
         kernels: the kernels whose arguments are saved there as well.
         data: a file with the values that the printed program refers to only by key;
             None if it has none.
-        lies: the permitted fake-kernel mismatches (``FakeMismatch.about``). A program
-            that has others, or none, passes; () skips this test.
+        mismatches: the permitted fake-kernel mismatches (``FakeMismatch.about``). A
+            program that has others, or none, passes; () skips this test.
         bounded: operators that must not read outside their arguments. A program that
             may call them so that they do passes; () skips this test.
         tails: operators whose output storage is smaller than declared. The program
             fails only if it fails alike for every content of the memory that follows
             (``worker/checking/tails.py``).
     """
+
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {
+        "anatomy": "compiled_view",
+        "lies": "mismatches",
+    }
 
     graph: GraphForm = GraphForm.FUNCTIONAL
     form: CandidateForm = CandidateForm.PROGRAM
@@ -166,14 +172,14 @@ class CheckOptions(ComparisonOptions, Message):
     taps: tuple[str, ...] = ()
     sought: str = ""
     evidence: str | None = None
-    anatomy: str | None = None
+    compiled_view: str | None = None
     values: str | None = None
     leave_out: LeaveOut | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     leave: str | None = None
     kernels: tuple[str, ...] = ()
     data: str | None = None
-    lies: tuple[str, ...] = ()
+    mismatches: tuple[str, ...] = ()
     bounded: tuple[str, ...] = ()
     tails: tuple[str, ...] = ()
 

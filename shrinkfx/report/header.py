@@ -278,7 +278,7 @@ def _memory(record: RunRecord) -> list[str]:
 
 def _plain_run_lines(record: RunRecord) -> list[str]:
     """State what the script does without guard pages."""
-    plain = record.memory.plain
+    plain = record.memory.without_guards
     if not plain:
         return []
     seen = f"{_PLAINLY} (inaccessible memory next to each tensor): {plain}."

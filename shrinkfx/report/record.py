@@ -122,8 +122,8 @@ class Conditions:
         inputs: the inputs file that the user's command takes besides the program, or
             ''.
         gpu: index of the GPU that the package is loaded onto; -1 for the first.
-        behind: operators whose output storage is smaller than declared, if the failure
-            of the input program depends on the adjacent memory.
+        short_results: operators whose output storage is smaller than declared, if the
+            failure of the input program depends on the adjacent memory.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Conditions:
     interpreted_for: str = ""
     inputs: str = ""
     gpu: int = -1
-    behind: tuple[str, ...] = ()
+    short_results: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Memory:
 
     Attributes:
         guard: the guard mode that the repro needs to fail; OFF if it fails without.
-        plain: what the reduced program does without guard pages, or ''.
+        without_guards: what the reduced program does without guard pages, or ''.
         report: the report of AddressSanitizer or compute-sanitizer, or None.
         no_report: why there is no report, or ''.
         on_gpu: the error is in GPU memory, which compute-sanitizer checks.
@@ -159,7 +159,7 @@ class Memory:
     """
 
     guard: Guard = Guard.OFF
-    plain: str = ""
+    without_guards: str = ""
     report: MemoryReport | None = None
     no_report: str = ""
     on_gpu: bool = False
@@ -255,7 +255,7 @@ class RunRecord:
         missing_features: by feature, the missing name and the consequence.
         suspects: operators that may cause the failure, the likeliest first.
         cause: the known cause of the reduced program's failure, in sentences.
-        left: the parts of the user's model that the repro contains.
+        remains: the parts of the user's model that the repro contains.
     """
 
     failure: Failure
@@ -272,7 +272,7 @@ class RunRecord:
     spent: Spent = field(default_factory=Spent)
     verified: VerifiedRepro = field(default_factory=VerifiedRepro)
     cause: Sequence[str] = ()
-    left: ModelRemains = field(default_factory=ModelRemains)
+    remains: ModelRemains = field(default_factory=ModelRemains)
 
     @property
     def signature(self) -> Signature:
@@ -297,7 +297,7 @@ class RunRecord:
     @property
     def by_chance(self) -> str:
         """The memory whose content decides whether the repro fails, or ''."""
-        left = set(self.programs.targets).intersection(self.conditions.behind)
+        left = set(self.programs.targets).intersection(self.conditions.short_results)
         results = f"results of {', '.join(sorted(left))}"
         return f"the memory after the end of the too small {results}" if left else ""
 

@@ -55,7 +55,7 @@ class Slicer:
     """
 
     preloads: Sequence[Preload]
-    beside: UninstalledFiles
+    uninstalled_files: UninstalledFiles
     operators: Sequence[str]
     cut: PreloadCut
     known: Mapping[str, Path]
@@ -118,13 +118,13 @@ class Slicer:
             file,
             self.operators,
             without=[(n, c) for at, n, c in self.cut.acts if Path(at) == file],
-            acting=[n for at, n in self.beside.callers if Path(at) == file],
+            acting=[n for at, n in self.uninstalled_files.callers if Path(at) == file],
             local={name.partition(".")[0] for name in self.known},
             named=named,
             text=text,
         )
         # A call that loaded no carried library has compiled it from source.
-        return replace(part, loads=part.loads and bool(self.beside.loadings))
+        return replace(part, loads=part.loads and bool(self.uninstalled_files.loadings))
 
 
 @functools.lru_cache(maxsize=256)

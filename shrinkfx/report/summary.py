@@ -90,7 +90,7 @@ def summarise(record: RunRecord) -> dict[str, Any]:
         "warnings": _warnings(record),
         "suspects": rank_suspects(record.suspects),
         "cause": list(record.cause),
-        "left_of_model": asdict(record.left),
+        "left_of_model": asdict(record.remains),
         **_of_repro(record.verified),
         "versions": {"shrinkfx": __version__, **record.versions},
         "missing_features": dict(record.missing_features),
@@ -144,7 +144,7 @@ def _of_memory(record: RunRecord) -> dict[str, Any]:
     return {
         "guard_pages": {
             **asdict(pages),
-            "result_without_them": memory.plain,
+            "result_without_them": memory.without_guards,
             "repro_needs_them": record.guarded,
         },
         "memory_report": report,

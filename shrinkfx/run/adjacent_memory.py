@@ -49,7 +49,7 @@ def require_any_adjacent_memory(context: RunContext, subject: Subject) -> Subjec
     if verdict.outcome is Outcome.UNRESOLVED:
         return subject
     context.note(_BY_CHANCE.format(named, verdict.observation.in_words))
-    return replace(subject, by_what_is_behind=short)
+    return replace(subject, short_results=short)
 
 
 def _may_read_adjacent_memory(subject: Subject) -> bool:
@@ -59,7 +59,7 @@ def _may_read_adjacent_memory(subject: Subject) -> bool:
     """
     options = subject.client.options
     ran = subject.target.stage in (Stage.RUN, Stage.COMPARE)
-    ours = subject.command is None and not subject.unasked
+    ours = subject.command is None and not subject.not_tested
     return ran and ours and options.guard_pages is Guard.OFF
 
 

@@ -26,18 +26,22 @@ class Described:
     """The input program after its run in eager: its graph and its description."""
 
     skeleton: Skeleton
-    said: Description
+    description: Description
 
     @property
     def eager_error(self) -> str:
         """The error that eager raises, in one line, or ''."""
-        return first_line(self.said.eager_error) if self.said.eager_error else ""
+        return (
+            first_line(self.description.eager_error)
+            if self.description.eager_error
+            else ""
+        )
 
     @property
     def other_causes(self) -> OtherCauses:
         """Other possible causes of the failure, which the run in eager has shown."""
         warnings = (f"{_EAGER_FAILS}{self.eager_error}",) if self.eager_error else ()
-        return OtherCauses(self.said.mismatches, warnings=warnings)
+        return OtherCauses(self.description.mismatches, warnings=warnings)
 
 
 _EAGER_FAILS = "eager also fails on the input program: "

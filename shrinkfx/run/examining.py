@@ -38,7 +38,7 @@ def examine_operators(
     Returns:
         The new findings, which were shown to the user.
     """
-    if not described.said.custom or described.said.stopped:
+    if not described.description.custom or described.description.stopped:
         return ()
     if context.budget.share() < SECONDS:
         context.note("not enough time left: skipping the tests of custom operators")
@@ -49,7 +49,7 @@ def examine_operators(
     with scratch.make_scratch_folder("operators") as folder:
         path = Path(folder).resolve() / "findings"
         ending = bounded.ask(Examine(str(path), SECONDS))
-        found = _worth_telling(_read(path), described.said.mismatches)
+        found = _worth_telling(_read(path), described.description.mismatches)
     found += [died] if (died := _how_it_died(ending)) else []
     for each in found:
         context.note(format_finding(each))

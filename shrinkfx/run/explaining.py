@@ -231,7 +231,7 @@ def _write_explanation(
     Args:
         renamed: the repro's names of inputs and weights, by those of the program.
     """
-    write_json(out / EXPLAIN, json.loads(found.to_line()))
+    write_json(out / EXPLAIN, _with_old_keys(json.loads(found.to_line())))
     if anonymous:  # the text must not name code that is not in the repro
         told, new = found, anonymize_explanation(found, renamed)
         cause = tuple(strip_origins(s, new, anonymous=True) for s in new.cause)
@@ -246,6 +246,19 @@ def _write_explanation(
     _add_cause_to_repro(out / "repro.py", cause, liar)
     write_cause(out, told.cause)
     return Explained(found, told.cause, explanation_lines(told, failure), out)
+
+
+_OLD_KEYS = {"culprits": "guilty", "mismatches": "lies", "compile_error": "halted"}
+
+
+def _with_old_keys(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Add the old names of renamed keys of ``explain.json``, which stay until 0.2."""
+    if isinstance(value, list):
+        return [_with_old_keys(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _with_old_keys(item) for key, item in value.items()}
+    return found | {old: found[key] for key, old in _OLD_KEYS.items() if key in found}
 
 
 def _add_cause_to_repro(repro: Path, cause: Sequence[str], liar: str) -> None:

@@ -87,7 +87,7 @@ def _reduction(folder: Path, journal: Journal, *, anonymous: bool) -> Reduction 
         repro=folder / told["files"][0],
         summary=told,
         cause=explanation.cause,
-        told=explanation_lines(explanation, seen),
+        cause_lines=explanation_lines(explanation, seen),
         report=_there(folder / REPORT),
         issue=_there(folder / ISSUE),
         left_of_model=read_older(ModelRemains, left).in_words(),

@@ -257,7 +257,7 @@ def _require_failure(original: InputProgram) -> None:
     if not options.lacking or not plain or on_interpreter:
         return
     if original.in_one is not None:
-        client = replace(client, whole=original.in_one.whole)
+        client = replace(client, input_program=original.in_one.whole)
         client = client.with_options(build=Build.FAST)
     original.context.note(
         "baseline: running the program once, because something from "
@@ -282,7 +282,7 @@ def _run_unchanged(
     """
     context, client, command = original.context, original.client, original.command
     options = context.options
-    max_calls = MAX_CALLS if original.described.said.keeps_state else 1
+    max_calls = MAX_CALLS if original.described.description.keeps_state else 1
     if command is None and original.server.ready.backend == Backend.INTERPRETER:
         context.note(_INTERPRETED.format(options.arch))
         probes = [Probe(options.probe)] if options.probe else list(Probe)
@@ -313,7 +313,7 @@ def _run_compiled(original: InputProgram, packages: Packages | None) -> Baseline
     On a GPU, that uses the allocator that shows the failure.
     """
     context, options = original.context, original.context.options
-    max_calls = MAX_CALLS if original.described.said.keeps_state else 1
+    max_calls = MAX_CALLS if original.described.description.keeps_state else 1
     asked = options.until, options.match, options.baseline_runs, context.note
     has_failed = options.in_script is not None
     seeds = seeds_to_try(options.environment, has_failed=has_failed)
@@ -341,7 +341,7 @@ def _see_it_fail_flat(original: InputProgram, command: Command) -> float:
     The user's file may nest them. If the command does not fail, its files remain in the
     folder.
     """
-    context, told = original.context, original.described.said.mismatches
+    context, told = original.context, original.described.description.mismatches
     as_exported = original.client.with_options(graph=GraphForm.IN_PLACE)
     client, described = describe_program(context, as_exported, told)
     folder = context.out.resolve()

@@ -56,7 +56,7 @@ def with_explanation(out: Path, record: RunRecord, cause: Sequence[str]) -> RunR
         logger.info(
             "cannot determine what the repro contains from the model: %r", error
         )
-    return replace(record, cause=tuple(cause), left=left)
+    return replace(record, cause=tuple(cause), remains=left)
 
 
 def drop_issue(out: Path) -> None:

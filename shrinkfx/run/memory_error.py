@@ -83,7 +83,7 @@ def analyze_memory_error(
     """
     memory = _without_guard_pages(context, client, target, best, form, known)
     memory = replace(memory, on_gpu=on_gpu)
-    if not (memory.plain or (on_gpu and _is_of_the_run(target))):
+    if not (memory.without_guards or (on_gpu and _is_of_the_run(target))):
         return memory
     if not context.budget.has(_CHECKS * context.budget.pace_s):
         return replace(memory, no_report=_SHORT)

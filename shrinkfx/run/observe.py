@@ -48,8 +48,11 @@ def reproduce_failure(context: RunContext, server: Server) -> Subject:
         unchanged = find_input_failure(original)
     subject = _subject(original, unchanged, causes)
     subject = _in_a_form_that_fails(context, subject, original)
-    if original.described.said.operators not in (0, cut := subject.before.operators):
-        said = _OTHER_COUNT.format(original.described.said.operators, cut)
+    if original.described.description.operators not in (
+        0,
+        cut := subject.before.operators,
+    ):
+        said = _OTHER_COUNT.format(original.described.description.operators, cut)
         context.note(said)
     if server.ready.backend != Backend.INTERPRETER:  # it checks each access
         subject = require_any_adjacent_memory(context, subject)
@@ -92,7 +95,7 @@ def _choose_whole_candidate(
     is one of the file's program in a fresh process.
     """
     alone = options.baseline_runs == 1 or options.until == Kind.HANG
-    if alone or build is Build.STOCK or not described.said.functional:
+    if alone or build is Build.STOCK or not described.description.functional:
         return None
     return WholeCandidate(Candidate.from_skeleton(described.skeleton))
 
@@ -116,8 +119,8 @@ def _subject(
         before=ProgramSize(
             operators=whole.cost[0],
             nodes=skeleton.original_nodes,
-            inputs=described.said.inputs,
-            dynamic_dims=described.said.dynamic_dims,
+            inputs=described.description.inputs,
+            dynamic_dims=described.description.dynamic_dims,
         ),
         client=client.with_limits(limits, context.meters["baseline"]),
         target=base.target,
@@ -136,7 +139,7 @@ def _in_a_form_that_fails(
         with contextlib.suppress(BudgetExhausted):
             asked = context, subject, original.described
             return choose_graph_form(*asked, original.in_one)
-    return replace(subject, unasked=_NO_SEARCH.format(context.budget.seconds / 60))
+    return replace(subject, not_tested=_NO_SEARCH.format(context.budget.seconds / 60))
 
 
 _FAST = 0.5

@@ -69,23 +69,23 @@ class CompilerCodeQueries:
 
     Attributes:
         fails: runs a script with these preloads; returns None without a verdict.
-        asked: number of queries.
+        queries: number of queries.
     """
 
     fails: Callable[[PreloadBundle], bool | None]
     budget: Budget
-    asked: int = 0
+    queries: int = 0
     _is_over: bool = False
 
     @property
     def is_tired(self) -> bool:
         needed = _RUNS_THAT_FOLLOW * self.budget.pace_s
-        asked_enough = self._is_over or self.asked >= MAX_QUESTIONS
+        asked_enough = self._is_over or self.queries >= MAX_QUESTIONS
         return asked_enough or not self.budget.has(needed)
 
     def is_enough(self, carried: PreloadBundle) -> bool:
         """Return whether the failure shows with these preloads; False if unknown."""
-        self.asked += 1
+        self.queries += 1
         try:
             return bool(self.fails(carried))
         except BudgetExhausted:  # the repro has yet to be written

@@ -107,7 +107,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
         reduction = replace(
             reduction,
             cause=explained.cause,
-            told=explained.lines,
+            cause_lines=explained.lines,
             issue=issue,
             report=page,
         )

@@ -75,7 +75,7 @@ def ways_to_carry(
     )
 
     def made(cut: PreloadCut) -> PreloadBundle:
-        return build_bundle(preloads, server.ready.beside, operators, cut)
+        return build_bundle(preloads, server.ready.uninstalled_files, operators, cut)
 
     cuts = _CUTS.setdefault(server, {})
     custom = frozenset(name for name in operators if not name.startswith(BUILT_IN))

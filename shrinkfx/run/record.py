@@ -76,11 +76,11 @@ def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunR
             reference=checks.reference,
             strict=options.strict,
             interpreted_for=options.arch if interpreted else "",
-            behind=subject.by_what_is_behind,
+            short_results=subject.short_results,
         ),
         other_causes=subject.other_causes,
         suspects=subject.suspects,
-        guard_pages=GuardPages(guarding.name, guarding.plain),
+        guard_pages=GuardPages(guarding.name, guarding.without_guards),
     )
 
 
@@ -197,6 +197,6 @@ def conclude(context: RunContext, record: RunRecord, best: Candidate) -> Reducti
         verified=(verified.runs, verified.failed),
         repro=verified.written.files[0],
         summary=summary,
-        left_of_model=record.left.in_words(),
+        left_of_model=record.remains.in_words(),
         shows_alone=not (record.guarded or record.conditions.interpreted_for),
     )

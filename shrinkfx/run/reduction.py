@@ -57,7 +57,7 @@ class SearchResult:
         stopped: why the search ended early, or ''.
         made_of: the search whose result this search has simplified as a printed
             program.
-        beside: searches whose results were not used.
+        unused_searches: searches whose results were not used.
         data: the file with values of a printed program that it names only by key.
         fitter: tests with fake tensors which rewrites of a printed program are valid.
         short_of: why the search among printed programs is incomplete, or ''.
@@ -75,7 +75,7 @@ class SearchResult:
     without_guard_pages: bool = False
     stopped: str = ""
     made_of: SearchResult | None = None
-    beside: list[SearchResult] = field(default_factory=list)
+    unused_searches: list[SearchResult] = field(default_factory=list)
     data: str | None = None
     fitter: FakeTensors | None = None
     short_of: str = ""
@@ -97,7 +97,7 @@ class SearchResult:
     def all(self) -> list[SearchResult]:
         """All searches of the run, in their order."""
         before = [self.made_of] if self.made_of else []
-        return [*before, self, *self.beside]
+        return [*before, self, *self.unused_searches]
 
     @property
     def printable(self) -> bool:
@@ -155,8 +155,8 @@ def reduce(context: RunContext, subject: Subject) -> SearchResult:
     )
     context.listener(SearchStarted(subject.whole.cost[0], context.options.max_checks))
     with stop_on_errors(context, found):
-        if subject.unasked:
-            raise BudgetExhausted(subject.unasked)
+        if subject.not_tested:
+            raise BudgetExhausted(subject.not_tested)
         found.search.find()
         if found.without_guard_pages and not fails_without_guard_pages(
             context, subject, search

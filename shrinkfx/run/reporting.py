@@ -145,7 +145,7 @@ def collect_run(out: Path, journal: Journal, no_program: str = "") -> Run:
         checks=tuple(_check(asked, target) for asked in list_queries(journal)),
         program=program,
         no_program=no_program,
-        left=candidate,
+        reduced=candidate,
         listing=PrintedProgram.from_json(left["listing"])
         if "listing" in left
         else None,
@@ -175,7 +175,7 @@ def _files(asked: Mapping[str, Any]) -> set[str]:
 def _check(asked: RecordedQuery, target: Signature | None) -> Check:
     differs = asked.outcome is Outcome.DIFFERENT
     told = {name: value for name, value in vars(asked).items() if name != "seen"}
-    told |= {"keep": frozenset(asked.keep), "said": cut_text(asked.said, _SAID)}
+    told |= {"keep": frozenset(asked.keep), "message": cut_text(asked.message, _SAID)}
     is_target = target is not None and target.occurs_in(asked.seen)
     return Check(**told, is_by_catch=differs and not is_target)
 

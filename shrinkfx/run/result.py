@@ -128,8 +128,8 @@ def verify_result(
         "the repro does not fail in every run: writing and running a repro with guard "
         "pages"
     )
-    known = filter(None, [result.memory.plain, _describe_runs(plainly)])
-    memory = replace(result.memory, guard=pages, plain="; ".join(known))
+    known = filter(None, [result.memory.without_guards, _describe_runs(plainly)])
+    memory = replace(result.memory, guard=pages, without_guards="; ".join(known))
     result = replace(result, memory=memory)
     printed = write_result(context, subject.client, result)  # its data may be removed
     return verify_as_is(context, server, subject, result, printed)

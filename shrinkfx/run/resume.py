@@ -43,7 +43,7 @@ def load_or_find_subject(context: RunContext, server: Server) -> Subject:
     known = context.journal.fact(_FACT)
     if known is None:
         subject = reproduce_failure(context, server)
-        if not subject.unasked:  # else a session with more time tests the forms
+        if not subject.not_tested:  # else a session with more time tests the forms
             context.journal.note(_FACT, _to_json(context, server, subject))
     else:
         require_same_versions(context, server, known)
@@ -78,7 +78,7 @@ def _to_json(context: RunContext, server: Server, subject: Subject) -> dict[str,
         "suspects": [asdict(suspect) for suspect in subject.suspects],
         "warnings": subject.other_causes.warnings,
         "examined": [asdict(each) for each in subject.other_causes.examined],
-        "by_what_is_behind": subject.by_what_is_behind,
+        "by_what_is_behind": subject.short_results,
         "check_s": context.budget.check_s,
         "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
     }
@@ -96,7 +96,7 @@ def _from_json(
     client = CheckClient(server, limits, options, meter, Builds(**builds))
     client, described = describe_program(context, client)
     causes = OtherCauses(
-        mismatches=described.said.mismatches,
+        mismatches=described.description.mismatches,
         examined=tuple(map(OperatorFinding.from_json, known["examined"])),
         warnings=tuple(known["warnings"]),
     )
@@ -111,5 +111,5 @@ def _from_json(
         guarding=Guarding.from_json(known["guarding"]),
         suspects=tuple(Suspect(**suspect) for suspect in known["suspects"]),
         other_causes=causes,
-        by_what_is_behind=tuple(known["by_what_is_behind"]),
+        short_results=tuple(known["by_what_is_behind"]),
     )

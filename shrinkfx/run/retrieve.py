@@ -65,12 +65,12 @@ class TestedCandidate:
     """A candidate that a run has tested.
 
     Attributes:
-        asked: the query of that run.
+        query: the query of that run.
         options: the options of the run, without limits on time or checks.
         baseline: the journal's facts about the input program.
     """
 
-    asked: StoredQuery
+    query: StoredQuery
     options: Options
     baseline: Mapping[str, Any]
 
@@ -81,7 +81,7 @@ def retrieve(met: TestedCandidate, folder: Path, listener: Listener) -> Retrieve
     Raises:
         UsageError: the program now loads differently than in that run.
     """
-    asked, options, settings = met.asked, met.options, met.baseline
+    asked, options, settings = met.query, met.options, met.baseline
     out = folder / f"{_FOLDER}{asked.digest[:DIGITS]}"
     context = RunContext(options, out, listener)
     checked = CheckOptions.from_json(settings["options"])

@@ -139,7 +139,7 @@ def _search_listings(
     starts = _starts(found.reducer.best, told)
     listed = _begun(context, subject, found, starts, strategies)
     # Its queries count even if the search fails.
-    found.beside = [*found.beside, listed]
+    found.unused_searches = [*found.unused_searches, listed]
     if not _begins_where_it_fails(listed.reducer, starts):
         found.short_of = "the printed program does not fail"
         context.note(f"{found.short_of}: the repro keeps sizes and values")
@@ -175,7 +175,9 @@ def _require_same_difference(subject: Subject, found: SearchResult) -> Subject:
     if target.stage not in (Stage.RUN, Stage.COMPARE):
         return subject
     left = (m for m in subject.other_causes.mismatches if m.within in best.keep)
-    subject = subject.with_options(lies=tuple(dict.fromkeys(m.about for m in left)))
+    subject = subject.with_options(
+        mismatches=tuple(dict.fromkeys(m.about for m in left))
+    )
     return _require_bounded_reads(subject, best)
 
 
@@ -219,7 +221,7 @@ def _begun(
         found,
         search=UnstagedSearch(reducer, starts[-1:]),
         made_of=found,
-        beside=list(found.beside),
+        unused_searches=list(found.unused_searches),
         known={},
         data=subject.client.options.data,
         fitter=fitter,

@@ -31,8 +31,8 @@ class Subject:
         guarding: the guard pages that the failure needs.
         suspects: operators that may cause the failure, the most likely first.
         other_causes: possible causes other than the compiler.
-        unasked: why it was not tested whether this graph form can be cut, or ''.
-        by_what_is_behind: operators whose result's storage is smaller than declared, if
+        not_tested: why it was not tested whether this graph form can be cut, or ''.
+        short_results: operators whose result's storage is smaller than declared, if
             the failure depends on the adjacent memory.
     """
 
@@ -45,8 +45,8 @@ class Subject:
     guarding: Guarding = field(default_factory=Guarding)
     suspects: tuple[Suspect, ...] = ()
     other_causes: OtherCauses = field(default_factory=OtherCauses)
-    unasked: str = ""
-    by_what_is_behind: tuple[str, ...] = ()
+    not_tested: str = ""
+    short_results: tuple[str, ...] = ()
 
     @property
     def calls(self) -> int:

@@ -66,12 +66,12 @@ def _suspects(
         seen: the verdict of that run.
     """
     whole, target, failed = subject.whole, subject.target, seen.observation
-    lies = described.said.mismatches
+    lies = described.description.mismatches
     known = replace(
         known,
         text=known.text or failed.log,
         mismatched=tuple(dict.fromkeys(lie.within for lie in lies)),
-        stopped=described.said.stopped,
+        stopped=described.description.stopped,
     )
     if subject.command is None:
         seconds = failed.seconds / failed.runs

@@ -75,7 +75,7 @@ def main() -> None:
         # A garbage collection in a child would visit all objects of torch and so copy
         # their pages: 0.24 of the 0.37 CPU-seconds that a small check took.
         gc.freeze()
-        line.write(replace(ready, stem=stem))
+        line.write(replace(ready, zygote=stem))
         _serve(line, worker, directory)
     except ParentGone:
         return

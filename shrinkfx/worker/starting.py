@@ -105,7 +105,7 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     return worker, Ready(
         versions=versions,
         preload_files=files,
-        beside=beside,
+        uninstalled_files=beside,
         environment=environment,
         backend=setup.backend,
         for_cuda=for_cuda,

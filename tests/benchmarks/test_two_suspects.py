@@ -72,11 +72,11 @@ LOOKUP = Operator("embedding", "aten.embedding.default")
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (Explanation(operators=(FLOOR, LOOKUP), guilty=(FLOOR,)), "not guilty"),
-        (Explanation(operators=(FLOOR,), guilty=(FLOOR,)), "left out"),
-        (Explanation(operators=(FLOOR, LOOKUP), guilty=(LOOKUP,)), "WRONG, guilty"),
+        (Explanation(operators=(FLOOR, LOOKUP), culprits=(FLOOR,)), "not guilty"),
+        (Explanation(operators=(FLOOR,), culprits=(FLOOR,)), "left out"),
+        (Explanation(operators=(FLOOR, LOOKUP), culprits=(LOOKUP,)), "WRONG, guilty"),
         (
-            Explanation(operators=(FLOOR, LOOKUP), guilty=(FLOOR, LOOKUP)),
+            Explanation(operators=(FLOOR, LOOKUP), culprits=(FLOOR, LOOKUP)),
             "WRONG, one of the guilty",
         ),
     ],
@@ -91,7 +91,7 @@ def test_row_has_what_is_left_who_is_guilty_and_what_it_took(tmp_path: Path) -> 
     shows = Explanation(
         cause=(f"Index 6 of size 6 in {LOOKUP}.",),
         operators=(FLOOR, LOOKUP),
-        guilty=(FLOOR,),
+        culprits=(FLOOR,),
     )
     (tmp_path / "explain.json").write_text(json.dumps(asdict(shows)))
     ran = {"operators": {"before": 7, "after": 2}, "cpu_seconds": {"search": 40.4}}

@@ -56,7 +56,7 @@ def test_silent_overrun_is_found_with_the_programs_own_settings() -> None:
     server = FakeServer(under(Guard.AFTER, reused=True))
     guarding, notes = found(server)
     assert (guarding.pages, guarding.inductor) == (Guard.AFTER, {})
-    assert guarding.plain == "nan in compare: wrong (3 of 3 runs)"
+    assert guarding.without_guards == "nan in compare: wrong (3 of 3 runs)"
     assert len(server.asked) == 4
     assert "read just past the end of a tensor of 64 bytes" in notes[-1]
 
@@ -75,8 +75,8 @@ def test_other_guard_pages_are_tried_in_turn(side: Guard, reused: bool) -> None:
 def test_code_is_compiled_once_with_each_setting_of_reuse() -> None:
     server = FakeServer(lambda _: PASSES)
     guarding, notes = found(server)
-    assert guarding == Guarding(plain=guarding.plain)
-    assert guarding.plain.startswith("passes")
+    assert guarding == Guarding(without_guards=guarding.without_guards)
+    assert guarding.without_guards.startswith("passes")
     assert "do not show the failure: continuing without guard pages" in notes[-1]
     packages = {("inductor" in asked): asked["package"] for asked in server.arguments}
     assert len(set(packages.values())) == 2
@@ -91,7 +91,7 @@ def test_program_that_fails_without_them_keeps_its_code() -> None:
     assert (guarding.pages, guarding.inductor) == (Guard.AFTER, {})
     plainly = FakeServer(lambda asked: WRONG if "guard_pages" in asked else FAULT)
     guarding, notes = found(plainly)
-    assert guarding == Guarding(plain=guarding.plain)
+    assert guarding == Guarding(without_guards=guarding.without_guards)
     assert not any("inductor" in asked for asked in plainly.arguments)
     assert "do not show the failure: continuing without guard pages" in notes[-1]
 
@@ -221,7 +221,7 @@ def test_program_is_not_compiled_again_for_guard_pages_where_minutes_are_short()
 ):
     guarding, server = timed(Minutes(180.0))
     assert not any(request.options.inductor for request in server.asked)
-    assert guarding.plain == "nan in compare: wrong (1 of 1 runs)"
+    assert guarding.without_guards == "nan in compare: wrong (1 of 1 runs)"
     sides = [request.options.guard_pages for request in server.asked]
     assert sides == [Guard.OFF, Guard.AFTER, Guard.BEFORE]
     _, server = timed(Minutes(1800.0))
@@ -239,7 +239,7 @@ def test_setting_that_runs_past_its_share_of_the_minutes_is_not_the_end() -> Non
     notes: list[str] = []
     minutes = Minutes(600.0)
     guarding, server = timed(minutes, guarded_s=590.0, note=notes.append)
-    assert guarding == Guarding(plain=guarding.plain)
+    assert guarding == Guarding(without_guards=guarding.without_guards)
     given = [r.clock_s for r in server.asked if r.options.guard_pages is not Guard.OFF]
     assert given == [556 / 4, 417 / 4, 312.75 / 4, 234.5625 / 4]
     assert minutes.left == pytest.approx(556 * 0.75**4)
@@ -270,7 +270,7 @@ def test_minutes_that_end_while_guard_pages_are_tried_leave_what_was_seen() -> N
             return super().ask(request)
 
     guarding, _ = found(Spent(lambda _: WRONG))
-    assert guarding == Guarding(plain="nan in compare: wrong (3 of 3 runs)")
+    assert guarding == Guarding(without_guards="nan in compare: wrong (3 of 3 runs)")
 
 
 def test_plain_run_that_takes_longer_than_the_first_is_left_at_its_share() -> None:
@@ -279,7 +279,7 @@ def test_plain_run_that_takes_longer_than_the_first_is_left_at_its_share() -> No
     server.guarded_s = 2.0
     compiler = CheckClient(server, Limits(600.0, 1 << 30))
     guarding = find_guarding(compiler, "nan", "", lambda _: None, minutes)
-    assert guarding.plain == "nan in compare: wrong (1 of 1 runs)"
+    assert guarding.without_guards == "nan in compare: wrong (1 of 1 runs)"
     assert (guarding.name, guarding.steady) == ("after each tensor", False)
 
 

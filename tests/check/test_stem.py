@@ -61,7 +61,7 @@ def test_stem_becomes_what_a_new_process_would_be(
 ) -> None:
     main = start(leaves_stem=True, environment={})
     new, grown = start(environment=None), start(environment=None, beside=main)
-    assert main.ready.stem == grown.pid != new.pid
+    assert main.ready.zygote == grown.pid != new.pid
     assert seen_by(grown) == seen_by(new)
     assert grown.ask(request_of("segfault")).how == "signal"
     assert told(grown.ask(request_of("daemonise"))) == {"daemon": True}
@@ -90,7 +90,7 @@ def test_stem_with_other_variables_is_left_alone(
 ) -> None:
     main = start(leaves_stem=True, environment={name: "1"})
     bare = start(environment=None, beside=main)
-    assert bare.pid != main.ready.stem != 0
+    assert bare.pid != main.ready.zygote != 0
     assert name not in seen_by(bare)["environment"]
 
 
@@ -100,9 +100,9 @@ def test_server_of_scripts_has_the_hash_seed_that_they_begin_with(
     main = start(leaves_stem=True, environment={"PYTHONHASHSEED": "3"})
     other = start(environment=None, beside=main, hash_seed="4")
     assert seen_by(other)["environment"]["PYTHONHASHSEED"] == "4"
-    assert other.pid != main.ready.stem
+    assert other.pid != main.ready.zygote
     same = start(environment=None, beside=main, hash_seed="3")
-    assert same.pid == main.ready.stem
+    assert same.pid == main.ready.zygote
     assert seen_by(same)["environment"]["PYTHONHASHSEED"] == "3"
 
 
@@ -112,7 +112,7 @@ def test_variables_of_an_image_of_python_do_not_matter(
     monkeypatch.setenv("PYTHON_VERSION", "3.11.7")
     main = start(leaves_stem=True)
     bare = start(environment=None, beside=main)
-    assert bare.pid == main.ready.stem
+    assert bare.pid == main.ready.zygote
     assert "PYTHON_VERSION" not in seen_by(bare)["environment"]
 
 
@@ -120,22 +120,22 @@ def test_stem_of_another_command_is_left_alone(
     start: Callable[..., Server],
 ) -> None:
     main = start("--waits-for-children", leaves_stem=True)
-    assert start(environment=None, beside=main).pid != main.ready.stem
+    assert start(environment=None, beside=main).pid != main.ready.zygote
 
 
 def test_stem_is_used_once(start: Callable[..., Server]) -> None:
     main = start(leaves_stem=True)
     first, second = (start(environment=None, beside=main) for _ in range(2))
-    assert first.pid == main.ready.stem != second.pid
+    assert first.pid == main.ready.zygote != second.pid
 
 
 def test_stem_that_was_killed_is_done_without(
     start: Callable[..., Server], wait_for: Callable[[Callable[[], object]], None]
 ) -> None:
     main = start(leaves_stem=True)
-    os.kill(main.ready.stem, signal.SIGKILL)
-    wait_for(lambda: not Path(f"/proc/{main.ready.stem}/exe").exists())
-    assert start(environment=None, beside=main).pid != main.ready.stem
+    os.kill(main.ready.zygote, signal.SIGKILL)
+    wait_for(lambda: not Path(f"/proc/{main.ready.zygote}/exe").exists())
+    assert start(environment=None, beside=main).pid != main.ready.zygote
 
 
 def test_stem_that_dies_as_it_becomes_a_server_is_done_without(
@@ -143,7 +143,7 @@ def test_stem_that_dies_as_it_becomes_a_server_is_done_without(
 ) -> None:
     main = start("--dies-when-grown", leaves_stem=True)
     bare = start("--dies-when-grown", environment=None, beside=main)
-    assert bare.pid != main.ready.stem != 0
+    assert bare.pid != main.ready.zygote != 0
     seen_by(bare)
 
 
@@ -183,7 +183,7 @@ def test_stem_that_cannot_be_adopted_is_done_without(
     main = start(leaves_stem=True)
     monkeypatch.undo()
     bare = start(environment=None, beside=main)
-    assert bare.pid != main.ready.stem
+    assert bare.pid != main.ready.zygote
     seen_by(bare)
 
 
@@ -205,11 +205,11 @@ def test_stem_ends_with_its_server(
     start: Callable[..., Server], survivors: Callable[[], list[str]]
 ) -> None:
     main = start(leaves_stem=True)
-    stem = main.ready.stem
+    stem = main.ready.zygote
     main.close()
     assert survivors() == []
     main.start()
-    assert main.ready.stem not in (0, stem)
+    assert main.ready.zygote not in (0, stem)
     main.close()
     assert survivors() == []
 

@@ -48,8 +48,8 @@ class Recorded:
 
     def ask(self, request: Request) -> Ending:
         self.asked.append(request)
-        assert request.options.anatomy is not None
-        folder = Path(request.options.anatomy)
+        assert request.options.compiled_view is not None
+        folder = Path(request.options.compiled_view)
         assert not list(folder.iterdir())
         if self.renamed:
             (folder / REASON_FILE).write_text(self.renamed)
@@ -74,7 +74,7 @@ def test_one_compilation_tells_all() -> None:
     server = Recorded("roll")
     found = chain(server.minimum())
     assert found is not None
-    assert [o.operator for o in found.guilty] == ["aten.roll.default"]
+    assert [o.operator for o in found.culprits] == ["aten.roll.default"]
     (asked,) = server.asked
     assert asked.options.build is Build.FAST
 

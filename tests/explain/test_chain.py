@@ -55,7 +55,7 @@ def cut_to(program: Skeleton, *left: str) -> Candidate:
 
 
 def guilty(chain: Chain) -> list[str]:
-    return [operator.operator for operator in chain.guilty]
+    return [operator.operator for operator in chain.culprits]
 
 
 def at_fault(chain: Chain) -> str:
@@ -67,7 +67,7 @@ def at_fault(chain: Chain) -> str:
 def test_lines_are_counted_from_the_head_of_their_kernel(case: str) -> None:
     known, said = recorded(case)
     chain = index_chain(known, said, False)
-    kernel = known.anatomy.kernel(chain.kernel)
+    kernel = known.recorded.kernel(chain.kernel)
     assert kernel is not None
     lines = kernel.text.split("\n")
     head = next(n for n, text in enumerate(lines) if f" {chain.kernel}(" in text)
@@ -140,10 +140,10 @@ def test_operator_that_was_replaced_is_known_as_what_it_is_now() -> None:
     assert now.operator == candidate.target("_to_copy") != "aten._to_copy.default"
     assert not now.line
     # A value that was cut off was made by what was there.
-    given = replace(known.anatomy.inputs[0], name="_to_copy")
+    given = replace(known.recorded.inputs[0], name="_to_copy")
     assert known.layout_of(given) == replaced.layout_of(given)
     chain = index_chain(replaced, said, False)
-    assert now in chain.guilty
+    assert now in chain.culprits
 
 
 def test_index_of_places_alone_is_its_lowerings() -> None:
@@ -170,9 +170,9 @@ def test_constant_index_may_be_of_an_operator_that_was_folded_into_it(
 ) -> None:
     """``roll`` reads ``flip``."""
     known, said = recorded("roll")
-    (kernel,) = known.anatomy.kernels
+    (kernel,) = known.recorded.kernels
     kernel = replace(kernel, text=kernel.text.replace("9L + x1", formula))
-    known = replace(known, anatomy=replace(known.anatomy, kernels=(kernel,)))
+    known = replace(known, recorded=replace(known.recorded, kernels=(kernel,)))
     chain = index_chain(known, said, False)
     assert guilty(chain) == named
     assert ("a constant at these sizes" in chain.cause[-1]) == (formula == "9L")
@@ -219,7 +219,7 @@ def test_size_of_a_value_cut_off_is_followed_to_the_input_of_the_whole() -> None
 def test_liar_is_guilty_of_an_index_too_large_for_what_it_declares() -> None:
     known, said = recorded("pos")
     lies = lie("cumsum", tensor("int64", 4, 7), tensor("int64", 4, 6))
-    known = replace(known, anatomy=replace(known.anatomy, untrue=(lies,)))
+    known = replace(known, recorded=replace(known.recorded, untrue=(lies,)))
     chain = index_chain(known, said, False)
     assert guilty(chain) == ["aten.cumsum.default"]
     assert chain.cause[0].endswith(
@@ -230,7 +230,7 @@ def test_liar_is_guilty_of_an_index_too_large_for_what_it_declares() -> None:
     )
     # What another has declared is no reason.
     lies = replace(lies, within="ids")
-    known = replace(known, anatomy=replace(known.anatomy, untrue=(lies,)))
+    known = replace(known, recorded=replace(known.recorded, untrue=(lies,)))
     assert not any("declare" in text for text in index_chain(known, said, False).cause)
 
 
@@ -257,17 +257,19 @@ def test_value_that_eager_refuses_too_is_said_to_be_given() -> None:
 def counted(launches: int) -> CompiledView:
     """A failure of a program that has launched its kernel so often, and keeps state."""
     known, _ = recorded("emb")
-    kernel = known.anatomy.launches[0].kernel
-    assert [x.kernel for x in known.anatomy.launches].count(kernel) == 1
+    kernel = known.recorded.launches[0].kernel
+    assert [x.kernel for x in known.recorded.launches].count(kernel) == 1
     given = ((kernel, dict[str, str]()),) * launches
-    table = next(i for i in known.anatomy.inputs if i.role != "input")
+    table = next(i for i in known.recorded.inputs if i.role != "input")
     inputs = (
         i if i != table else replace(i, role="registered buffer")
-        for i in known.anatomy.inputs
+        for i in known.recorded.inputs
     )
     state = EagerState(table.name, 2, "cumsum", "0", "7")
-    anatomy = replace(known.anatomy, inputs=tuple(inputs), states=(state,))
-    return replace(known, anatomy=anatomy, told=KernelLog(given, running=launches - 1))
+    anatomy = replace(known.recorded, inputs=tuple(inputs), states=(state,))
+    return replace(
+        known, recorded=anatomy, kernel_log=KernelLog(given, running=launches - 1)
+    )
 
 
 @pytest.mark.parametrize(("launches", "call"), [(0, 0), (1, 1), (2, 2), (3, 3)])
@@ -277,8 +279,8 @@ def test_call_that_fails_is_told_by_the_launches(launches: int, call: int) -> No
 
 def test_state_that_earlier_calls_have_left_is_told() -> None:
     known = counted(2)
-    (state,) = known.anatomy.states
-    table = next(i for i in known.anatomy.inputs if i.name == state.input)
+    (state,) = known.recorded.states
+    table = next(i for i in known.recorded.inputs if i.name == state.input)
     said = str(known.layout_of(table))
     assert "(0..7 in eager before call 2, written by aten.cumsum.default (" in said
     assert said.endswith(") in the calls before)")
@@ -287,8 +289,8 @@ def test_state_that_earlier_calls_have_left_is_told() -> None:
 @pytest.mark.parametrize(("held", "is_wrong"), [(7, False), (8, True)])
 def test_who_has_written_a_wrong_state_is_guilty(*, held: int, is_wrong: bool) -> None:
     known = counted(2)
-    (state,) = known.anatomy.states
-    table = next(i for i in known.anatomy.inputs if i.name == state.input)
+    (state,) = known.recorded.states
+    table = next(i for i in known.recorded.inputs if i.name == state.input)
     step = Step("tmp0 = in_ptr0[x0]", held, reads=known.layout_of(table))
     left = known.operators(known.left)
     by, said = guilty_of(known, Chain(steps=(step,)), left[-1:])
@@ -299,10 +301,10 @@ def test_who_has_written_a_wrong_state_is_guilty(*, held: int, is_wrong: bool) -
 def test_nothing_is_said_of_values_that_eager_may_have() -> None:
     """A value within eager's range may be wrong all the same, but not surely."""
     known, said = recorded("pos")
-    anywhere = tuple(EagerRange(r.node, -99, 99) for r in known.anatomy.eager)
-    known = replace(known, anatomy=replace(known.anatomy, eager=anywhere))
+    anywhere = tuple(EagerRange(r.node, -99, 99) for r in known.recorded.eager)
+    known = replace(known, recorded=replace(known.recorded, eager=anywhere))
     assert guilty(index_chain(known, said, False)) != ["aten.cumsum.default"]
-    unknown = replace(known, anatomy=replace(known.anatomy, eager=()))
+    unknown = replace(known, recorded=replace(known.recorded, eager=()))
     chain = index_chain(unknown, said, False)
     assert set(guilty(chain)) >= {"aten.cumsum.default", "aten.embedding.default"}
     assert len(chain.cause) == 2
@@ -310,8 +312,8 @@ def test_nothing_is_said_of_values_that_eager_may_have() -> None:
 
 def test_line_is_not_guessed_where_several_say_the_same() -> None:
     known, _ = recorded("emb")
-    kernel = known.anatomy.kernels[0].name
-    known = replace(known, told=KernelLog())
+    kernel = known.recorded.kernels[0].name
+    known = replace(known, kernel_log=KernelLog())
     once = f"index out of bounds: 0 <= tmp9 < ks0\nException raised from {kernel}"
     chain = index_chain(known, once, False)
     assert "(tmp9 < ks0)" in at_fault(chain)
@@ -335,9 +337,11 @@ def test_element_is_told_beside_those_that_there_are(
     offset: int, elements: int, lanes: int, said: str
 ) -> None:
     known, _ = recorded("hashf")
-    assert known.anatomy.stray is not None
-    stray = replace(known.anatomy.stray, offset=offset, elements=elements, lanes=lanes)
-    known = replace(known, anatomy=replace(known.anatomy, stray=stray))
+    assert known.recorded.out_of_bounds is not None
+    stray = replace(
+        known.recorded.out_of_bounds, offset=offset, elements=elements, lanes=lanes
+    )
+    known = replace(known, recorded=replace(known.recorded, out_of_bounds=stray))
     assert any(said in text for text in access_chain(known, None, False).cause)
 
 
@@ -352,7 +356,7 @@ def test_lying_operator_is_guilty_and_not_the_kernel_that_dies_of_it() -> None:
     assert chain.access.argument is not None
     assert chain.access.argument.real_shape == (4, 3)
     # Eager was not run: the shape that the kernel was given tells as well.
-    known = replace(known, anatomy=replace(known.anatomy, untrue=()))
+    known = replace(known, recorded=replace(known.recorded, untrue=()))
     chain = access_chain(known, None, False)
     assert guilty(chain) == ["planted.hash_features.default"]
     assert "is declared with shape [4, 6] but has [4, 3]" in chain.cause[0]
@@ -375,11 +379,11 @@ def test_what_is_written_over_a_liars_result_is_the_liars_memory() -> None:
 def handing(shape: tuple[int, ...], stride: tuple[int, ...]) -> CompiledView:
     """A death in what an operator hands over, which nobody is known to lie about."""
     known, _ = recorded("inplace")
-    anatomy = known.anatomy
+    anatomy = known.recorded
     buffers = (replace(b, handed=b.name == "buf1") for b in anatomy.buffers)
     real = (EagerLayout("keep_loudest", shape, stride),)
     anatomy = replace(anatomy, buffers=tuple(buffers), real=real, untrue=())
-    return replace(known, anatomy=anatomy)
+    return replace(known, recorded=anatomy)
 
 
 @pytest.mark.parametrize(
@@ -430,10 +434,10 @@ def test_what_lies_behind_the_end_of_a_buffer_is_no_value_of_it(
     nbytes: int, said: str
 ) -> None:
     known, text = recorded("pos")
-    buffers = (replace(b, handed=b.name == "buf2") for b in known.anatomy.buffers)
+    buffers = (replace(b, handed=b.name == "buf2") for b in known.recorded.buffers)
     real = (EagerLayout("cumsum", (4, 8), (8, 1), nbytes, 256),)
-    anatomy = replace(known.anatomy, buffers=tuple(buffers), real=real)
-    chain = index_chain(replace(known, anatomy=anatomy), text, False)
+    anatomy = replace(known.recorded, buffers=tuple(buffers), real=real)
+    chain = index_chain(replace(known, recorded=anatomy), text, False)
     assert chain.cause[1].endswith(f"(own2.py:12), {said}")
 
 
@@ -441,7 +445,7 @@ def test_kernel_of_the_users_is_its_operators() -> None:
     known, _ = recorded("clip")
     chain = access_chain(known, None, False)
     assert guilty(chain) == ["planted.softclip.default"]
-    assert chain.fused == chain.guilty
+    assert chain.fused == chain.culprits
     assert at_fault(chain).startswith("tl.store(target + place, clip(")
     assert chain.grid == (4, 1, 1)
 
@@ -449,11 +453,11 @@ def test_kernel_of_the_users_is_its_operators() -> None:
 def test_argument_that_is_made_up_is_not_said_to_be_the_programs() -> None:
     """Kernels are timed on such while a program is compiled."""
     known, _ = recorded("clip")
-    assert known.anatomy.stray is not None
-    stray = replace(known.anatomy.stray, made_up=True, shape=(1, 2, 3))
+    assert known.recorded.out_of_bounds is not None
+    stray = replace(known.recorded.out_of_bounds, made_up=True, shape=(1, 2, 3))
     lies = lie("mul", tensor("float32", 3))
-    anatomy = replace(known.anatomy, stray=stray, untrue=(lies,))
-    (said,) = access_chain(replace(known, anatomy=anatomy), None, False).cause
+    anatomy = replace(known.recorded, out_of_bounds=stray, untrue=(lies,))
+    (said,) = access_chain(replace(known, recorded=anatomy), None, False).cause
     assert said.startswith("When AOTInductor benchmarks kernels with generated")
     assert "through source (generated for " in said
     assert "computed by aten.mul.Tensor" in said
@@ -479,20 +483,20 @@ def test_view_that_an_address_goes_through_is_as_guilty_as_its_reader() -> None:
 
 def test_assertion_outside_of_kernels_is_a_liars_or_nobodys() -> None:
     known, _ = recorded("hashf")
-    known = replace(known, anatomy=replace(known.anatomy, stray=None))
+    known = replace(known, recorded=replace(known.recorded, out_of_bounds=None))
     chain = assertion_chain(known, "no", False)
     assert guilty(chain) == ["planted.hash_features.default"]
     known, _ = recorded("copy")
     done = KernelLog.read("launch cpp_fused_abs_copysign_sub_0 a=0x10\ndone x\n")
-    chain = assertion_chain(replace(known, told=done), "no", False)
-    assert not chain.guilty
+    chain = assertion_chain(replace(known, kernel_log=done), "no", False)
+    assert not chain.culprits
     assert chain.unknown == ("which kernel: no kernel contains the assertion",)
 
 
 def test_assertion_of_a_kernel_is_its_lines() -> None:
     known, _ = recorded("copy")
     running = KernelLog.read("launch cpp_fused_abs_copysign_sub_0 in_ptr0=0x10\n")
-    known = replace(known, told=running)
+    known = replace(known, kernel_log=running)
     chain = assertion_chain(known, "volatile float", False)
     assert chain.code == ()  # one of two lines: that of the loop, or of its tail
     assert guilty(chain) == ["aten.copysign.Tensor"]
@@ -504,14 +508,14 @@ def test_assertion_of_a_kernel_is_its_lines() -> None:
     once = assertion_chain(known, "inductor_cpu_throw_if_integer_div_error(", False)
     assert at_fault(once).startswith("inductor_cpu_throw_if_integer_div_error(")
     chain = assertion_chain(known, "what no line says", False)
-    assert (chain.code, chain.guilty) == ((), chain.fused)
+    assert (chain.code, chain.culprits) == ((), chain.fused)
     assert len(chain.fused) > 1
 
 
 def test_death_outside_of_kernels_says_how_far_it_came() -> None:
     known, _ = recorded("copy")
     done = KernelLog.read("launch k a=0x10\ndone k\n")
-    chain = access_chain(replace(known, told=done), None, False)
+    chain = access_chain(replace(known, kernel_log=done), None, False)
     assert "the crash is outside the generated kernels, after k" in chain.unknown[0]
     assert not chain.cause
 
@@ -519,11 +523,11 @@ def test_death_outside_of_kernels_says_how_far_it_came() -> None:
 def test_kernel_is_not_guessed_where_launches_were_too_many_to_tell() -> None:
     known, _ = recorded("copy")
     many = KernelLog.read("launch k a=0x10\ndone k\ncut\nfault 0x8 k 3\n")
-    chain = access_chain(replace(known, told=many), None, False)
+    chain = access_chain(replace(known, kernel_log=many), None, False)
     assert chain.unknown == (
         "which kernel: the program has too many launches to trace",
     )
-    assert not chain.guilty
+    assert not chain.culprits
 
 
 def test_misaligned_memory_is_its_makers() -> None:
@@ -552,8 +556,8 @@ def test_death_in_a_kernel_tells_the_address_and_who_is_in_it() -> None:
 def test_line_of_a_branch_is_that_of_the_operator_in_it() -> None:
     known, _ = recorded("cond")
     chain = access_chain(known, None, False)
-    assert [o.name for o in chain.guilty] == ["true_graph_0.expm1"]
-    assert chain.fused == chain.guilty
+    assert [o.name for o in chain.culprits] == ["true_graph_0.expm1"]
+    assert chain.fused == chain.culprits
     assert "Code for aten.expm1.default (make.py:27, needle)" in chain.cause[0]
     nodes = [known.skeleton.node(name) for name in known.skeleton.graph]
     alike = [
@@ -569,7 +573,7 @@ def test_line_of_a_branch_is_that_of_the_operator_in_it() -> None:
 
 def test_line_that_the_sanitizer_names_is_quoted() -> None:
     known, _ = recorded("copy")
-    kernel = known.anatomy.kernels[0]
+    kernel = known.recorded.kernels[0]
     lines = kernel.text.split("\n")
     line = next(n for n, text in enumerate(lines) if "volatile float" in text)
     number = kernel.first_line + line
@@ -581,15 +585,17 @@ def test_line_that_the_sanitizer_names_is_quoted() -> None:
 
 def test_line_that_was_at_work_is_quoted() -> None:
     known, _ = recorded("copy")
-    kernel = known.anatomy.kernels[0]
+    kernel = known.recorded.kernels[0]
     lines = kernel.text.split("\n")
     line = next(n for n, text in enumerate(lines) if "volatile float" in text)
-    known = replace(known, told=replace(known.told, at=(kernel.name, line)))
+    known = replace(known, kernel_log=replace(known.kernel_log, at=(kernel.name, line)))
     chain = access_chain(known, None, False)
     assert "volatile float" in at_fault(chain)
     assert guilty(chain) == ["aten.copysign.Tensor"]
     # A thread that has done nothing in this kernel tells of another one.
-    known = replace(known, told=replace(known.told, at=("cpp_fused_other_3", line)))
+    known = replace(
+        known, kernel_log=replace(known.kernel_log, at=("cpp_fused_other_3", line))
+    )
     assert access_chain(known, None, False).unknown
 
 
@@ -597,10 +603,10 @@ def test_refused_input_is_followed_to_its_declaration() -> None:
     known, said = recorded("length")
     chain = refusal_chain(known, said, False)
     assert chain.refusal is not None
-    assert (chain.refusal.dim, chain.refusal.given) == (1, "20")
+    assert (chain.refusal.dim, chain.refusal.actual) == (1, "20")
     assert "dim 1 of x (s27 = 20), declared range 2..16" in chain.cause[1]
     assert chain.cause[2] == "The program has no guard of the model on this size."
-    assert chain.guilty == ()
+    assert chain.culprits == ()
     assert not chain.unknown
 
 
@@ -618,9 +624,9 @@ def test_guard_that_refuses_an_input_is_told_though_not_its_line(
     guards: tuple[str, ...], said: str
 ) -> None:
     known, text = recorded("length")
-    (symbol,) = known.anatomy.symbols
+    (symbol,) = known.recorded.symbols
     guarded = replace(symbol, guards=guards)
-    known = replace(known, anatomy=replace(known.anatomy, symbols=(guarded,)))
+    known = replace(known, recorded=replace(known.recorded, symbols=(guarded,)))
     chain = refusal_chain(known, text, False)
     assert chain.cause[2].startswith(said)
     assert "without their lines" in chain.unknown[0]
@@ -628,8 +634,8 @@ def test_guard_that_refuses_an_input_is_told_though_not_its_line(
 
 def test_of_sizes_of_a_program_exported_anew_no_guards_are_known() -> None:
     known, text = recorded("length")
-    anew = replace(known.anatomy, guards_unknown="it was exported anew")
-    chain = refusal_chain(replace(known, anatomy=anew), text, False)
+    anew = replace(known.recorded, guards_unknown="it was exported anew")
+    chain = refusal_chain(replace(known, recorded=anew), text, False)
     assert len(chain.cause) == 2
     assert chain.unknown[0].endswith("whether a line does: it was exported anew")
 
@@ -669,7 +675,7 @@ def test_each_refusal_is_read(
     assert refusal is not None
     assert refusal.input is not None
     assert (refusal.input.name, refusal.dim) == (name, dim)
-    assert (refusal.expected, refusal.given) == (expected, given)
+    assert (refusal.expected, refusal.actual) == (expected, given)
     assert [symbol.name for symbol in refusal.symbols] == symbols
 
 
@@ -701,7 +707,7 @@ def test_end_of_what_was_told_may_be_missing() -> None:
     told = KernelLog.read("launch k in_ptr0=0x10 ks0=3\nrefused k 7 tmp1=5 ks0=3 tm")
     assert told.running == 0
     assert told.refused == ("k", 7, {"tmp1": 5, "ks0": 3})
-    assert KernelLog.read("").given == ()
+    assert KernelLog.read("").launches == ()
     died = KernelLog.read("launch k a=1\ndone k\nfault 0x8 k 17\nlaunch j")
     assert (died.fault, died.at, died.running) == ("0x8", ("k", 17), None)
     assert KernelLog.read("fault 0x8 ? -1").at is None

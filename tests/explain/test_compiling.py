@@ -139,7 +139,7 @@ def test_wrapper_is_no_kernel_and_a_size_that_it_lacks_is_of_an_operator() -> No
 def test_lowering_names_operator_and_function() -> None:
     traces = Traces(raised_at=(("tanh",),))
     found = explain(traces, raised(recorded("lowering/alone")))
-    assert [operator.name for operator in found.guilty] == ["tanh"]
+    assert [operator.name for operator in found.culprits] == ["tanh"]
     assert found.cause == (
         "Lowering of aten.tanh.default fails: NotImplementedError: planted: cannot "
         "scan [5].",
@@ -175,7 +175,7 @@ def test_compilers_line_is_shown_among_those_around_it() -> None:
     excerpt = Excerpt("x.kernel.cpp", 638, 641, lines)
     launches = Launch("cpp_0", ("relu",)), Launch(KERNEL, ("tanh", "cos"))
     found = explain(Traces(launches, excerpt=excerpt), raised(error))
-    assert [operator.name for operator in found.guilty] == ["tanh", "cos"]
+    assert [operator.name for operator in found.culprits] == ["tanh", "cos"]
     assert found.kernel == KERNEL
     assert found.cause == (
         f"C++ compilation of kernel {KERNEL}, which computes aten.tanh.default and "
@@ -193,15 +193,15 @@ def test_compilers_line_is_shown_among_those_around_it() -> None:
 def test_lines_are_counted_as_the_files_do_that_are_kept() -> None:
     code = tuple(CodeLine(n, text, n == 12) for n, text in enumerate("abc", 11))
     halted = StopPoint((), "C++ compilation", code=code, file="other.cpp")
-    known = Explanation(cause=halted.cause, halted=halted)
+    known = Explanation(cause=halted.cause, compile_error=halted)
     told = renumber_quotes(known, {"explain/sources/k.cpp": "x\n  a\nb\n c\n"})
     assert told.cause == (
         "C++ compilation fails.",
         "The error is at line 3 of explain/sources/k.cpp: `b`.",
     )
-    assert told.halted
-    assert told.halted.cause == told.cause
-    assert [line.number for line in told.halted.code] == [2, 3, 4]
+    assert told.compile_error
+    assert told.compile_error.cause == told.cause
+    assert [line.number for line in told.compile_error.code] == [2, 3, 4]
     assert renumber_quotes(known, {}) == known
 
 
@@ -230,7 +230,7 @@ PRINTED = "[ before_launch: cpp_0 ]\n[ after_launch: cpp_0 ]\n"
 def test_a_hang_is_that_of_the_kernel_that_was_running() -> None:
     hangs = replace(HANGS, log=f"{PRINTED}[ before_launch: cpp_1 ]\n")
     found = explain(Traces(RUNNING), hangs)
-    assert [operator.name for operator in found.guilty] == ["tanh", "cos"]
+    assert [operator.name for operator in found.culprits] == ["tanh", "cos"]
     assert found.cause == (
         "The run of kernel cpp_1 (launch 2 of 2), which computes aten.tanh.default and "
         "aten.cos.default, fails: it did not finish within 20 s.",
@@ -248,7 +248,7 @@ def test_a_call_that_fails_is_no_kernel_and_made_none_of_its_operands() -> None:
     launches = (RUNNING[0], Launch("aoti_torch_cpu_tanh", ("relu", "tanh")))
     printed = f"{PRINTED}[ before_launch: at::_ops::tanh::call ]\n"
     found = explain(Traces(launches), replace(HANGS, log=printed))
-    assert [operator.name for operator in found.guilty] == ["tanh"]
+    assert [operator.name for operator in found.culprits] == ["tanh"]
     assert (found.launch, found.before) == (2, False)
 
 
@@ -318,13 +318,13 @@ def lowering(calls: str, *, is_own: bool = False) -> StopPoint:
 )
 def test_what_is_lowered_is_named_by_what_it_calls(calls: str, named: str) -> None:
     found = lowering(calls)
-    assert [operator.name for operator in found.guilty] == ["tanh"]
+    assert [operator.name for operator in found.culprits] == ["tanh"]
     assert found.cause[0].startswith(f"Lowering of {named} fails: NotImplemented")
 
 
 def test_no_operator_is_guilty_of_what_a_users_pass_has_put_there() -> None:
     found = lowering("aten.lerp.Tensor", is_own=True)
-    assert found.guilty == ()
+    assert found.culprits == ()
     assert found.comes_of == ()
     what = "aten.lerp.Tensor, which custom Inductor code inserted, fails: "
     assert found.cause[0].startswith(f"Lowering of {what}")

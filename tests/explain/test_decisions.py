@@ -81,10 +81,10 @@ Compiles = Callable[[InductorOptions], Ending]
 def unlike(switch: Switch) -> bool | int | str:
     """Make up a value with which the compiler decides, if it usually does."""
     if switch.option not in USUAL:
-        return switch.careful
-    if isinstance(switch.careful, bool):
-        return not switch.careful
-    return 7 if isinstance(switch.careful, int) else "O1"
+        return switch.conservative
+    if isinstance(switch.conservative, bool):
+        return not switch.conservative
+    return 7 if isinstance(switch.conservative, int) else "O1"
 
 
 @dataclass
@@ -135,7 +135,7 @@ def minimum(compiler: Compiler, target: Signature = TARGET) -> ReducedProgram:
 
 def passes_with(*needed: str, otherwise: Ending = FAILS) -> Compiles:
     """Pass where all these are careful."""
-    careful = {s.option: s.careful for s in SWITCHES}
+    careful = {s.option: s.conservative for s in SWITCHES}
 
     def does(inductor: InductorOptions) -> Ending:
         right = all(inductor.get(name) == careful[name] for name in needed)
@@ -179,7 +179,7 @@ def test_what_fails_all_the_same_takes_one_compilation() -> None:
     (asked,) = compiler.asked
     assert asked.inductor == {
         **OF_THE_USER,
-        **{s.option: s.careful for s in ON_CPU},
+        **{s.option: s.conservative for s in ON_CPU},
     }
 
 

@@ -55,7 +55,7 @@ def test_operator_that_dies_is_left_out_and_what_it_was_given_is_looked_at() -> 
     server = Server(FAILS)
     found = find_wrong_input(server.minimum(), {"sin"})
     assert found is not None
-    assert [one.name for one in found.guilty] == ["tanh"]
+    assert [one.name for one in found.culprits] == ["tanh"]
     assert [one.name for one in found.without] == ["sin"]
     (asked,) = server.arguments
     assert asked["candidate"]["keep"] == ["relu", "tanh", "cos"]
@@ -151,7 +151,7 @@ def test_nothing_is_asked_where_nothing_could_be_told() -> None:
 
 def test_who_made_it_is_guilty_and_where_it_shows_is_said() -> None:
     found = explain(Server(FAILS).minimum(), KnownFacts())
-    assert [one.name for one in found.guilty] == ["tanh"]
+    assert [one.name for one in found.culprits] == ["tanh"]
     assert found.cause == (
         "aten.tanh.default in kernel cpp_0 is wrong, observed without "
         "aten.sin.default: its inputs agree with eager, 6 of 6 values of its result do "
@@ -163,14 +163,14 @@ def test_who_made_it_is_guilty_and_where_it_shows_is_said() -> None:
 
 def test_who_dies_of_what_is_right_is_blamed_as_before() -> None:
     found = explain(Server(PASSES).minimum(), KnownFacts())
-    assert found.guilty == ()
+    assert found.culprits == ()
     assert found.cause == ("The run fails: refused.",)
     assert found.values is None
 
 
 def test_who_lies_is_blamed_for_the_wrong_value_that_another_dies_of() -> None:
     lies = {"relu": lie("relu", tensor("int32", 6), tensor("int64", 6))}
-    found = explain(Server(FAILS).minimum(), KnownFacts(lies=lies))
-    assert [one.name for one in found.guilty] == ["relu"]
+    found = explain(Server(FAILS).minimum(), KnownFacts(mismatches=lies))
+    assert [one.name for one in found.culprits] == ["relu"]
     assert "Fake-kernel mismatch" in found.cause[0]
     assert "first wrong values are in the result of aten.tanh.default" in found.cause[1]

@@ -105,7 +105,7 @@ def test_each_flag_has_a_row_with_its_answer() -> None:
         ("AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER=2", Outcome.SAME),
     ]
     assert found.rows[1].command == "AOTI_RUNTIME_CHECK_INPUTS=1 python repro.py"
-    assert found.rows[1].said == (REFUSED,)
+    assert found.rows[1].output == (REFUSED,)
     assert found.last_launch == "bad_1"
     assert [str(value) for value in found.values] == [
         "made_0 receives arg0_1: float32[3], from 0 to nan, mean ",
@@ -202,7 +202,9 @@ def test_end_of_the_kernel_alone_is_told(tmp_path: Path) -> None:
         def _leave(self, home: Path) -> None:
             home.mkdir()
             (home / ArtifactFile.KERNEL).write_text("kernel")
-            told = KernelRun("bad_1", "python kernel.py", alike=True, said="it strays")
+            told = KernelRun(
+                "bad_1", "python kernel.py", alike=True, message="it strays"
+            )
             (home / ArtifactFile.KERNEL_RUN).write_text(told.to_line())
 
     found = asked(WithKernel(), tmp_path / "explain", "bad_1")

@@ -58,11 +58,11 @@ def test_operator_that_stands_in_for_another_is_of_no_line() -> None:
 
 def test_what_fails_alone_is_guilty_and_of_several_nothing_is_said() -> None:
     alone = explain(asked(whole(chain("x", "relu"))), KnownFacts())
-    assert alone.guilty == alone.operators
+    assert alone.culprits == alone.operators
     own = explain(asked(whole(chain("x", "relu"))), KnownFacts(own="by a.py."))
     assert own.cause == ("by a.py.", *alone.cause)
     several = explain(asked(whole(chain("x", "relu", "exp"))), KnownFacts())
-    assert (several.guilty, several.cause) == ((), ())
+    assert (several.culprits, several.cause) == ((), ())
 
 
 WRONG = Wrong(wrong=1, of=2, first=(0,), got="1.0", expected="0.0")
@@ -73,16 +73,20 @@ def test_operator_that_lies_is_blamed_for_what_is_made_of_its_result(
 ) -> None:
     minimum = asked(whole(chain("x", "shift", "relu")))
     shift, relu = list_operators(minimum.candidate)
-    found = WrongValue(guilty=(relu,), wrong=WRONG, kernel="cpp_fused_relu_0")
+    found = WrongValue(culprits=(relu,), wrong=WRONG, kernel="cpp_fused_relu_0")
     monkeypatch.setattr(cause, "values", lambda _: found)
     honest = explain(minimum, KnownFacts())
-    assert honest.guilty == (relu,)
-    told = explain(minimum, KnownFacts(lies={"shift": strided("shift", (1,), (2,))}))
-    assert told.guilty == (shift,)
+    assert honest.culprits == (relu,)
+    told = explain(
+        minimum, KnownFacts(mismatches={"shift": strided("shift", (1,), (2,))})
+    )
+    assert told.culprits == (shift,)
     assert "has strides [1], but its fake kernel declares [2]" in told.cause[0]
     assert f"the first wrong values are in the result of {relu}" in told.cause[1]
-    innocent = explain(minimum, KnownFacts(lies={"relu": strided("relu", (1,), (2,))}))
-    assert innocent.guilty == (relu,)
+    innocent = explain(
+        minimum, KnownFacts(mismatches={"relu": strided("relu", (1,), (2,))})
+    )
+    assert innocent.culprits == (relu,)
 
 
 @pytest.mark.parametrize("several", [True, False])
@@ -90,8 +94,8 @@ def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
     names = ["shift", "relu"] if several else ["shift"]
     minimum = asked(whole(chain("x", *names)))
     lies = {"shift": strided("shift", (1,), (2,))}
-    told = explain(minimum, KnownFacts(lies=lies))
-    assert [one.name for one in told.guilty] == ["shift"]
+    told = explain(minimum, KnownFacts(mismatches=lies))
+    assert [one.name for one in told.culprits] == ["shift"]
     assert told.cause == (
         "Fake-kernel mismatch in the input program: aten.shift.default has "
         "strides [1], but its fake kernel declares [2].",
@@ -100,7 +104,7 @@ def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
     )
     assert told.culprit_mismatch is not None
     while_compiled = replace(minimum, target=Signature(Kind.CRASH, Stage.COMPILE, "x"))
-    assert explain(while_compiled, KnownFacts(lies=lies)).lies == ()
+    assert explain(while_compiled, KnownFacts(mismatches=lies)).mismatches == ()
 
 
 def test_operator_that_is_no_measure_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,10 +115,10 @@ def test_operator_that_is_no_measure_is_blamed(monkeypatch: pytest.MonkeyPatch) 
     )
     monkeypatch.setattr(cause, "find_reduced_mismatches", lambda *_: (lie,))
     told = explain(minimum, KnownFacts())
-    assert (told.guilty, told.cause[0]) == ((shift,), lie.sentence)
-    wrong = WrongValue(guilty=(relu,), wrong=WRONG, kernel="cpp_fused_relu_0")
+    assert (told.culprits, told.cause[0]) == ((shift,), lie.sentence)
+    wrong = WrongValue(culprits=(relu,), wrong=WRONG, kernel="cpp_fused_relu_0")
     monkeypatch.setattr(cause, "values", lambda _: wrong)
-    assert explain(minimum, KnownFacts()).guilty == (shift,)
+    assert explain(minimum, KnownFacts()).culprits == (shift,)
 
 
 def test_lie_is_told_once_where_a_kernel_dies_of_it(
@@ -123,9 +127,11 @@ def test_lie_is_told_once_where_a_kernel_dies_of_it(
     minimum = asked(whole(chain("x", "shift", "relu")))
     shift, relu = list_operators(minimum.candidate)
     said = f"{shift} {NOT_AS_DECLARED}: it is 4, it says 8.", "In kernel cpp_0 it dies."
-    found = Chain(kernel="cpp_0", guilty=(shift,), dies=(relu,), cause=said)
+    found = Chain(kernel="cpp_0", culprits=(shift,), dies=(relu,), cause=said)
     monkeypatch.setattr(cause, "chain", lambda *_: found)
-    told = explain(minimum, KnownFacts(lies={"shift": strided("shift", (1,), (2,))}))
+    told = explain(
+        minimum, KnownFacts(mismatches={"shift": strided("shift", (1,), (2,))})
+    )
     assert told.cause == (
         "Fake-kernel mismatch in the input program: aten.shift.default has "
         "strides [1], but its fake kernel declares [2].",
@@ -155,17 +161,22 @@ def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:
     server = FakeServer(answer)
     client = CheckClient(server, Limits(10.0, 1 << 30))
     minimum = ReducedProgram(client, Candidate.from_skeleton(program), CRASH)
-    told = explain(minimum, KnownFacts(lies={"pool": strided("pool", (48, 1), (1, 4))}))
+    told = explain(
+        minimum, KnownFacts(mismatches={"pool": strided("pool", (48, 1), (1, 4))})
+    )
     assert told.cause[0] == (
         "Fake-kernel mismatch: mine.pool.default has a fake kernel "
         "(my_ops.py:10) that promises float32[2] with strides [1]; its result is "
         "float32[3] with strides [1], given x[2]."
     )
-    assert (told.lies[0].declared, told.lies[0].made) == (found.declared, found.made)
+    assert (told.mismatches[0].declared, told.mismatches[0].made) == (
+        found.declared,
+        found.made,
+    )
     assert Explanation.from_line(told.to_line()) == told
     assert sum("findings" in asked for asked in server.arguments) == 1
     honest = explain(asked(whole(chain("x", "relu", "exp"))), KnownFacts())
-    assert honest.lies == ()
+    assert honest.mismatches == ()
 
 
 def test_operator_that_lies_is_blamed_for_an_index_made_of_its_result(
@@ -174,12 +185,12 @@ def test_operator_that_lies_is_blamed_for_an_index_made_of_its_result(
     minimum = asked(whole(chain("x", "shift", "relu", "cos")))
     shift, relu, cos = list_operators(minimum.candidate)
     said = "Index 99 of size 5.", "The index comes from relu.", "In eager it is 1..4."
-    found = Chain(kernel="cpp_0", guilty=(shift, relu), dies=(cos,), cause=said)
+    found = Chain(kernel="cpp_0", culprits=(shift, relu), dies=(cos,), cause=said)
     monkeypatch.setattr(cause, "chain", lambda *_: found)
-    assert explain(minimum, KnownFacts()).guilty == (shift, relu)
+    assert explain(minimum, KnownFacts()).culprits == (shift, relu)
     of_dtype = lie("shift", tensor("int32", 6), tensor("int64", 6))
-    told = explain(minimum, KnownFacts(lies={"shift": of_dtype}))
-    assert told.guilty == (shift,)
+    told = explain(minimum, KnownFacts(mismatches={"shift": of_dtype}))
+    assert told.culprits == (shift,)
     assert told.cause == (
         "Fake-kernel mismatch in the input program: aten.shift.default is "
         "torch.int32[6] on cpu, but its fake kernel declares torch.int64[6] on cpu.",

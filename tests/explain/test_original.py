@@ -54,8 +54,8 @@ class Wrong(Recorded):
 
     def ask(self, request: Request) -> Ending:
         super().ask(request)
-        assert request.options.anatomy is not None
-        (Path(request.options.anatomy) / "telling").unlink()
+        assert request.options.compiled_view is not None
+        (Path(request.options.compiled_view) / "telling").unlink()
         return Ending("exit", 0, "done", Checked(Difference("values", "one differs")))
 
 

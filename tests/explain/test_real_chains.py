@@ -104,9 +104,9 @@ def test_wrong_sum_is_guilty_of_the_index_that_is_made_of_it(tmp_path: Path) -> 
     planted = str(REPROS / "assert_values_of_inputs" / "planted.py")
     found = chain_of(Positions(), (padded,), (full,), tmp_path, preloads=[planted])
     # What it is computed from is left, too.
-    assert found.guilty[-1].operator == "aten.cumsum.default"
-    assert {o.name for o in found.guilty}.isdisjoint({"add", "embedding"})
-    assert found.guilty[-1].line.startswith("test_real_chains.py:")
+    assert found.culprits[-1].operator == "aten.cumsum.default"
+    assert {o.name for o in found.culprits}.isdisjoint({"add", "embedding"})
+    assert found.culprits[-1].line.startswith("test_real_chains.py:")
     assert (found.value, found.limit and found.limit.value) == (10, 10)
     assert (found.launch, found.launches) == (2, 2)
 
@@ -125,7 +125,7 @@ def test_index_on_the_interpreter_is_followed_to_input_and_dim(tmp_path: Path) -
         device="cuda",
     )
     assert found.eager_fails
-    assert [o.operator for o in found.guilty] == ["aten.index.Tensor"]
+    assert [o.operator for o in found.culprits] == ["aten.index.Tensor"]
     assert found.value == 9
     assert found.limit is not None
     (symbol,) = found.limit.symbols
@@ -157,7 +157,7 @@ def test_size_of_a_branch_that_is_looked_up_outside_is_told(
         device="cuda",
         probe=Probe.HINTS,
     )
-    assert "cond" in [operator.operator for operator in found.guilty]
+    assert "cond" in [operator.operator for operator in found.culprits]
     size, timed = found.cause
     assert timed.startswith("When AOTInductor benchmarks kernels")
     # The branch that is timed first.

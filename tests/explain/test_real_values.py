@@ -186,8 +186,8 @@ def test_compiled_kernel_that_errs_is_found_before_those_that_show_it(
     case = "mismatch_wrong_constant"
     with minimum(tmp_path, Overflows(), case, Kind.NAN) as asked:
         told = found(asked)
-    assert [operator.operator for operator in told.guilty] == ["aten.erfc.default"]
-    assert told.guilty[0].line.startswith("test_real_values.py:")
+    assert [operator.operator for operator in told.culprits] == ["aten.erfc.default"]
+    assert told.culprits[0].line.startswith("test_real_values.py:")
     assert told.launch == 1
     assert told.agrees
     assert told.wrong
@@ -206,7 +206,7 @@ def test_operator_that_writes_undeclared_is_guilty_and_not_who_reads_that(
     exec(SPOILS, {"__name__": "spoils"})  # to be exported
     with minimum(tmp_path, Spoils(), plant, Kind.MISMATCH) as asked:
         told = found(asked)
-    assert [operator.name for operator in told.guilty] == ["spoil"]
+    assert [operator.name for operator in told.culprits] == ["spoil"]
     assert told.overwrites
     assert told.launch == told.launches - 1
     assert told.wrong
@@ -224,7 +224,7 @@ def test_operators_that_fail_only_fused_are_named_together(
     plant.write_text(WIDE)
     with minimum(tmp_path, Wraps(dim), plant, Kind.MISMATCH) as asked:
         told = found(asked)
-    neg, total = [one.operator for one in told.guilty][-2:]
+    neg, total = [one.operator for one in told.culprits][-2:]
     assert neg == "aten.neg.default"
     assert total.startswith("aten.sum.")
     assert told.fused
@@ -253,10 +253,10 @@ def test_who_made_what_a_call_dies_of_is_guilty_and_not_the_call(
             with_data = asked.client.with_options(data=written.data or None)
             dying = replace(dying, candidate=listing).with_client(with_data)
         told = explain(dying, KnownFacts())
-    assert "aten.argmax.default" in [one.operator for one in told.guilty]
-    assert "embedding_bag" not in [one.name for one in told.guilty]
-    assert told.halted is not None
-    assert [one.name for one in told.halted.guilty] == ["embedding_bag"]
+    assert "aten.argmax.default" in [one.operator for one in told.culprits]
+    assert "embedding_bag" not in [one.name for one in told.culprits]
+    assert told.compile_error is not None
+    assert [one.name for one in told.compile_error.culprits] == ["embedding_bag"]
     assert "embedding_bag" in told.cause[-1]
 
 
@@ -265,6 +265,8 @@ def test_interpreted_kernel_whose_error_is_tiny_is_found(tmp_path: Path) -> None
     case, backend = "nan_in_one_row", Backend.INTERPRETER
     with minimum(tmp_path, Divides(), case, Kind.NAN, backend) as asked:
         told = found(asked)
-    assert [operator.operator for operator in told.guilty] == ["aten.clamp_min.default"]
+    assert [operator.operator for operator in told.culprits] == [
+        "aten.clamp_min.default"
+    ]
     assert told.tiny
     assert told.kernel.startswith("triton_")

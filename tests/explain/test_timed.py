@@ -34,7 +34,7 @@ PS0 = TimedSize(
     graph="true_graph_0",
     stands_for="s1*s2",
     meant=4,
-    asked="",
+    searched_graph="",
     there="",
     value=8192,
     is_fallback=True,
@@ -50,7 +50,7 @@ def said(at: str, *timed: TimedSize) -> str:
     anatomy = Anatomy(
         kernels=(KernelText("triton_fused", TEXT, inside=True),),
         launches=(KernelLaunch("triton_fused", PASSED),) * 2,
-        stray=stray,
+        out_of_bounds=stray,
         timed=timed,
     )
     return wrong_sizes(CompiledView(anatomy, whole(chain("x", "relu"))), stray)
@@ -74,7 +74,7 @@ def test_size_that_the_address_is_not_made_of_is_not_told() -> None:
 
 
 def test_size_of_the_mask_counts_and_what_another_graph_has_is_told() -> None:
-    xnumel = replace(PS1, name="xnumel", stands_for="s1*s2*3", asked="body_0")
+    xnumel = replace(PS1, name="xnumel", stands_for="s1*s2*3", searched_graph="body_0")
     found = said("tmp1", xnumel)
     assert "with xnumel = 9 instead of xnumel = s1*s2*3 = 4: " in found
     assert found.endswith("in the table of body_0, where xnumel is s4.")

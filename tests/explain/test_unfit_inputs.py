@@ -60,7 +60,7 @@ def test_inputs_that_it_was_not_compiled_for_are_at_fault_and_no_operator() -> N
         "(input_handles[0]: unmatched stride value at 0, expected: 3, but got: 1); "
         "with the exported strides, it passes.",
     )
-    assert found.guilty == ()
+    assert found.culprits == ()
     assert found.is_settled
     longer = describe_rejected_input(minimum(compiled(), LONGER))
     assert "x has shape [9, 3], but was exported with [2, 3]." in longer

@@ -47,7 +47,7 @@ def made(
         node=names[-1],
         operators=names,
         calls=tuple(f"aten.{name}.default" for name in names),
-        given_wrong=tuple(given_wrong.split()),
+        wrong_sources=tuple(given_wrong.split()),
         wrong=wrong,
     )
 
@@ -58,7 +58,7 @@ def told(*computed: Computed, **changes: object) -> KernelValues:
 
 
 def guilty(found: WrongValue) -> list[str]:
-    return [operator.name for operator in found.guilty]
+    return [operator.name for operator in found.culprits]
 
 
 def test_kernel_that_errs_is_guilty_not_the_one_that_shows_it() -> None:
@@ -94,7 +94,7 @@ def test_inputs_are_not_said_to_agree_where_they_do_not() -> None:
         found = find_first_wrong(PROGRAM, table)
         assert "inputs agree" not in found.cause[0]
         assert "other values from them: 12 of 64 values differ" in found.cause[0]
-    random = replace(made(2, "tanh", WRONG), given_random=("relu",))
+    random = replace(made(2, "tanh", WRONG), random_sources=("relu",))
     assert not find_first_wrong(PROGRAM, told(random)).agrees
 
 
@@ -114,7 +114,7 @@ def test_write_that_is_lost_is_said_to_be() -> None:
         "The write of aten.cos.default is lost in the graph"
     )
     unknown = find_first_wrong(PROGRAM, replace(table, lost=""))
-    assert unknown.guilty == ()
+    assert unknown.culprits == ()
     assert unknown.cause[0].startswith(
         "The result of the program is computed differently"
     )
@@ -134,7 +134,7 @@ def test_what_is_not_known_says_why_and_blames_nothing(
     table: KernelValues, why: str
 ) -> None:
     found = find_first_wrong(PROGRAM, table)
-    assert found.guilty == ()
+    assert found.culprits == ()
     assert why in found.unknown[0]
     assert found.cause == ()
 
@@ -244,7 +244,7 @@ SEEN = told(made(1, "relu"), made(1, "tanh", WRONG), made(1, "cos"))
 def test_operators_of_one_kernel_are_told_apart_by_their_values() -> None:
     found, server = ask((FUSED, FAILS), (SEEN, FAILS), (None, FAILS))
     assert guilty(found) == ["tanh"]
-    assert found.told_apart
+    assert found.separated
     assert server.arguments[1]["taps"] == ("relu", "tanh", "cos")
     assert server.arguments[2]["inductor"]["max_fusion_size"] == 1
 
@@ -304,7 +304,7 @@ def test_all_of_a_kernel_are_suspected_where_they_cannot_be_told_apart() -> None
 
 def test_nothing_is_said_of_a_run_that_fails_otherwise() -> None:
     found, server = ask((told(made(1, "tanh", WRONG)), PASSES))
-    assert found.guilty == ()
+    assert found.culprits == ()
     assert "the instrumented run did not fail" in found.unknown[0]
     assert len(server.asked) == 1
 
@@ -327,7 +327,7 @@ def test_size_that_is_worked_out_wrongly_is_no_operators() -> None:
     found = find_first_wrong(
         PROGRAM, told(replace(made(1, "relu", shape), missized=size))
     )
-    assert found.guilty == ()
+    assert found.culprits == ()
     (cause,) = found.cause
     assert cause.startswith(
         f"Compiled code computes a size wrongly, outside any operator: {size}"

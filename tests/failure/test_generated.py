@@ -52,7 +52,7 @@ def test_an_index_is_followed_to_its_load() -> None:
 def test_checks_of_a_main_loop_and_of_its_tail_are_told_apart() -> None:
     code = recorded("several_checks.cpp")
     main, tail = [c for c in code.checks() if c.index == "tmp14"]
-    assert main.said == tail.said
+    assert main.text == tail.text
     lines = [{s.line for s in code.history(c.index, c.line)} for c in (main, tail)]
     assert lines[0].isdisjoint(lines[1])
     assert min(lines[1]) > main.line

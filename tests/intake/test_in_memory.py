@@ -445,7 +445,7 @@ def test_code_of_the_session_is_preloaded_or_told_of(
     assert (
         any(
             source.why in s and "cannot be copied to other processes" in s
-            for s in found.said
+            for s in found.notes
         )
         == lost
     )

@@ -35,7 +35,7 @@ def test_options_in_one_call_are_read_as_assignments_are() -> None:
     call = "torch._inductor.config.load_config({'numerics': 'strict', 'cpp.cxx': 'x'})"
     script = read_script(PATH, LAUNCHER.replace("import _warnings", call))
     assert script.inductor["numerics"] == "strict"
-    assert "omitted, because they name programs to run: cpp.cxx" in script.said
+    assert "omitted, because they name programs to run: cpp.cxx" in script.notes
 
 
 def test_what_would_run_a_program_is_left_out() -> None:
@@ -47,11 +47,11 @@ def test_what_would_run_a_program_is_left_out() -> None:
     script = read_script(PATH, said + LAUNCHER)
     assert script.environment == {"TORCHINDUCTOR_FREEZING": "1"}
     assert "cpp.cxx" not in script.inductor
-    assert "omitted, because they name programs to run: cpp.cxx" in script.said
+    assert "omitted, because they name programs to run: cpp.cxx" in script.notes
 
 
 def test_what_is_not_taken_is_said() -> None:
-    said = " | ".join(read_script(PATH, LAUNCHER).said)
+    said = " | ".join(read_script(PATH, LAUNCHER).notes)
     assert "written by torch 2.13.0+cpu" in said
     assert (
         "omitted, because their values are not literals: "
@@ -68,7 +68,7 @@ def test_graph_of_torch_compile_is_code() -> None:
     assert (script.program, script.save_dir) == ("", "")
     assert script.inductor == {"freezing": True}
     assert script.environment == {}
-    assert script.said == ("written by torch 2.13.0+cpu",)
+    assert script.notes == ("written by torch 2.13.0+cpu",)
 
 
 def test_script_from_before_the_step_of_dynamo_is_code_too() -> None:
@@ -84,7 +84,7 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     armed += f"torch._inductor.config.x = {trap}\nconfig_patches = {{'a': {trap}}}\n"
     script = read_script(PATH, armed)
     assert script.kind is Kind.MINIFIER
-    assert "config_patches" in " ".join(script.said)
+    assert "config_patches" in " ".join(script.notes)
     assert not (tmp_path / "sprung").exists()
 
 

@@ -61,7 +61,7 @@ def test_entry_that_only_preloads_have_is_taken_out_and_told(
         "",
         f"{TABLE}.pop(torch.ops.aten._softmax.default, None)",
     ]
-    (said,) = taken.said
+    (said,) = taken.notes
     assert said.startswith(f"{TABLE} has no aten._softmax.default in this session")
     assert taken.lacking == ()
 
@@ -70,7 +70,7 @@ def test_entry_of_no_operator_is_told_alone(monkeypatch: pytest.MonkeyPatch) -> 
     other = ("torch._inductor.x.table", "<function f at 0x7f>")
     told(monkeypatch, Ending("exit", answer=Entries((other,))))
     taken = found([other])
-    assert (taken.preload, taken.said) == (None, ())
+    assert (taken.preload, taken.notes) == (None, ())
     (lacking,) = taken.lacking
     assert "the run keeps it, unless preload=['passes'] names other modules" in lacking
 

@@ -142,7 +142,7 @@ def test_what_a_probe_could_not_tell_does_not_read_as_if_the_cause_were_unknown(
     lie = OperatorMismatch(mix, "it has a fake kernel that promises less")
     open_yet = Explanation(cause=("It fails alone.",), unknown=(crashed,))
     assert explanation_lines(open_yet, FAILURE)[-1] == f"unknown:  {crashed}"
-    settled = replace(open_yet, guilty=(mix,), lies=(lie,))
+    settled = replace(open_yet, culprits=(mix,), mismatches=(lie,))
     last = explanation_lines(settled, FAILURE)[-1]
     assert last == f"unknown:  {crashed}; the cause does not depend on it"
     told = render_page(Run("m.pt2", explanation=settled))
@@ -154,10 +154,10 @@ def test_what_a_probe_could_not_tell_does_not_read_as_if_the_cause_were_unknown(
 def test_cause_is_settled_where_one_operator_is_at_fault_and_it_is_known_why() -> None:
     mix, add = Operator("mix", "my.mix.default"), Operator("add", "aten.add.Tensor")
     chain = Chain(cause=("An index.",))
-    assert Explanation(guilty=(mix,), chain=chain).is_settled
-    assert not Explanation(guilty=(mix, add), chain=chain).is_settled
-    assert not Explanation(guilty=(mix,), chain=Chain()).is_settled
-    assert not Explanation(guilty=(mix,)).is_settled
+    assert Explanation(culprits=(mix,), chain=chain).is_settled
+    assert not Explanation(culprits=(mix, add), chain=chain).is_settled
+    assert not Explanation(culprits=(mix,), chain=Chain()).is_settled
+    assert not Explanation(culprits=(mix,)).is_settled
     assert Explanation(values=WrongValue(missized="s0 * 2")).is_settled
 
 

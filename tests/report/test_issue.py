@@ -92,7 +92,7 @@ GUILTY = Operator("bmm_1", "aten.bmm.default", "model.py:7", "decoder.attention"
 EXPLAINED = Explanation(
     cause=(f"{GUILTY} in kernel cpp_fused_bmm_0 is wrong.",),
     operators=(GUILTY,),
-    guilty=(GUILTY,),
+    culprits=(GUILTY,),
 )
 RECORD = RunRecord(
     Failure(SEEN, SEEN),
@@ -127,7 +127,7 @@ def test_name_of_a_kernel_is_whole() -> None:
 
 def test_issue_of_inputs_that_were_not_compiled_for_says_so_first() -> None:
     said = "The program was compiled for other inputs: x has strides [1, 2]."
-    found = replace(EXPLAINED, inputs=said, cause=(said,), guilty=())
+    found = replace(EXPLAINED, inputs=said, cause=(said,), culprits=())
     first = text_of(explanation=found).split("\n\n")[1]
     assert first == f"> **Check the inputs first: do not file this as it is.** {said}"
     assert "Check the inputs first" not in text_of()
@@ -180,7 +180,7 @@ def test_lines_of_the_log_are_those_of_the_script_when_it_ran(
 def test_size_that_is_worked_out_wrongly_is_no_operators_fault() -> None:
     shape = "output 0: shape torch.Size([22, 1]), eager gives torch.Size([25, 1])"
     missized = replace(EXPLAINED, values=WrongValue(missized="3*s0 is 3 too small"))
-    title = title_of(replace(FACTS, said=shape), missized, Traits(dynamic=True))
+    title = title_of(replace(FACTS, message=shape), missized, Traits(dynamic=True))
     assert title == (
         "[AOTInductor] wrong shape because of a miscomputed dynamic size: [22, 1] "
         "instead of [25, 1]"
@@ -249,21 +249,21 @@ def test_what_was_not_asked_of_the_result_is_not_known() -> None:
 
 def test_cause_that_only_says_the_error_again_is_no_cause() -> None:
     said = "ValueError: no place for five."
-    facts = replace(FACTS, kind=Kind.EXCEPTION, stage=Stage.RUN, said=said)
-    halted = StopPoint((GUILTY,), "the run", said=said)
-    text = text_of(facts, Explanation(cause=halted.cause, halted=halted))
+    facts = replace(FACTS, kind=Kind.EXCEPTION, stage=Stage.RUN, message=said)
+    halted = StopPoint((GUILTY,), "the run", message=said)
+    text = text_of(facts, Explanation(cause=halted.cause, compile_error=halted))
     assert "**Root cause:**" not in text
     assert "- The root cause." in text
 
 
 def test_cause_is_told_without_what_the_issue_says_anyway() -> None:
     said = "'no_such' was not declared in this scope"
-    facts = replace(FACTS, kind=Kind.COMPILE_ERROR, stage=Stage.COMPILE, said=said)
+    facts = replace(FACTS, kind=Kind.COMPILE_ERROR, stage=Stage.COMPILE, message=said)
     code = (CodeLine(13, "x = no_such(y);", at_fault=True),)
     halted = StopPoint(
-        (GUILTY,), "C++ compilation", said=said, kernel="cpp_0", code=code
+        (GUILTY,), "C++ compilation", message=said, kernel="cpp_0", code=code
     )
-    text = text_of(facts, Explanation(cause=halted.cause, halted=halted))
+    text = text_of(facts, Explanation(cause=halted.cause, compile_error=halted))
     assert (
         "cause:** C++ compilation of kernel cpp_0, which computes `aten.bmm`, fails.\n"
         in text
@@ -281,7 +281,7 @@ def test_what_the_search_alone_has_shown_is_no_cause() -> None:
 def test_generated_code_is_quoted_with_the_line_at_fault() -> None:
     code = (CodeLine(1, "    {"), CodeLine(2, "        check(i < n);", at_fault=True))
     halted = StopPoint((), "compiling", "cpp", code=code)
-    text = text_of(FACTS, replace(EXPLAINED, halted=halted))
+    text = text_of(FACTS, replace(EXPLAINED, compile_error=halted))
     assert "```cpp\n{\n    check(i < n);  // <-- here\n```" in text
 
 
@@ -293,7 +293,7 @@ def test_script_that_is_quoted_asks_for_no_tool_of_ours() -> None:
 def test_code_of_triton_is_quoted_as_python() -> None:
     code = (CodeLine(1, "    x = i"), CodeLine(2, "    tl.load(x)", at_fault=True))
     halted = StopPoint((), "compiling", "ptxas", code=code)
-    text = text_of(FACTS, replace(EXPLAINED, halted=halted))
+    text = text_of(FACTS, replace(EXPLAINED, compile_error=halted))
     assert "```python\nx = i\ntl.load(x)  # <-- here\n```" in text
 
 
@@ -317,7 +317,7 @@ shrinkfx.worker.interpreter.findings.Report: {said}
         said,
     ]
     facts = replace(
-        FACTS, kind=Kind.IMA, said=said, environment=("X",), interpreted="sm_90"
+        FACTS, kind=Kind.IMA, message=said, environment=("X",), interpreted="sm_90"
     )
     text = text_of(facts)
     assert f"**Actual:** `` {said} ``." in text
@@ -363,7 +363,7 @@ def test_warnings_are_told_without_options_of_the_tool() -> None:
     )
     lies = (strided("mix", (1,), (2,), "my.mix.default"),)
     careful = OtherCauses(lies, warnings=warnings)
-    text = text_of(replace(FACTS, careful=careful))
+    text = text_of(replace(FACTS, caveats=careful))
     assert "expected size 4; what that names may be the cause.\n" in text
     said = "With CHECK=1 the program refuses its inputs (size 25==22); the"
     assert "In the input program (before the reduction, at its sizes):\n- Fake-" in text
@@ -376,7 +376,7 @@ def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> 
     mix = Operator("mix", "my.mix.default", "model.py:8", "decoder")
     said = "has a fake kernel that promises f32[2], given x[2]; its result is f32[3]"
     lie = OperatorMismatch(mix, said, "/home/me/models/ops.py:12")
-    found = Explanation(cause=(lie.sentence,), guilty=(mix,), lies=(lie,))
+    found = Explanation(cause=(lie.sentence,), culprits=(mix,), mismatches=(lie,))
     whole = OperatorFinding(
         *("my.mix.default", Misbehavior.FAKE, "mix"),
         declared=tensor("f32", 64),
@@ -384,7 +384,7 @@ def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> 
     )
     others = strided("other", (1,), (2,), "my.other.default")
     careful = OtherCauses((others,), (whole,))
-    text = text_of(replace(FACTS, careful=careful), found)
+    text = text_of(replace(FACTS, caveats=careful), found)
     title, top, rest = text.split("\n\n", 2)
     assert title.startswith("# my.mix: fake-kernel mismatch (AOTInductor: wrong ")
     assert (
@@ -410,7 +410,7 @@ def test_author_of_an_operator_that_is_no_measure_is_told_how_that_is_seen(
     lie = OperatorMismatch(mix, said, what=what)
     assert lie.sentence == f"{mix} {said}."
     text = text_of(
-        FACTS, Explanation(cause=(lie.sentence,), guilty=(mix,), lies=(lie,))
+        FACTS, Explanation(cause=(lie.sentence,), culprits=(mix,), mismatches=(lie,))
     )
     assert text.startswith("# mine.mix: incorrect kernel")
     assert (
@@ -429,14 +429,14 @@ def test_author_is_told_what_is_declared_what_is_given_and_three_versions() -> N
         mix, f"{said}, given x[2]", "ops.py:12", False, "", declared, made
     )
     shows = "Compiled code reads that result as it is declared."
-    found = Explanation(cause=(lie.sentence, shows), guilty=(mix,), lies=(lie,))
+    found = Explanation(cause=(lie.sentence, shows), culprits=(mix,), mismatches=(lie,))
     guards = "with CHECK=1 it fails otherwise: expected size 2==3: Error in op: "
     careful = OtherCauses(
         warnings=(f"{guards}torch.ops.mine.mix.default; that may be the cause",)
     )
     known = ("torch 2.13.0", "Python 3.11.7", "g++ 12.2.0", "on Linux x86_64")
     script = SCRIPT + "model = Repro().eval()\n"
-    facts = replace(FACTS, careful=careful, versions=known)
+    facts = replace(FACTS, caveats=careful, versions=known)
     text = issue_text(facts, found, script, "CPU flags")
     heads = [line for line in text.splitlines() if line.startswith("#")]
     assert heads[1:] == [
@@ -455,7 +455,7 @@ def test_author_is_told_what_is_declared_what_is_given_and_three_versions() -> N
     assert "```\ntorch 2.13.0\nPython 3.11.7\ng++ 12.2.0\n```" in text
     other = careful.warnings[0].replace("mine.mix.default", "mine.mix.default_2")
     careful = careful.with_warning(other)
-    text = issue_text(replace(facts, careful=careful), found, script, "")
+    text = issue_text(replace(facts, caveats=careful), found, script, "")
     assert text.count("fails otherwise") == 1
 
 
@@ -466,7 +466,7 @@ def test_author_is_told_which_opcheck_compares_strides(what: str) -> None:
     if what == "strides":
         made = tensor("float32", 4, 6, strides=(1, 4))
     lie = OperatorMismatch(mix, "lies", "ops.py:12", False, "", declared, made)
-    found = Explanation(cause=(lie.sentence,), guilty=(mix,), lies=(lie,))
+    found = Explanation(cause=(lie.sentence,), culprits=(mix,), mismatches=(lie,))
     script = SCRIPT + "model = Repro().eval()\n"
     text = issue_text(FACTS, found, script, "")
     assert ("not in 2.11" in text) is (what == "strides")
@@ -475,27 +475,27 @@ def test_author_is_told_which_opcheck_compares_strides(what: str) -> None:
 def test_issue_of_an_undeclared_write_is_for_who_wrote_the_operator() -> None:
     mix = Operator("mix", "my.mix.default")
     values = WrongValue(
-        guilty=(mix,),
+        culprits=(mix,),
         wrong=Wrong(wrong=2, of=4),
         value="arg0_1",
         overwrites=True,
         shown_by=("cpp_0",),
     )
-    found = Explanation(cause=values.cause, guilty=(mix,), values=values)
+    found = Explanation(cause=values.cause, culprits=(mix,), values=values)
     title, top, _ = text_of(FACTS, found).split("\n\n", 2)
     assert title.startswith("# my.mix: incorrect schema (AOTInductor: ")
     assert "Do not file this with PyTorch" in top
     assert "does not declare that the operator writes to `arg0_1`" in top
     own = Operator("bmm", "aten.bmm.default")
-    theirs = replace(values, guilty=(own,))
-    found = Explanation(cause=theirs.cause, guilty=(own,), values=theirs)
+    theirs = replace(values, culprits=(own,))
+    found = Explanation(cause=theirs.cause, culprits=(own,), values=theirs)
     assert text_of(FACTS, found).startswith("# [AOTInductor] ")
 
 
 def test_lie_of_an_operator_of_pytorchs_own_is_an_issue_for_pytorch() -> None:
     own = Operator("bmm", "aten.bmm.default")
     lie = OperatorMismatch(own, "is torch.int8[2]", in_original=True)
-    found = Explanation(cause=(lie.sentence,), guilty=(own,), lies=(lie,))
+    found = Explanation(cause=(lie.sentence,), culprits=(own,), mismatches=(lie,))
     text = text_of(FACTS, found)
     assert text.startswith("# [AOTInductor] wrong dtype of aten.bmm")
     assert "Fake-kernel mismatch in the input program: " in text
@@ -632,7 +632,7 @@ def test_title_leaves_out_a_part_before_it_is_cut(
     own: bool | None, error: str, title: str, *, anonymous: bool
 ) -> None:
     facts = with_own(own, anonymous=anonymous)
-    facts = replace(facts, kind=Kind.COMPILE_ERROR, said=error)
+    facts = replace(facts, kind=Kind.COMPILE_ERROR, message=error)
     assert title_of(facts, EXPLAINED, Traits(dtype="float16", dynamic=True)) == title
 
 
@@ -709,7 +709,7 @@ def test_code_that_no_file_has_put_there_is_told_of_by_where_it_is() -> None:
 
 
 def test_script_that_is_too_long_or_needs_files_is_attached() -> None:
-    beside = text_of(replace(FACTS, beside=("repro_inputs.pt",)))
+    beside = text_of(replace(FACTS, needed_files=("repro_inputs.pt",)))
     assert "Put the attached `repro_inputs.pt` in the folder" in beside
     long = issue_text(FACTS, EXPLAINED, SCRIPT + "# x\n" * 9000, "")
     assert "The script is too long to quote and is attached" in long
@@ -730,7 +730,7 @@ KINDS = [kind for kind in Kind if kind is not Kind.CHECK]
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_has_a_title_and_a_sentence(kind: Kind) -> None:
     said = "RuntimeError: it `does` not do"
-    facts = replace(FACTS, kind=kind, stage=Stage.RUN, said=said)
+    facts = replace(FACTS, kind=kind, stage=Stage.RUN, message=said)
     title = title_of(facts, EXPLAINED, Traits())
     assert title.startswith("[AOTInductor] ")
     assert ("aten.bmm" in title) is (kind is not Kind.CHECK_INPUTS)
@@ -782,7 +782,9 @@ class Repro(torch.nn.Module):
 )
 def test_what_is_written_in_place_is_told(operand: str, writes: str) -> None:
     said = "ValueError: no place"
-    facts = replace(FACTS, kind=Kind.EXCEPTION, stage=Stage.RUN, said=said, writes=True)
+    facts = replace(
+        FACTS, kind=Kind.EXCEPTION, stage=Stage.RUN, message=said, writes=True
+    )
     text = issue_text(facts, EXPLAINED, WRITES.format(operand), "")
     title = f" with {writes} written in place: no place" if writes else ": no place"
     assert text.partition("\n")[0].endswith(title)
@@ -924,7 +926,7 @@ def test_error_log_of_a_compiler_is_its_error_and_no_warnings() -> None:
 
 @pytest.mark.parametrize("log", [WARNED, "", WARNED + DIED])
 def test_error_log_of_a_death_names_the_signal(log: str) -> None:
-    crash = replace(FACTS, kind=Kind.CRASH, stage=Stage.RUN, said="SIGSEGV", log=log)
+    crash = replace(FACTS, kind=Kind.CRASH, stage=Stage.RUN, message="SIGSEGV", log=log)
     text = text_of(crash).partition("### Error logs")[2].partition("### Versions")[0]
     assert "The process was killed by SIGSEGV." in text
     assert "Warning" not in text

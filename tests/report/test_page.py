@@ -157,7 +157,7 @@ def test_names_from_files_of_others_are_text_and_nothing_else(tmp_path: Path) ->
     summary |= {"failure": f"assert in run: {EVIL}", "warnings": [EVIL]}
     summary["versions"] = {EVIL: EVIL}
     (out / "summary.json").write_text(json.dumps(summary))
-    told = Explanation(cause=(EVIL,), guilty=(Operator(EVIL, EVIL, EVIL, EVIL),))
+    told = Explanation(cause=(EVIL,), culprits=(Operator(EVIL, EVIL, EVIL, EVIL),))
     (out / "explain.json").write_text(told.to_line())
     (out / "repro.py").write_text(f"# {EVIL}\n")
     found = Elements(report_folder(out, ignore_event).read_text())
@@ -175,7 +175,8 @@ def test_page_of_what_is_not_known_says_so() -> None:
 def test_lie_that_the_cause_tells_is_not_warned_of_above_it() -> None:
     mix = Operator("mix", "my.mix.default")
     found = Explanation(
-        guilty=(mix,), lies=(OperatorMismatch(mix, "promises more than there is"),)
+        culprits=(mix,),
+        mismatches=(OperatorMismatch(mix, "promises more than there is"),),
     )
     said = "fake-kernel mismatch: other (my.other.default) has strides [1]"
     lie = said.replace("other", "mix")
@@ -234,7 +235,7 @@ def test_what_is_left_is_lit_and_what_is_at_fault_marked() -> None:
         "output": Light.VALUE,
     }
     drawing = draw(parts, "before")
-    assert (drawing.left, drawing.of) == (2, 3)
+    assert (drawing.operators_left, drawing.of) == (2, 3)
     assert len(drawing.lit) == 2  # to exp, and from it to what is returned
 
 
@@ -397,7 +398,7 @@ def test_what_is_left_is_drawn_by_the_names_of_its_repro() -> None:
         features_table_weight=ROWS,
     )
     fault = Operator("n0", "aten.relu.default")
-    run = Run("m", listing=program, explanation=Explanation(guilty=(fault,)))
+    run = Run("m", listing=program, explanation=Explanation(culprits=(fault,)))
     shown = render_page(run)
     drawn = shown[shown.index("<b>After</b>") :]
     assert (
@@ -456,8 +457,8 @@ def test_links_tell_a_wrong_value_and_a_compiler_that_stops() -> None:
     values = WrongValue(wrong=wrong, kernel="k", launch=2, launches=3, value="buf1")
     told = [link.what for link in list_links(Explanation(values=values))]
     assert told == ["wrong value", "first", "kernel"]
-    halted = StopPoint((), "lowering", place="lowering.py:roll", said="no")
-    told = [link.what for link in list_links(Explanation(halted=halted))]
+    halted = StopPoint((), "lowering", place="lowering.py:roll", message="no")
+    told = [link.what for link in list_links(Explanation(compile_error=halted))]
     assert told == ["stopped at", "raised in"]
 
 

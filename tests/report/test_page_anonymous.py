@@ -117,7 +117,7 @@ def plant(out: Path) -> None:
     assert chain is not None
     chain = replace(chain, inputs=(given,), cause=(f"input dosage_ids of {roll}.",))
     lie = OperatorMismatch(roll, "has a fake kernel that lies", "/home/me/quuxops.py:3")
-    known = replace(known, chain=chain, lies=(lie,), cause=(lie.sentence,))
+    known = replace(known, chain=chain, mismatches=(lie,), cause=(lie.sentence,))
     (out / "explain.json").write_text(known.to_line())
     kernel = out / "explain" / "sources" / SOURCE
     comments = (

@@ -422,7 +422,7 @@ IMA = Signature(
 def test_failure_that_needs_guard_pages_is_run_under_a_sanitizer() -> None:
     report = MemoryReport("heap-buffer-overflow", "read", 64, "cpp_fused_0", 27, "")
     plain = "passes (3 of 3 runs)"
-    text = script(signature=IMA, guard=Guard.AFTER, plain=plain, report=report)
+    text = script(signature=IMA, guard=Guard.AFTER, without_guards=plain, report=report)
     ast.parse(text)
     assert "# Run:     under AddressSanitizer" in text
     assert "#   LD_PRELOAD=$(g++ -print-file-name=libasan.so) python repro.py\n" in text
@@ -435,7 +435,7 @@ def test_header_of_what_needs_guard_pages_fits_on_a_screen() -> None:
     where = "0 bytes after 1024-byte region"
     report = MemoryReport("heap-buffer-overflow", "read", 64, "cpp_fused_0", 27, where)
     plain = "mismatch in compare: output 0 differs by 3.1e+38 (3 of 3 runs)"
-    text = script(signature=IMA, guard=Guard.AFTER, plain=plain, report=report)
+    text = script(signature=IMA, guard=Guard.AFTER, without_guards=plain, report=report)
     told = set_cause(text, ["kernel cpp_fused_0 reads beyond what it is given. " * 2])
     for said in (text, told):
         rows = [*takewhile(lambda row: row.startswith("#"), said.splitlines())]
@@ -445,7 +445,11 @@ def test_header_of_what_needs_guard_pages_fits_on_a_screen() -> None:
 @pytest.mark.parametrize("guard", [Guard.AFTER, Guard.MEMCHECK])
 def test_failure_on_a_gpu_is_run_under_compute_sanitizer(guard: Guard) -> None:
     report = MemoryReport("out of bounds", "read", 4, "triton_0", 33, "", "", "0", "1")
-    about: dict[str, Any] = {"guard": guard, "plain": "passes", "report": report}
+    about: dict[str, Any] = {
+        "guard": guard,
+        "without_guards": "passes",
+        "report": report,
+    }
     text = script(signature=IMA, on_gpu=True, **about)
     ast.parse(text)
     assert "# Run:     compute-sanitizer python repro.py, or shrinkfx --verify" in text
@@ -472,7 +476,7 @@ def test_failure_is_read_as_it_was_written_with_no_bar_too_many(
 
 def test_failure_that_shows_by_itself_is_just_run() -> None:
     plain = "crash in run: SIGSEGV (10 of 10 runs)"
-    text = script(signature=IMA, plain=plain)
+    text = script(signature=IMA, without_guards=plain)
     assert "# Run:     python repro.py\n" in text
     said = " ".join(text.replace("\n#", " ").split())
     assert (
@@ -611,7 +615,7 @@ RUNS: dict[str, Any] = {"interpreted_for": "sm_90"}
         ((Kind.ASSERT, Stage.RUN, "layout of mylib.op"), RUNS, "a wrong layout", "`sh"),
         (
             (Kind.IMA, Stage.RUN, MEMORY_FAULT),
-            {"guard": Guard.AFTER, "plain": "passes"},
+            {"guard": Guard.AFTER, "without_guards": "passes"},
             "an illegal access",
             "AddressSanitizer, as above,",
         ),
@@ -798,7 +802,7 @@ def test_embedded_program_passes_first() -> None:
 
 
 def test_repro_that_fails_by_what_lies_behind_a_result_does_not_claim_a_mend() -> None:
-    record = about(behind=("my.narrow.default", "my.other.default"))
+    record = about(short_results=("my.narrow.default", "my.other.default"))
     programs = replace(record.programs, targets=("my.narrow.default",))
     text = write_repro(PRINTED, replace(record, programs=programs), [], Data.SEEDED)
     said = text.text

@@ -69,7 +69,7 @@ RECORD = RunRecord(
     ),
     verified=VerifiedRepro(REPRO, 3, 3),
     cause=("my.mix.default, a.py:1: it fails alone.",),
-    left=ModelRemains(operators=("my.mix",)),
+    remains=ModelRemains(operators=("my.mix",)),
 )
 
 WRITTEN: Mapping[str, Any] = {

@@ -55,7 +55,7 @@ def test_checks_know_what_is_behind_where_the_failure_does_not_need_it(
 ) -> None:
     subject, server = asked(WRONG, tmp_path)
     assert subject.client.options.tails == SHORT
-    assert subject.by_what_is_behind == ()
+    assert subject.short_results == ()
     (told,) = server.arguments
     assert told["tails"] == SHORT
 
@@ -72,7 +72,7 @@ def test_failure_that_needs_it_is_searched_as_before_and_said_to(
 
     subject, _ = asked(ending, tmp_path, listen)
     assert subject.client.options.tails == ()
-    assert subject.by_what_is_behind == SHORT
+    assert subject.short_results == SHORT
     assert (
         ": the result's storage is smaller than declared. The failure "
         "depends on the adjacent memory; with known content of that memory:"
@@ -81,7 +81,7 @@ def test_failure_that_needs_it_is_searched_as_before_and_said_to(
 
 def test_what_had_no_answer_tells_nothing(tmp_path: Path) -> None:
     subject, _ = asked(KILLED, tmp_path)
-    assert subject.client.options.tails == subject.by_what_is_behind == ()
+    assert subject.client.options.tails == subject.short_results == ()
 
 
 def test_nothing_is_asked_where_no_result_is_short(tmp_path: Path) -> None:

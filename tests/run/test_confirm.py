@@ -268,8 +268,8 @@ def test_run_killed_in_any_run_of_a_repro_goes_on_to_the_same_end(
 
 
 GUARDED = Guarding("after each tensor", Guard.AFTER)
-STEADY = replace(GUARDED, plain="crash in run: SIGSEGV", steady=True)
-SOMETIMES = replace(GUARDED, plain="passes (3 of 3 runs)")
+STEADY = replace(GUARDED, without_guards="crash in run: SIGSEGV", steady=True)
+SOMETIMES = replace(GUARDED, without_guards="passes (3 of 3 runs)")
 
 
 def guarded(plain: Fails) -> Fails:
@@ -291,7 +291,7 @@ def test_result_fails_plainly_where_the_original_does(world: World) -> None:
     assert {side for _, side in world.scripts} == {Guard.OFF}
     assert len(world.scripts) == INDEPENDENT_RUNS
     assert kept.record.memory.guard is Guard.OFF
-    assert f"({ENOUGH} of {ENOUGH} runs)" in kept.record.memory.plain
+    assert f"({ENOUGH} of {ENOUGH} runs)" in kept.record.memory.without_guards
     assert world.found.without_guard_pages
 
 
@@ -747,4 +747,4 @@ def test_what_fails_plainly_in_the_stock_build_alone_is_asked_there(
     assert verified.always_fails
     assert kept.result.candidate.operators == ("n3", "n7")
     assert world.found.reducer.asker.build == Build.STOCK
-    assert f"({ENOUGH} of {ENOUGH} runs)" in kept.record.memory.plain
+    assert f"({ENOUGH} of {ENOUGH} runs)" in kept.record.memory.without_guards

@@ -183,7 +183,7 @@ def test_result_that_was_not_seen_to_fail_blames_nobody(out: Path) -> None:
     kept = replace(kept, record=unverified)
     explained = explain_result(context_of(out), kept)
     assert not explained.explanation.cause
-    assert not explained.explanation.guilty
+    assert not explained.explanation.culprits
 
 
 def test_what_a_run_has_seen_of_a_result_is_known_later_too(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_lie_is_told_of_each_operator_and_of_which_result() -> None:
     pair = lie("pair", tensor("int32", 2), tensor("int64", 2), place="[1]")
     told = OtherCauses((strided("mix", (1,), (2,)), pair))
     subject = replace(kept.subject, other_causes=told)
-    lies = explaining._shown(subject, True, None).lies
+    lies = explaining._shown(subject, True, None).mismatches
     assert lies == {"mix": told.mismatches[0], "pair": pair}
 
 

@@ -207,10 +207,10 @@ def test_what_is_left_of_a_model_needs_a_script(out: Path) -> None:
     found = ("it is lost.",)
     (out / "repro.py").write_text("class Repro:\n    def forward(self, tokens): ...\n")
     record = with_explanation(out, RECORD, found)
-    assert record.left.names == ("tokens",)
+    assert record.remains.names == ("tokens",)
     assert record.cause == found
     (out / "repro.py").unlink()
-    assert with_explanation(out, RECORD, found).left.in_words() == ""
+    assert with_explanation(out, RECORD, found).remains.in_words() == ""
     drop_issue(out)
 
 

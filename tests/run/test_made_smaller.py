@@ -156,9 +156,9 @@ def test_what_is_left_is_made_smaller_in_the_form_of_source(tmp_path: Path) -> N
     assert {o.data for o in worker.options} == {data} == {found.data}
     assert found.kinds["operators"] == found.kinds["sizes"] == MINIMAL
     assert "inputs 96 bytes, weights 0 bytes; now" in notes(events)
-    steps = [e for e in events if isinstance(e, StepTaken) and e.given]
-    assert steps[0].given is not None
-    assert steps[0].given[0] == 96
+    steps = [e for e in events if isinstance(e, StepTaken) and e.bytes_of_inputs]
+    assert steps[0].bytes_of_inputs is not None
+    assert steps[0].bytes_of_inputs[0] == 96
 
 
 def test_wrong_values_do_not_become_a_wrong_shape(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_what_operators_are_wrong_about_stays_the_same(tmp_path: Path) -> None:
         worker = Worker(lambda _: True, failing=failing)
         found, _ = reduced(tmp_path, worker, target=target, causes=causes)
         assert found.made_of is not None
-        assert {o.lies for o in worker.options} == {kept}
+        assert {o.mismatches for o in worker.options} == {kept}
 
 
 def test_custom_operators_stay_within_what_they_are_given(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_silent_result_needs_the_guard_pages_that_showed_it() -> None:
     worker = Worker(sanitized_or(PASSES))
     memory, notes = examined(worker)
     assert memory.guard is Guard.BEFORE
-    assert memory.plain == "passes: the same result as eager (1 of 1 runs)"
+    assert memory.without_guards == "passes: the same result as eager (1 of 1 runs)"
     assert memory.report is not None
     assert (memory.report.kernel, memory.report.line) == ("cpp_fused_mean_0", 27)
     assert "does not fail" in notes[0]
@@ -133,7 +133,7 @@ def test_result_that_fails_by_itself_needs_none() -> None:
     worker = Worker(sanitized_or(CRASHES))
     memory, _ = examined(worker)
     assert memory.guard is Guard.OFF
-    assert f"({ENOUGH} of {ENOUGH} runs)" in memory.plain
+    assert f"({ENOUGH} of {ENOUGH} runs)" in memory.without_guards
     assert len(worker.asked) == ENOUGH + 1
 
 
@@ -146,7 +146,7 @@ def test_a_run_that_something_else_has_ended_is_not_silent() -> None:
     worker = Worker(lambda _, number: LATE if number == 2 else CRASHES)
     memory, _ = examined(worker)
     assert memory.guard is Guard.OFF
-    assert f"({ENOUGH - 1} of {ENOUGH - 1} runs)" in memory.plain
+    assert f"({ENOUGH - 1} of {ENOUGH - 1} runs)" in memory.without_guards
     memory, notes = examined(Worker(lambda _, number: LATE if number > 1 else CRASHES))
     assert memory.guard is Guard.BEFORE
     assert notes[0].startswith(
@@ -191,7 +191,7 @@ def test_sanitizer_that_runs_out_of_minutes_is_no_end_of_the_run() -> None:
 
     memory, notes = examined(Worker(answer))
     assert memory.guard is Guard.BEFORE
-    assert memory.plain == "passes: the same result as eager (1 of 1 runs)"
+    assert memory.without_guards == "passes: the same result as eager (1 of 1 runs)"
     assert (memory.report, memory.no_report) == (
         None,
         ("not run: not enough time was left"),

@@ -107,7 +107,7 @@ def test_ways_stay_where_one_thing_or_all_or_nothing_is_to_blame(
 ) -> None:
     case = Case(tmp_path, has, needs)
     assert case.narrowed() == case.cuts
-    assert case.questions.asked == asked
+    assert case.questions.queries == asked
 
 
 def test_minutes_that_end_leave_ways_as_they_are(tmp_path: Path) -> None:
@@ -118,18 +118,18 @@ def test_minutes_that_end_leave_ways_as_they_are(tmp_path: Path) -> None:
 
     case.questions.fails = fails
     assert case.narrowed() == case.cuts
-    assert case.questions.asked == 1
+    assert case.questions.queries == 1
     case.questions = CompilerCodeQueries(
         case.fails, Budget(max_seconds=1.0, check_s=1.0)
     )
     assert case.narrowed() == case.cuts
-    assert case.questions.asked == 0
+    assert case.questions.queries == 0
 
 
 def test_questions_have_an_end(tmp_path: Path) -> None:
     case = Case(tmp_path, 16, range(1, 16))
     ways = case.narrowed()
-    assert case.questions.asked == MAX_QUESTIONS
+    assert case.questions.queries == MAX_QUESTIONS
     assert ways == case.cuts
 
 

@@ -37,7 +37,7 @@ LATE = Ending("late", stage="run")
 IN_FILE = 'torch.load("'
 LOOP, CHECKED = "for _ in range(100):", 'os.environ["MALLOC_CHECK_"]'
 LONGER = "for _ in range(234):"
-FAULT = Memory(plain="ima in run: double free (10 of 10 runs)")
+FAULT = Memory(without_guards="ima in run: double free (10 of 10 runs)")
 AT_NULL = replace(
     FAULT, report=MemoryReport("SEGV", "read", 4, "cpp_fused_0", 9, "", address="0x8")
 )
@@ -194,7 +194,7 @@ def test_repro_that_fails_now_and_then_is_verified_with_guard_pages(
     assert runs[-3:] == [Guard.AFTER] * 3
     assert (found.verified.runs, found.verified.failed) == (3, 3)
     assert found.memory.guard is Guard.AFTER
-    assert f"fails in {failing} of 2 runs" in found.memory.plain
+    assert f"fails in {failing} of 2 runs" in found.memory.without_guards
     text = (tmp_path / "repro.py").read_text().replace("#", "")
     assert "Verified with guard pages" in " ".join(text.split())
     assert found.verified.written.how == "source, seeded"

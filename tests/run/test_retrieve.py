@@ -126,7 +126,7 @@ def test_folder_has_all_that_its_run_was_asked_for(tmp_path: Path) -> None:
     assert found.options == replace(
         asked_for(tmp_path), cwd=Path.cwd(), max_minutes=None
     )
-    assert found.asked.digest == digest
+    assert found.query.digest == digest
 
 
 def test_program_may_have_been_moved_and_not_changed(tmp_path: Path) -> None:

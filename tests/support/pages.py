@@ -158,14 +158,14 @@ def explained(out: Path) -> Path:
         value=12,
         limit=Limit("12", "", 12),
         steps=(Step("tmp0 = 9L + x0", 12, (roll,)),),
-        guilty=(roll,),
+        culprits=(roll,),
     )
     setting = Setting("epilogue_fusion", False, "fusing what comes after")
     left_out = SkippedPart(Subsystem.LOWERINGS, 1, 2, "aten.roll.default", alone=True)
     known = Explanation(
         cause=("Index 12 of size 12 in aten.roll.default (model.py:14, needle).",),
         operators=(roll, mul),
-        guilty=(roll,),
+        culprits=(roll,),
         unknown=("the original's kernel",),
         chain=chain,
         decisions=Decisions(OptionSearch(32, (setting,), minimal=True), (left_out,)),

@@ -531,7 +531,7 @@ def _greet(line: Line, manner: str, stem: int) -> None:
             Ready("not a zip", MessageText("m.pt2"), MessageText("save it again"))
         )
     elif manner != "--babbles":
-        line.write(Ready(versions={"vices": "1"}, stem=stem))
+        line.write(Ready(versions={"vices": "1"}, zygote=stem))
 
 
 def _once(request: Request, folder: Path) -> None:

@@ -69,7 +69,7 @@ def test_stem_knows_nothing_of_preloads_or_the_program(
         ) as main,
         Server(environment=None, beside=main) as grown,
     ):
-        assert grown.pid == main.ready.stem
+        assert grown.pid == main.ready.zygote
         assert grown.ready.versions == main.ready.versions
         assert grown.ready.cpu_seconds < main.ready.cpu_seconds / 3
         log = grown.ask(Request(RunScript(str(script), str(tmp_path)))).log

@@ -108,7 +108,7 @@ def test_healthy_kernel_computes_what_it_does_on_a_gpu(tmp_path: Path) -> None:
         "scaled_0",
         "TRITON_INTERPRET=1 python kernel.py",
         alike=True,
-        said="scaled_0 runs to its end",
+        message="scaled_0 runs to its end",
     )
     text = (tmp_path / ArtifactFile.KERNEL).read_text()
     assert "import shrinkfx" not in text
@@ -144,7 +144,7 @@ def test_kernel_that_strays_fails_alone(
 ) -> None:
     told = left(tmp_path, launched(tmp_path, **how), error)
     assert told is not None
-    assert words in told.said
+    assert words in told.message
     assert told.alike
 
 

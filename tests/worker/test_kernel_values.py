@@ -105,8 +105,8 @@ def test_only_the_kernel_that_errs_is_wrong(tmp_path: Path) -> None:
     assert second.wrong
     assert second.wrong.wrong == 4
     assert second.wrong.exact == "eager"
-    assert second.given_wrong == ()
-    assert third.given_wrong == ("exp",)
+    assert second.wrong_sources == ()
+    assert third.wrong_sources == ("exp",)
     assert third.wrong is None
 
 
@@ -224,7 +224,7 @@ def test_random_numbers_are_told(tmp_path: Path) -> None:
     told = run.judged(noise.sin() + 1)
     assert "random" in told.computed[0].unknown
     assert wrong(told) == [("sin",)]
-    assert told.computed[1].given_random == ("add",)
+    assert told.computed[1].random_sources == ("add",)
 
 
 def test_graph_that_was_rewritten_is_told_from_its_kernels(tmp_path: Path) -> None:

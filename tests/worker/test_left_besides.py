@@ -73,7 +73,7 @@ def test_values_that_do_not_fit_the_disk_are_said_to_be_unknown(
     checked(folder, values=str(left))
     told = KernelValues.from_line(left.read_text())
     found = find_first_wrong(whole(chain("x", "mul")), told)
-    assert not found.guilty
+    assert not found.culprits
     assert found.unknown == (
         "which kernel is wrong: what each kernel is given and makes takes up to 0.1 GB "
         "of disk; 0.0 GB are free",

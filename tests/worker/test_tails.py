@@ -73,7 +73,7 @@ def test_result_keeps_values_and_strides() -> None:
 
 def test_nothing_is_done_unless_it_is_asked_for() -> None:
     assert ways(as_declared, torch.ones(2), ()) == [as_declared]
-    recorded = ways(as_declared, torch.ones(1), [SHORT], anatomy="folder")
+    recorded = ways(as_declared, torch.ones(1), [SHORT], compiled_view="folder")
     assert [way(torch.ones(1)) for way in recorded] == [[1]]  # one run, with zeros
 
 

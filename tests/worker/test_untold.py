@@ -37,7 +37,7 @@ def test_word_is_left_of_why_nothing_is_told(
 ) -> None:
     values, evidence = tmp_path / "values.json", str(tmp_path / "evidence.json")
     asked = CheckOptions(
-        form=form, anatomy=str(tmp_path), values=str(values), evidence=evidence
+        form=form, compiled_view=str(tmp_path), values=str(values), evidence=evidence
     )
     lost = run(RecoveredNames(why_not=WHY))
     assert restore_known_names(lost, asked) == (lost, CheckOptions(form=form))
@@ -51,7 +51,7 @@ def test_word_is_left_of_why_nothing_is_told(
 
 
 def test_names_that_are_known_are_given_back(tmp_path: Path) -> None:
-    asked = CheckOptions(anatomy=str(tmp_path))
+    asked = CheckOptions(compiled_view=str(tmp_path))
     named, options = restore_known_names(run(RecoveredNames({"relu": "relu_7"})), asked)
     assert options == asked
     assert "relu_7" in {node.name for node in named.exported.graph.nodes}

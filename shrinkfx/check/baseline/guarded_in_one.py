@@ -57,7 +57,7 @@ def find_guarded_baseline(
     with scratch.make_scratch_folder("package") as folder:
         evidence = Path(folder, "evidence.json")
         packages = Packages(folder, on_gpu=settings is ON_GPU)
-        kept = replace(client, whole=in_one.whole)
+        kept = replace(client, input_program=in_one.whole)
         kept = kept.with_options(build=Build.FAST, evidence=str(evidence))
         asked = kept, until, match, note, budget, settings
         guarding = find_guarding(*asked, packages)

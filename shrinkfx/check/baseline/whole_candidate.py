@@ -80,7 +80,7 @@ def find_whole_candidate_baseline(
     note("baseline: running the input program")
     with scratch.make_scratch_folder("package") as folder:
         package, evidence = f"{folder}/whole.pt2", Path(folder, "evidence.json")
-        kept = replace(client, whole=in_one.whole)
+        kept = replace(client, input_program=in_one.whole)
         kept = kept.with_options(build=Build.FAST, package=package)
         in_one.seen, _ = kept.with_options(evidence=str(evidence)).run_input_program()
         if evidence.exists():

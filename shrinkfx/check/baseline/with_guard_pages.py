@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
@@ -36,14 +37,16 @@ class Guarding(Message):
         name: where they are; '' if they show nothing, or were not tried.
         pages: the worker's setting for them.
         inductor: Inductor settings that the code needs for them.
-        plain: what the program does without them, or ''.
+        without_guards: what the program does without them, or ''.
         steady: whether the program also fails without them, in every run.
     """
+
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"plain": "without_guards"}
 
     name: str = ""
     pages: Guard = Guard.OFF
     inductor: Mapping[str, bool] = field(default_factory=dict)
-    plain: str = ""
+    without_guards: str = ""
     steady: bool = False
 
     def apply_to(self, checks: CheckOptions) -> CheckOptions:
@@ -124,13 +127,13 @@ def find_guarding(
                 note(f"guard pages: {kind}")
             if _is_wanted(seen, until, match):
                 note(f"guard pages {name}: {seen.in_words}")
-                return replace(guarding, plain=plain, steady=steady)
+                return replace(guarding, without_guards=plain, steady=steady)
             if seen.invalid.startswith(Stage.EAGER):
                 note(f"guard pages {name}: {_IN_EAGER} ({seen.in_words})")
             elif guarding.pages.is_sanitizer:
                 note(f"guard pages {name}: {seen.in_words}")
     note(f"{tried} do not show the failure: continuing without guard pages")
-    return Guarding(plain=plain)
+    return Guarding(without_guards=plain)
 
 
 def _kept(

@@ -244,7 +244,7 @@ class Server:
 
     def _record_zygote(self) -> None:
         """Record the zygote that was left; close it if it cannot be used."""
-        if self._stem and not self._stem.record_pid(self.ready.stem):
+        if self._stem and not self._stem.record_pid(self.ready.zygote):
             self._close_zygote()
 
     def _close_zygote(self) -> None:
@@ -273,7 +273,7 @@ class Server:
 
     def _popen(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         stem = Zygote(self._command, environment) if self._leaves_stem else None
-        self._setup = replace(self._setup, stem=stem.its_ends if stem else None)
+        self._setup = replace(self._setup, zygote=stem.its_ends if stem else None)
         try:
             with (self.directory / _LOG).open("ab") as log:
                 process = subprocess.Popen(

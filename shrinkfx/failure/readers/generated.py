@@ -43,7 +43,7 @@ class IndexCheck:
 
     line: int
     holds: str
-    said: str
+    text: str
     index: str
     lower: str
     upper: str

@@ -47,7 +47,7 @@ class _ThreadException:
 
     thread: int
     team: int
-    said: str
+    text: str
 
     @classmethod
     def read(cls, found: re.Match[str]) -> _ThreadException:
@@ -59,7 +59,7 @@ def sort_thread_exceptions(log: str) -> str:
     words = _parse_exceptions(log)
     same: dict[str, list[int]] = {}
     for each in words:
-        same.setdefault(_innermost(each.said), []).append(each.thread)
+        same.setdefault(_innermost(each.text), []).append(each.thread)
     texts = [
         f"terminate called in {_thread_list(threads)} of {words[0].team} {said}"
         for said, threads in same.items()
@@ -74,7 +74,7 @@ def keep_first_thread_exception(log: str) -> str:
     the same exception. Therefore it identifies the failure, whatever the order in time.
     """
     words = _parse_exceptions(log)
-    first = [f"terminate called {words[0].said}"] if words else []
+    first = [f"terminate called {words[0].text}"] if words else []
     return _replace_exceptions(log, "".join(first))
 
 

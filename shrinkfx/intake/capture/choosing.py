@@ -31,14 +31,14 @@ class Choice:
 
     Attributes:
         step: None if no step is known to have failed.
-        said: why the program was chosen, in a sentence.
+        reason: why the program was chosen, in a sentence.
         hangs: whether the step did not end.
         failure: the failure in the script; None if it is not known.
     """
 
     program: CapturedProgram
     step: Step | None
-    said: str
+    reason: str
     hangs: bool = False
     failure: ScriptFailure | None = None
 

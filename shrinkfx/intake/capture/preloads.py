@@ -40,7 +40,7 @@ class Preloads:
     """
 
     names: tuple[str, ...]
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
     lacking: tuple[str, ...] = ()
 
 

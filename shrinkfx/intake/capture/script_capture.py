@@ -203,7 +203,7 @@ def _resolve_options(
         raise
     _report_programs(found_all, end, choice.program.number, teller)
     found = resolve_captured_program(choice, place, options.preload)
-    for sentence in (choice.said, *_versions(found_all), *found.said):
+    for sentence in (choice.reason, *_versions(found_all), *found.notes):
         teller.say(f"captured: {sentence}")
     if choice.hangs and options.timeout_s is None:
         options = replace(options, timeout_s=_HANG_S)
@@ -250,10 +250,10 @@ def resolve_captured_program(
         inductor=inductor,
         environment=environment,
         preload=preloads.names,
-        said=(
+        notes=(
             *_carried({**inductor, **environment}),
             *said,
-            *preloads.said,
+            *preloads.notes,
             *preloads.lacking,
         ),
         lacking=preloads.lacking,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.code import CodeLine
@@ -155,11 +157,13 @@ class Access(Message):
 class InputRejection(Message):
     """The message of a compiled program that rejects one of its inputs."""
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"given": "actual"}
+
     what: str
     input: Layout | None
     dim: int | None
     expected: str
-    given: str
+    actual: str
     symbols: tuple[SizeSymbol, ...] = ()
 
 
@@ -177,12 +181,14 @@ class Chain(Message):
         index: the code of the invalid index; ``value`` is its value.
         steps: the lines that compute the index, from loads to the failing line.
         sizes: the dynamic sizes that the index depends on, besides those of the limit.
-        guilty: the culprit operators; several only if nothing distinguishes them.
+        culprits: the culprit operators; several only if nothing distinguishes them.
         dies: the operators that the failing line was generated for, at fault or not;
             all of the kernel's if not known.
         cause: at most three sentences.
         unknown: what could not be determined, and why.
     """
+
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"guilty": "culprits"}
 
     eager_fails: bool = False
     kernel: str = ""
@@ -200,7 +206,7 @@ class Chain(Message):
     access: Access | None = None
     refusal: InputRejection | None = None
     inputs: tuple[Layout, ...] = ()
-    guilty: tuple[Operator, ...] = ()
+    culprits: tuple[Operator, ...] = ()
     dies: tuple[Operator, ...] = ()
     cause: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.code import CodeLine, text_of
@@ -15,11 +17,11 @@ class StopPoint(Message):
     """The point at which the compiler, or the compiled program, stopped.
 
     Attributes:
-        guilty: the culprit operators; several if nothing distinguishes them.
+        culprits: the culprit operators; several if nothing distinguishes them.
         doing: the activity: ``lowering``, ``a post-grad pass``; '' if unknown.
         place: the function that raised, as ``torch/_inductor/lowering.py:cumsum``; or
             ''.
-        said: the first line of the error.
+        message: the first line of the error.
         calls: the target of the node in Inductor's graph: ``aten.lerp.Tensor``; '' if
             it is no single node.
         comes_of: operators of the program that the node originates from.
@@ -33,10 +35,12 @@ class StopPoint(Message):
         eager_fails: eager fails on the input program as well.
     """
 
-    guilty: tuple[Operator, ...]
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"guilty": "culprits", "said": "message"}
+
+    culprits: tuple[Operator, ...]
     doing: str
     place: str = ""
-    said: str = ""
+    message: str = ""
     kernel: str = ""
     launch: int = 0
     launches: int = 0
@@ -57,7 +61,7 @@ class StopPoint(Message):
         return tuple(filter(None, [self._what(), self._where()]))
 
     def _what(self) -> str:
-        what = join_operators(self.guilty)
+        what = join_operators(self.culprits)
         of = f" of {self._of(what)}" if what or self.calls else ""
         if self.kernel:
             several = self.launch and self.launches > 1
@@ -65,7 +69,7 @@ class StopPoint(Message):
             kernel = f"kernel {self.kernel}{launch}"
             computed = f", which computes {what}," if what else ""
             of = f"{of} before {kernel}" if self.before else f" of {kernel}{computed}"
-        said = self.said.rstrip(".")
+        said = self.message.rstrip(".")
         said = f": {said}" if said else ""
         said += "" if said.endswith(("!", "?")) else "."
         return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{said}"
@@ -75,8 +79,8 @@ class StopPoint(Message):
         if self.is_own:
             return f"{self.calls}, which custom Inductor code inserted,"
         same = [one for one in self.comes_of if one.operator == self.calls]
-        if not self.calls or (same and same == [*self.guilty]):
-            return f"one of {what}" if len(self.guilty) > 1 else what
+        if not self.calls or (same and same == [*self.culprits]):
+            return f"one of {what}" if len(self.culprits) > 1 else what
         if same or not self.comes_of:
             return str(same[0]) if len(same) == 1 else self.calls
         return f"{self.calls} (from {join_operators(self.comes_of)})"

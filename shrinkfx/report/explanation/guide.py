@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from shrinkfx.protocol.record import Message
 
@@ -26,15 +28,17 @@ class Row(Message):
         flag: with its value, as in a shell; '' for none.
         command: the command that a user types.
         failure: the failure in one line; '' for none.
-        said: the relevant lines of the output.
+        output: the relevant lines of the output.
         why: why there is no result, or the flag was not tested; otherwise ''.
     """
+
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"said": "output"}
 
     flag: str
     command: str
     outcome: Outcome
     failure: str = ""
-    said: tuple[str, ...] = ()
+    output: tuple[str, ...] = ()
     why: str = ""
 
 
@@ -89,17 +93,19 @@ class KernelAlone(Message):
     Attributes:
         command: the command that was run.
         alike: it fails as in the program; None if not known.
-        said: the relevant line of the output.
+        output: the relevant line of the output.
     """
+
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"said": "output"}
 
     kernel: str
     command: str
     alike: bool | None
-    said: str
+    output: str
 
     def __str__(self) -> str:
         how = {True: "fails alike", False: "behaves differently", None: "was not run"}
-        return f"kernel.py: {self.kernel} alone {how[self.alike]}: {self.said}"
+        return f"kernel.py: {self.kernel} alone {how[self.alike]}: {self.output}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, TensorFacts
 from shrinkfx.protocol.record import Message
@@ -17,9 +19,9 @@ class OperatorMismatch(Message):
     """An operator of the reduced program whose result is not as declared.
 
     Attributes:
-        said: the difference, at the sizes of the reduced program.
+        difference: the difference, at the sizes of the reduced program.
         fake_kernel: file and line of its fake kernel, or ''.
-        in_original: ``said`` describes the input program instead, whose sizes may
+        in_original: ``difference`` describes the input program instead, whose sizes may
             differ: the reduced program was not examined, or its fake kernel is correct
             at its sizes.
         result: which of several results it is, as ``[1]``; or ''.
@@ -29,8 +31,10 @@ class OperatorMismatch(Message):
             itself is no valid reference.
     """
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"said": "difference"}
+
     operator: Operator
-    said: str
+    difference: str
     fake_kernel: str = ""
     in_original: bool = False
     result: str = ""
@@ -42,7 +46,7 @@ class OperatorMismatch(Message):
     def sentence(self) -> str:
         """The mismatch as the cause of a failure."""
         if self.is_of_values:
-            return f"{self.operator} {self.said}."
+            return f"{self.operator} {self.difference}."
         where = " in the input program" if self.in_original else ""
         return f"Fake-kernel mismatch{where}: {self.operator} {self._placed()}."
 
@@ -58,4 +62,4 @@ class OperatorMismatch(Message):
 
     def _placed(self) -> str:
         kernel = f"fake kernel ({self.place})" if self.place else "fake kernel"
-        return self.said.replace("fake kernel", kernel, 1)
+        return self.difference.replace("fake kernel", kernel, 1)

@@ -6,7 +6,9 @@ Each part is a record of the module that determines it; None if it was not reque
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.explanation.chain import Chain
@@ -32,42 +34,50 @@ class Explanation(Message):
     Attributes:
         cause: at most three sentences; empty if there is no evidence.
         operators: the operators of the reduced program, in program order.
-        guilty: the culprit operators; several only if nothing distinguishes them.
+        culprits: the culprit operators; several only if nothing distinguishes them.
         inputs: a sentence if the program was compiled for other inputs, or ''.
-        lies: operators of the reduced program whose results are not as declared.
+        mismatches: operators of the reduced program whose results are not as declared.
         unknown: what could not be determined, and why.
         chain: for a failing kernel: the chain from it back to the inputs.
         values: for a wrong value: the kernel that computes it.
-        halted: for a program that stops: the point at which it stopped.
+        compile_error: for a program that stops: the point at which it stopped.
         decisions: the compiler decisions that the failure needs.
         guide: the results of the flags of PyTorch's debugging guide.
     """
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {
+        "guilty": "culprits",
+        "halted": "compile_error",
+        "lies": "mismatches",
+    }
+
     schema: int = SCHEMA
     cause: tuple[str, ...] = ()
     operators: tuple[Operator, ...] = ()
-    guilty: tuple[Operator, ...] = ()
+    culprits: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = ()
     chain: Chain | None = None
     values: WrongValue | None = None
-    halted: StopPoint | None = None
+    compile_error: StopPoint | None = None
     decisions: Decisions | None = None
     guide: Guide | None = None
-    lies: tuple[OperatorMismatch, ...] = ()
+    mismatches: tuple[OperatorMismatch, ...] = ()
     inputs: str = ""
 
     @property
     def culprit_mismatch(self) -> OperatorMismatch | None:
         """The mismatch of the culprit operator, or None."""
-        return next((lie for lie in self.lies if self.guilty == (lie.operator,)), None)
+        return next(
+            (lie for lie in self.mismatches if self.culprits == (lie.operator,)), None
+        )
 
     @property
     def is_settled(self) -> bool:
         """Whether the cause is known, despite any entries of ``unknown``."""
         if self.inputs or (self.values is not None and self.values.missized):
             return True
-        parts = self.chain, self.values, self.halted
+        parts = self.chain, self.values, self.compile_error
         has_cause = any(part is not None and part.cause for part in parts)
-        return len(self.guilty) == 1 and (
+        return len(self.culprits) == 1 and (
             has_cause or self.culprit_mismatch is not None
         )

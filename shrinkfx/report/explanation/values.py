@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.record import Message
@@ -27,7 +28,7 @@ class WrongValue(Message):
     """A kernel whose result differs from eager on the same inputs.
 
     Attributes:
-        guilty: the culprit operators; several if no intermediate value in memory
+        culprits: the culprit operators; several if no intermediate value in memory
             distinguishes them. Empty if not known: ``unknown`` says why.
         wrong: the size of the error.
         kernel: the kernel that computes the value, or ''; ``launch`` is the number of
@@ -45,7 +46,7 @@ class WrongValue(Message):
             or ''.
         is_named: the failure's message already contains the first wrong value.
         tiny: the whole value is below the tolerance.
-        told_apart: other operators of the kernel were ruled out by returning inner
+        separated: other operators of the kernel were ruled out by returning inner
             values, which changes the fusion.
         fused: how the program was compiled when it passed, which shows that the culprit
             operators fail only if fused; or ''.
@@ -55,7 +56,12 @@ class WrongValue(Message):
         without: operators that were left out because they fail on their inputs.
     """
 
-    guilty: tuple[Operator, ...] = ()
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {
+        "guilty": "culprits",
+        "told_apart": "separated",
+    }
+
+    culprits: tuple[Operator, ...] = ()
     wrong: Wrong | None = None
     kernel: str = ""
     launch: int = 0
@@ -68,7 +74,7 @@ class WrongValue(Message):
     overwrites: bool = False
     missized: str = ""
     tiny: bool = False
-    told_apart: bool = False
+    separated: bool = False
     fused: str = ""
     shown_by: tuple[str, ...] = ()
     shown_in: tuple[Operator, ...] = ()
@@ -94,7 +100,7 @@ class WrongValue(Message):
 
     def _overwrites(self, wrong: Wrong) -> str:
         """State which operator changed the value that later kernels read."""
-        what = join_operators(self.guilty) or self.kernel
+        what = join_operators(self.culprits) or self.kernel
         changed = f"{wrong.wrong} of {wrong.of} values of its argument {self.value}"
         first, *more = self.shown_by
         shown = join_operators(self.shown_in)
@@ -114,10 +120,10 @@ class WrongValue(Message):
         if self.rewritten:
             how = describe_error(wrong, "differ")
             return f"{self._rewritten()}: {how}; no kernel is at fault."
-        what = join_operators(self.guilty) or (
+        what = join_operators(self.culprits) or (
             "A value" if self.kernel else "A copy of an input"
         )
-        if len(self.guilty) > 1 and not self.fused:
+        if len(self.culprits) > 1 and not self.fused:
             what = f"One of {what}"
         place = f"in {self.value}"
         if self.kernel:
@@ -130,7 +136,7 @@ class WrongValue(Message):
             how = f"{_GIVEN}: {describe_error(wrong, 'differ')}"
         seen = (
             " if the kernel also returns its intermediate values"
-            if self.told_apart
+            if self.separated
             else ""
         )
         if self.without:
@@ -146,7 +152,7 @@ class WrongValue(Message):
 
     def _rewritten(self) -> str:
         """State what the lowered graph, run in eager, computes differently."""
-        what = join_operators(self.guilty) or "The result of the program"
+        what = join_operators(self.culprits) or "The result of the program"
         if self.lost:
             return f"The write of {what} is lost in the graph that Inductor lowers"
         return f"{what} is computed differently in the graph that Inductor lowers"

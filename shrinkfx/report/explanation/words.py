@@ -53,7 +53,7 @@ def _unknown(explanation: Explanation) -> Iterator[str]:
 
 def _left_out(explanation: Explanation) -> Iterator[str]:
     """Yield sentences of the part with the cause that the cause itself omits."""
-    parts = explanation.chain, explanation.values, explanation.halted
+    parts = explanation.chain, explanation.values, explanation.compile_error
     told = [sentence for part in parts if part is not None for sentence in part.cause]
     if any(sentence in explanation.cause for sentence in told):
         yield from (s for s in told if s not in explanation.cause)
@@ -61,7 +61,7 @@ def _left_out(explanation: Explanation) -> Iterator[str]:
 
 def _code(explanation: Explanation) -> Iterator[str]:
     """Yield the failing line of generated code; ``explain.json`` has its context."""
-    parts = explanation.chain, explanation.halted
+    parts = explanation.chain, explanation.compile_error
     for part in (part for part in parts if part is not None):
         for line in part.code:
             text = line.text.strip()

@@ -48,8 +48,10 @@ def issue_cause_sentences(facts: IssueFacts, explanation: Explanation) -> list[s
             format_stops_in_function(*asked, anonymous=name) for name in (True, False)
         ]
     wrong = find_incorrect_operator(explanation)
-    if wrong is not None and wrong.lie is not None:  # the issue states it at the top
-        theirs.append(wrong.lie.sentence)
+    if (
+        wrong is not None and wrong.mismatch is not None
+    ):  # the issue states it at the top
+        theirs.append(wrong.mismatch.sentence)
     told = [text for text in explanation.cause if text not in theirs]
     less = [_drop_repeated_parts(text, facts, explanation) for text in told]
     said = [
@@ -70,17 +72,17 @@ def _drop_repeated_parts(text: str, facts: IssueFacts, explanation: Explanation)
     """Remove from a sentence on the cause what the issue states elsewhere."""
     if any(line in text for line in _lines_at_fault(explanation)):
         return ""  # the line is quoted below with its context
-    first = facts.said.strip().partition("\n")[0].rstrip(".")
+    first = facts.message.strip().partition("\n")[0].rstrip(".")
     doing, fails, _ = text.partition(" fails: ")
     if not (fails and first and first in text):
         return text
-    halted = explanation.halted
+    halted = explanation.compile_error
     is_more = halted is not None and (halted.kernel or halted.doing != "the run")
     return f"{doing} fails." if is_more else ""
 
 
 def _lines_at_fault(explanation: Explanation) -> Iterator[str]:
-    parts = explanation.chain, explanation.halted
+    parts = explanation.chain, explanation.compile_error
     lines = [line for part in parts if part is not None for line in part.code]
     yield from (f"`{line.text.strip()}`" for line in lines if line.at_fault)
 
@@ -116,7 +118,7 @@ def _of_switching(found: OptionSearch) -> str:
 
 def quote_failing_code(explanation: Explanation) -> str:
     """Quote the generated code around the failing line, or return ''."""
-    for part in (explanation.chain, explanation.halted):
+    for part in (explanation.chain, explanation.compile_error):
         if part is not None and any(line.at_fault for line in part.code):
             comment = "#" if is_triton(explanation) else "//"
             return "\n".join(_marked(part.code, comment))
@@ -125,7 +127,7 @@ def quote_failing_code(explanation: Explanation) -> str:
 
 def is_triton(explanation: Explanation) -> bool:
     """Return whether the failing code is Triton's, which is Python."""
-    parts = (explanation.chain, explanation.halted)
+    parts = (explanation.chain, explanation.compile_error)
     lines = [line.text for part in parts if part is not None for line in part.code]
     return any(re.search(r"\btl\.\w", line) for line in lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.display_text import cut_middle
@@ -26,7 +27,7 @@ class IssueFacts(Message):
 
     Attributes:
         kind, stage: the failure of the reduced program.
-        said: the message of the failure; ``detail`` is its normalized form.
+        message: the message of the failure; ``detail`` is its normalized form.
         targets: operators that the reduced program calls.
         before: number of operators of the input program.
         after: number of operators of the reduced program.
@@ -43,14 +44,14 @@ class IssueFacts(Message):
         on_gpu: that sanitizer is compute-sanitizer, not AddressSanitizer.
         inductor: options of the compilation, as Python.
         environment: names of the variables that the repro sets.
-        careful: other possible causes.
+        caveats: other possible causes.
         minimal: no single operator can be removed.
-        unasked: kinds of reduction that were not tested: sizes, values.
+        not_tested: kinds of reduction that were not tested: sizes, values.
         stopped: what ended the search early, or ''.
         log: the output of a run of the repro that failed.
         above: the number of lines above the repro's code in that run, which a cause in
             the header changes later; None if not known.
-        beside: files that the repro needs next to it.
+        needed_files: files that the repro needs next to it.
         versions: ``torch 2.13.0`` and so on, of the run.
         in_compiler: the user's code in the compiler.
         needs_own: the script does not fail without that code; False if not tested.
@@ -62,9 +63,16 @@ class IssueFacts(Message):
         renamed: new names of inputs and weights, by old name.
     """
 
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {
+        "said": "message",
+        "careful": "caveats",
+        "beside": "needed_files",
+        "unasked": "not_tested",
+    }
+
     kind: Kind
     stage: Stage
-    said: str
+    message: str
     detail: str
     targets: tuple[str, ...]
     before: int
@@ -80,11 +88,11 @@ class IssueFacts(Message):
     guarded: bool
     inductor: str
     environment: tuple[str, ...]
-    careful: OtherCauses
+    caveats: OtherCauses
     minimal: bool
     stopped: str
     log: str
-    beside: tuple[str, ...]
+    needed_files: tuple[str, ...]
     versions: tuple[str, ...]
     anonymous: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -95,7 +103,7 @@ class IssueFacts(Message):
     inside: str = ""
     tool: str = __version__
     above: int | None = None
-    unasked: tuple[str, ...] = ()
+    not_tested: tuple[str, ...] = ()
     tested: Mapping[str, bool] = field(default_factory=dict)
 
     @property
@@ -111,7 +119,7 @@ class IssueFacts(Message):
     @property
     def failure(self) -> Signature:
         """The failure of the reduced program."""
-        return Signature(self.kind, self.stage, self.detail, self.said)
+        return Signature(self.kind, self.stage, self.detail, self.message)
 
 
 def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
@@ -123,7 +131,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
     return IssueFacts(
         kind=failure.seen.kind,
         stage=failure.seen.stage,
-        said=failure.seen.text or failure.seen.detail,
+        message=failure.seen.text or failure.seen.detail,
         detail=failure.seen.detail,
         targets=record.programs.targets,
         before=record.operators[0],
@@ -139,11 +147,11 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         guarded=record.is_unsure,
         inductor=inductor,
         environment=tuple(written.environment),
-        careful=record.remaining_causes,
+        caveats=record.remaining_causes,
         minimal=search.minimal,
         stopped=search.stopped,
         log=cut_middle(without_warnings(verified.log), _LOG),
-        beside=tuple(file.name for file in written.files[1:]),
+        needed_files=tuple(file.name for file in written.files[1:]),
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
         anonymous=anonymous,
         renamed=record.programs.renamed,
@@ -152,7 +160,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         in_compiler=written.carried.in_compiler,
         needs_own=written.needs_own,
         above=verified.above,
-        unasked=tuple(
+        not_tested=tuple(
             k for kinds in group_untested_kinds(search.kinds).values() for k in kinds
         ),
         inside=find_own_function(failure.seen, verified.log),

@@ -67,7 +67,7 @@ def strip_origins(
     Args:
         anonymous: also remove the places of their fake kernels.
     """
-    for lie in explanation.lies if anonymous else ():
+    for lie in explanation.mismatches if anonymous else ():
         text = text.replace(f" ({lie.place})", "") if lie.place else text
     for operator in _operators(explanation):
         text = text.replace(str(operator), operator.operator)
@@ -75,18 +75,18 @@ def strip_origins(
 
 
 def _operators(explanation: Explanation) -> list[Operator]:
-    found = [*explanation.operators, *explanation.guilty]
+    found = [*explanation.operators, *explanation.culprits]
     if explanation.chain is not None:
         chain = explanation.chain
-        found += [*chain.fused, *chain.guilty, *chain.dies]
+        found += [*chain.fused, *chain.culprits, *chain.dies]
         found += [o for each in chain.inputs for o in each.made_by]
         if chain.access and chain.access.argument:
             found += chain.access.argument.made_by
     if explanation.values is not None:
         values = explanation.values
-        found += [*values.guilty, *values.shown_in, *values.without]
-    if explanation.halted is not None:
-        found += explanation.halted.guilty
+        found += [*values.culprits, *values.shown_in, *values.without]
+    if explanation.compile_error is not None:
+        found += explanation.compile_error.culprits
     # The longest first, because one name may be a prefix of another.
     return sorted(dict.fromkeys(found), key=lambda each: -len(str(each)))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from shrinkfx.report.explanation.chain import Layout, SizeSymbol
@@ -21,8 +22,8 @@ _ROLES = ("input", "weight", "registered buffer", "constant")
 
 _DIM = r"dim \d+ of"
 
-_LAYOUT = Layout.__dataclass_fields__.keys()
-_SYMBOL = SizeSymbol.__dataclass_fields__.keys()
+_LAYOUT = {field.name for field in fields(Layout)}
+_SYMBOL = {field.name for field in fields(SizeSymbol)}
 
 
 def use_repro_names(
@@ -104,7 +105,7 @@ def anonymize_explanation(
     }
     for part in _layouts(data):
         part["name"] = new.get((part["role"], part["name"]), part["name"])
-    for name in ("chain", "halted"):
+    for name in ("chain", "compile_error"):
         for line in (data[name] or {}).get("code", ()):
             line["text"] = _replaced(line["text"], in_code)
     carriers = dict(renamed)

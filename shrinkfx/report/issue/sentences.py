@@ -68,7 +68,7 @@ def _inputs_at_fault(
         name = f"input {refused.input.name}"
         name += "" if refused.dim is None else f", dim {refused.dim}"
     rejects = f"AOTI_RUNTIME_CHECK_INPUTS=1 rejects {name}"
-    return f"{rejects}: {_message(_first_line(facts.said))}", rejects
+    return f"{rejects}: {_message(_first_line(facts.message))}", rejects
 
 
 def _with(what: str, beside: Sequence[str]) -> str:
@@ -94,7 +94,7 @@ def _named(facts: IssueFacts, explanation: Explanation) -> str:
 
 def list_named_operators(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """List the culprit operators if known, otherwise all operators that remain."""
-    guilty = [each.operator for each in explanation.guilty]
+    guilty = [each.operator for each in explanation.culprits]
     if len(guilty) > _NAMED or not guilty:
         guilty = [name for name in facts.targets if _does_something(name)]
     return list(dict.fromkeys(map(strip_default_overload, guilty or facts.targets)))
@@ -116,7 +116,7 @@ _CLASSES = re.compile(r"^(?:[\w.]*(?:Error|Exception): )+")
 
 def _symptom(facts: IssueFacts) -> tuple[str, str]:
     """Return the text before the operators in the title, and the detail after them."""
-    first = _first_line(facts.said)
+    first = _first_line(facts.message)
     compiles = facts.stage is Stage.COMPILE
     when = "when compiling" if compiles else "when running"
     match facts.kind:
@@ -218,7 +218,7 @@ def _does(facts: IssueFacts) -> str:
             return "does not return"
         case Kind.OOM:
             return "requests more memory than is available"
-    name = facts.said.partition(":")[0]
+    name = facts.message.partition(":")[0]
     error = f"`{name}`" if re.fullmatch(r"\w*(Error|Exception)", name) else "an error"
     return f"raises {error} at run time"
 
@@ -277,7 +277,7 @@ def format_expected(facts: IssueFacts) -> str:
 
 def format_actual(facts: IssueFacts) -> str:
     """Return the actual behavior."""
-    first = strip_paths(_first_line(facts.said))
+    first = strip_paths(_first_line(facts.message))
     often = f", in about {facts.rate:.0%} of the runs" if facts.rate < 1 else ""
     if facts.kind is Kind.HANG:
         what = "compilation" if facts.stage is Stage.COMPILE else "run"

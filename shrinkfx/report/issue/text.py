@@ -122,7 +122,7 @@ def _for_its_author(
 
 def _log(facts: IssueFacts, script: str) -> str:
     log = error_log(facts.log, "repro.py", _line_offset(facts, script))
-    said = strip_paths(facts.said)
+    said = strip_paths(facts.message)
     if facts.kind is Kind.CRASH and said not in log:
         log = f"{log}\n\nThe process was killed by {said}."  # not in the log
     return log.strip() or said
@@ -179,7 +179,7 @@ def _input_program_caveats(
 ) -> Iterator[str]:
     """Yield other possible causes, with the sizes of the input program."""
     wrong = find_incorrect_operator(explanation)
-    careful = facts.careful
+    careful = facts.caveats
     if wrong is not None:  # the issue states this mismatch already
         careful = careful.without_operator(wrong.operator.operator)
     if told := careful.all():
@@ -189,7 +189,7 @@ def _input_program_caveats(
 
 def _repro(facts: IssueFacts, script: str) -> Iterator[str]:
     text = quote_script(script)
-    beside = ", ".join(f"`{name}`" for name in facts.beside)
+    beside = ", ".join(f"`{name}`" for name in facts.needed_files)
     if not _is_quoted(text):
         what = f"`repro.py`, {beside}" if beside else "`repro.py`"
         yield f"The script is too long to quote and is attached: {what}."

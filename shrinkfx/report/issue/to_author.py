@@ -36,14 +36,14 @@ class IncorrectOperator:
         what: the incorrect part: ``fake kernel``, ``schema`` or ``kernel``.
         does: the incorrect behavior of that part.
         so: the consequence for compiled code.
-        lie: the result that is not as declared; None if the schema is incorrect.
+        mismatch: the result that is not as declared; None if the schema is incorrect.
         writes: the argument that it writes to without declaring that; or ''.
     """
 
     operator: Operator
     what: str
     does: str
-    lie: OperatorMismatch | None = None
+    mismatch: OperatorMismatch | None = None
     writes: str = ""
     so: str = "compiled code relies on it"
 
@@ -62,7 +62,7 @@ class IncorrectOperator:
     @property
     def test(self) -> str:
         """The test of opcheck that shows the error."""
-        return "test_faketensor" if self.lie is not None else "test_schema"
+        return "test_faketensor" if self.mismatch is not None else "test_schema"
 
     @property
     def expected(self) -> str:
@@ -73,7 +73,7 @@ class IncorrectOperator:
 
     def place(self, facts: IssueFacts) -> str:
         """Return file and line of the incorrect part in parentheses, or ''."""
-        place = self.lie.place if self.lie is not None else ""
+        place = self.mismatch.place if self.mismatch is not None else ""
         return f" (`{place}`)" if place and not facts.anonymous else ""
 
 
@@ -82,12 +82,12 @@ def find_incorrect_operator(explanation: Explanation) -> IncorrectOperator | Non
     lie, values = explanation.culprit_mismatch, explanation.values
     if lie is not None and lie.is_of_values:
         does, so = VALUE_DEPENDENCIES[lie.what], _SO.get(lie.what, _NO_MEASURE)
-        return IncorrectOperator(lie.operator, "kernel", does, lie=lie, so=so)
+        return IncorrectOperator(lie.operator, "kernel", does, mismatch=lie, so=so)
     if lie is not None and lie.operator.is_custom:
         promises = "declares a result different from the one that the operator returns"
-        return IncorrectOperator(lie.operator, "fake kernel", promises, lie=lie)
-    if values is not None and values.overwrites and len(explanation.guilty) == 1:
-        (guilty,) = explanation.guilty
+        return IncorrectOperator(lie.operator, "fake kernel", promises, mismatch=lie)
+    if values is not None and values.overwrites and len(explanation.culprits) == 1:
+        (guilty,) = explanation.culprits
         value = values.value
         writes = f"does not declare that the operator writes to `{value}`"
         wrong = IncorrectOperator(guilty, "schema", writes, writes=value)
@@ -153,17 +153,17 @@ def format_custom_code_note(facts: IssueFacts) -> str:
 
 def format_contradiction(facts: IssueFacts, wrong: IncorrectOperator) -> str:
     """Return the declared and the actual result as a list."""
-    lie = wrong.lie
+    lie = wrong.mismatch
     if lie is None:
         return (
             "- declared: the schema names no argument that the operator writes to\n"
             f"- actual: the operator writes to `{wrong.writes}`"
         )
     if lie.declared is None or lie.made is None:
-        return f"- {lie.said}"
+        return f"- {lie.difference}"
     result = f" (result {lie.result})" if lie.result else ""
     # ``said`` may repeat both; the arguments of the call come after them.
-    given = lie.said.partition(", given ")[2]
+    given = lie.difference.partition(", given ")[2]
     rows = [
         f"- declared by the fake kernel{wrong.place(facts)}: `{lie.declared}`{result}",
         f"- returned by the operator: `{lie.made}`{result}",
@@ -178,8 +178,8 @@ def format_contradiction(facts: IssueFacts, wrong: IncorrectOperator) -> str:
 
 def format_reproduction(wrong: IncorrectOperator, script: str) -> Iterator[str]:
     """Yield instructions that reproduce the error without compiling."""
-    if wrong.lie is not None and wrong.lie.is_of_values:
-        yield _HOW[wrong.lie.what]
+    if wrong.mismatch is not None and wrong.mismatch.is_of_values:
+        yield _HOW[wrong.mismatch.what]
         return
     operator = wrong.operator.operator
     pasted = write_opcheck(operator, wrong.test, script)
@@ -196,15 +196,15 @@ def format_reproduction(wrong: IncorrectOperator, script: str) -> Iterator[str]:
         "nothing is compiled."
     )
     yield f"```python\n{pasted.text}\n```"
-    if wrong.lie is not None and (
-        wrong.lie.in_original or not _shows_in_one_run(wrong.lie)
+    if wrong.mismatch is not None and (
+        wrong.mismatch.in_original or not _shows_in_one_run(wrong.mismatch)
     ):
         yield (
             "The mismatch was observed at sizes different from those in the script, so "
             "this check can pass. In that case, call the operator at those sizes."
         )
 
-    if wrong.lie is not None and _is_of_strides(wrong.lie):
+    if wrong.mismatch is not None and _is_of_strides(wrong.mismatch):
         yield "`opcheck` detects wrong strides in torch 2.13 and newer, not in 2.11."
 
 
@@ -219,4 +219,4 @@ def _shows_in_one_run(lie: OperatorMismatch) -> bool:
 
     A fake kernel that fixes a dynamic dim is right at one size.
     """
-    return " fixes dim " not in lie.said
+    return " fixes dim " not in lie.difference

@@ -34,8 +34,9 @@ def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
         yield "Whether a smaller program fails: the search stopped early."
     elif not facts.minimal:
         yield "Whether every operator of the script is needed."
-    elif facts.unasked:
-        yield f"Whether it fails with smaller or simpler {join_words(facts.unasked)}."
+    elif facts.not_tested:
+        kinds = join_words(facts.not_tested)
+        yield f"Whether it fails with smaller or simpler {kinds}."
     if not facts.compared:
         yield "The correct result: eager rejects these inputs as well."
     if facts.in_compiler.places and not facts.needs_own:

@@ -49,7 +49,7 @@ def anonymize_run(run: Run, renamed: Mapping[str, str], files: Iterable[str]) ->
             program.
         files: names of files and modules from the command line.
     """
-    new = choose_new_names(run.program, run.left, run.listing, renamed, files)
+    new = choose_new_names(run.program, run.reduced, run.listing, renamed, files)
     program = _program(run, new) if run.program is not None else None
     explanation = None
     if run.explanation is not None:
@@ -62,7 +62,7 @@ def anonymize_run(run: Run, renamed: Mapping[str, str], files: Iterable[str]) ->
         checks=tuple(_check(check, new) for check in run.checks),
         program=program,
         no_program="The program's graph is not known." if run.no_program else "",
-        left=_left(run.left, program, new) if run.left and program else None,
+        reduced=_left(run.reduced, program, new) if run.reduced and program else None,
         listing=_listing(run.listing, new) if run.listing is not None else None,
         explanation=explanation,
         no_explanation="Nobody has asked." if run.no_explanation else "",
@@ -79,8 +79,8 @@ def _program(run: Run, new: NewNames) -> Skeleton:
     assert run.program is not None
     old = run.program
     shown: set[str] = set()
-    if run.left is not None and run.listing is None:  # the repro has these sizes
-        shown = {*run.left.keep, *run.left.inputs}
+    if run.reduced is not None and run.listing is None:  # the repro has these sizes
+        shown = {*run.reduced.keep, *run.reduced.inputs}
     nodes = [_node(old.node(name), new, name in shown) for name in old.graph]
     writes = [(new.nodes[value], new.nodes[buffer]) for value, buffer in old.writes]
     outputs = [new.nodes[name] for name in old.outputs]
@@ -128,9 +128,9 @@ def _listing(listing: PrintedProgram, new: NewNames) -> PrintedProgram:
 
 def _check(check: Check, new: NewNames) -> Check:
     """Reduce the failure of a check to its kind, because messages may name anything."""
-    kind = re.match(r"[\w-]+ in [\w-]+(?=:|$)", check.said)
+    kind = re.match(r"[\w-]+ in [\w-]+(?=:|$)", check.message)
     keep = frozenset(new.nodes.get(name, name) for name in check.keep)
-    return replace(check, keep=keep, said=kind[0] if kind else "")
+    return replace(check, keep=keep, message=kind[0] if kind else "")
 
 
 def _summary(told: Summary, explanation: Explanation | None, new: NewNames) -> Summary:
@@ -250,7 +250,7 @@ def _mapped(
         named = {"name": new.nodes.get(data["name"], ""), "line": "", "module": ""}
         return found | named | {"operator": new.operator(data["operator"])}
     if data.keys() == _ROW:  # log lines may contain any name
-        return found | {"said": []}
+        return found | {"output": []}
     return found | {"fake_kernel": ""} if data.keys() == _LIE else found
 
 

@@ -32,7 +32,7 @@ class Box:
         label: the text, shortened to the box's width; ``more`` is the full text.
         span: index of the first operator in it, and one past the last; (0, 0) for none.
         opens: name of the drawing that it expands to; or ''.
-        left: the number of operators in it that are kept, of ``of``.
+        operators_left: the number of operators in it that are kept, of ``of``.
     """
 
     x: float
@@ -42,7 +42,7 @@ class Box:
     light: Light
     span: tuple[int, int]
     opens: str = ""
-    left: int = 0
+    operators_left: int = 0
     of: int = 1
 
 
@@ -65,7 +65,7 @@ class Drawing:
     lines: tuple[str, ...]
     lit: tuple[str, ...]
     inside: tuple[Drawing, ...] = ()
-    left: int = 0
+    operators_left: int = 0
     of: int = 0
 
 
@@ -136,7 +136,7 @@ def _drawn(
         lines=tuple(p for p, is_lit in zip(paths, lit, strict=True) if not is_lit),
         lit=tuple(p for p, is_lit in zip(paths, lit, strict=True) if is_lit),
         inside=tuple(inside),
-        left=sum(p.operators for p in counted if p.light is not Light.GONE),
+        operators_left=sum(p.operators for p in counted if p.light is not Light.GONE),
         of=sum(p.operators for p in counted),
     )
 

@@ -17,7 +17,7 @@ def find_failing_source(
     Args:
         files: texts of generated code, by file name.
     """
-    parts = explanation.chain, explanation.halted
+    parts = explanation.chain, explanation.compile_error
     part = next((part for part in parts if part is not None and part.code), None)
     if part is None:
         return _named(explanation, files)
@@ -33,7 +33,7 @@ def find_failing_source(
 
 def _named(explanation: Explanation, files: Mapping[str, str]) -> Source | None:
     """Return the file of a kernel without a known failing line."""
-    parts = explanation.values, explanation.chain, explanation.halted
+    parts = explanation.values, explanation.chain, explanation.compile_error
     kernel = next((part.kernel for part in parts if part and part.kernel), "")
     if not kernel:
         return None

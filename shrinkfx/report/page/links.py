@@ -34,15 +34,15 @@ class Link:
 def list_links(explanation: Explanation) -> tuple[Link, ...]:
     """Return the known links, that of the failure first."""
     found: list[Link] = []
-    if explanation.halted is not None:
-        found += _of_halted(explanation.halted)
+    if explanation.compile_error is not None:
+        found += _of_halted(explanation.compile_error)
     if explanation.chain is not None:
         found += _of_chain(explanation.chain)
     if explanation.values is not None:
         found += _of_values(explanation.values)
-    if explanation.guilty:
-        one = "one of these" if len(explanation.guilty) > 1 else ""
-        found.append(Link("at fault", one, more=_named(explanation.guilty)))
+    if explanation.culprits:
+        one = "one of these" if len(explanation.culprits) > 1 else ""
+        found.append(Link("at fault", one, more=_named(explanation.culprits)))
     return tuple(found)
 
 
@@ -57,7 +57,7 @@ def _launch(number: int, of: int) -> str:
 def _of_chain(chain: Chain) -> Iterator[Link]:
     if chain.refusal is not None:
         said = chain.refusal
-        text = f"{said.what}: expected {said.expected}, got {said.given}"
+        text = f"{said.what}: expected {said.expected}, got {said.actual}"
         sizes = tuple(map(str, said.symbols))
         which = (str(said.input),) if said.input is not None else ()
         yield Link("rejected", text, more=(*which, *sizes))
@@ -132,7 +132,9 @@ def _of_values(values: WrongValue) -> Iterator[Link]:
 def _of_halted(halted: StopPoint) -> Iterator[Link]:
     if not halted.doing:
         return
-    yield Link("stopped at", halted.doing, more=(halted.said,) if halted.said else ())
+    yield Link(
+        "stopped at", halted.doing, more=(halted.message,) if halted.message else ()
+    )
     if halted.place:
         yield Link("raised in", code=halted.place)
     at = next((line.text.strip() for line in halted.code if line.at_fault), "")

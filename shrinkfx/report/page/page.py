@@ -76,7 +76,7 @@ class Row:
     build: str
     operators: int
     outcome: str
-    said: str
+    message: str
     seconds: float
     digest: str
     mark: Mark
@@ -105,7 +105,7 @@ def render_page(run: Run) -> str:
     """Return the HTML of a run's page."""
     accepted = find_steps(run.checks)
     explanation, summary = run.explanation, run.summary
-    guilty = [operator.name for operator in explanation.guilty] if explanation else []
+    guilty = [operator.name for operator in explanation.culprits] if explanation else []
     before, after = _before(run, guilty), _after(run, guilty)
     script = _file("page.js")
     operators = summary.sizes.get("operators", SizeChange(None, None))
@@ -169,7 +169,7 @@ def _cause(run: Run) -> tuple[str, ...]:
 def _before(run: Run, guilty: Sequence[str]) -> Drawing | None:
     if run.program is None:
         return None
-    kept = run.left.keep if run.left is not None else frozenset[str]()
+    kept = run.reduced.keep if run.reduced is not None else frozenset[str]()
     return draw(parts_of(run.program, kept, guilty), "before", _LABEL)
 
 
@@ -177,8 +177,8 @@ def _after(run: Run, guilty: Sequence[str]) -> Drawing | None:
     if run.listing is not None:
         parts = _as_in_repro(run.listing, guilty, is_so=run.anonymous)
         return draw_within(_WIDE, parts, "after")
-    if run.left is not None:
-        return draw_within(_WIDE, parts_of_candidate(run.left, guilty), "after")
+    if run.reduced is not None:
+        return draw_within(_WIDE, parts_of_candidate(run.reduced, guilty), "after")
     return None
 
 
@@ -254,7 +254,7 @@ def _row(check: Check, accepted: frozenset[int]) -> Row:
         check.build,
         check.operators,
         check.came,
-        check.said,
+        check.message,
         check.seconds,
         check.digest[:DIGITS],
         mark_of(check, accepted),
@@ -274,7 +274,7 @@ def _data_to_json(run: Run) -> dict[str, object]:
     order = {
         name: i for i, name in enumerate(run.program.operators if run.program else ())
     }
-    left = run.left.keep if run.left is not None else frozenset[str]()
+    left = run.reduced.keep if run.reduced is not None else frozenset[str]()
     return {
         "folder": run.folder,
         "left": ranges(order[name] for name in left if name in order),
@@ -287,7 +287,7 @@ def _data_to_json(run: Run) -> dict[str, object]:
                 "digest": check.digest,
                 "operators": check.operators,
                 "outcome": check.came,
-                "said": check.said,
+                "message": check.message,
                 "seconds": round(check.seconds, 1),
                 "keep": ranges(order[name] for name in check.keep if name in order),
             }

@@ -26,7 +26,7 @@ class Check:
         operators: number of operators of the candidate.
         keep: names of these operators.
         outcome: None if the check did not end.
-        said: the failure's message, or why there is no verdict.
+        message: the failure's message, or why there is no verdict.
         is_by_catch: the check showed a failure other than the target.
     """
 
@@ -39,7 +39,7 @@ class Check:
     operators: int
     keep: frozenset[str]
     outcome: Outcome | None
-    said: str
+    message: str
     seconds: float
     is_by_catch: bool = False
 
@@ -190,7 +190,7 @@ class Run:
         folder: the run's folder, as the command line names it.
         program: the graph that candidates were cut from.
         no_program: why there is no graph.
-        left: the reduced program.
+        reduced: the reduced program.
         listing: the reduced program as statements, if it was printed so.
         no_explanation: why there is no explanation.
         repro: the text of ``repro.py``.
@@ -205,7 +205,7 @@ class Run:
     checks: tuple[Check, ...] = ()
     program: Skeleton | None = None
     no_program: str = ""
-    left: Candidate | None = None
+    reduced: Candidate | None = None
     listing: PrintedProgram | None = None
     explanation: Explanation | None = None
     no_explanation: str = ""

@@ -72,7 +72,7 @@ class Dot:
     y: float
     number: int
     mark: Mark
-    said: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ class Lane:
     """A strategy, and its checks.
 
     Attributes:
-        asked: the number of its checks, of which ``steps`` were steps.
+        checks: the number of its checks, of which ``steps`` were steps.
     """
 
     name: str
     y: float
     dots: tuple[Dot, ...]
-    asked: int
+    checks: int
     steps: int
 
 
@@ -233,7 +233,7 @@ def _lanes(dots: Sequence[Dot], checks: Sequence[Check]) -> tuple[Lane, ...]:
     for number, name in enumerate(names):
         y = _LANES + _LANE * number
         its = [
-            Dot(dot.x, y, dot.number, dot.mark, dot.said)
+            Dot(dot.x, y, dot.number, dot.mark, dot.message)
             for dot in dots
             if of[dot.number] == name
         ]

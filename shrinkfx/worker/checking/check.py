@@ -48,7 +48,7 @@ def check(
     Returns:
         ``Checked`` if the program has run, otherwise another answer.
     """
-    looks = options.leave, options.leave_out, options.anatomy, options.values
+    looks = options.leave, options.leave_out, options.compiled_view, options.values
     if any(looks) and (reason := codegen_api.FEATURE.missing):
         return Unresolved(reason)
     if options.leave is not None:
@@ -59,15 +59,15 @@ def check(
         with disable_applications(options.leave_out):
             rest = replace(options, leave_out=None)
             return check(setup, run, rest, note, folder)
-    if not (options.evidence or options.anatomy or options.values):
+    if not (options.evidence or options.compiled_view or options.values):
         return _check_with_backend(setup, run, options, note, folder)
     setup = replace(setup, inductor={**setup.inductor, **evidence.PROVENANCE})
     with contextlib.ExitStack() as stack:
         if options.evidence is not None:
             gathered = evidence.collect_evidence(Path(options.evidence), note)
             note = stack.enter_context(gathered)
-        if options.anatomy is not None:
-            left = Path(options.anatomy)
+        if options.compiled_view is not None:
+            left = Path(options.compiled_view)
             gathering = compiled_view.record_compiled_view(
                 left, run, note, folder, options
             )
@@ -123,9 +123,9 @@ def _check_with_backend(
     folder: Path,
     recording: Recording | None = None,
 ) -> Answer:
-    if options.lies:
+    if options.mismatches:
         note(Stage.EAGER)
-        if why := find_unexpected_mismatches(run, options.lies):
+        if why := find_unexpected_mismatches(run, options.mismatches):
             return Stopped(why)
     if options.bounded:
         note(Stage.EAGER)

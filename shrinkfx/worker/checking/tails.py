@@ -52,7 +52,7 @@ def add_tails(
     """
     if not options.tails:
         return [compiled]
-    recorded = options.anatomy or options.values or options.leave
+    recorded = options.compiled_view or options.values or options.leave
     once = recorded or mutates(run.exported)
     declared = _largest_declared_bytes(run, options.tails)
     fillings = FILLINGS[:1] if once else FILLINGS

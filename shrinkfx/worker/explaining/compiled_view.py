@@ -85,7 +85,7 @@ def record_compiled_view(
             yield noted
         except Exception as error:
             found = replace(
-                known.build_view(build), stray=describe_first_finding(error)
+                known.build_view(build), out_of_bounds=describe_first_finding(error)
             )
             _write_view(folder, found)
             raise

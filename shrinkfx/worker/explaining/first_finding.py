@@ -17,7 +17,7 @@ def describe_first_finding(error: BaseException) -> StrayAccess | None:
     found = error.findings[0]
     text, line = _kernel_text(found)
     launched = CHECKER.launched[-1] if CHECKER.launched else None
-    given = launched.given.get(found.argument) if launched else None
+    given = launched.layouts.get(found.argument) if launched else None
     return StrayAccess(
         fault=str(found.fault),
         kernel=found.kernel,

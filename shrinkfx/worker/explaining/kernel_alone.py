@@ -45,7 +45,7 @@ class _Launches:
 
     kernels: Collection[str]
     last: CopiedLaunch | None = None
-    asked: CopiedLaunch | None = None
+    requested: CopiedLaunch | None = None
 
     def watch(self, launch: GeneratedLaunch) -> None:
         """Copy the tensor arguments of a launch."""
@@ -53,7 +53,7 @@ class _Launches:
         tensors = {k: v for k, v in given if isinstance(v, torch.Tensor)}
         self.last = launch, ArgumentMemory.copy_arguments(tensors)
         if launch.name in self.kernels:
-            self.asked = self.last
+            self.requested = self.last
 
 
 @contextlib.contextmanager
@@ -75,7 +75,9 @@ def keep_failing_kernel(
         raise
     else:
         _write_and_run(
-            home, lambda: write_launch_script(*seen.asked) if seen.asked else None, ""
+            home,
+            lambda: write_launch_script(*seen.requested) if seen.requested else None,
+            "",
         )
     finally:
         LAUNCH_OBSERVERS.remove(seen.watch)
@@ -121,7 +123,7 @@ def _write_and_run(
         (home / ArtifactFile.KERNEL).write_text(script.text)
         told = _run(home / ArtifactFile.KERNEL, script, message)
     except Exception as error:  # noqa: BLE001 - the program's failure matters more
-        told = KernelRun("", "", said=f"it could not be written: {error}")
+        told = KernelRun("", "", message=f"it could not be written: {error}")
     (home / ArtifactFile.KERNEL_RUN).write_text(told.to_line())
 
 
@@ -146,7 +148,7 @@ def _run(path: Path, script: KernelScript, message: str) -> KernelRun:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return KernelRun(script.kernel, command, said=str(error))
+        return KernelRun(script.kernel, command, message=str(error))
     said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
     alike = has_same_ending(message, done.returncode, done.stderr)
     return KernelRun(script.kernel, command, alike, said)

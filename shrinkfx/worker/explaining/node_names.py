@@ -25,7 +25,7 @@ def restore_known_names(
     run: RebuiltCandidate, options: CheckOptions
 ) -> tuple[RebuiltCandidate, CheckOptions]:
     """Restore the known node names if a report needs them, or switch the report off."""
-    asked = options.evidence or options.anatomy or options.values
+    asked = options.evidence or options.compiled_view or options.values
     if run.names is None or not asked:
         return run, options
     if run.names.why_not:
@@ -37,8 +37,8 @@ def disable_reports_by_name(options: CheckOptions, why_not: str) -> CheckOptions
     """Switch off all reports by name, and record the reason for those requested."""
     how = _SOURCE if options.form is CandidateForm.SOURCE else _ANEW
     why = f"{how}: {why_not}"
-    if options.anatomy is not None:
-        (Path(options.anatomy) / REASON_FILE).write_text(why)
+    if options.compiled_view is not None:
+        (Path(options.compiled_view) / REASON_FILE).write_text(why)
     if options.values is not None:
         Path(options.values).write_text(KernelValues(unknown=why).to_line())
-    return replace(options, evidence=None, anatomy=None, values=None)
+    return replace(options, evidence=None, compiled_view=None, values=None)

@@ -49,13 +49,13 @@ class RecordedLaunch:
     """A launch of a kernel, or a call of an operator.
 
     Attributes:
-        given: its arguments: buffers of earlier launches, inputs and weights.
+        arguments: its arguments: buffers of earlier launches, inputs and weights.
         made: pairs of a buffer that it writes and the node whose value the buffer then
             holds.
     """
 
     kernel: str
-    given: tuple[str, ...]
+    arguments: tuple[str, ...]
     made: tuple[tuple[str, fx.Node], ...]
 
 
@@ -198,7 +198,7 @@ class Recording:
         if self._lowering is not codegen_api.V.graph:
             return
         written = set(map(find_variable, buffers))
-        for name in self.launches[self._number].given:
+        for name in self.launches[self._number].arguments:
             if name not in written:
                 self._save(wrapper, name, _LEFT, name)
 

@@ -109,7 +109,7 @@ class TimedSizes:
                 graph=own.name or "",
                 stands_for=str(own.sizevars.remove_precomputed_replacements(size)),
                 meant=meant,
-                asked=asked.name or "",
+                searched_graph=asked.name or "",
                 there=str(there) if is_known else "",
                 value=value,
                 is_fallback=not is_known and value == fallback,

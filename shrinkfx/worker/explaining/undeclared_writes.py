@@ -28,7 +28,7 @@ def find_undeclared_writes(
     for number, launch in enumerate(recording.launches):
         writing = [node for _, node in launch.made]
         operators = tuple(dict.fromkeys(n for w in writing for n in ran.origins(w)))
-        for name in launch.given:
+        for name in launch.arguments:
             before = recording.load_argument_before(number, name)
             left = recording.load_argument_after(number, name)
             if before is None or left is None or name not in nodes or not writing:

@@ -182,7 +182,7 @@ def _list_memory_values(recording: Recording, roots: Known) -> Iterator[_MemoryV
     made: dict[str, tuple[int, torch.Tensor]] = {}
     for number, launch in enumerate(recording.launches):
         spoilt, lay = "", {}
-        for name in launch.given:
+        for name in launch.arguments:
             before = recording.load_argument_before(number, name)
             if before is not None and name in by_name:
                 lay[by_name[name]] = before
@@ -249,11 +249,11 @@ class _Comparison:
             node=seen.node.name,
             operators=tuple(names),
             calls=list_called_operators(part),
-            given=tuple(sorted(n.name for n in given)),
-            given_wrong=tuple(
+            sources=tuple(sorted(n.name for n in given)),
+            wrong_sources=tuple(
                 sorted(n.name for n in given if self._is_not_eagers(n, others[n]))
             ),
-            given_random=tuple(sorted(n.name for n in given if n not in self.eager)),
+            random_sources=tuple(sorted(n.name for n in given if n not in self.eager)),
             unknown=seen.spoilt,
         )
         if seen.spoilt:

@@ -59,11 +59,11 @@ class Device(Protocol):
 @dataclass
 class _Child:
     pid: int
-    told: int
+    request_pipe: int
     tells: int
 
     def close(self) -> None:
-        os.close(self.told)
+        os.close(self.request_pipe)
         os.close(self.tells)
 
     def read_message(self, timeout_s: float) -> bytes | None:
@@ -79,13 +79,13 @@ class PrewarmedChildren:
     Attributes:
         device: creates the contexts.
         answerer: returns the work of a child for a request.
-        apart: ids of the server's children that belong to no check, these included.
+        unwatched: ids of the server's children that belong to no check, these included.
         leave: closes in a child the descriptors of the server.
     """
 
     device: Device
     answerer: Callable[[Request], Work]
-    apart: set[int]
+    unwatched: set[int]
     leave: Callable[[], None] = lambda: None
     _waiting: list[_Child] = field(default_factory=list)
     _settings: Hashable | None = None
@@ -111,13 +111,13 @@ class PrewarmedChildren:
             self.end()
             self._settings = settings
         for child in [*self._waiting]:
-            if child.pid not in self.apart:  # it has ended, and was reaped
+            if child.pid not in self.unwatched:  # it has ended, and was reaped
                 self._drop(child)
             elif (said := child.read_message(0.0)) is not None:
                 if said == _READY and _send_request(child, request, folder):
                     self._waiting.remove(child)
                     child.close()
-                    self.apart.discard(child.pid)
+                    self.unwatched.discard(child.pid)
                     return child.pid
                 self._drop(child)
         return None
@@ -131,7 +131,7 @@ class PrewarmedChildren:
             return
         while len(self._waiting) < MOST:
             self._waiting.append(self._start_child(request))
-            self.apart.add(self._waiting[-1].pid)
+            self.unwatched.add(self._waiting[-1].pid)
 
     def end(self) -> None:
         """End all waiting children."""
@@ -154,7 +154,7 @@ class PrewarmedChildren:
 
     def _end(self, child: _Child) -> None:
         child.close()
-        if child.pid in self.apart:  # otherwise its number may be reused
+        if child.pid in self.unwatched:  # otherwise its number may be reused
             kill_with_group(child.pid)
 
     def _start_child(self, request: Request) -> _Child:
@@ -217,7 +217,7 @@ def _send_request(child: _Child, request: Request, folder: Path) -> bool:
     order = os.fsencode(folder) + b"\n" + request.to_line().encode()
     try:
         while order:
-            order = order[os.write(child.told, order) :]
+            order = order[os.write(child.request_pipe, order) :]
     except OSError:
         return False
     return child.read_message(_TAKES_S) == _TAKEN

@@ -33,7 +33,7 @@ class Watch:
 
     Attributes:
         child: the process id of the child.
-        apart: ids of other children, which are not watched, such as forked servers.
+        unwatched: ids of other children, which are not watched, such as forked servers.
         status: the wait status of the child; None while it runs.
         cpu_seconds: the CPU time of descendants that have ended.
         peak_rss_bytes: the most memory that was seen in use.
@@ -41,7 +41,7 @@ class Watch:
     """
 
     child: int
-    apart: set[int] = field(default_factory=set)
+    unwatched: set[int] = field(default_factory=set)
     status: int | None = None
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0
@@ -56,8 +56,8 @@ class Watch:
                 return False
             if pid == 0:
                 return True
-            if pid in self.apart:
-                self.apart.discard(pid)  # the number may be reused
+            if pid in self.unwatched:
+                self.unwatched.discard(pid)  # the number may be reused
                 continue
             self.cpu_seconds += usage.ru_utime + usage.ru_stime
             self.peak_rss_bytes = max(self.peak_rss_bytes, usage.ru_maxrss * 1024)
@@ -100,7 +100,7 @@ class Watch:
         while self.reap() and time.monotonic() < deadline:
             found = self._live_descendants()
             if (
-                self.apart and not found and not self._live_descendants()
+                self.unwatched and not found and not self._live_descendants()
             ):  # a list may miss some
                 return
             for pid in found:
@@ -109,13 +109,13 @@ class Watch:
 
     def _live_descendants(self) -> tuple[int, ...]:
         """Return the ids of the live descendants, without those of ``apart``."""
-        if not self.apart:
+        if not self.unwatched:
             return tuple(list_descendants(os.getpid()))
         children = choose_children_lookup()
         return tuple(
             list_descendants(
                 os.getpid(),
-                lambda pid: [c for c in children(pid) if c not in self.apart],
+                lambda pid: [c for c in children(pid) if c not in self.unwatched],
             )
         )
 

@@ -30,9 +30,9 @@ def fork_zygote(setup: Setup, line: Line) -> tuple[Setup, Line, int]:
     Returns:
         The setup to load, the connection to serve, and the zygote's process id or 0.
     """
-    if setup.stem is None:
+    if setup.zygote is None:
         return setup, line, _NONE
-    orders, answers = setup.stem
+    orders, answers = setup.zygote
     stem = _fork_detached() if has_no_local_modules() else _NONE
     if stem is None:
         line.close()
@@ -42,7 +42,7 @@ def fork_zygote(setup: Setup, line: Line) -> tuple[Setup, Line, int]:
     os.close(answers)
     if stem is None:
         return *_wait_for_setup(), _NONE
-    return replace(setup, stem=None), line, stem
+    return replace(setup, zygote=None), line, stem
 
 
 def _fork_detached() -> int | None:

@@ -70,14 +70,14 @@ class _PreparedLaunch:
 
     Attributes:
         passed: the positional arguments of the launch.
-        given: the arguments without constants, by name.
+        named_arguments: the arguments without constants, by name.
         arguments: all arguments of the kernel with constants, by name.
     """
 
     tuner: Any
     name: str
     passed: Sequence[Any]
-    given: Keywords
+    named_arguments: Keywords
     arguments: Keywords
     grid: Any
 
@@ -132,7 +132,7 @@ def _run(prepared: _PreparedLaunch) -> None:
     )
     operators = CHECKER.operators.get(name, ())
     for argument in writes or ():
-        CHECKER.roles.set_result_role(prepared.given[argument], operators)
+        CHECKER.roles.set_result_role(prepared.named_arguments[argument], operators)
 
 
 def _programs(prepared: _PreparedLaunch) -> int:
@@ -160,7 +160,7 @@ def _list_written(prepared: _PreparedLaunch) -> list[str] | None:
         return None
     changed = set(prepared.tuner.mutated_arg_names)
     made = ("out_ptr", "in_out_ptr")
-    return [k for k in prepared.given if k in changed or k.startswith(made)]
+    return [k for k in prepared.named_arguments if k in changed or k.startswith(made)]
 
 
 def _copy_written(
@@ -168,7 +168,7 @@ def _copy_written(
 ) -> tuple[Any, ...] | None:
     """Copy the arguments that a kernel may write; None if they are too large."""
     writes = _list_written(prepared)
-    given = prepared.given
+    given = prepared.named_arguments
     written = [v for name, v in given.items() if writes is None or name in writes]
     tensors = [t for value in written if (t := get_tensor(value)) is not None]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}

@@ -23,22 +23,25 @@ class BoundsCheck:
     """The bounds check of a printed program, and of its changed versions.
 
     Attributes:
-        astray: the run and the inputs of each index that is out of bounds in the
-            unchanged program. This may be why it fails, so they may stay out of bounds.
+        known_out_of_bounds: the run and the inputs of each index that is out of bounds
+            in the unchanged program. This may be why it fails, so they may stay out of
+            bounds.
     """
 
     indices: IndexChecker
-    astray: frozenset[tuple[Run, tuple[str, ...]]] = frozenset()
+    known_out_of_bounds: frozenset[tuple[Run, tuple[str, ...]]] = frozenset()
 
     def with_allowed(self, listing: PrintedProgram, trace: Trace) -> Self:
         """Allow the indices that are out of bounds in the unchanged program."""
         found = self._iter_out_of_bounds(listing, trace)
-        return replace(self, astray=frozenset((run, b.givens) for run, b in found))
+        return replace(
+            self, known_out_of_bounds=frozenset((run, b.givens) for run, b in found)
+        )
 
     def beyond(self, attempt: Attempt) -> Iterator[tuple[Run, OutOfBoundsIndex]]:
         """Yield the indices that are out of bounds and were not before."""
         for run, beyond in self._iter_out_of_bounds(attempt.listing, attempt.trace):
-            if (run, beyond.givens) not in self.astray:
+            if (run, beyond.givens) not in self.known_out_of_bounds:
                 yield run, beyond
 
     def list_refills(self, attempt: Attempt) -> list[Refill | None]:

@@ -160,7 +160,7 @@ def main() -> None:
     directory = Path(setup.directory)
     setup, line, stem = fork_zygote(setup, open_connection(directory / "server.log"))
     directory = Path(setup.directory)
-    line.write(Ready(versions={"torch": "none"}, stem=stem))
+    line.write(Ready(versions={"torch": "none"}, zygote=stem))
 
     def work(request: Request) -> Work:
         def do(note: Note, folder: Path) -> Answer:

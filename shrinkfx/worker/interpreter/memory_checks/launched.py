@@ -24,5 +24,5 @@ class LaunchRecord:
 
     kernel: str
     grid: tuple[int, int, int]
-    given: Mapping[str, Layout]
+    layouts: Mapping[str, Layout]
     tried: bool = False
