@@ -123,6 +123,9 @@ def _is_pytorchs(operator: Operator) -> bool:
     return operator.operator.startswith("aten.")
 
 
+_VERBS = {"load": "loads", "store": "stores", "atomic": "atomically changes"}
+
+
 def _describe_access(
     stray: StrayAccess, by: tuple[Operator, ...], argument: Layout | None
 ) -> str:
@@ -134,22 +137,14 @@ def _describe_access(
         return f"The memory of {given} is {stray.message}: {made}."
     if stray.fault == "assert":
         return f"An assertion fails in {whose}: {stray.message}."
-    stands = "generated for " if stray.made_up and argument else ""
-    where = f"{stray.argument} ({stands}{argument or stray.role})"
-    return (
-        f"A {stray.fault} through {where} in {whose} accesses "
-        f"element {stray.offset}, {_beyond(stray)}, in {stray.lanes} "
-        f"{'lane' if stray.lanes == 1 else 'lanes'} of program {stray.program} of grid "
-        f"{stray.grid}."
-    )
-
-
-def _beyond(stray: StrayAccess) -> str:
-    """Describe where an out-of-bounds element is relative to its argument."""
-    elements = f"{stray.elements} element{'' if stray.elements == 1 else 's'}"
-    if 0 <= stray.offset < stray.elements:
-        return f"one of its {elements}"
-    return f"{'before' if stray.offset < 0 else 'beyond'} its {elements}"
+    kernel = f"Kernel {stray.kernel}, which computes {names},"
+    does = f"{_VERBS[stray.fault]} element {stray.offset} of {stray.argument}"
+    has = f"{stray.elements} element{'' if stray.elements == 1 else 's'}"
+    lanes = f"{stray.lanes} lane{'' if stray.lanes == 1 else 's'}"
+    who = f"{lanes} of program {stray.program}, grid {stray.grid}"
+    stands = "was generated for" if stray.made_up and argument else "is"
+    what = f"{stray.argument} {stands} {argument or stray.role}"
+    return f"{kernel} {does}, which has {has} ({who}). {what}."
 
 
 def _blame_mismatch(known: CompiledView, chain: Chain) -> Chain:

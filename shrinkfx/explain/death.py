@@ -188,7 +188,7 @@ def _describe_crash(chain: Chain, address: str, is_exact: bool) -> str:
     if access is None or not address:
         return f"{where} crashes the process."
     if access.argument is None:
-        return f"{where} accesses address {address}, which is near no argument."
+        return f"{where} accesses address {address}, which is not near any argument."
     has = ""
     if access.elements is not None:
         declared = "" if access.argument.real_shape else "is declared to have "

@@ -187,8 +187,8 @@ def _render_other_failures(
         get = f"shrinkfx --candidate {each['candidate']} --out {folder}"
         yield (
             f"other failures: {each['kind']} {Stage(each['stage']).place}: "
-            f"{_shorten_text(text)} ({each['operators']} {_noun(each['operators'])}: "
-            f"{get})"
+            f"{_shorten_text(text)} ({each['operators']} {_noun(each['operators'])}; "
+            f"to write it: {get})"
         )
     if len(caught) > shown:
         yield f"other failures: {len(caught) - shown} more in summary.json"

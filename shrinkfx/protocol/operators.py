@@ -244,8 +244,9 @@ class OperatorFinding(Reported):
         declared, made = self.declared, self.made
         result = "its result" if self.place is None else f"its result {self.place}"
         if self.what is Misbehavior.FIXES:
-            sizes = f"{declared.shape[self.dim]}: not SymInt-aware; it is"
-            return f"fixes dim {self.dim} of {result} to {sizes} {made.shape[self.dim]}"
+            size = f"{declared.shape[self.dim]} for all sizes of the inputs"
+            dim = f"declares dim {self.dim} of {result} as {size}"
+            return f"{dim}, but it is {made.shape[self.dim]}"
         on = "device" in differing_properties(declared, made)
         real, fake = (f"{t} on {t.device}" if on else str(t) for t in (made, declared))
-        return f"promises {fake}; {result} is {real}"
+        return f"declares {fake}, but {result} is {real}"

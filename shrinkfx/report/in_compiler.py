@@ -105,8 +105,15 @@ def _parts(found: CustomCompilerCode, mark: str, kinds: Sequence[str]) -> Iterat
     for pattern, words in zip(_PLACES, kinds, strict=True):
         said = {place: re.search(pattern, place) for place in rest}
         rest = [place for place, match in said.items() if match is None]
-        if names := [m[1].removesuffix(".default") for m in said.values() if m]:
+        if names := [_name_place(match[1]) for match in said.values() if match]:
             yield words.format(_joined(list(dict.fromkeys(names)), mark))
+
+
+def _name_place(place: str) -> str:
+    """Return ``pkg.cpp.Overrides.tanh`` for the place ``pkg.cpp Overrides: tanh``."""
+    if dotted := re.fullmatch(r"([\w.]+) (\w+)(?:: (\w+))?", place):
+        return ".".join(filter(None, dotted.groups()))
+    return place.removesuffix(".default")
 
 
 _PLACES = (
@@ -129,7 +136,7 @@ _TITLED = (
     "a custom {}",
     "a custom decomposition of {}",
     "a custom lowering of {}",
-    "custom code in {}",
+    "custom Inductor code",
 )
 
 

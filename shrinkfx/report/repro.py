@@ -89,7 +89,7 @@ def write_embedded(
         load = [f'exported = torch.export.load("{program}")']
     load += [
         "model = exported.module(check_guards=False)",
-        "model._forward_pre_hooks.clear()  # only the compiler checks sizes",
+        "model._forward_pre_hooks.clear()  # skip the module's own input checks",
         *(f"{run} = {inputs}" for run, inputs in runs.items()),
     ]
     parts = [

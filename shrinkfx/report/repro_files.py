@@ -16,7 +16,7 @@ EMBEDDED = "the program itself"
 class NoSource(StrEnum):
     """Why a repro embeds the program, in the words of its header."""
 
-    PASSES = "The printed source was not seen to fail"
+    PASSES = "The printed source did not fail when it was run"
     UNPRINTED = "The program could not be printed as source"
     NO_TIME = "No time was left to verify the printed source"
 

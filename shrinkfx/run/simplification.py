@@ -32,7 +32,7 @@ from shrinkfx.program.listing.claims import (
     claim_not_tested,
 )
 from shrinkfx.program.listing.order import sort_by_use
-from shrinkfx.program.listing.printed_program import PrintedProgram
+from shrinkfx.program.listing.printed_program import InputOrWeight
 from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
 from shrinkfx.protocol.choices import CandidateForm
@@ -283,16 +283,18 @@ def _tell(context: RunContext, listed: SearchResult) -> None:
     first, last = (c.listing for c in (listed.search.history[0], listed.reducer.best))
     assert first is not None
     assert last is not None
-    context.note(f"{_given(first)}; now {_given(last)}")
-
-
-def _given(listing: PrintedProgram) -> str:
-    """Render the bytes of a printed program's inputs and weights."""
     inputs, weights = (
-        sum(recipe.nbytes for each in some for _, recipe in each.recipes)
-        for some in (listing.inputs, listing.weights)
+        f"{_count_bytes(before):,} -> {_count_bytes(after):,} bytes"
+        for before, after in zip(
+            (first.inputs, first.weights), (last.inputs, last.weights), strict=True
+        )
     )
-    return f"inputs {inputs:,} bytes, weights {weights:,} bytes"
+    context.note(f"inputs: {inputs}; weights: {weights}")
+
+
+def _count_bytes(tensors: Sequence[InputOrWeight]) -> int:
+    """Return the bytes of a printed program's inputs or weights."""
+    return sum(recipe.nbytes for each in tensors for _, recipe in each.recipes)
 
 
 def record_minimal_kinds(context: RunContext, found: SearchResult) -> None:

@@ -219,7 +219,7 @@ import sys, time
 from shrinkfx.check.client.server import Server
 
 with Server(command=[sys.executable, sys.argv[1]], leaves_stem=True) as server:
-    print(server.ready.stem, flush=True)
+    print(server.ready.zygote, flush=True)
     time.sleep(1000)
 """
 

@@ -153,10 +153,10 @@ def test_who_made_it_is_guilty_and_where_it_shows_is_said() -> None:
     found = explain(Server(FAILS).minimum(), KnownFacts())
     assert [one.name for one in found.culprits] == ["tanh"]
     assert found.cause == (
-        "aten.tanh.default in kernel cpp_0 is wrong, observed without "
-        "aten.sin.default: its inputs agree with eager, 6 of 6 values of its result do "
-        "not (largest error 1).",
-        "The first wrong value is at [0]: 10, eager gives 9.",
+        "aten.tanh.default in kernel cpp_0 is wrong: its inputs agree with eager, but "
+        "6 of 6 values of its result do not (largest error 1). This was measured in a "
+        "program without aten.sin.default.",
+        "The first wrong value is 10 at [0], where eager gives 9.",
         "The run fails: refused.",
     )
 

@@ -374,7 +374,7 @@ def test_warnings_are_told_without_options_of_the_tool() -> None:
 
 def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> None:
     mix = Operator("mix", "my.mix.default", "model.py:8", "decoder")
-    said = "has a fake kernel that promises f32[2], given x[2]; its result is f32[3]"
+    said = "has a fake kernel that declares f32[2], but its result is f32[3], for x[2]"
     lie = OperatorMismatch(mix, said, "/home/me/models/ops.py:12")
     found = Explanation(cause=(lie.sentence,), culprits=(mix,), mismatches=(lie,))
     whole = OperatorFinding(
@@ -392,7 +392,7 @@ def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> 
     )
     assert "(`ops.py:12`)" in top
     assert "torch.library.opcheck(torch.ops.my.mix.default, args, kwargs, " in rest
-    assert rest.count("has a fake kernel that promises f32[2], given x[2]") == 1
+    assert rest.count("has a fake kernel that declares f32[2]") == 1
     assert "f32[64]" not in rest  # the original's, of the same
     assert "other (`my.other`) has strides [1]" in rest
     assert "model.py" not in text
@@ -406,7 +406,7 @@ def test_author_of_an_operator_that_is_no_measure_is_told_how_that_is_seen(
     what: Misbehavior,
 ) -> None:
     mix = Operator("mix", "mine.mix.default")
-    said = OperatorFinding("mine.mix.default", what, "mix", "given x[2]").behavior_text
+    said = OperatorFinding("mine.mix.default", what, "mix", "for x[2]").behavior_text
     lie = OperatorMismatch(mix, said, what=what)
     assert lie.sentence == f"{mix} {said}."
     text = text_of(
@@ -424,9 +424,9 @@ def test_author_of_an_operator_that_is_no_measure_is_told_how_that_is_seen(
 def test_author_is_told_what_is_declared_what_is_given_and_three_versions() -> None:
     mix = Operator("mix", "mine.mix.default")
     declared, made = tensor("float32", 2), tensor("float32", 3)
-    said = f"has a fake kernel that promises {declared}; its result is {made}"
+    said = f"has a fake kernel that declares {declared}, but its result is {made}"
     lie = OperatorMismatch(
-        mix, f"{said}, given x[2]", "ops.py:12", False, "", declared, made
+        mix, f"{said}, for x[2]", "ops.py:12", False, "", declared, made
     )
     shows = "Compiled code reads that result as it is declared."
     found = Explanation(cause=(lie.sentence, shows), culprits=(mix,), mismatches=(lie,))
@@ -665,7 +665,7 @@ def test_code_in_the_compiler_that_may_not_matter_is_told_of_and_no_more() -> No
         ),
         (
             ["torch._inductor.codegen.cpp CppOverrides: tanh"],
-            "changes torch._inductor.codegen.cpp CppOverrides: tanh",
+            "changes torch._inductor.codegen.cpp.CppOverrides.tanh",
         ),
         (
             ["m lowerings: a.a.a", "m lowerings: a.b.b", "m lowerings: a.c.c"],

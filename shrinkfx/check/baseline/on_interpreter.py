@@ -14,6 +14,7 @@ from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import REPORT_BUG, BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.program.display_text import cut_text
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.wording import Flag, MessageText
@@ -65,7 +66,7 @@ def probe_baseline(
             silent.add(probe)
         unseen = _list_unchecked(ending)
         said = _describe_probe(probe, seen, whole=not unseen)
-        note(f"probe {probe} ({_LOOKS_AT[probe]}): {said}")
+        note(f"probe {probe} ({_LOOKS_AT[probe]}): {cut_text(said, _NOTED)}")
         described.append(f"{probe}: {said}")
         if unseen:
             warnings[probe] = f"not checked: {'; '.join(unseen)}"
@@ -116,6 +117,9 @@ def _run_probe(client: CheckClient, within_s: float) -> tuple[Observation, Endin
         seen = replace(seen, signature=None, unresolved=_CUT_SHORT)
     return seen, ending
 
+
+_NOTED = 100
+"""Most characters of a probe's result in a note; the baseline's note has all."""
 
 _CUT_SHORT = "this probe takes more than half of the remaining time"
 

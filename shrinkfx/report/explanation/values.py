@@ -131,19 +131,21 @@ class WrongValue(Message):
         called = f" in call {self.call}" if self.call > 1 else ""
         if self.agrees:
             how = describe_error(wrong, "of its result do not")
-            how = f"{'their' if self.fused else 'its'} inputs agree with eager, {how}"
+            whose = "their" if self.fused else "its"
+            how = f"{whose} inputs agree with eager, but {how}"
         else:
             how = f"{_GIVEN}: {describe_error(wrong, 'differ')}"
-        seen = (
-            " if the kernel also returns its intermediate values"
-            if self.separated
-            else ""
-        )
+        seen = []
+        if self.separated:
+            seen.append("with a kernel that also returns its intermediate values")
         if self.without:
-            seen += f", observed without {_some([o.operator for o in self.without])}"
+            operators = _some([o.operator for o in self.without])
+            seen.append(f"in a program without {operators}")
+        measured = f" This was measured {', '.join(seen)}." if seen else ""
         if self.fused:
-            return f"{what}, fused {place}, give a wrong result{called}{seen}: {how}."
-        return f"{what} {place} is wrong{called}{seen}: {how}."
+            how = f"fused {place}, give a wrong result{called}: {how}"
+            return f"{what}, {how}.{measured}"
+        return f"{what} {place} is wrong{called}: {how}.{measured}"
 
     def _launch(self) -> str:
         """Return the number of the launch if there are several."""
@@ -160,7 +162,8 @@ class WrongValue(Message):
     def _first(self, wrong: Wrong) -> str:
         if wrong.metadata or (self.is_named and not self.tiny):
             return ""
-        first = f"The first wrong value is at {describe_first_error(wrong)}"
+        where = f"{wrong.got} at {[*wrong.first]}"
+        first = f"The first wrong value is {where}, where eager gives {wrong.expected}"
         return (
             f"{first}; the error is below the tolerance." if self.tiny else f"{first}."
         )
@@ -178,7 +181,7 @@ class WrongValue(Message):
 
 
 def describe_first_error(wrong: Wrong) -> str:
-    """Return the index of the first wrong value, and both values."""
+    """Return the first wrong value as the message of a mismatch contains it."""
     return f"{[*wrong.first]}: {wrong.got}, eager gives {wrong.expected}"
 
 

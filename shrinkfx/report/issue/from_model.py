@@ -28,7 +28,8 @@ class ModelRemains(Message):
         operators: custom operators.
         constants: numbers and texts among the arguments of operators.
         values: inputs and weights with their exact values.
-        sources: preloads and modules with their text, and libraries next to the script.
+        sources: preloads and modules with their text, libraries next to the script, and
+            an embedded program.
         places: files and modules in comments, which ISSUE.md omits.
         header: words of the header, which ISSUE.md omits too.
     """
@@ -71,7 +72,7 @@ def find_model_remains(script: str, carried: PreloadBundle) -> ModelRemains:
         operators=_unique(_operators(module)),
         constants=_unique(_constants(module)),
         values=_unique([*_values(module), *_values(*given), *_numbers(*given)]),
-        sources=_sources(carried),
+        sources=(*_sources(carried), *_embedded(tree)),
         places=_unique(_places(script)),
         header=_unique([n for n in _FILE.findall(script) if n != PLACEHOLDER_NAME]),
     )
@@ -201,6 +202,12 @@ def _sources(carried: PreloadBundle) -> tuple[str, ...]:
     used = [name for name, how in carried.kept.items() if how not in _NOT_THERE]
     names = [name.rpartition("/")[2] for name in used]
     return _unique([*names, *carried.modules, *carried.files])
+
+
+def _embedded(tree: ast.Module) -> Iterator[str]:
+    """Yield ``the embedded program`` if the script loads one instead of printing it."""
+    if any(isinstance(n, ast.Assign) and _name(n) == "exported" for n in tree.body):
+        yield "the embedded program"
 
 
 _NOT_THERE = ("not needed", "imported")

@@ -163,7 +163,7 @@ def format_contradiction(facts: IssueFacts, wrong: IncorrectOperator) -> str:
         return f"- {lie.difference}"
     result = f" (result {lie.result})" if lie.result else ""
     # ``said`` may repeat both; the arguments of the call come after them.
-    given = lie.difference.partition(", given ")[2]
+    _, is_known, arguments = lie.difference.rpartition(", for ")
     rows = [
         f"- declared by the fake kernel{wrong.place(facts)}: `{lie.declared}`{result}",
         f"- returned by the operator: `{lie.made}`{result}",
@@ -171,7 +171,7 @@ def format_contradiction(facts: IssueFacts, wrong: IncorrectOperator) -> str:
     if lie.declared.device != lie.made.device:
         devices = f"`{lie.declared.device}`, actual `{lie.made.device}`"
         rows.append(f"- device: declared {devices}")
-    rows += [f"- called with: `{given}`"] * bool(given)
+    rows += [f"- called with: `{arguments}`"] * bool(is_known)
     rows += ["- observed in the input program, before the reduction"] * lie.in_original
     return "\n".join(rows)
 

@@ -54,7 +54,7 @@ def iter_tensor_arguments(
 def describe_call(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
     """Describe the arguments of a call: sizes of tensors, and short values.
 
-    ``given q[2, 8, 16], k[2, 8, 16], heads=2``: defaults are left out, as in the call.
+    ``for q[2, 8, 16], k[2, 8, 16], heads=2``: defaults are left out, as in the call.
     """
     shapes, values = [], []
     for parameter, value in _given(target, args, kwargs):
@@ -64,7 +64,7 @@ def describe_call(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
         if not tensors:
             values.append(f"{name}={_value_in_words(value)}")
     more = ["..."] if len(shapes) > _NAMED else []
-    return f"given {', '.join([*shapes[:_NAMED], *more, *values])}"
+    return f"for {', '.join([*shapes[:_NAMED], *more, *values])}"
 
 
 def _value_in_words(value: Any) -> str:
