@@ -37,11 +37,9 @@ def find_out_of_bounds_operator(
             watcher.run(*copy_run_inputs(run.exported, flat))
     except Exception:  # noqa: BLE001 - whatever the user's program raises
         pass
-    if not watcher.straying:
+    if not watcher.culprit:
         return ""
-    return (
-        f"{watcher.straying} reads outside its arguments, unlike in the input program"
-    )
+    return f"{watcher.culprit} reads outside its arguments, unlike in the input program"
 
 
 class _Watcher(fx.Interpreter):
@@ -50,11 +48,11 @@ class _Watcher(fx.Interpreter):
     def __init__(self, module: fx.GraphModule, operators: Collection[str]) -> None:
         super().__init__(module)
         self._operators = operators
-        self.straying = ""
+        self.culprit = ""
 
     def run_node(self, n: fx.Node) -> Any:
         if str(n.target) in self._operators:
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             if Misbehavior.STRAYS in find_hidden_dependencies(n.target, args, kwargs):
-                self.straying = str(n.target)
+                self.culprit = str(n.target)
         return super().run_node(n)

@@ -48,8 +48,8 @@ def check(
     Returns:
         ``Checked`` if the program has run, otherwise another answer.
     """
-    looks = options.leave, options.leave_out, options.compiled_view, options.values
-    if any(looks) and (reason := codegen_api.FEATURE.missing):
+    reports = options.leave, options.leave_out, options.compiled_view, options.values
+    if any(reports) and (reason := codegen_api.FEATURE.missing):
         return Unresolved(reason)
     if options.leave is not None:
         home, rest = Path(options.leave), replace(options, leave=None, kernels=())
@@ -64,14 +64,14 @@ def check(
     setup = replace(setup, inductor={**setup.inductor, **evidence.PROVENANCE})
     with contextlib.ExitStack() as stack:
         if options.evidence is not None:
-            gathered = evidence.collect_evidence(Path(options.evidence), note)
-            note = stack.enter_context(gathered)
+            collector = evidence.collect_evidence(Path(options.evidence), note)
+            note = stack.enter_context(collector)
         if options.compiled_view is not None:
-            left = Path(options.compiled_view)
-            gathering = compiled_view.record_compiled_view(
-                left, run, note, folder, options
+            view_folder = Path(options.compiled_view)
+            recorder = compiled_view.record_compiled_view(
+                view_folder, run, note, folder, options
             )
-            note = stack.enter_context(gathering)
+            note = stack.enter_context(recorder)
         if options.values is None:
             return _check_with_backend(setup, run, options, note, folder)
         return _check_recorded(setup, run, options, note, folder, Path(options.values))
@@ -83,27 +83,27 @@ def _check_recorded(
     options: CheckOptions,
     note: Note,
     folder: Path,
-    told: Path,
+    path: Path,
 ) -> Answer:
     """Check the program, and compare the results of each kernel with eager."""
     try:
         require_space_for_recording(run.exported, folder)
     except LoadError as error:
-        told.write_text(KernelValues(unknown=error.reason).to_line())
+        path.write_text(KernelValues(unknown=error.reason).to_line())
         return _check_with_backend(setup, run, options, note, folder)
     recording = Recording(folder / "values")
     with recording.record_codegen():
         answer = _check_with_backend(setup, run, options, note, folder, recording)
         if isinstance(answer, Checked) and answer.difference:
-            found = values.judge_values(
+            report = values.judge_values(
                 recording, _describe_run(run, options, answer.difference)
             )
-            told.write_text(found.to_line())
+            path.write_text(report.to_line())
     return answer
 
 
 def _describe_run(
-    run: RebuiltCandidate, options: CheckOptions, found: Difference
+    run: RebuiltCandidate, options: CheckOptions, difference: Difference
 ) -> ComparedRun:
     return ComparedRun(
         run.exported,
@@ -111,7 +111,7 @@ def _describe_run(
         options.calls,
         Closeness.of(options).tolerance,
         find_origins,
-        metadata=not found.is_of_values,
+        metadata=not difference.is_of_values,
     )
 
 

@@ -85,17 +85,17 @@ def compare(
     if len(actual) != len(expected):
         text = f"{len(actual)} outputs, eager gives {len(expected)}"
         return Difference("number", text)
-    found: dict[bool, Difference] = {}  # the first of each sort; key: is it nan?
+    differences: dict[bool, Difference] = {}  # the first of each sort; key: is it nan?
     results = actual, expected, again
     for difference in _differences(*results, functools.cache(exact), close):
-        found.setdefault(difference.what == "nan", difference)
-    if not found:
+        differences.setdefault(difference.what == "nan", difference)
+    if not differences:
         return None
-    first = next(iter(found))
+    first = next(iter(differences))
     chosen = {"nan": True, "mismatch": False}.get(sought, first)
-    chosen = chosen if chosen in found else first
-    besides = "values" if chosen else "nan"
-    return replace(found[chosen], besides=besides if len(found) > 1 else "")
+    chosen = chosen if chosen in differences else first
+    other = "values" if chosen else "nan"
+    return replace(differences[chosen], besides=other if len(differences) > 1 else "")
 
 
 def _differences(
@@ -106,14 +106,14 @@ def _differences(
     close: Closeness,
 ) -> Iterator[Difference]:
     actual = [_as_number(a, e) for a, e in zip(actual, expected, strict=True)]
-    unlike = set()
+    mismatched = set()
     for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
         if differs := _metadata_differs(a, e, close):
-            unlike.add(position)
+            mismatched.add(position)
             what, text = differs
             yield Difference(what, f"output {position}: {text}")
     for position, (a, e, r) in enumerate(zip(actual, expected, again, strict=True)):
-        if position in unlike:
+        if position in mismatched:
             continue
         same = functools.partial(_same_number, close=close)
         if isinstance(e, _NUMBER) and same(e, r) and not same(a, e):
@@ -161,8 +161,8 @@ def _metadata_differs(
         if a != e:
             return what, f"{what} {a}, eager gives {e}"
     if close.strict and _strides(actual) != _strides(expected):
-        told = f"strides {actual.stride()}, eager gives {expected.stride()}"
-        return "strides", told
+        text = f"strides {actual.stride()}, eager gives {expected.stride()}"
+        return "strides", text
     return None
 
 
@@ -251,14 +251,14 @@ def _describe_values(
     position: int, actual: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor
 ) -> Difference:
     finite = widen(expected).isfinite()
-    born = (~widen(actual).isfinite() & finite & wrong).any()
+    is_new = (~widen(actual).isfinite() & finite & wrong).any()
     first = tuple(int(i) for i in wrong.nonzero()[0])
     text = (
         f"output {position}: {int(wrong.sum())} of {wrong.numel()} elements differ, "
         f"the first at {list(first)}: {actual[first].item()}, "
         f"eager gives {expected[first].item()}"
     )
-    return Difference("nan" if born else "values", text)
+    return Difference("nan" if is_new else "values", text)
 
 
 class Float64Interpreter(fx.Interpreter):
@@ -268,25 +268,25 @@ class Float64Interpreter(fx.Interpreter):
     which is precise enough to judge a program of a narrower dtype.
 
     Args:
-        held: names of the placeholders of weights, which are widened at each use,
+        weights: names of the placeholders of weights, which are widened at each use,
             because all of them at once may not fit into memory.
     """
 
-    def __init__(self, module: fx.GraphModule, held: Collection[str]) -> None:
+    def __init__(self, module: fx.GraphModule, weights: Collection[str]) -> None:
         super().__init__(module)
-        self._held = held
+        self._weights = weights
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        return value if n.name in self._held else pytree.tree_map(to_float64, value)
+        return value if n.name in self._weights else pytree.tree_map(to_float64, value)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = pytree.tree_map(widen_dtype, (args, kwargs))
-        given = pytree.tree_map(to_float64, (args, kwargs))
+        widened = pytree.tree_map(to_float64, (args, kwargs))
         try:
-            return super().call_function(target, *given)
+            return super().call_function(target, *widened)
         except (RuntimeError, NotImplementedError, TypeError):
-            return super().call_function(target, *pytree.tree_map(to_float32, given))
+            return super().call_function(target, *pytree.tree_map(to_float32, widened))
 
 
 def run_in_float64(
@@ -301,20 +301,20 @@ def run_in_float64(
     flat = flat_inputs(exported, inputs)
     signature = exported.graph_signature
     names = [s.target or getattr(s.arg, "name", "") for s in signature.input_specs]
-    given = [s.kind is InputKind.USER_INPUT for s in signature.input_specs]
+    is_input = [s.kind is InputKind.USER_INPUT for s in signature.input_specs]
     mutated = [s.target for s in signature.output_specs if s.kind in MUTATIONS]
-    held = shared_weights(exported)
-    placed = [getattr(s.arg, "name", "") for s in signature.input_specs]
-    pairs = zip(placed, flat, strict=True)
-    wide = [v if name in held else to_float64(copy_value(v)) for name, v in pairs]
+    weights = shared_weights(exported)
+    placeholders = [getattr(s.arg, "name", "") for s in signature.input_specs]
+    pairs = zip(placeholders, flat, strict=True)
+    wide = [v if name in weights else to_float64(copy_value(v)) for name, v in pairs]
     try:
         for _ in range(calls):
             for position, value in enumerate(flat):
-                if given[position]:
+                if is_input[position]:
                     wide[position] = to_float64(copy_value(value))
             torch.manual_seed(SEED)
             with torch.no_grad():
-                outputs = Float64Interpreter(exported.graph_module, held).run(*wide)
+                outputs = Float64Interpreter(exported.graph_module, weights).run(*wide)
             for target, value in zip(mutated, outputs, strict=False):
                 wide[names.index(target)] = value
     except Exception:  # noqa: BLE001 - an operator without a float64 kernel

@@ -46,10 +46,10 @@ def collect_evidence(path: Path, note: Note) -> Iterator[Note]:
     """
 
     def noted(stage: str) -> None:
-        told = _traces(path)
+        traces = _traces(path)
         if stage in (Stage.PASSING, Stage.RUN):
-            told = replace(told, code=_code(told))
-        _write_traces(path, told)
+            traces = replace(traces, code=_code(traces))
+        _write_traces(path, traces)
         note(stage)
 
     guard_pages.report_code_address()
@@ -57,19 +57,19 @@ def collect_evidence(path: Path, note: Note) -> Iterator[Note]:
         yield noted
         return
     # Inductor resets its records when a compilation ends, also after a failure.
-    kept = mock.patch.object(
+    patched = mock.patch.object(
         codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext
     )
-    with kept, track_user_nodes() as own:
+    with patched, track_user_nodes() as user_nodes:
         try:
             yield noted
         except Exception as error:
             node = find_current_node(error)
-            told = replace(
+            traces = replace(
                 _traces(path),
                 message=str(error),
                 at_work=str(node.target) if node is not None else "",
-                is_own=node is not None and node in own,
+                is_own=node is not None and node in user_nodes,
                 raised_at=tuple(
                     map(tuple, find_undeclared_size(error) or find_raising_nodes(error))
                 ),
@@ -77,7 +77,7 @@ def collect_evidence(path: Path, note: Note) -> Iterator[Note]:
                 launch=find_launch_number(error),
                 excerpt=rejected_code.read_excerpt(str(error)),
             )
-            _write_traces(path, told)
+            _write_traces(path, traces)
             raise
 
 
@@ -95,9 +95,9 @@ def _traces(path: Path) -> Traces:
     return replace(known, launches=launches() or known.launches)
 
 
-def _code(told: Traces) -> tuple[Code, ...]:
+def _code(traces: Traces) -> tuple[Code, ...]:
     """Return the code addresses of the kernels that are about to run."""
-    kernels = {launch.kernel for launch in told.launches}
+    kernels = {launch.kernel for launch in traces.launches}
     try:
         return locate_kernels(kernels, Path(os.environ["TMPDIR"]))
     except (OSError, KeyError, ValueError, struct.error) as error:
@@ -109,11 +109,11 @@ def launches() -> tuple[Launch, ...]:
     """Return the kernels in the order of their launches, with the nodes of each."""
     if codegen_api.FEATURE.missing:
         return ()
-    found = codegen_api.debug.create_kernel_information_json()
-    in_order = sorted(found, key=lambda name: int(name.rpartition(":")[2]))
+    kernels = codegen_api.debug.create_kernel_information_json()
+    ordered = sorted(kernels, key=lambda name: int(name.rpartition(":")[2]))
     return tuple(
-        Launch(name.rpartition(":")[0], tuple(found[name]["pre_grad_nodes"]))
-        for name in in_order
+        Launch(name.rpartition(":")[0], tuple(kernels[name]["pre_grad_nodes"]))
+        for name in ordered
     )
 
 
@@ -123,13 +123,13 @@ def find_raising_nodes(error: BaseException) -> list[list[str]]:
     They are found in the local variables of the frames, because a message seldom names
     a node, and never names a node of the program itself.
     """
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     for frame in _frames(error):
         nodes = _nodes_in(frame)
         names = list(dict.fromkeys(n for node in nodes for n in find_origins(node)))
-        if names and names not in found:
-            found.append(names)
-    return found
+        if names and names not in groups:
+            groups.append(names)
+    return groups
 
 
 def find_undeclared_size(error: BaseException) -> list[list[str]]:
@@ -138,20 +138,20 @@ def find_undeclared_size(error: BaseException) -> list[list[str]]:
     if symbol is None:
         return []
     for frame in _frames(error):
-        for held in list(frame.f_locals.values()):
-            for node in _nodes_of(held):
+        for value in list(frame.f_locals.values()):
+            for node in _nodes_of(value):
                 bound = node.meta.get("unbacked_bindings") or ()
                 if (symbol[1] or symbol[2]) in map(str, bound):
                     return [find_origins(node)]
     return []
 
 
-def _nodes_of(held: Any) -> list[fx.Node]:
+def _nodes_of(value: Any) -> list[fx.Node]:
     """Return the nodes of a graph that a local variable holds, or []."""
     # An object that an error left incomplete may raise anything, and so may a proxy.
     with contextlib.suppress(Exception):
-        if isinstance(held, fx.GraphModule | fx.Interpreter):
-            return list(held.graph.nodes)
+        if isinstance(value, fx.GraphModule | fx.Interpreter):
+            return list(value.graph.nodes)
     return []
 
 
@@ -166,8 +166,8 @@ def find_current_node(error: BaseException) -> fx.Node | None:
     Returns:
         None if there is none, or if Inductor was making a kernel of several nodes.
     """
-    found = next(filter(None, map(_nodes_in, _frames(error))), [])
-    return found[0] if len(found) == 1 else None
+    nodes = next(filter(None, map(_nodes_in, _frames(error))), [])
+    return nodes[0] if len(nodes) == 1 else None
 
 
 def find_kernel(error: BaseException) -> str:
@@ -221,8 +221,8 @@ def _origins_of(value: Any) -> list[Any]:
     The scheduler's node of a fused kernel has several members.
     """
     for holder in (getattr(value, "node", None), value):
-        if isinstance(found := getattr(holder, "origins", None), Set):
-            return list(found)
+        if isinstance(origins := getattr(holder, "origins", None), Set):
+            return list(origins)
     fused = getattr(value, "snodes", None)
     members = fused if isinstance(fused, list) else []
     return [origin for member in members for origin in _origins_of(member)]

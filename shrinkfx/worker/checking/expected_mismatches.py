@@ -28,19 +28,19 @@ def find_unexpected_mismatches(run: RebuiltCandidate, expected: Collection[str])
         itself reports that.
     """
     flat = flat_inputs(run.exported, run.failing)
-    lies = MismatchRecorder()
-    lies.sizes = bind_symbols(run.exported, flat)
+    recorder = MismatchRecorder()
+    recorder.sizes = bind_symbols(run.exported, flat)
     torch.manual_seed(SEED)
     try:
         with torch.no_grad():
-            given = copy_run_inputs(run.exported, flat)
-            Watcher(run.exported.graph_module, lies).run(*given)
+            inputs = copy_run_inputs(run.exported, flat)
+            Watcher(run.exported.graph_module, recorder).run(*inputs)
     except Exception:  # noqa: BLE001 - whatever the user's program raises
         return ""
-    found = dict.fromkeys(lie.about for lie in lies.found)
-    if not found:
+    mismatches = dict.fromkeys(mismatch.about for mismatch in recorder.found)
+    if not mismatches:
         return f"no operator is wrong about its result; sought: {'; '.join(expected)}"
-    if others := [about for about in found if about not in expected]:
-        said = "; ".join(others)
-        return f"an operator disagrees with its fake kernel in another way: {said}"
+    if unexpected := [about for about in mismatches if about not in expected]:
+        text = "; ".join(unexpected)
+        return f"an operator disagrees with its fake kernel in another way: {text}"
     return ""

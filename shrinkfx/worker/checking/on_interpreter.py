@@ -90,12 +90,12 @@ def _run_probe(
     note(Stage.LOAD)
     before, reference = runs
     compiled = interpreter.load_code(code, probe)
-    near = recording.divert_results(compiled) if recording else compiled
-    if failure := before.find_failure(near, note):
+    diverted = recording.divert_results(compiled) if recording else compiled
+    if failure := before.find_failure(diverted, note):
         return failure
     if before.has_inputs and mutates(code.exported):
         compiled = interpreter.load_code(
             code, probe
         )  # with the initial values of its buffers
-    kept = recording.keep_results(compiled) if recording else compiled
-    return reference.judge(kept, note)
+    recorded = recording.keep_results(compiled) if recording else compiled
+    return reference.judge(recorded, note)

@@ -17,8 +17,8 @@ class PassingRun:
     """The run on the inputs on which a program must pass, before the failing run."""
 
     def __init__(self, run: RebuiltCandidate, options: CheckOptions) -> None:
-        near = run.at_passing
-        self._reference = Reference(near, options) if near else None
+        passing = run.at_passing
+        self._reference = Reference(passing, options) if passing else None
 
     @property
     def has_inputs(self) -> bool:

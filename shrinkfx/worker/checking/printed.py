@@ -80,7 +80,7 @@ def text_of_listing(
     # Without saved values, the file has the arguments, for the saved program only.
     values = collect_file_values(listing, saved) or arguments_of(built)
     operators = sum(1 for _ in listing.operators())
-    two_sets = any(given.failing is not None for given in source.inputs)
+    two_sets = any(inputs.failing is not None for inputs in source.inputs)
     return SourceText(source, "", values, operators, two_sets)
 
 

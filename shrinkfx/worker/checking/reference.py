@@ -39,14 +39,14 @@ class Reference:
         self._close = Closeness.of(options)
         self._must_run = options.reference
         self._expected: list[Any] | None = None
-        self._again: list[Any] = []
+        self._repeated: list[Any] = []
         self._error = ""
 
     def run_eager(self) -> None:
         """Run eager twice. Errors are kept if the input program also fails in eager."""
         try:
             self._expected = self._results(SEED)
-            self._again = self._results(self._second_seed, memory=1)
+            self._repeated = self._results(self._second_seed, memory=1)
         except Exception as error:
             if self._must_run:
                 raise
@@ -83,10 +83,10 @@ class Reference:
         """Compare results with eager's; return the difference as an answer."""
         if self._expected is None or not self._must_run:
             return Checked()
-        results = actual, self._expected, self._again
+        results = actual, self._expected, self._repeated
         difference = compare(*results, self._run_in_float64, self._sought, self._close)
         names = self._differing_names(actual) if difference and self._taps else ()
-        skipped = count_unstable_outputs(self._expected, self._again)
+        skipped = count_unstable_outputs(self._expected, self._repeated)
         return Checked(difference, tuple(names), skipped)
 
     def _differing_names(self, actual: list[Any]) -> list[str]:
@@ -96,12 +96,12 @@ class Reference:
 
         def differs(place: int, actual: Any, expected: Any, again: Any) -> bool:
             def one() -> list[Any] | None:
-                return None if (found := exact()) is None else [found[place]]
+                return None if (outputs := exact()) is None else [outputs[place]]
 
             results = [actual], [expected], [again]
             return compare(*results, one, close=self._close) is not None
 
-        values = zip(actual, self._expected, self._again, strict=True)
+        values = zip(actual, self._expected, self._repeated, strict=True)
         names = enumerate(self._run.outputs)
         return [
             name
@@ -123,10 +123,10 @@ class Reference:
             return []
         exact = self._run_in_float64() or results
         pairs = [*zip(results, exact, strict=True)]
-        asked = [self._close.tolerance_of(r) for r in results]
+        tolerances = [self._close.tolerance_of(r) for r in results]
         needed = [
             (rtol, max(atol, _rounding(r, e)))
-            for (rtol, atol), (r, e) in zip(asked, pairs, strict=True)
+            for (rtol, atol), (r, e) in zip(tolerances, pairs, strict=True)
         ]
         return (
             needed

@@ -75,7 +75,7 @@ def require_same_failure(runs: Iterable[Callable[[], Answer]], sought: str) -> A
     Raises:
         Exception: the exception of the last run.
     """
-    ways: set[str] = set()
+    failures: set[str] = set()
     differs = sought in (Kind.MISMATCH, Kind.NAN)
     *first, last = runs
     for run in first:
@@ -84,18 +84,18 @@ def require_same_failure(runs: Iterable[Callable[[], Answer]], sought: str) -> A
         except Exception as error:
             if differs or sought in (Kind.CRASH, Kind.IMA):
                 raise
-            ways.add(_exception_key(error))
+            failures.add(_exception_key(error))
             continue
         if not (is_failure(answer) and differs):
             return answer
-        ways.add(_answer_key(answer))
+        failures.add(_answer_key(answer))
     try:
         answer = last()
     except Exception as error:
-        if ways - {_exception_key(error)}:
+        if failures - {_exception_key(error)}:
             return Invalid(_DIFFERENT_FAILURES)
         raise
-    otherwise = is_failure(answer) and ways - {_answer_key(answer)}
+    otherwise = is_failure(answer) and failures - {_answer_key(answer)}
     return Invalid(_DIFFERENT_FAILURES) if otherwise else answer
 
 
@@ -107,8 +107,8 @@ def _exception_key(error: Exception) -> str:
 
 
 def _answer_key(answer: Answer) -> str:
-    found = answer.difference if isinstance(answer, Checked) else None
-    return found.what if found else type(answer).__name__
+    difference = answer.difference if isinstance(answer, Checked) else None
+    return difference.what if difference else type(answer).__name__
 
 
 class _WithFillByte:
@@ -149,18 +149,20 @@ class _Tails(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if str(func) not in self._operators:
             return result
-        given = {_memory(v) for v in pytree.tree_leaves((args, kwargs)) if _is_plain(v)}
-        return pytree.tree_map(lambda value: self._move_result(value, given), result)
+        inputs = {
+            _memory(v) for v in pytree.tree_leaves((args, kwargs)) if _is_plain(v)
+        }
+        return pytree.tree_map(lambda value: self._move_result(value, inputs), result)
 
-    def _move_result(self, value: Any, given: set[int]) -> Any:
+    def _move_result(self, value: Any, inputs: set[int]) -> Any:
         """Copy a result to memory with a tail; views of arguments stay unchanged."""
-        if not _is_plain(value) or (value.numel() and _memory(value) in given):
+        if not _is_plain(value) or (value.numel() and _memory(value) in inputs):
             return value
-        own = span(value) * value.itemsize
-        length = max(own, self._declared) + _MORE
+        nbytes = span(value) * value.itemsize
+        length = max(nbytes, self._declared) + _MORE
         memory = torch.empty(length, dtype=torch.uint8, device=value.device)
         memory.fill_(self._byte)
-        copy = memory[:own].view(value.dtype)
+        copy = memory[:nbytes].view(value.dtype)
         copy.copy_(value.as_strided((span(value),), (1,)))
         return copy.as_strided(value.shape, value.stride())
 

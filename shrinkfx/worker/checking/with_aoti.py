@@ -32,7 +32,7 @@ from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 
-_AGAIN_S = 5.0
+_RERUN_S = 5.0
 """Seconds after which a child does not run a passing program again."""
 
 
@@ -66,11 +66,11 @@ def check_with_aoti(
         compiled = red_zones.check_zones_after_calls(aoti.load(package))
     except aoti.CannotHandOver as error:
         print(f"shrinkfx: its weights go into the package: {error}", flush=True)
-        inside = _with_weights_inside(options)
-        return check_with_aoti(setup, run, inside, note, folder, recording)
-    near = add_tails(compiled, run, options)[0]
+        inlined = _with_weights_inside(options)
+        return check_with_aoti(setup, run, inlined, note, folder, recording)
+    with_tails = add_tails(compiled, run, options)[0]
     if failure := before.find_failure(
-        recording.divert_results(near) if recording else near, note
+        recording.divert_results(with_tails) if recording else with_tails, note
     ):
         return failure
     if run.passing and mutates(run.exported):
@@ -79,11 +79,11 @@ def check_with_aoti(
     runs = 1 if mutates(run.exported) else options.runs
     if recording is not None:
         compiled = recording.keep_results(compiled)
-    ways = (
+    attempts = (
         partial(_run_until_it_fails, reference, filled, runs, note)
         for filled in add_tails(compiled, run, options)
     )
-    answer = require_same_failure(ways, options.sought)
+    answer = require_same_failure(attempts, options.sought)
     # A corrupt heap may only show when the program's memory is freed.
     del compiled
     gc.collect()
@@ -113,11 +113,11 @@ def _inductor_options(setup: Setup, options: CheckOptions) -> InductorOptions:
 def _run_until_it_fails(
     reference: Reference, compiled: Callable[..., Any], runs: int, note: Note
 ) -> Answer:
-    """Repeat a run that passes, at most ``runs`` times and for ``_AGAIN_S`` seconds."""
-    stop = time.monotonic() + _AGAIN_S
-    for left in reversed(range(runs)):
+    """Repeat a run that passes, at most ``runs`` times and for ``_RERUN_S`` seconds."""
+    stop = time.monotonic() + _RERUN_S
+    for remaining in reversed(range(runs)):
         answer = reference.judge(compiled, note)
-        if is_failure(answer) or not left or time.monotonic() > stop:
+        if is_failure(answer) or not remaining or time.monotonic() > stop:
             break
     return answer
 
@@ -139,12 +139,12 @@ def compile_instrumented(
         unchanged: the interpreter compiles the program and reports the failure.
     """
     options, package = request.options, folder / "instrumented.pt2"
-    kept = replace(options, package=str(package), sanitize=False)
+    build_options = replace(options, package=str(package), sanitize=False)
     try:
         exported = build().exported
         note(Stage.COMPILE)
-        inductor = _inductor_options(setup, kept)
-        build_instrumented(exported, folder, inductor, kept)
+        inductor = _inductor_options(setup, build_options)
+        build_instrumented(exported, folder, inductor, build_options)
     except Exception:  # noqa: BLE001 - it is tried again, and told then
         traceback.print_exc()
         return request

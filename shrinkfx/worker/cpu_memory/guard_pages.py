@@ -89,9 +89,9 @@ def why_unavailable() -> str:
         set_guard_side(Guard.OFF)
     except (AttributeError, RuntimeError) as error:
         return str(error)
-    ends = (tensor.data_ptr() + 25) % _PAGE_BYTES == 0
+    fits = (tensor.data_ptr() + 25) % _PAGE_BYTES == 0
     return (
-        "" if ends else "guard pages do not support how this PyTorch allocates tensors"
+        "" if fits else "guard pages do not support how this PyTorch allocates tensors"
     )
 
 

@@ -45,8 +45,8 @@ class Contexts:
     def settings_of(self, request: Request) -> Hashable | None:
         """Return the settings that a context depends on; None: it needs no context."""
         options = request.options
-        elsewhere = request.fresh or options.guard_pages.is_sanitizer
-        if elsewhere or not isinstance(request.task, _PROGRAM_TASKS):
+        is_excluded = request.fresh or options.guard_pages.is_sanitizer
+        if is_excluded or not isinstance(request.task, _PROGRAM_TASKS):
             return None
         return options.guard_pages, *sorted(options.environment.items())
 

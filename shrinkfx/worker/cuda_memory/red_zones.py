@@ -88,8 +88,8 @@ def install_red_zones(side: Guard, *, loud: bool = False) -> None:
         loud: end the process if a zone is overwritten, for users' scripts.
     """
     global _zones
-    wanted = side in (Guard.AFTER, Guard.BEFORE) and LIBRARY in os.environ
-    if wanted and _zones is None:
+    requested = side in (Guard.AFTER, Guard.BEFORE) and LIBRARY in os.environ
+    if requested and _zones is None:
         number = list(Guard).index(side)
         _zones = first.install(os.environ[LIBRARY], number, loud=loud)
 
@@ -135,8 +135,8 @@ class ZoneCheckedProgram:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self._compiled(*args, **kwargs)
         self._zones.shrinkfx_zones_look()
-        if found := _findings(self._zones):
-            _raise_findings(self._at_launches(*args, **kwargs) or found, "")
+        if findings := _findings(self._zones):
+            _raise_findings(self._at_launches(*args, **kwargs) or findings, "")
         return result
 
     def _at_launches(self, *args: Any, **kwargs: Any) -> list[str]:
@@ -157,11 +157,11 @@ def _findings(zones: ctypes.CDLL) -> list[str]:
     return text.value.decode(errors="replace").splitlines()
 
 
-def _raise_findings(found: list[str], when: str) -> None:
-    if not found:
+def _raise_findings(texts: list[str], when: str) -> None:
+    if not texts:
         return
-    more = f"; and {len(found) - 1} more" if found[1:] else ""
-    raise ZoneOverwritten(f"red zones: illegal memory access{when}: {found[0]}{more}")
+    more = f"; and {len(texts) - 1} more" if texts[1:] else ""
+    raise ZoneOverwritten(f"red zones: illegal memory access{when}: {texts[0]}{more}")
 
 
 def log_zone_protection() -> None:

@@ -16,7 +16,7 @@ _OPTIONS = (
     # A failed query of the driver, such as for a missing feature, is no error.
     "--report-api-errors=no",
 )
-_OF_MEMCHECK = ("--padding=4096", "--leak-check=no")
+_MEMCHECK_OPTIONS = ("--padding=4096", "--leak-check=no")
 """Padding makes accesses next to an allocation illegal."""
 
 
@@ -30,20 +30,20 @@ def command(tool: str) -> list[str]:
     Raises:
         CannotSanitize: compute-sanitizer is not installed.
     """
-    found = shutil.which(_NAME, path=_path())
-    if found is None:
+    executable = shutil.which(_NAME, path=_path())
+    if executable is None:
         raise CannotSanitize(
             f"{_NAME} is not on the PATH nor in $CUDA_HOME/bin: install CUDA's "
             "toolkit, or pip install nvidia-cuda-sanitizer-api"
         )
-    more = _OF_MEMCHECK if tool == "memcheck" else ()
-    return [found, f"--tool={tool}", *_OPTIONS, *more]
+    more = _MEMCHECK_OPTIONS if tool == "memcheck" else ()
+    return [executable, f"--tool={tool}", *_OPTIONS, *more]
 
 
 def _path() -> str:
     """Return the search path, with the bin folders of NVIDIA's Python packages."""
     home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
     packages = (Path(place) / "nvidia" for place in sys.path if place)
-    theirs = (path.parent for each in packages for path in each.glob(f"*/bin/{_NAME}"))
-    places = [os.environ.get("PATH", ""), f"{home}/bin", *map(str, theirs)]
+    bundled = (path.parent for each in packages for path in each.glob(f"*/bin/{_NAME}"))
+    places = [os.environ.get("PATH", ""), f"{home}/bin", *map(str, bundled)]
     return os.pathsep.join(places)

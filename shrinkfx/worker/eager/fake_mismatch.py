@@ -60,12 +60,12 @@ class MismatchRecorder:
         )
 
     def _is_like(self, fake: torch.Tensor, real: torch.Tensor) -> bool:
-        said = [evaluate_size(size, self.sizes) for size in fake.shape]
+        declared = [evaluate_size(size, self.sizes) for size in fake.shape]
         return (
             fake.dtype == real.dtype
             and fake.device.type == real.device.type
             and fake.dim() == real.dim()
-            and all(a in (None, b) for a, b in zip(said, real.shape, strict=True))
+            and all(a in (None, b) for a, b in zip(declared, real.shape, strict=True))
         )
 
     def _look_at_strides(
@@ -76,9 +76,9 @@ class MismatchRecorder:
         Those of PyTorch's own operators are no finding, because some fake kernels guess
         them.
         """
-        said = [evaluate_size(step, self.sizes) for step in fake.stride()]
-        layout = zip(real.shape, real.stride(), said, strict=True)
-        if any(size > 1 and told not in (None, step) for size, step, told in layout):
+        strides = [evaluate_size(step, self.sizes) for step in fake.stride()]
+        layout = zip(real.shape, real.stride(), strides, strict=True)
+        if any(size > 1 and claim not in (None, step) for size, step, claim in layout):
             self.found.append(self.describe(n, real))
 
     def clear(self) -> None:
@@ -89,9 +89,9 @@ class MismatchRecorder:
 class Watcher(fx.Interpreter):
     """Runs a graph and the branches that it takes, and records mismatches."""
 
-    def __init__(self, module: fx.GraphModule, lies: MismatchRecorder) -> None:
+    def __init__(self, module: fx.GraphModule, recorder: MismatchRecorder) -> None:
         super().__init__(module)
-        self.mismatches = lies
+        self.mismatches = recorder
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
@@ -110,8 +110,8 @@ class Watcher(fx.Interpreter):
                 # Names inside a branch are local to it.
                 within = next(iter(n.users)).name
                 self.mismatches.found[before:] = [
-                    replace(lie, within=within)
-                    for lie in self.mismatches.found[before:]
+                    replace(mismatch, within=within)
+                    for mismatch in self.mismatches.found[before:]
                 ]
             return results
 

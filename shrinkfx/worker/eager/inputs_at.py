@@ -36,33 +36,33 @@ def make_inputs_at(
     """
     if file and file.endswith(".py"):
         return _from_file(program, sizes, file)
-    exported, given = program.original, program.failing
-    leaves, spec = pytree.tree_flatten((given.args, given.kwargs))
-    nodes = user_placeholders(exported, given)
-    at = _symbols(exported, given, sizes)
-    moves = _moves(exported, given, at)
-    made: list[Any] = []
+    exported, inputs = program.original, program.failing
+    leaves, spec = pytree.tree_flatten((inputs.args, inputs.kwargs))
+    nodes = user_placeholders(exported, inputs)
+    numbers = _symbols(exported, inputs, sizes)
+    moves = _moves(exported, inputs, numbers)
+    new_leaves: list[Any] = []
     for position, (node, leaf) in enumerate(zip(nodes, leaves, strict=True)):
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
-            made.append(evaluate_size(value, at))
+            new_leaves.append(evaluate_size(value, numbers))
         elif isinstance(value, Tensor) and isinstance(leaf, Tensor):
             name = json.dumps([seed, position, sorted(sizes.items())])
-            made.append(
-                _make_similar(leaf, value, at, moves, zlib.crc32(name.encode()))
+            new_leaves.append(
+                _make_similar(leaf, value, numbers, moves, zlib.crc32(name.encode()))
             )
         else:
-            made.append(leaf)
-    args, kwargs = pytree.tree_unflatten(made, spec)
+            new_leaves.append(leaf)
+    args, kwargs = pytree.tree_unflatten(new_leaves, spec)
     return Inputs(args, kwargs)
 
 
 def _symbols(
-    exported: ExportedProgram, given: Inputs, sizes: Mapping[str, int]
+    exported: ExportedProgram, inputs: Inputs, sizes: Mapping[str, int]
 ) -> dict[Any, sympy.Integer]:
     symbols = {
         symbol
-        for node in user_placeholders(exported, given)
+        for node in user_placeholders(exported, inputs)
         for size in _sizes(node.meta.get("val"))
         for symbol in size.node.expr.free_symbols
     }
@@ -70,36 +70,36 @@ def _symbols(
 
 
 def _sizes(value: Any) -> list[torch.SymInt]:
-    found = value.shape if isinstance(value, Tensor) else [value]
-    return [size for size in found if isinstance(size, torch.SymInt)]
+    sizes = value.shape if isinstance(value, Tensor) else [value]
+    return [size for size in sizes if isinstance(size, torch.SymInt)]
 
 
 def _moves(
-    exported: ExportedProgram, given: Inputs, at: Mapping[Any, sympy.Integer]
+    exported: ExportedProgram, inputs: Inputs, numbers: Mapping[Any, sympy.Integer]
 ) -> list[tuple[int, int]]:
     """List the old and the new number of each free size of the inputs."""
-    before = bind_symbols(exported, flat_inputs(exported, given))
-    return [(int(old), int(size.xreplace(at))) for size, old in before.items()]
+    before = bind_symbols(exported, flat_inputs(exported, inputs))
+    return [(int(old), int(size.xreplace(numbers))) for size, old in before.items()]
 
 
 def _make_similar(
     example: Tensor,
     fake: Tensor,
-    at: dict[Any, sympy.Integer],
+    numbers: dict[Any, sympy.Integer],
     moves: Sequence[tuple[int, int]],
     seed: int,
 ) -> Tensor:
     """Make a tensor whose values could be the example's."""
-    shape = [evaluate_size(size, at) for size in fake.shape]
+    shape = [evaluate_size(size, numbers) for size in fake.shape]
     if shape == list(example.shape):
         return example
     assert None not in shape
     generator = torch.Generator().manual_seed(seed)
     values = _values(example.detach().cpu(), shape, moves, generator)
-    steps = [evaluate_size(step, at) for step in fake.stride()]
+    steps = [evaluate_size(step, numbers) for step in fake.stride()]
     stride = [step for step in steps if step is not None]
-    laid = restride(values, stride) if len(stride) == len(shape) else values
-    return laid.to(example.device)
+    result = restride(values, stride) if len(stride) == len(shape) else values
+    return result.to(example.device)
 
 
 def _values(
@@ -146,10 +146,10 @@ def _within(values: Tensor, largest: int, moves: Sequence[tuple[int, int]]) -> T
 
     If a dim shrinks, values that could index it before must still be in its bounds.
     """
-    ends = [new for old, new in moves if new <= largest < old]
-    if not ends:
+    limits = [new for old, new in moves if new <= largest < old]
+    if not limits:
         return values
-    return torch.where(values < 0, values, values % max(1, min(ends)))
+    return torch.where(values < 0, values, values % max(1, min(limits)))
 
 
 def _is_sorted(example: Tensor) -> bool:
@@ -179,21 +179,21 @@ def _from_file(program: Program, sizes: Mapping[str, int], file: str) -> Inputs:
     make = getattr(import_file(file), "inputs", None)
     if make is None:
         raise LoadError(file, "defines no function inputs(**sizes)", _ADVICE)
-    given = as_inputs(file, make(**sizes))
+    inputs = as_inputs(file, make(**sizes))
     exported = program.original
-    leaves, spec = pytree.tree_flatten((given.args, given.kwargs))
+    leaves, spec = pytree.tree_flatten((inputs.args, inputs.kwargs))
     expected = pytree.tree_flatten((program.example.args, program.example.kwargs))[1]
     if spec != expected:
         raise LoadError(file, f"inputs() gives {spec}", f"the program takes {expected}")
-    at = _symbols(exported, given, sizes)
-    for node, leaf in zip(user_placeholders(exported, given), leaves, strict=True):
+    numbers = _symbols(exported, inputs, sizes)
+    for node, leaf in zip(user_placeholders(exported, inputs), leaves, strict=True):
         value = node.meta.get("val")
         if isinstance(value, Tensor):
-            shape = tuple(evaluate_size(size, at) for size in value.shape)
+            shape = tuple(evaluate_size(size, numbers) for size in value.shape)
             if tuple(leaf.shape) != shape:
-                seen = f"inputs() gives {node.name} the shape {tuple(leaf.shape)}"
-                raise LoadError(file, seen, f"at {dict(sizes)} it has {shape}")
-    return given
+                message = f"inputs() gives {node.name} the shape {tuple(leaf.shape)}"
+                raise LoadError(file, message, f"at {dict(sizes)} it has {shape}")
+    return inputs
 
 
 _ADVICE = "define it to take the sizes by name and to return the program's inputs"

@@ -83,8 +83,8 @@ class EagerValues:
             for name, inputs in self._runs.items()
         ]
         # An error of the example run is not reported: only its values are missing.
-        lies = (lie for run in runs for lie in run.mismatches)
-        return replace(runs[-1], mismatches=tuple(dict.fromkeys(lies)))
+        mismatches = (mismatch for run in runs for mismatch in run.mismatches)
+        return replace(runs[-1], mismatches=tuple(dict.fromkeys(mismatches)))
 
     def example(self, name: str) -> torch.Tensor:
         return self._load(self._folder / _EXAMPLE, name)
@@ -118,9 +118,9 @@ class EagerValues:
         for folder in self._folders:
             if not (folder / f"{name}.pt").exists():
                 return f"eager did not compute {name}"
-            lie = folder / f"{name}.lie"
-            if lie.exists():
-                return lie.read_text()
+            mismatch = folder / f"{name}.lie"
+            if mismatch.exists():
+                return mismatch.read_text()
         return ""
 
 
@@ -128,22 +128,22 @@ class _Recorder(Watcher):
     """Stores the result of each node."""
 
     def __init__(
-        self, exported: ExportedProgram, folder: Path, at: Path | None
+        self, exported: ExportedProgram, folder: Path, progress_file: Path | None
     ) -> None:
         super().__init__(exported.graph_module, MismatchRecorder())
         self._exported = exported
-        self._at_file = at
+        self._progress_file = progress_file
         self._folder = folder
         self._scalars: dict[str, Scalar] = {}
-        self._at = ""
-        self._is_given_others = False  # inputs that contradict the metadata
+        self._current_name = ""
+        self._has_invalid_inputs = False  # inputs that contradict the metadata
         self._weights = weights_of(exported)
         self._views = Views(exported)
         folder.mkdir(parents=True, exist_ok=True)
 
     def go(self, inputs: Inputs) -> RunRecord:
         error = self._run(inputs)
-        stopped = self._at if error else ""
+        stopped = self._current_name if error else ""
         return RunRecord(error, stopped, tuple(self.mismatches.found))
 
     def _run(self, inputs: Inputs) -> str:
@@ -159,23 +159,23 @@ class _Recorder(Watcher):
             return f"{type(error).__name__}: {error}"
         finally:
             (self._folder / _SCALARS).write_text(json.dumps(self._scalars))
-            if self._is_given_others:
+            if self._has_invalid_inputs:
                 self.mismatches.clear()  # the operators are not to blame
         return ""
 
     def run_node(self, n: fx.Node) -> Any:
-        self._at = n.name
-        if self._at_file and n.op == "call_function":
-            self._at_file.write_text(f"{n.target} ({n.name})")
+        self._current_name = n.name
+        if self._progress_file and n.op == "call_function":
+            self._progress_file.write_text(f"{n.target} ({n.name})")
         value = super().run_node(n)
         if isinstance(value, torch.Tensor) and n.op != "output":
             if n.name not in self._weights:
                 self._store(n.name, value)
             if n in self.mismatches.untrue and n.op == "placeholder":
-                self._is_given_others = True
+                self._has_invalid_inputs = True
             elif n in self.mismatches.untrue:
-                lie = self.mismatches.describe(n, value)
-                (self._folder / f"{n.name}.lie").write_text(lie.text)
+                mismatch = self.mismatches.describe(n, value)
+                (self._folder / f"{n.name}.lie").write_text(mismatch.text)
         elif isinstance(value, (bool, int, float)):
             self._scalars[n.name] = value
             if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.SymInt):
@@ -214,10 +214,10 @@ def restride(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
         for dim, (size, step) in enumerate(layout):
             narrow = narrow.narrow(dim, 0, 1) if step == 0 and size > 1 else narrow
         return restride(narrow, stride).expand(tensor.shape)
-    laid = torch.empty_strided(
+    result = torch.empty_strided(
         tuple(tensor.shape), tuple(stride), dtype=tensor.dtype, device=tensor.device
     )
-    return laid.copy_(tensor)
+    return result.copy_(tensor)
 
 
 def span(tensor: torch.Tensor) -> int:
@@ -267,10 +267,10 @@ def copy_run_inputs(exported: ExportedProgram, flat: Sequence[Any]) -> list[Any]
 
     Weights that no operator writes are not copied, because they may be gigabytes.
     """
-    held = shared_weights(exported)
+    shared = shared_weights(exported)
     names = (node.name for node in exported.graph.find_nodes(op="placeholder"))
     pairs = zip(names, flat, strict=True)
-    return [value if name in held else copy_value(value) for name, value in pairs]
+    return [value if name in shared else copy_value(value) for name, value in pairs]
 
 
 def run_eager(

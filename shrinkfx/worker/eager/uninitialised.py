@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 _aten = torch.ops.aten
-_HAND_OUT = frozenset(
+_ALLOCATORS = frozenset(
     {
         _aten.empty.memory_format,
         _aten.empty_like.default,
@@ -39,20 +39,20 @@ def fill_uninitialized(module: torch.nn.Module, number: int) -> None:
     """
     if not isinstance(module, fx.GraphModule):
         return
-    found = [n for n in module.graph.nodes if n.target in _HAND_OUT]
-    for node in found:
+    nodes = [n for n in module.graph.nodes if n.target in _ALLOCATORS]
+    for node in nodes:
         filled = functools.partial(_filled, node.target, number)
         # fx generates code with the name of the function.
         node.target = functools.update_wrapper(filled, _filled)
-    if found:
+    if nodes:
         module.recompile()
 
 
 def _filled(
     function: Callable[..., torch.Tensor], number: int, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
-    made = function(*args, **kwargs)
-    return made.fill_(_far(made.dtype) if number else 0)
+    tensor = function(*args, **kwargs)
+    return tensor.fill_(_far(tensor.dtype) if number else 0)
 
 
 def _far(dtype: torch.dtype) -> float:

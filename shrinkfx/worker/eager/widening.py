@@ -62,18 +62,18 @@ def rounding_bound(expected: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """
     error = (widen(expected) - widen(exact)).abs().nan_to_num(0.0, posinf=torch.inf)
     if not (expected.is_floating_point() or expected.is_complex()):
-        return _OF_OWN * error
-    off = error[error.isfinite() & (error > 0)]
-    if not off.numel():
+        return _INTEGER_FACTOR * error
+    inexact = error[error.isfinite() & (error > 0)]
+    if not inexact.numel():
         return error  # nothing, or infinite
-    most = off.kthvalue(math.ceil(_NEARLY_ALL * off.numel())).values
-    bound = torch.maximum(_OF_MOST * most, _OF_LARGEST * off.max())
+    quantile = inexact.kthvalue(math.ceil(_QUANTILE * inexact.numel())).values
+    bound = torch.maximum(_QUANTILE_FACTOR * quantile, _LARGEST_FACTOR * inexact.max())
     return error.where(error.isinf(), bound)
 
 
-_OF_OWN = _OF_MOST = 10
-_OF_LARGEST = 5
-_NEARLY_ALL = 0.9
+_INTEGER_FACTOR = _QUANTILE_FACTOR = 10
+_LARGEST_FACTOR = 5
+_QUANTILE = 0.9
 
 
 def mark_beyond_rounding(
@@ -94,5 +94,5 @@ def mark_beyond_rounding(
     a, e = widen(actual), widen(expected)
     size = e.abs().nan_to_num(0.0, posinf=0.0)
     slack = rtol * size + rounding_bound(expected, exact).clamp(min=atol)
-    far = (a - e).abs().nan_to_num(torch.inf) > slack
-    return far | (~a.isfinite() & e.isfinite())
+    is_beyond = (a - e).abs().nan_to_num(torch.inf) > slack
+    return is_beyond | (~a.isfinite() & e.isfinite())

@@ -62,47 +62,47 @@ def record_compiled_view(
     Yields:
         The function with which to note stages.
     """
-    told = folder / "telling"
-    told.unlink(missing_ok=True)  # from an earlier run, which did not fail
-    os.environ[TRACE_FILE_VARIABLE] = str(told)
-    known = _ViewRecorder(
+    trace_file = folder / "telling"
+    trace_file.unlink(missing_ok=True)  # from an earlier run, which did not fail
+    os.environ[TRACE_FILE_VARIABLE] = str(trace_file)
+    recorder = _ViewRecorder(
         describe_program_inputs(run), lines_too=options.build is Build.FAST
     )
 
     def noted(stage: str) -> None:
         if stage == Stage.LOAD and options.reference:
             seed = SEED if options.fallback_random else SEED + 1
-            known.add_eager(run, seed, options.calls)
-        _write_view(folder, known.build_view(build))
+            recorder.add_eager(run, seed, options.calls)
+        _write_view(folder, recorder.build_view(build))
         note(stage)
 
     # Inductor would drop its provenance data at the end of a compilation.
-    kept = mock.patch.object(
+    patched = mock.patch.object(
         codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext
     )
-    with kept, known.patch_codegen():
+    with patched, recorder.patch_codegen():
         try:
             yield noted
         except Exception as error:
-            found = replace(
-                known.build_view(build), out_of_bounds=describe_first_finding(error)
+            view = replace(
+                recorder.build_view(build), out_of_bounds=describe_first_finding(error)
             )
-            _write_view(folder, found)
+            _write_view(folder, view)
             raise
 
 
-def _write_view(folder: Path, anatomy: Anatomy) -> None:
+def _write_view(folder: Path, view: Anatomy) -> None:
     """Write the file atomically, because the child may die here as anywhere."""
     draft = folder / "anatomy.tmp"
-    draft.write_text(anatomy.to_line())
+    draft.write_text(view.to_line())
     draft.rename(folder / "anatomy.json")
 
 
 class _ViewRecorder:
     """The compiled-program view of the latest graph that Inductor compiles."""
 
-    def __init__(self, subject: Anatomy, *, lines_too: bool) -> None:
-        self._subject = subject
+    def __init__(self, view: Anatomy, *, lines_too: bool) -> None:
+        self._view = view
         self._lines_too = lines_too
         self._graph: Any = None
         self._lines = LineOrigins()
@@ -120,22 +120,22 @@ class _ViewRecorder:
 
     def add_eager(self, run: RebuiltCandidate, second_seed: int, calls: int) -> None:
         """Add facts of the eager run that a run with another seed confirms."""
-        found = collect_eager_facts(run, second_seed, calls)
-        handed = {b.result for b in self._buffers.values() if b.handed}
-        self._subject = replace(
-            self._subject,
-            eager=found.ranges,
-            untrue=found.untrue,
-            states=found.states,
-            real=tuple(real for name, real in found.layouts.items() if name in handed),
+        facts = collect_eager_facts(run, second_seed, calls)
+        results = {b.result for b in self._buffers.values() if b.handed}
+        self._view = replace(
+            self._view,
+            eager=facts.ranges,
+            untrue=facts.untrue,
+            states=facts.states,
+            real=tuple(real for name, real in facts.layouts.items() if name in results),
         )
 
     def build_view(self, build: Path) -> Anatomy:
         """Return the compiled-program view as known so far."""
         places = _first_lines(build, self._kernels)
         return replace(
-            self._subject,
-            inputs=add_code_names(self._subject.inputs, self._inputs),
+            self._view,
+            inputs=add_code_names(self._view.inputs, self._inputs),
             kernels=tuple(
                 replace(kernel, first_line=places.get(name, 0))
                 for name, kernel in self._kernels.items()
@@ -163,9 +163,9 @@ class _ViewRecorder:
 
     def _define(self, owner: Any) -> Callable[..., Any]:
         """Wrap ``define_kernel``: record a kernel's text, and instrument the kernel."""
-        usual = owner.define_kernel
+        original = owner.define_kernel
 
-        @functools.wraps(usual)
+        @functools.wraps(original)
         def wrapped(wrapper: Any, name: str, body: str, *args: Any, **more: Any) -> Any:
             self._reset_for_new_graph()
             lines = self._lines.take_origins()
@@ -173,50 +173,50 @@ class _ViewRecorder:
                 name, body, lines, inside=bool(_get_subgraph_prefix())
             )
             body = instrument_kernel(body, lines_too=self._lines_too)
-            return usual(wrapper, name, body, *args, **more)
+            return original(wrapper, name, body, *args, **more)
 
         return wrapped
 
     def _call(self, owner: Any) -> Callable[..., Any]:
         """Wrap ``generate_kernel_call``: record a launch with its arguments."""
-        usual = owner.generate_kernel_call
+        original = owner.generate_kernel_call
 
-        @functools.wraps(usual)
+        @functools.wraps(original)
         def wrapped(
-            wrapper: Any, name: str, given: Any, *args: Any, **more: Any
+            wrapper: Any, name: str, arguments: Any, *args: Any, **more: Any
         ) -> Any:
             self._reset_for_new_graph()
-            names = tuple(self._describe(str(passed)) for passed in given)
+            names = tuple(self._describe(str(argument)) for argument in arguments)
             self._launches.append(KernelLaunch(name, names))
-            return usual(wrapper, name, given, *args, **more)
+            return original(wrapper, name, arguments, *args, **more)
 
         return wrapped
 
     def _reuse(self, owner: Any) -> Callable[..., Any]:
         """Wrap ``codegen_inplace_reuse``: record which buffers share memory."""
-        usual = owner.codegen_inplace_reuse
+        original = owner.codegen_inplace_reuse
 
-        @functools.wraps(usual)
+        @functools.wraps(original)
         def wrapped(wrapper: Any, old: Any, new: Any, *rest: Any, **more: Any) -> Any:
             self._reset_for_new_graph()
-            inside = _get_subgraph_prefix()
-            self._reused[inside + new.get_name()] = inside + old.get_name()
-            return usual(wrapper, old, new, *rest, **more)
+            prefix = _get_subgraph_prefix()
+            self._reused[prefix + new.get_name()] = prefix + old.get_name()
+            return original(wrapper, old, new, *rest, **more)
 
         return wrapped
 
     def _describe(self, name: str) -> str:
         """Record the buffer behind an argument; return the argument's unique name."""
-        inside = _get_subgraph_prefix()
+        prefix = _get_subgraph_prefix()
         if (buffer := _describe_buffer(name)) is None:
             return name
-        before = self._reused.get(inside + name, "")
-        if inside:  # a subgraph's node names may clash with the program's
-            buffer = replace(buffer, name=inside + name, nodes=(), result="")
-        self._buffers[inside + name] = replace(buffer, instead_of=before)
-        if before and before not in self._buffers:
-            self._describe(before.removeprefix(inside))
-        return inside + name
+        reused = self._reused.get(prefix + name, "")
+        if prefix:  # a subgraph's node names may clash with the program's
+            buffer = replace(buffer, name=prefix + name, nodes=(), result="")
+        self._buffers[prefix + name] = replace(buffer, instead_of=reused)
+        if reused and reused not in self._buffers:
+            self._describe(reused.removeprefix(prefix))
+        return prefix + name
 
     def _reset_for_new_graph(self) -> None:
         """Forget another graph's kernels, because a program may be compiled again."""
@@ -268,8 +268,8 @@ def _nodes(buffer: Any) -> list[fx.Node]:
     makers = [buffer, *(inputs[:1] if isinstance(inputs, list) else ())]
     for maker in makers:
         called = getattr(maker, "op_overload", None)
-        if own := [n for n in nodes if called is not None and n.target == called]:
-            return own
+        if matching := [n for n in nodes if called is not None and n.target == called]:
+            return matching
     return nodes
 
 
@@ -277,27 +277,27 @@ def _find_result_node(buffer: Any) -> str:
     """Return the name of the program's node whose result a buffer is, or ''."""
     find = getattr(buffer, "get_origin_node", None)
     node = find() if find else None
-    if node is None and len(own := _nodes(buffer)) == 1:
-        (node,) = own
-    if not isinstance(node, fx.Node) or len(named := find_origins(node)) != 1:
+    if node is None and len(nodes := _nodes(buffer)) == 1:
+        (node,) = nodes
+    if not isinstance(node, fx.Node) or len(origins := find_origins(node)) != 1:
         return ""
-    alike = [
-        n for n in node.graph.nodes if n.op == node.op and find_origins(n) == named
+    candidates = [
+        n for n in node.graph.nodes if n.op == node.op and find_origins(n) == origins
     ]
-    return named[0] if alike[-1] is node else ""
+    return origins[0] if candidates[-1] is node else ""
 
 
 def _add_launch_nodes(launches: Sequence[KernelLaunch]) -> tuple[KernelLaunch, ...]:
     """Add the nodes that each launch computes, from Inductor's provenance data."""
-    found = codegen_api.debug.create_kernel_information_json()
-    in_order = sorted(found, key=lambda name: int(name.rpartition(":")[2]))
+    kernels = codegen_api.debug.create_kernel_information_json()
+    ordered = sorted(kernels, key=lambda name: int(name.rpartition(":")[2]))
     nodes: dict[str, list[tuple[str, ...]]] = {}
-    for name in in_order:
-        computed = tuple(found[name]["pre_grad_nodes"])
+    for name in ordered:
+        computed = tuple(kernels[name]["pre_grad_nodes"])
         nodes.setdefault(name.rpartition(":")[0], []).append(computed)
     return tuple(
-        replace(launch, nodes=known.pop(0))
-        if (known := nodes.get(launch.kernel))
+        replace(launch, nodes=pending.pop(0))
+        if (pending := nodes.get(launch.kernel))
         else launch
         for launch in launches
     )
@@ -305,14 +305,14 @@ def _add_launch_nodes(launches: Sequence[KernelLaunch]) -> tuple[KernelLaunch, .
 
 def _first_lines(build: Path, kernels: dict[str, KernelText]) -> dict[str, int]:
     """Return each kernel's first line in the compiled files, without added lines."""
-    found: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     for file in build.rglob("*.cpp") if kernels else ():
         added = 0
         for number, line in enumerate(file.read_text(errors="replace").split("\n"), 1):
             added += line.endswith(ADDED_LINE_MARK)
             for name, kernel in kernels.items():
                 head = next((t for t in kernel.text.split("\n") if f"{name}(" in t), "")
-                if head and line.startswith(head.rstrip()) and name not in found:
+                if head and line.startswith(head.rstrip()) and name not in first_lines:
                     above = kernel.text[: kernel.text.index(head)].count("\n")
-                    found[name] = number - added - above
-    return found
+                    first_lines[name] = number - added - above
+    return first_lines

@@ -52,8 +52,8 @@ def save_debug_files(
         stack.enter_context(_save_interpreter_code(home / ArtifactFile.SOURCES))
         stack.enter_context(compile_everything())
         if setup.backend == Backend.INTERPRETER:
-            kept = keep_failing_kernel(home, kernels, setup.arch)
-            stack.enter_context(kept)
+            keeper = keep_failing_kernel(home, kernels, setup.arch)
+            stack.enter_context(keeper)
         stack.callback(_copy_sources, folder, home / ArtifactFile.SOURCES)
         stack.enter_context(_logging(home))
 
@@ -79,7 +79,7 @@ def _logging(home: Path) -> Iterator[None]:
     registry = codegen_api.logs.log_registry
     names = [*registry.get_log_qnames(), *registry.get_artifact_log_qnames()]
     with (home / ArtifactFile.LOG).open("w") as log:
-        moved = [
+        redirected = [
             pair
             for name in names
             for pair in _redirect_logger(logging.getLogger(name), log)
@@ -93,7 +93,7 @@ def _logging(home: Path) -> Iterator[None]:
         finally:
             codegen_api.logs.trace_log.removeHandler(trace)
             trace.close()
-            for logger, handler in moved:
+            for logger, handler in redirected:
                 logger.removeHandler(handler)
             codegen_api.logs.set_logs()
 
@@ -106,18 +106,18 @@ def _redirect_logger(
     Returns:
         Pairs of the logger and its new handler.
     """
-    found: list[tuple[logging.Logger, logging.Handler]] = []
-    for printing in list(logger.handlers):
+    redirected: list[tuple[logging.Logger, logging.Handler]] = []
+    for old_handler in list(logger.handlers):
         # Since torch 2.14 the handler looks up sys.stderr for each record.
-        stream = getattr(printing, "stream", None)
-        if type(printing) is logging.StreamHandler or stream is sys.stderr:
-            writing = logging.StreamHandler(log)
-            writing.setFormatter(printing.formatter)
-            writing.setLevel(printing.level)
-            logger.removeHandler(printing)
-            logger.addHandler(writing)
-            found.append((logger, writing))
-    return found
+        stream = getattr(old_handler, "stream", None)
+        if type(old_handler) is logging.StreamHandler or stream is sys.stderr:
+            new_handler = logging.StreamHandler(log)
+            new_handler.setFormatter(old_handler.formatter)
+            new_handler.setLevel(old_handler.level)
+            logger.removeHandler(old_handler)
+            logger.addHandler(new_handler)
+            redirected.append((logger, new_handler))
+    return redirected
 
 
 def _copy_sources(folder: Path, home: Path) -> None:

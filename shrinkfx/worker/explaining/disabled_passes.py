@@ -25,12 +25,12 @@ _INDUCTOR = "inductor"
 
 
 @contextlib.contextmanager
-def disable_applications(asked: LeaveOut) -> Iterator[None]:
+def disable_applications(request: LeaveOut) -> Iterator[None]:
     """Disable the requested applications in all that is compiled in the block."""
-    with track_user_nodes() as own:
-        instead = staticmethod(_ApplicationCounter(asked, own).is_left_out)
+    with track_user_nodes() as user_nodes:
+        replacement = staticmethod(_ApplicationCounter(request, user_nodes).is_left_out)
         with mock.patch.object(
-            codegen_api.CompilerBisector, "disable_subsystem", instead
+            codegen_api.CompilerBisector, "disable_subsystem", replacement
         ):
             yield
 
@@ -38,9 +38,9 @@ def disable_applications(asked: LeaveOut) -> Iterator[None]:
 class _ApplicationCounter:
     """Counts applications, and records each in a file before it takes place."""
 
-    def __init__(self, asked: LeaveOut, own: UserNodes) -> None:
-        self._asked = asked
-        self._own = own
+    def __init__(self, request: LeaveOut, user_nodes: UserNodes) -> None:
+        self._request = request
+        self._user_nodes = user_nodes
         self._counts: Counter[str] = Counter()
 
     def is_left_out(
@@ -56,15 +56,15 @@ class _ApplicationCounter:
         self._counts[subsystem] += 1
         # Written now, because the application may end the process. The first one
         # truncates the file; running an already compiled package leaves it as it is.
-        how = "a" if self._counts.total() > 1 else "w"
-        told = _application(Subsystem(subsystem), number, debug_info, self._own)
-        with Path(self._asked.applications).open(how, encoding="utf-8") as file:
-            file.write(told.to_line())
-        asked = self._asked
+        mode = "a" if self._counts.total() > 1 else "w"
+        entry = _application(Subsystem(subsystem), number, debug_info, self._user_nodes)
+        with Path(self._request.applications).open(mode, encoding="utf-8") as file:
+            file.write(entry.to_line())
+        request = self._request
         return (
-            subsystem in asked.subsystems
-            and asked.first <= number
-            and (asked.last is None or number <= asked.last)
+            subsystem in request.subsystems
+            and request.first <= number
+            and (request.last is None or number <= request.last)
         )
 
 
@@ -72,7 +72,7 @@ def _application(
     subsystem: Subsystem,
     number: int,
     debug_info: Callable[[], str] | None,
-    own: UserNodes,
+    user_nodes: UserNodes,
 ) -> Application:
     """Describe the pass or lowering that is about to be applied."""
     node = (
@@ -81,5 +81,5 @@ def _application(
     if not isinstance(node, fx.Node):
         return Application(subsystem, number, debug_info() if debug_info else "")
     name, origin = str(node.target), str(node.meta.get("original_aten") or "")
-    origin = "" if origin == name or node in own else origin
+    origin = "" if origin == name or node in user_nodes else origin
     return Application(subsystem, number, name, node.name, origin)

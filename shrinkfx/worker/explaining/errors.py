@@ -94,9 +94,9 @@ def _ulp(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     size = values.abs().to(torch.float64)
     if not dtype.is_floating_point and not dtype.is_complex:
         return torch.full_like(size, torch.nan)
-    about = torch.finfo(dtype)
-    exponent = torch.frexp(size.clamp(min=about.smallest_normal)).exponent - 1
-    return torch.pow(2.0, exponent.to(torch.float64)) * about.eps
+    info = torch.finfo(dtype)
+    exponent = torch.frexp(size.clamp(min=info.smallest_normal)).exponent - 1
+    return torch.pow(2.0, exponent.to(torch.float64)) * info.eps
 
 
 def _nans(values: torch.Tensor) -> int:
@@ -115,9 +115,9 @@ def _find_agreement(
         ``eager``, ``compiled``, ``both`` or ``neither``.
     """
     rtol, atol = limits
-    near = [
+    agrees = [
         bool(torch.isclose(v, exact, rtol=rtol, atol=atol, equal_nan=True).all())
         for v in (expected, actual)
     ]
-    words = {(True, False): "eager", (False, True): "compiled", (True, True): "both"}
-    return words.get((near[0], near[1]), "neither")
+    names = {(True, False): "eager", (False, True): "compiled", (True, True): "both"}
+    return names.get((agrees[0], agrees[1]), "neither")

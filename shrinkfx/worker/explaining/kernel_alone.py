@@ -49,8 +49,8 @@ class _Launches:
 
     def watch(self, launch: GeneratedLaunch) -> None:
         """Copy the tensor arguments of a launch."""
-        given = launch.arguments.items()
-        tensors = {k: v for k, v in given if isinstance(v, torch.Tensor)}
+        items = launch.arguments.items()
+        tensors = {k: v for k, v in items if isinstance(v, torch.Tensor)}
         self.last = launch, ArgumentMemory.copy_arguments(tensors)
         if launch.name in self.kernels:
             self.requested = self.last
@@ -121,10 +121,10 @@ def _write_and_run(
         if script.data:
             torch.save(script.data, home / ArtifactFile.KERNEL_DATA)
         (home / ArtifactFile.KERNEL).write_text(script.text)
-        told = _run(home / ArtifactFile.KERNEL, script, message)
+        result = _run(home / ArtifactFile.KERNEL, script, message)
     except Exception as error:  # noqa: BLE001 - the program's failure matters more
-        told = KernelRun("", "", message=f"it could not be written: {error}")
-    (home / ArtifactFile.KERNEL_RUN).write_text(told.to_line())
+        result = KernelRun("", "", message=f"it could not be written: {error}")
+    (home / ArtifactFile.KERNEL_RUN).write_text(result.to_line())
 
 
 def _run(path: Path, script: KernelScript, message: str) -> KernelRun:
@@ -149,12 +149,12 @@ def _run(path: Path, script: KernelScript, message: str) -> KernelRun:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return KernelRun(script.kernel, command, message=str(error))
-    said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
-    alike = has_same_ending(message, done.returncode, done.stderr)
-    return KernelRun(script.kernel, command, alike, said)
+    last_line = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+    is_same = has_same_ending(message, done.returncode, done.stderr)
+    return KernelRun(script.kernel, command, is_same, last_line)
 
 
-def has_same_ending(message: str, code: int, said: str) -> bool:
+def has_same_ending(message: str, code: int, output: str) -> bool:
     """Return whether a kernel alone ends as in its program, which raised ``message``.
 
     A kernel that computes wrong values raises nothing, so an empty message matches exit
@@ -163,4 +163,4 @@ def has_same_ending(message: str, code: int, said: str) -> bool:
     wanted = _KEY_PHRASES.findall(message)
     if not message:
         return code == 0
-    return code != 0 and bool(wanted) and all(word in said for word in wanted)
+    return code != 0 and bool(wanted) and all(word in output for word in wanted)

@@ -25,10 +25,10 @@ def apart(memory: torch.Tensor) -> torch.Tensor:
     if memory.nbytes >= LARGE:
         return memory
     size = memory.element_size()
-    whole = torch.empty(memory.numel() + 2 * ROOM // size, dtype=memory.dtype)
-    start = (-whole.data_ptr()) % 16 // size + ROOM // size
-    made = whole[start : start + memory.numel()]
-    return made.copy_(memory)
+    padded = torch.empty(memory.numel() + 2 * ROOM // size, dtype=memory.dtype)
+    start = (-padded.data_ptr()) % 16 // size + ROOM // size
+    copy = padded[start : start + memory.numel()]
+    return copy.copy_(memory)
 
 
 def require_aligned(
@@ -61,9 +61,9 @@ def watch(spans: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> None:
     import numpy as np
     from triton.runtime import interpreter
 
-    known = [
-        (name, value.data_ptr(), all_of_it.data_ptr(), all_of_it.nbytes)
-        for name, (value, all_of_it) in spans.items()
+    ranges = [
+        (name, value.data_ptr(), memory.data_ptr(), memory.nbytes)
+        for name, (value, memory) in spans.items()
     ]
     builder = interpreter.InterpreterBuilder
 
@@ -71,14 +71,14 @@ def watch(spans: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> None:
         addresses = pointers.data.astype(np.int64)
         lanes = np.asarray(getattr(mask, "data", mask), dtype=bool)
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-        bad = np.broadcast_to(lanes, addresses.shape).copy()
-        for _, _, low, total in known:
+        outside = np.broadcast_to(lanes, addresses.shape).copy()
+        for _, _, low, total in ranges:
             if total >= size:
-                bad &= (addresses < low) | (addresses > low + total - size)
-        if bad.any():
-            address = int(addresses[bad][0])
+                outside &= (addresses < low) | (addresses > low + total - size)
+        if outside.any():
+            address = int(addresses[outside][0])
             name, base, low, total = min(
-                known,
+                ranges,
                 key=lambda k: min(abs(address - k[2]), abs(address - k[2] - k[3])),
             )
             place = (
@@ -86,16 +86,16 @@ def watch(spans: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> None:
             )
             raise IndexError(
                 f"illegal memory access: out-of-bounds {what} of {size} bytes "
-                f"through {name}: {place}, {int(bad.sum())} lanes"
+                f"through {name}: {place}, {int(outside.sum())} lanes"
             )
 
     def checked(name: str, what: str, place: int) -> None:
-        usual = getattr(builder, name)
+        original = getattr(builder, name)
 
         def access(self: Any, *args: Any, **kwargs: Any) -> Any:
             pointers = args[1] if name == "create_atomic_rmw" else args[0]
             check(what, pointers, True if place < 0 else args[place])
-            return usual(self, *args, **kwargs)
+            return original(self, *args, **kwargs)
 
         setattr(builder, name, access)
 

@@ -34,23 +34,23 @@ class ArgumentMemory:
     def copy_arguments(cls, tensors: Mapping[str, torch.Tensor]) -> dict[str, Self]:
         """Copy the memory of arguments, shared memory once."""
         copies: dict[int, tuple[str, torch.UntypedStorage]] = {}
-        made: dict[str, Self] = {}
+        arguments: dict[str, Self] = {}
         for name, value in tensors.items():
             storage = value.untyped_storage()
             key = storage.data_ptr() or id(storage)
             if key not in copies:
                 is_large = storage.nbytes() >= LARGE
-                held = storage if is_large else storage.clone()
-                copies[key] = f"memory_of_{name}", held
-            of, copied = copies[key]
-            whole = torch.empty(0, dtype=value.dtype).set_(copied)
+                content = storage if is_large else storage.clone()
+                copies[key] = f"memory_of_{name}", content
+            memory_name, copied = copies[key]
+            vector = torch.empty(0, dtype=value.dtype).set_(copied)
             layout = (
                 tuple(value.size()),
                 tuple(value.stride()),
                 int(value.storage_offset()),
             )
-            made[name] = cls(of, whole, *layout)
-        return made
+            arguments[name] = cls(memory_name, vector, *layout)
+        return arguments
 
     def __str__(self) -> str:
         """Write the argument as a call of the script's function ``part``."""

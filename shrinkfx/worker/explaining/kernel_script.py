@@ -49,15 +49,15 @@ class KernelScript:
 
 
 def write_launch_script(
-    launch: GeneratedLaunch, held: Mapping[str, ArgumentMemory]
+    launch: GeneratedLaunch, copies: Mapping[str, ArgumentMemory]
 ) -> KernelScript:
     """Write a script with the kernel and its launch: arguments, grid and constants."""
     function = launch.tuner.fn.fn
     source = _source_of(function)
-    memory = {m.name: m.all_of_it for m in held.values()}
+    memory = {m.name: m.all_of_it for m in copies.values()}
     data = {name: v for name, v in memory.items() if not write_literal(v)}
-    read = f"data = torch.load({str(ArtifactFile.KERNEL_DATA)!r})\n" if data else ""
-    names = {id(v): k for k, v in launch.arguments.items() if k in held}
+    load = f"data = torch.load({str(ArtifactFile.KERNEL_DATA)!r})\n" if data else ""
+    names = {id(v): k for k, v in launch.arguments.items() if k in copies}
     passed = (names.get(id(v), v) for v in launch.passed)
     text = _LAUNCHING.substitute(
         name=launch.name,
@@ -70,16 +70,18 @@ def write_launch_script(
         ),
         source=_BOOKMARK.format("The kernel, as Inductor wrote it") + source,
         function=function.__name__,
-        memory=read
+        memory=load
         + "memory = "
         + _block({k: write_literal(v) or f"data[{k!r}]" for k, v in memory.items()}),
         arguments=_block(
-            {k: str(held.get(k, repr(v))) for k, v in launch.arguments.items()}
+            {k: str(copies.get(k, repr(v))) for k, v in launch.arguments.items()}
         ),
         spans=_block(
-            {k: f"(arguments[{k!r}], memory[{m.name!r}])" for k, m in held.items()}, 1
+            {k: f"(arguments[{k!r}], memory[{m.name!r}])" for k, m in copies.items()}, 1
         ),
-        passed=", ".join(f"arguments[{p!r}]" if p in held else repr(p) for p in passed),
+        passed=", ".join(
+            f"arguments[{p!r}]" if p in copies else repr(p) for p in passed
+        ),
         grid=tuple(launch.grid),
         aligned=list(launch.aligned),
     )

@@ -143,9 +143,9 @@ def instrument_kernel(text: str, *, lines_too: bool = False) -> str:
         return text
     code, lines = Code(text), text.split("\n")
     for check in code.checks():
-        said = _write_check_report(code, check, f"{found['kernel']} {check.line}")
+        report = _write_check_report(code, check, f"{found['kernel']} {check.line}")
         before, macro, after = lines[check.line].partition("AOTI_TORCH_CHECK(")
-        lines[check.line] = f"{before}{said}{macro}{after}" if macro else before
+        lines[check.line] = f"{before}{report}{macro}{after}" if macro else before
     if lines_too:
         first = text[: found.end()].count("\n") + 1
         rest = enumerate(lines[first:], first)
@@ -164,11 +164,11 @@ def instrument_kernel(text: str, *, lines_too: bool = False) -> str:
 
 def _write_launch_report(found: re.Match[str]) -> str:
     """Write the statements that report the arguments of a launch."""
-    given = _list_parameters(found["given"])
-    if not given:
+    parameters = _list_parameters(found["given"])
+    if not parameters:
         return ""
-    names = ", ".join(f'"{name}"' for name, _ in given)
-    values = "".join(f", {value}" for _, value in given)
+    names = ", ".join(f'"{name}"' for name, _ in parameters)
+    values = "".join(f", {value}" for _, value in parameters)
     launch = f'shrinkfx_launch("{found["kernel"]}", shrinkfx_names{values})'
     return (
         f"static const char* const shrinkfx_names[] = {{{names}}}; "
@@ -206,23 +206,23 @@ def _write_check_report(code: Code, check: IndexCheck, where: str) -> str:
 
 def _is_visible(code: Code, name: str, line: int) -> bool:
     """Return whether a name is that of a value in scope, and not that of a lambda."""
-    found = code.definition(name, line)
-    return bool(found and _NAME.match(name) and not found.expression.startswith("[&]"))
+    value = code.definition(name, line)
+    return bool(value and _NAME.match(name) and not value.expression.startswith("[&]"))
 
 
 def _list_parameters(parameters: str) -> list[tuple[str, str]]:
     """List a function's parameters, with the expressions that print their values."""
-    found = []
+    pairs = []
     for entry in parameters.split(","):
         words = re.findall(r"\w+", entry)
         if not words:
             continue
         name = words[-1]
         is_pointer = "*" in entry
-        how = (
+        template = (
             "shrinkfx::text(static_cast<const void*>({}))"
             if is_pointer
             else ("std::to_string({})")
         )
-        found.append((name, how.format(name)))
-    return found
+        pairs.append((name, template.format(name)))
+    return pairs

@@ -29,7 +29,7 @@ class LineOrigins:
     """Collects the origins of lines in the order in which they are written."""
 
     def __init__(self) -> None:
-        self._at_work: list[fx.Node] = []
+        self._stack: list[fx.Node] = []
         self._written: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def take_origins(self) -> tuple[LineOrigin, ...]:
@@ -50,9 +50,9 @@ class LineOrigins:
                 stack.enter_context(mock.patch.object(owner, name, wrapped))
             yield
 
-    def _create(self, usual: Any) -> Any:
+    def _create(self, original: Any) -> Any:
         """Wrap ``Loops.create``: wrap the element functions of the current node."""
-        create = usual.__func__
+        create = original.__func__
 
         @functools.wraps(create)
         def wrapped(cls: type, *args: Any, **kwargs: Any) -> Any:
@@ -72,47 +72,47 @@ class LineOrigins:
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            self._at_work.append(node)
+            self._stack.append(node)
             try:
                 return function(*args, **kwargs)
             finally:
-                self._at_work.pop()
+                self._stack.pop()
 
         return wrapped
 
-    def _create_node(self, usual: Callable[..., Any]) -> Any:
+    def _create_node(self, original: Callable[..., Any]) -> Any:
         """Wrap the tracer of loop bodies: store the innermost node in operations."""
 
-        @functools.wraps(usual)
+        @functools.wraps(original)
         def wrapped(tracer: Any, *args: Any, **kwargs: Any) -> Any:
-            made = usual(tracer, *args, **kwargs)
+            created = original(tracer, *args, **kwargs)
             # A body may be traced again from an old one, which has the metadata.
-            if node := self._at_work[-1] if self._at_work else _find_current_node():
-                made.meta[_META] = node
-            return made
+            if node := self._stack[-1] if self._stack else _find_current_node():
+                created.meta[_META] = node
+            return created
 
         return wrapped
 
-    def _generate(self, usual: Callable[..., Any]) -> Any:
+    def _generate(self, original: Callable[..., Any]) -> Any:
         """Wrap ``CSE.generate``: record the node of each line that it writes."""
 
-        @functools.wraps(usual)
+        @functools.wraps(original)
         def wrapped(cse: Any, buffer: Any, expr: Any, *args: Any, **kwargs: Any) -> Any:
-            made = usual(cse, buffer, expr, *args, **kwargs)
+            variable = original(cse, buffer, expr, *args, **kwargs)
             node = _find_current_node()
             if node is not None and isinstance(expr, str):
                 assigns = kwargs.get("assignment", True)
-                key = (str(made) if assigns else "", expr)
+                key = (str(variable) if assigns else "", expr)
                 # Another loop of the kernel may have the same line.
                 known = self._written.get(key, ())
                 self._written[key] = tuple(dict.fromkeys([*known, *find_origins(node)]))
-            return made
+            return variable
 
         return wrapped
 
 
 def _find_current_node() -> fx.Node | None:
     """Return the program node of the operation that is written now, or None."""
-    at = getattr(codegen_api.V.interpreter, "current_node", None)
-    node = at.meta.get(_META) if isinstance(at, fx.Node) else None
+    current = getattr(codegen_api.V.interpreter, "current_node", None)
+    node = current.meta.get(_META) if isinstance(current, fx.Node) else None
     return node if isinstance(node, fx.Node) else None

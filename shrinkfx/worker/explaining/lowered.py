@@ -47,7 +47,7 @@ class ComparedRun:
 
 
 def add_graph_results(
-    told: KernelValues, graph: fx.Graph, eager: Mapping[fx.Node, Any], ran: ComparedRun
+    facts: KernelValues, graph: fx.Graph, eager: Mapping[fx.Node, Any], ran: ComparedRun
 ) -> KernelValues:
     """Add the results of the lowered graph in eager to a report of kernel values.
 
@@ -55,35 +55,35 @@ def add_graph_results(
     write.
 
     Args:
-        told: the report.
+        facts: the report.
         eager: the graph's values in eager, without those that depend on random numbers.
     """
     if ran.calls > 1:
-        return told
+        return facts
     program = ran.exported.graph
-    takers = program.find_nodes(op="placeholder")
+    placeholders = program.find_nodes(op="placeholder")
     flat = flat_inputs(ran.exported, ran.inputs)
-    known = dict(zip(takers, map(copy_to_cpu, flat), strict=True))
-    own = run_deterministic(program, known)
-    mine, theirs = _results(graph, eager), _results(program, own)
-    agrees = _compare_results(mine, theirs, ran.tolerance)
-    told = replace(told, graph_agrees=agrees)
+    known = dict(zip(placeholders, map(copy_to_cpu, flat), strict=True))
+    values = run_deterministic(program, known)
+    got, expected = _results(graph, eager), _results(program, values)
+    agrees = _compare_results(got, expected, ran.tolerance)
+    facts = replace(facts, graph_agrees=agrees)
     if agrees is not False:
-        return told
+        return facts
     wrong = [
         measure_tensor_difference(*pair, ran.tolerance)
-        for pair in zip(mine, theirs, strict=True)
+        for pair in zip(got, expected, strict=True)
     ]
-    told = replace(told, rewritten_wrong=next(filter(None, wrong)))
-    writing = [n for n in program.nodes if any(map(_writes_into(n), n.all_input_nodes))]
-    if writing:  # a node's value changes as the program runs
-        return replace(told, lost=_find_lost_write(writing, program, known, mine, ran))
+    facts = replace(facts, rewritten_wrong=next(filter(None, wrong)))
+    writers = [n for n in program.nodes if any(map(_writes_into(n), n.all_input_nodes))]
+    if writers:  # a node's value changes as the program runs
+        return replace(facts, lost=_find_lost_write(writers, program, known, got, ran))
     for node in program.nodes:
         parts = _parts(graph, node.name, ran.origins)
-        off = _measure_last([eager.get(part) for part in parts], own.get(node), ran)
-        if off is not None:
-            return replace(told, rewritten=node.name, rewritten_wrong=off)
-    return told
+        diff = _measure_last([eager.get(part) for part in parts], values.get(node), ran)
+        if diff is not None:
+            return replace(facts, rewritten=node.name, rewritten_wrong=diff)
+    return facts
 
 
 def _writes_into(node: fx.Node) -> Callable[[fx.Node], bool]:
@@ -92,7 +92,7 @@ def _writes_into(node: fx.Node) -> Callable[[fx.Node], bool]:
 
 
 def _find_lost_write(
-    writing: list[fx.Node],
+    writers: list[fx.Node],
     program: fx.Graph,
     known: Mapping[fx.Node, Any],
     results: list[Any],
@@ -102,13 +102,13 @@ def _find_lost_write(
 
     It is '' as well if there are several such operators.
     """
-    found = []
-    for node in writing:
+    lost = []
+    for node in writers:
         copies = {n: copy_to_cpu(v) for n, v in known.items()}
-        values = run_graph(program, copies, seed=0, aside=node)
+        values = run_graph(program, copies, seed=0, ignored=node)
         if _compare_results(results, _results(program, values), ran.tolerance):
-            found.append(node.name)
-    return found[0] if len(found) == 1 else ""
+            lost.append(node.name)
+    return lost[0] if len(lost) == 1 else ""
 
 
 def _parts(graph: fx.Graph, name: str, origins: Origins) -> list[fx.Node]:
@@ -122,11 +122,11 @@ def _measure_last(values: list[Any], expected: Any, ran: ComparedRun) -> Wrong |
     if not isinstance(expected, torch.Tensor):
         return None
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    found = [
+    errors = [
         measure_difference(value, expected, None, ran.tolerance) for value in tensors
     ]
-    measured = [wrong for wrong in found if wrong is not None and not wrong.metadata]
-    return measured[-1] if measured and all(found) else None
+    measured = [wrong for wrong in errors if wrong is not None and not wrong.metadata]
+    return measured[-1] if measured and all(errors) else None
 
 
 def _results(graph: fx.Graph, values: Mapping[fx.Node, Any]) -> list[Any]:
@@ -137,13 +137,13 @@ def _results(graph: fx.Graph, values: Mapping[fx.Node, Any]) -> list[Any]:
 
 
 def _compare_results(
-    mine: list[Any], theirs: list[Any], tolerance: Tolerance
+    actual: list[Any], expected: list[Any], tolerance: Tolerance
 ) -> bool | None:
     """Return whether results agree; None if one is random or could not be computed."""
-    values = [*mine, *theirs]
-    if len(mine) != len(theirs) or any(v is None for v in values):
+    values = [*actual, *expected]
+    if len(actual) != len(expected) or any(v is None for v in values):
         return None
-    pairs = zip(mine, theirs, strict=True)
+    pairs = zip(actual, expected, strict=True)
     return all(
         measure_tensor_difference(left, right, tolerance) is None
         for left, right in pairs

@@ -32,13 +32,13 @@ def locate_kernels(kernels: Collection[str], folder: Path) -> tuple[Code, ...]:
     Args:
         folder: the folder below which the library was loaded.
     """
-    found = []
+    ranges = []
     for base, library in _loaded_from(folder):
         for name, value, size in _functions(library.read_bytes()):
             kernel = name.partition(".")[0]  # g++ names a part ``kernel._omp_fn.0``
             if kernel in kernels:
-                found.append(Code(kernel, base + value, size))
-    return tuple(found)
+                ranges.append(Code(kernel, base + value, size))
+    return tuple(ranges)
 
 
 def _loaded_from(folder: Path) -> Iterator[tuple[int, Path]]:

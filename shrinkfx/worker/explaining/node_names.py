@@ -17,7 +17,7 @@ from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 
-_ANEW = "the program must be exported again, and its values get other names"
+_EXPORTED_AGAIN = "the program must be exported again, and its values get other names"
 _SOURCE = "its printed source was run, in which values have other names"
 
 
@@ -25,8 +25,8 @@ def restore_known_names(
     run: RebuiltCandidate, options: CheckOptions
 ) -> tuple[RebuiltCandidate, CheckOptions]:
     """Restore the known node names if a report needs them, or switch the report off."""
-    asked = options.evidence or options.compiled_view or options.values
-    if run.names is None or not asked:
+    needs_names = options.evidence or options.compiled_view or options.values
+    if run.names is None or not needs_names:
         return run, options
     if run.names.why_not:
         return run, disable_reports_by_name(options, run.names.why_not)
@@ -35,8 +35,8 @@ def restore_known_names(
 
 def disable_reports_by_name(options: CheckOptions, why_not: str) -> CheckOptions:
     """Switch off all reports by name, and record the reason for those requested."""
-    how = _SOURCE if options.form is CandidateForm.SOURCE else _ANEW
-    why = f"{how}: {why_not}"
+    cause = _SOURCE if options.form is CandidateForm.SOURCE else _EXPORTED_AGAIN
+    why = f"{cause}: {why_not}"
     if options.compiled_view is not None:
         (Path(options.compiled_view) / REASON_FILE).write_text(why)
     if options.values is not None:

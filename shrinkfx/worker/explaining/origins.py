@@ -14,14 +14,14 @@ def find_origins(node: fx.Node) -> list[str]:
     graph = codegen_api.debug._pre_grad_graph_id
     if id(node.graph) == graph:
         return [node.name]
-    before = codegen_api.debug._inductor_post_to_pre_grad_nodes.get("postToPre", {})
-    if node.name in before:
-        return list(before[node.name])
-    found: list[str] = []
+    mapping = codegen_api.debug._inductor_post_to_pre_grad_nodes.get("postToPre", {})
+    if node.name in mapping:
+        return list(mapping[node.name])
+    names: list[str] = []
     sources = list(node.meta.get("from_node", ()))
     while sources:
         source = sources.pop()
         if source.graph_id == graph:
-            found.append(source.name)
+            names.append(source.name)
         sources += source.from_node
-    return found or [node.name]
+    return names or [node.name]

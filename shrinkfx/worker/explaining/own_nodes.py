@@ -35,11 +35,11 @@ class UserNodes:
     """The nodes that user code has created, or whose target user code has replaced.
 
     Args:
-        outside: the frame that called shrinkfx; it and the frames above it are ignored.
+        caller: the frame that called shrinkfx; it and the frames above it are ignored.
     """
 
-    def __init__(self, outside: FrameType | None) -> None:
-        self._outside = outside
+    def __init__(self, caller: FrameType | None) -> None:
+        self._caller = caller
         self._nodes: set[fx.Node] = set()
 
     def __contains__(self, node: fx.Node) -> bool:
@@ -52,46 +52,46 @@ class UserNodes:
 
     def _is_user_at_work(self, frame: FrameType | None) -> bool:
         """Return whether user code is at work, from the innermost frame outwards."""
-        own = False
-        while frame is not None and frame is not self._outside:
+        is_user = False
+        while frame is not None and frame is not self._caller:
             code = frame.f_code
-            whose = _classify_owner(code.co_filename, _module(frame))
-            if whose is _Owner.EXPORTS:
+            owner = _classify_owner(code.co_filename, _module(frame))
+            if owner is _Owner.EXPORTS:
                 return False
-            if whose is _Owner.USERS:
-                own = True
+            if owner is _Owner.USERS:
+                is_user = True
             elif code.co_name in _FOR_ANOTHER and code.co_argcount > 1:
                 other = frame.f_locals.get(code.co_varnames[1])
                 if isinstance(other, fx.Node):
                     if other in self._nodes:
                         return True
-                    own = False
+                    is_user = False
             frame = frame.f_back
-        return own
+        return is_user
 
 
 @contextlib.contextmanager
 def track_user_nodes() -> Iterator[UserNodes]:
     """Watch each node that is created in the block."""
-    found = UserNodes(_find_caller_frame())
-    make, put = fx.Graph.create_node, fx.Node.__setattr__
+    user_nodes = UserNodes(_find_caller_frame())
+    make, set_attr = fx.Graph.create_node, fx.Node.__setattr__
 
     def create_node(graph: fx.Graph, *args: Any, **kwargs: Any) -> fx.Node:
-        made = make(graph, *args, **kwargs)
-        if made.op == "call_function":
-            found.record_node(made)
-        return made
+        node = make(graph, *args, **kwargs)
+        if node.op == "call_function":
+            user_nodes.record_node(node)
+        return node
 
     def set_attribute(node: fx.Node, name: str, value: Any) -> None:
-        put(node, name, value)
+        set_attr(node, name, value)
         if name == "target":
-            found.record_node(node)
+            user_nodes.record_node(node)
 
     with (
         mock.patch.object(fx.Graph, "create_node", create_node),
         mock.patch.object(fx.Node, "__setattr__", set_attribute),
     ):
-        yield found
+        yield user_nodes
 
 
 def _find_caller_frame() -> FrameType | None:

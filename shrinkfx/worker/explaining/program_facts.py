@@ -66,16 +66,16 @@ _INTEGER_DTYPES = {
 def describe_program_inputs(run: RebuiltCandidate) -> Anatomy:
     """Describe a program's inputs and symbols."""
     exported = run.exported
-    given = flat_inputs(exported, run.failing)
+    flat = flat_inputs(exported, run.failing)
     holds = run.original is not None and hasattr(run.original, "_guards_code")
     return Anatomy(
-        inputs=tuple(_inputs(exported, given)),
-        symbols=tuple(_symbols(run, bind_symbols(exported, given))),
-        guards_unknown="" if holds else _ANEW if run.original is None else _NO_GUARDS,
+        inputs=tuple(_inputs(exported, flat)),
+        symbols=tuple(_symbols(run, bind_symbols(exported, flat))),
+        guards_unknown="" if holds else _REDONE if run.original is None else _NO_GUARDS,
     )
 
 
-_ANEW = "the program was exported again, and its size symbols have other names"
+_REDONE = "the program was exported again, and its size symbols have other names"
 _NO_GUARDS = "this PyTorch writes none into a program"
 
 
@@ -89,19 +89,19 @@ def add_code_names(
     """
     for chosen in ([*inputs], [i for i in inputs if i.role == "input"]):
         if len(chosen) == len(names):
-            called = {i.name: n for i, n in zip(chosen, names, strict=True)}
+            codes = {i.name: n for i, n in zip(chosen, names, strict=True)}
             return tuple(
-                GivenInput(**{**vars(i), "code": called.get(i.name, i.code)})
+                GivenInput(**{**vars(i), "code": codes.get(i.name, i.code)})
                 for i in inputs
             )
     return tuple(inputs)
 
 
-def _inputs(exported: ExportedProgram, given: Sequence[Any]) -> Iterator[GivenInput]:
+def _inputs(exported: ExportedProgram, flat: Sequence[Any]) -> Iterator[GivenInput]:
     """Yield a description of each input, weight, buffer and constant."""
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
     specs = exported.graph_signature.input_specs
-    for node, spec, real in zip(placeholders, specs, given, strict=True):
+    for node, spec, real in zip(placeholders, specs, flat, strict=True):
         fake = node.meta.get("val")
         is_tensor = isinstance(real, torch.Tensor)
         declared = fake if isinstance(fake, torch.Tensor) else None
@@ -190,30 +190,30 @@ def collect_eager_facts(
             no range in the result, because it may differ in the failing run, too.
         calls: the number of calls.
     """
-    given = flat_inputs(run.exported, run.failing)
-    sizes = bind_symbols(run.exported, given)
+    flat = flat_inputs(run.exported, run.failing)
+    sizes = bind_symbols(run.exported, flat)
     module = run.exported.graph_module
-    again = fx.GraphModule(module, copy.deepcopy(module.graph))
-    uninitialised.fill_uninitialized(again, 1)
-    first, second = _IntegerWatcher(module, sizes), _IntegerWatcher(again, sizes)
+    filled = fx.GraphModule(module, copy.deepcopy(module.graph))
+    uninitialised.fill_uninitialized(filled, 1)
+    first, second = _IntegerWatcher(module, sizes), _IntegerWatcher(filled, sizes)
     copied = mutates(run.exported)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         if calls > 1:
-            given = compute_call_inputs(run.exported, given, calls)
-        held = (
-            tuple(list_buffer_states(run.exported, given, calls)) if calls > 1 else ()
+            flat = compute_call_inputs(run.exported, flat, calls)
+        states = (
+            tuple(list_buffer_states(run.exported, flat, calls)) if calls > 1 else ()
         )
         torch.manual_seed(SEED)
-        first.run(*(_copies(given) if copied else given))
+        first.run(*(_copies(flat) if copied else flat))
         torch.manual_seed(second_seed)
         with contextlib.suppress(Exception):  # uninitialized memory may be an index
-            second.run(*(_copies(given) if copied else given))
+            second.run(*(_copies(flat) if copied else flat))
     ranges = tuple(
         EagerRange(name, int(value.min()), int(value.max()))
         for name, value in first.values.items()
         if is_identical(value, second.values.get(name))
     )
-    return EagerFacts(ranges, tuple(first.mismatches.found), first.layouts, held)
+    return EagerFacts(ranges, tuple(first.mismatches.found), first.layouts, states)
 
 
 class _IntegerWatcher(Watcher):

@@ -34,16 +34,16 @@ def list_nodes_between(node: fx.Node, known: Iterable[fx.Node]) -> list[fx.Node]
     writes.
     """
     known, order = set(known) - {node}, {n: i for i, n in enumerate(node.graph.nodes)}
-    found, left = set(), [node]
-    while left:
-        at = left.pop()
-        if at in found or at in known:
+    nodes, pending = set(), [node]
+    while pending:
+        current = pending.pop()
+        if current in nodes or current in known:
             continue
-        found.add(at)
-        left += at.all_input_nodes
-        for operand in at.all_input_nodes:
-            left += [w for w in list_writers(operand) if order[w] < order[at]]
-    return sorted(found, key=order.__getitem__)
+        nodes.add(current)
+        pending += current.all_input_nodes
+        for operand in current.all_input_nodes:
+            pending += [w for w in list_writers(operand) if order[w] < order[current]]
+    return sorted(nodes, key=order.__getitem__)
 
 
 def list_writers(node: fx.Node) -> list[fx.Node]:
@@ -64,8 +64,8 @@ def _writes(node: fx.Node) -> bool:
 def is_view(node: fx.Node) -> bool:
     """Return whether an operator returns the memory of its operand."""
     schema = getattr(node.target, "_schema", None)
-    shared = [r.alias_info for r in schema.returns] if schema else []
-    return any(alias is not None and not alias.is_write for alias in shared)
+    aliases = [r.alias_info for r in schema.returns] if schema else []
+    return any(alias is not None and not alias.is_write for alias in aliases)
 
 
 def recompute(node: fx.Node, known: Known, *, exactly: bool = False) -> Any:
@@ -79,9 +79,9 @@ def recompute(node: fx.Node, known: Known, *, exactly: bool = False) -> Any:
             uninitialized memory.
     """
     part = list_nodes_between(node, known)
-    for at in part:
-        if "empty" in str(at.target):
-            raise CannotRecompute(f"{at.target} returns uninitialized memory")
+    for step in part:
+        if "empty" in str(step.target):
+            raise CannotRecompute(f"{step.target} returns uninitialized memory")
     first, second = (_run(node, part, known, exactly, seed) for seed in _SEEDS)
     if not is_identical(first, second):
         raise CannotRecompute("it depends on random numbers")
@@ -114,12 +114,12 @@ def _jitter(value: Any) -> Any:
 
 
 def run_graph(
-    graph: fx.Graph, known: Known, seed: int, aside: fx.Node | None = None
+    graph: fx.Graph, known: Known, seed: int, ignored: fx.Node | None = None
 ) -> dict[fx.Node, Any]:
     """Compute the values of all nodes, except where an operator raises.
 
     Args:
-        aside: a node whose writes into its operands are discarded.
+        ignored: a node whose writes into its operands are discarded.
     """
     values = dict(known)
     torch.manual_seed(seed)
@@ -127,8 +127,8 @@ def run_graph(
         if node.op == "output" or node in values:
             continue
         try:
-            given = _copied(values) if node is aside else values
-            values[node] = _call(node, given, exactly=False)
+            operands = _copied(values) if node is ignored else values
+            values[node] = _call(node, operands, exactly=False)
         except Exception:  # noqa: BLE001 - operators may raise anything
             continue
     return values
@@ -143,15 +143,15 @@ def _run(
         CannotRecompute: an operator raises.
     """
     widened = to_float64 if exactly else copy_value
-    needed = {n for at in part for n in at.all_input_nodes}
+    needed = {n for step in part for n in step.all_input_nodes}
     values = {n: pytree.tree_map(widened, v) for n, v in known.items() if n in needed}
     torch.manual_seed(seed)
     try:
-        for at in part:
-            values[at] = _call(at, values, exactly=exactly)
+        for step in part:
+            values[step] = _call(step, values, exactly=exactly)
     except Exception as error:
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise CannotRecompute(f"{at.name}: {what:.200}") from error
+        raise CannotRecompute(f"{step.name}: {what:.200}") from error
     return values[node]
 
 

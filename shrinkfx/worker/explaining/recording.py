@@ -35,12 +35,12 @@ from shrinkfx.worker.private_api import codegen_api
 from shrinkfx.worker.private_api.graph_api import pytree
 
 _HOOK = "set_kernel_post_grad_provenance_tracing"
-_BEFORE, _AFTER, _LEFT = "before", "after", "left"
+_BEFORE, _AFTER, _ARGUMENT_AFTER = "before", "after", "left"
 _RESULTS = "results.pt"
 _PASSING = "passing"
 _SAVED = Path("tmp", "aoti_torch")
 """The folder below the working directory where AOTInductor's C++ saves tensors."""
-_OWN = ("aten.", "prims.")
+_ATEN = ("aten.", "prims.")
 """Namespaces of PyTorch's operators, which declare all their writes."""
 
 
@@ -88,21 +88,21 @@ class Recording:
         launch = codegen_api.PythonWrapperCodegen.generate_kernel_call
         call = codegen_api.scheduler.Scheduler.codegen_extern_call
         generate = codegen_api.scheduler.Scheduler.codegen
-        tell = getattr(codegen_api.debug, _HOOK)
+        original_hook = getattr(codegen_api.debug, _HOOK)
 
         def record_schedule(schedule: Any, *args: Any, **kwargs: Any) -> Any:
             self._schedule = list(schedule) if isinstance(schedule, Sequence) else []
-            return tell(schedule, *args, **kwargs)
+            return original_hook(schedule, *args, **kwargs)
 
         def launched(wrapper: Any, name: str, args: Any, *more: Any, **kw: Any) -> Any:
             if self._calling:  # an operator's own kernel
                 return launch(wrapper, name, args, *more, **kw)
             names = [a for a in args if isinstance(a, str)]
             self._begin(wrapper, name, names)
-            done = launch(wrapper, name, args, *more, **kw)
-            made = [b for s in self._schedule for b in list_outputs(s)]
-            self._end(wrapper, [b for b in made if find_variable(b) in names])
-            return done
+            result = launch(wrapper, name, args, *more, **kw)
+            buffers = [b for s in self._schedule for b in list_outputs(s)]
+            self._end(wrapper, [b for b in buffers if find_variable(b) in names])
+            return result
 
         def called(scheduling: Any, part: Any) -> Any:
             wrapper = codegen_api.V.graph.wrapper_code
@@ -114,15 +114,15 @@ class Recording:
             )
             self._calling = True
             try:
-                done = call(scheduling, part)
+                result = call(scheduling, part)
             finally:
                 self._calling = False
             self._end(wrapper, list_outputs(part))
-            if not get_operator_name(part).startswith(_OWN) and not find_source_tuple(
+            if not get_operator_name(part).startswith(_ATEN) and not find_source_tuple(
                 part
             ):
                 self._save_again(wrapper, list_outputs(part))
-            return done
+            return result
 
         def scheduled(scheduling: Any, *args: Any, **kwargs: Any) -> Any:
             self._reset_for_new_graph()  # now, because the graph may have no launches
@@ -155,24 +155,24 @@ class Recording:
             self._variables = set(list_graph_inputs(codegen_api.V.graph))
 
     def _begin(
-        self, wrapper: Any, kernel: str, names: Sequence[str], of: str = ""
+        self, wrapper: Any, kernel: str, names: Sequence[str], source: str = ""
     ) -> None:
         """Count a launch, and save its arguments.
 
         Args:
-            of: the name of the tuple that a result is taken from; taking it is no
+            source: the name of the tuple that a result is taken from; taking it is no
                 launch of its own.
         """
         self._reset_for_new_graph()
         if self._lowering is not codegen_api.V.graph:
             return  # the graph of a branch
-        self._number = self._makers.get(of, len(self.launches))
+        self._number = self._makers.get(source, len(self.launches))
         if self._number < len(self.launches):
             return
-        given = tuple(dict.fromkeys(n for n in names if n in self._variables))
-        for name in given:
+        arguments = tuple(dict.fromkeys(n for n in names if n in self._variables))
+        for name in arguments:
             self._save(wrapper, name, _BEFORE, name)
-        self.launches.append(RecordedLaunch(kernel, given, ()))
+        self.launches.append(RecordedLaunch(kernel, arguments, ()))
 
     def _end(self, wrapper: Any, buffers: list[Any]) -> None:
         """Save the results of a launch."""
@@ -188,9 +188,9 @@ class Recording:
             if node is not None:
                 self._save(wrapper, variable, _AFTER, name)
                 self.layouts[name] = tuple(buffer.node.get_size())
-                known = self.launches[self._number]
-                made = (*known.made, (name, node))
-                self.launches[self._number] = replace(known, made=made)
+                launch = self.launches[self._number]
+                made = (*launch.made, (name, node))
+                self.launches[self._number] = replace(launch, made=made)
         self._schedule = []
 
     def _save_again(self, wrapper: Any, buffers: list[Any]) -> None:
@@ -200,7 +200,7 @@ class Recording:
         written = set(map(find_variable, buffers))
         for name in self.launches[self._number].arguments:
             if name not in written:
-                self._save(wrapper, name, _LEFT, name)
+                self._save(wrapper, name, _ARGUMENT_AFTER, name)
 
     def _save(self, wrapper: Any, variable: str, when: str, name: str) -> None:
         """Write the line that saves a tensor to a file like ``after_2_buf3_cpu.pt``."""
@@ -222,13 +222,13 @@ class Recording:
 
     def load_argument_after(self, launch: int, buffer: str) -> torch.Tensor | None:
         """Load a buffer as it was after an operator that declares no write to it."""
-        return self._read(f"{_LEFT}_{launch}_{buffer}_")
+        return self._read(f"{_ARGUMENT_AFTER}_{launch}_{buffer}_")
 
-    def _read(self, stem: str) -> torch.Tensor | None:
+    def _read(self, prefix: str) -> torch.Tensor | None:
         # In C++ a slash is missing before the name (torch 2.13).
-        beside = self._files.parent.glob(f"{self._files.name}{stem}*.pt")
-        found = next(iter((*self._files.glob(f"{stem}*.pt"), *beside)), None)
-        value = _loaded(found) if found else None
+        misplaced = self._files.parent.glob(f"{self._files.name}{prefix}*.pt")
+        path = next(iter((*self._files.glob(f"{prefix}*.pt"), *misplaced)), None)
+        value = _loaded(path) if path else None
         return value if isinstance(value, torch.Tensor) else None
 
     def keep_results(self, compiled: Callable[..., Any]) -> ResultKeeper:

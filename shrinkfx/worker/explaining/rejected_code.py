@@ -10,10 +10,10 @@ from shrinkfx.failure.readers.compilers import parse_gcc_error
 from shrinkfx.program.display_text import printable
 from shrinkfx.protocol.files import Excerpt
 
-_AROUND = 3
+_CONTEXT_LINES = 3
 """The number of lines shown before and after the rejected line."""
 
-_LONGEST = 400
+_MAX_CHARACTERS = 400
 _FUNCTION = re.compile(r"\bvoid +([\w:]+)\(")
 
 
@@ -22,22 +22,22 @@ def read_excerpt(message: str) -> Excerpt | None:
 
     A check calls this before the generated file is deleted.
     """
-    complaint = parse_gcc_error(message)
-    if complaint is None or not complaint.file:
+    error = parse_gcc_error(message)
+    if error is None or not error.file:
         return None
     lines: list[str] = []
     with contextlib.suppress(OSError):
-        text = Path(complaint.file).read_text(errors="replace")
+        text = Path(error.file).read_text(errors="replace")
         lines = text.split("\n")
-    if not 0 < complaint.line <= len(lines):
+    if not 0 < error.line <= len(lines):
         return None
-    first = max(1, complaint.line - _AROUND)
-    shown = lines[first - 1 : complaint.line + _AROUND]
-    above = "\n".join(lines[: complaint.line])
+    first = max(1, error.line - _CONTEXT_LINES)
+    shown = lines[first - 1 : error.line + _CONTEXT_LINES]
+    above = "\n".join(lines[: error.line])
     return Excerpt(
-        file=Path(complaint.file).name,
+        file=Path(error.file).name,
         first=first,
-        line=complaint.line,
-        lines=tuple(printable(line[:_LONGEST]) for line in shown),
+        line=error.line,
+        lines=tuple(printable(line[:_MAX_CHARACTERS]) for line in shown),
         function=(_FUNCTION.findall(above) or [""])[-1],
     )

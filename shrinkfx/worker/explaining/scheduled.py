@@ -22,14 +22,14 @@ def list_outputs(part: Any) -> list[Any]:
 
     Markers such as ``EnableReduction`` have none.
     """
-    found = getattr(part, "get_outputs", None)
-    return list(found()) if found and not isinstance(part, type) else []
+    get_outputs = getattr(part, "get_outputs", None)
+    return list(get_outputs()) if get_outputs and not isinstance(part, type) else []
 
 
 def list_graph_inputs(lowering: Any) -> list[str]:
     """Name the variables of inputs and weights that are tensors."""
-    given = lowering.graph_inputs.items()
-    tensors = [name for name, box in given if hasattr(box, "get_layout")]
+    inputs = lowering.graph_inputs.items()
+    tensors = [name for name, box in inputs if hasattr(box, "get_layout")]
     return [*tensors, *lowering.constants]
 
 
@@ -74,14 +74,14 @@ def find_held_node(buffer: Any) -> fx.Node | None:
     """
     graph, variable = codegen_api.V.graph, find_variable(buffer)
     real = graph.scheduler.mutation_real_name
-    renamed = [name for name, held in real.items() if held == variable]
+    renamed = [name for name, holder in real.items() if holder == variable]
     if buffer.get_name() not in ([variable] if not renamed else renamed[-1:]):
         return None
     if not renamed:
-        held = buffer.node
+        holder = buffer.node
     elif variable in graph.name_to_buffer:
-        held = graph.name_to_buffer[variable]
+        holder = graph.name_to_buffer[variable]
     else:
         return None  # an input or a weight
-    node = held.get_origin_node()
+    node = holder.get_origin_node()
     return node if isinstance(node, fx.Node) else None

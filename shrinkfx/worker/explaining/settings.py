@@ -36,12 +36,12 @@ def _value(name: str) -> Any:
     Settings of other parts of PyTorch have full names, as
     ``torch._functorch.config.cse``.
     """
-    of_others = name.startswith("torch.")
-    found: Any = torch if of_others else config
+    is_other = name.startswith("torch.")
+    value: Any = torch if is_other else config
     name = name.removeprefix("torch.")
     for part in name.split("."):
         try:
-            found = getattr(found, part)
+            value = getattr(value, part)
         except AttributeError:
             return _MISSING
-    return found if isinstance(found, bool | int | float | str | None) else repr(found)
+    return value if isinstance(value, bool | int | float | str | None) else repr(value)

@@ -16,7 +16,7 @@ from shrinkfx.worker.model import MUTATIONS
 
 
 def compute_call_inputs(
-    exported: ExportedProgram, given: Sequence[Any], call: int
+    exported: ExportedProgram, inputs: Sequence[Any], call: int
 ) -> list[Any]:
     """Return a program's flat inputs for a call, with the buffers of earlier calls.
 
@@ -25,14 +25,14 @@ def compute_call_inputs(
     """
     specs = exported.graph_signature.input_specs
     names = [spec.target for spec in specs]
-    values = [copy_value(value) for value in given]
+    values = [copy_value(value) for value in inputs]
     for _ in range(call - 1):
         torch.manual_seed(SEED)
         with torch.no_grad():
             outputs = fx.Interpreter(exported.graph_module).run(*values)
-        for place, spec in enumerate(specs):
+        for index, spec in enumerate(specs):
             if spec.kind is InputKind.USER_INPUT:
-                values[place] = copy_value(given[place])
+                values[index] = copy_value(inputs[index])
         for (target, _), value in zip(_list_mutations(exported), outputs, strict=False):
             if target in names:
                 values[names.index(target)] = value
@@ -43,16 +43,16 @@ def list_buffer_states(
     exported: ExportedProgram, values: Sequence[Any], call: int
 ) -> Iterator[EagerState]:
     """Yield the ranges of the numeric buffers that the program writes."""
-    makers = dict(_list_mutations(exported))
+    sources = dict(_list_mutations(exported))
     placeholders = exported.graph.find_nodes(op="placeholder")
     specs = exported.graph_signature.input_specs
     for node, spec, value in zip(placeholders, specs, values, strict=True):
-        if spec.target not in makers or not isinstance(value, torch.Tensor):
+        if spec.target not in sources or not isinstance(value, torch.Tensor):
             continue
         if not value.numel() or value.is_complex() or value.dtype is torch.bool:
             continue
-        ends = value.min().item(), value.max().item()
-        yield EagerState(node.name, call, makers[spec.target], *map(str, ends))
+        bounds = value.min().item(), value.max().item()
+        yield EagerState(node.name, call, sources[spec.target], *map(str, bounds))
 
 
 def _list_mutations(exported: ExportedProgram) -> list[tuple[str, str]]:

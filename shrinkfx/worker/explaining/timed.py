@@ -52,51 +52,51 @@ class TimedSizes:
                 stack.enter_context(patch)
             yield
 
-    def _wrap_kernel_call(self, usual: Any) -> Any:
+    def _wrap_kernel_call(self, original: Any) -> Any:
         """Wrap ``generate_kernel_call``: record the graph of the first launch."""
 
-        @functools.wraps(usual)
+        @functools.wraps(original)
         def wrapped(wrapper: Any, name: str, *args: Any, **more: Any) -> Any:
             self._graphs.setdefault(
                 name, codegen_api.V.graph
             )  # a kernel is timed at its first launch
-            return usual(wrapper, name, *args, **more)
+            return original(wrapper, name, *args, **more)
 
         return wrapped
 
-    def _wrap_call_helper(self, usual: Any) -> Any:
+    def _wrap_call_helper(self, original: Any) -> Any:
         """Wrap ``_generate_kernel_call_helper``: record which kernel is timed."""
 
-        @functools.wraps(usual)
+        @functools.wraps(original)
         def wrapped(wrapper: Any, name: str, *args: Any, **more: Any) -> Any:
             self._kernel = name
-            return usual(wrapper, name, *args, **more)
+            return original(wrapper, name, *args, **more)
 
         return wrapped
 
-    def _wrap_example_value(self, usual: Any) -> Any:
+    def _wrap_example_value(self, original: Any) -> Any:
         """Wrap ``generate_example_arg_value``: compare the size that it returns."""
 
-        @functools.wraps(usual)
-        def wrapped(wrapper: Any, passed: Any, *args: Any, **more: Any) -> Any:
-            made = usual(wrapper, passed, *args, **more)
-            own = self._graphs.get(self._kernel)
-            size = getattr(passed, "inner_expr", passed)
-            if own is not None and isinstance(size, sympy.Expr) and made.isdigit():
-                self._compare(str(passed), size, own, int(made))
-            return made
+        @functools.wraps(original)
+        def wrapped(wrapper: Any, argument: Any, *args: Any, **more: Any) -> Any:
+            text = original(wrapper, argument, *args, **more)
+            graph = self._graphs.get(self._kernel)
+            size = getattr(argument, "inner_expr", argument)
+            if graph is not None and isinstance(size, sympy.Expr) and text.isdigit():
+                self._compare(str(argument), size, graph, int(text))
+            return text
 
         return wrapped
 
     def _compare(
-        self, name: str, size: sympy.Expr, own: codegen_api.GraphLowering, value: int
+        self, name: str, size: sympy.Expr, graph: codegen_api.GraphLowering, value: int
     ) -> None:
         """Record a size whose benchmark value differs from its graph's value."""
-        meant = int(own.sizevars.optimization_hint(size))
+        meant = int(graph.sizevars.optimization_hint(size))
         if meant == value:
             return
-        asked: Any = codegen_api.V.graph
-        there = asked.sizevars.remove_precomputed_replacements(size)
+        current: Any = codegen_api.V.graph
+        there = current.sizevars.remove_precomputed_replacements(size)
         is_known = not any(
             codegen_api.symbol_is_type(symbol, codegen_api.SymT.PRECOMPUTED_SIZE)
             for symbol in there.free_symbols
@@ -106,10 +106,10 @@ class TimedSizes:
             TimedSize(
                 kernel=self._kernel,
                 name=name,
-                graph=own.name or "",
-                stands_for=str(own.sizevars.remove_precomputed_replacements(size)),
+                graph=graph.name or "",
+                stands_for=str(graph.sizevars.remove_precomputed_replacements(size)),
                 meant=meant,
-                searched_graph=asked.name or "",
+                searched_graph=current.name or "",
                 there=str(there) if is_known else "",
                 value=value,
                 is_fallback=not is_known and value == fallback,

@@ -30,10 +30,10 @@ def find_undeclared_writes(
         operators = tuple(dict.fromkeys(n for w in writing for n in ran.origins(w)))
         for name in launch.arguments:
             before = recording.load_argument_before(number, name)
-            left = recording.load_argument_after(number, name)
-            if before is None or left is None or name not in nodes or not writing:
+            after = recording.load_argument_after(number, name)
+            if before is None or after is None or name not in nodes or not writing:
                 continue
-            changed = int((~torch.isclose(before, left, 0, 0, equal_nan=True)).sum())
+            changed = int((~torch.isclose(before, after, 0, 0, equal_nan=True)).sum())
             read = _read_before(nodes[name], writing[0], is_before)
             early = {n for e in read for n in ran.origins(e)}
             later = [value for value in computed if value.launch > number + 1]
@@ -78,10 +78,10 @@ def _program_order(ran: ComparedRun) -> IsBefore:
 
 def _read_before(value: fx.Node, writing: fx.Node, is_before: IsBefore) -> set[fx.Node]:
     """Return the nodes that eager computes from a value before a node overwrites it."""
-    found: set[fx.Node] = set()
-    left = [value]
-    while left:
-        users = [u for u in left.pop().users if is_before(u, writing)]
-        left += [u for u in users if u not in found]
-        found.update(users)
-    return found
+    nodes: set[fx.Node] = set()
+    pending = [value]
+    while pending:
+        users = [u for u in pending.pop().users if is_before(u, writing)]
+        pending += [u for u in users if u not in nodes]
+        nodes.update(users)
+    return nodes

@@ -74,20 +74,20 @@ class _MemoryValue:
 def judge_values(recording: Recording, ran: ComparedRun) -> KernelValues:
     """Compare the values that a run left in memory with eager."""
     launches = tuple(launch.kernel for launch in recording.launches)
-    told = KernelValues(launches=launches, call=ran.calls)
+    report = KernelValues(launches=launches, call=ran.calls)
     try:
-        return _compare_values(recording, ran, told)
+        return _compare_values(recording, ran, report)
     except (_Unknown, CannotRecompute) as error:
-        return replace(told, unknown=str(error))
+        return replace(report, unknown=str(error))
     except Exception as error:  # noqa: BLE001 - the check's own answer stands
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         return replace(
-            told, unknown=f"it could not be compared with eager: {what:.200}"
+            report, unknown=f"it could not be compared with eager: {what:.200}"
         )
 
 
 def _compare_values(
-    recording: Recording, ran: ComparedRun, told: KernelValues
+    recording: Recording, ran: ComparedRun, report: KernelValues
 ) -> KernelValues:
     """Compare all values; if none is wrong, compare again with relative tolerances.
 
@@ -105,30 +105,30 @@ def _compare_values(
     ]
     memory = {s.node: s.value for s in seen if s.launch}
     values = {s.node: s.value for s in seen} | memory | known
-    look = _Comparison(ran, values, memory, eager)
+    comparison = _Comparison(ran, values, memory, eager)
     computed = tuple(
-        _with_size(look.compare(each), each, recording, ran) for each in seen
+        _with_size(comparison.compare(each), each, recording, ran) for each in seen
     )
     nodes = {s.name: s.node for s in seen if s.launch} | {n.name: n for n in known}
-    over = find_undeclared_writes(recording, nodes, computed, ran)
-    told = replace(told, overwritten=tuple(over))
+    overwritten = find_undeclared_writes(recording, nodes, computed, ran)
+    report = replace(report, overwritten=tuple(overwritten))
     if any(value.wrong for value in computed):
-        told = replace(told, computed=computed)
-        return add_graph_results(told, recording.graph.graph, eager, ran)
-    closer = replace(look, tiny=True)
+        report = replace(report, computed=computed)
+        return add_graph_results(report, recording.graph.graph, eager, ran)
+    closer = replace(comparison, tiny=True)
     tiny = tuple(map(closer.compare, seen))
-    told = replace(told, computed=tiny, tiny=any(value.wrong for value in tiny))
-    return add_graph_results(told, recording.graph.graph, eager, ran)
+    report = replace(report, computed=tiny, tiny=any(value.wrong for value in tiny))
+    return add_graph_results(report, recording.graph.graph, eager, ran)
 
 
 def _with_size(
-    told: Computed, seen: _MemoryValue, recording: Recording, ran: ComparedRun
+    result: Computed, seen: _MemoryValue, recording: Recording, ran: ComparedRun
 ) -> Computed:
     """Add which size differs from the plan, for a value whose shape is not eager's."""
-    if told.wrong is None or not told.wrong.metadata or not seen.launch:
-        return told
+    if result.wrong is None or not result.wrong.metadata or not seen.launch:
+        return result
     planned = recording.layouts.get(seen.name, ())
-    return replace(told, missized=describe_wrong_size(seen.value, planned, ran))
+    return replace(result, missized=describe_wrong_size(seen.value, planned, ran))
 
 
 def _compute_roots(graph: fx.GraphModule, ran: ComparedRun) -> dict[fx.Node, Any]:
@@ -139,13 +139,13 @@ def _compute_roots(graph: fx.GraphModule, ran: ComparedRun) -> dict[fx.Node, Any
     Raises:
         _Unknown: the graph's inputs are not the program's.
     """
-    takers = graph.graph.find_nodes(op="placeholder")
+    placeholders = graph.graph.find_nodes(op="placeholder")
     for flat in (ran.inputs.flat(), flat_inputs(ran.exported, ran.inputs)):
-        if len(flat) == len(takers):
+        if len(flat) == len(placeholders):
             break
     else:
-        raise _Unknown(f"the graph that Inductor lowers has {len(takers)} inputs")
-    known = dict(zip(takers, map(copy_to_cpu, flat), strict=True))
+        raise _Unknown(f"the graph that Inductor lowers has {len(placeholders)} inputs")
+    known = dict(zip(placeholders, map(copy_to_cpu, flat), strict=True))
     for node in graph.graph.find_nodes(op="get_attr"):
         try:
             known[node] = copy_to_cpu(_attribute(graph, str(node.target)))
@@ -195,8 +195,8 @@ def _list_memory_values(recording: Recording, roots: Known) -> Iterator[_MemoryV
             after = recording.load_result(number, name)
             if after is not None and not list_writers(node):
                 made[name] = number, after
-                about = launch.kernel, number + 1, lay, spoilt
-                yield _MemoryValue(node, after, name, *about)
+                facts = launch.kernel, number + 1, lay, spoilt
+                yield _MemoryValue(node, after, name, *facts)
 
 
 def _list_returned_values(
@@ -240,37 +240,37 @@ class _Comparison:
         others = {n: v for n, v in values.items() if n is not seen.node}
         is_returned = seen.node in self.memory and not seen.launch
         part = [] if is_returned else list_nodes_between(seen.node, others)
-        given = {n for at in part for n in at.all_input_nodes if n in others}
+        inputs = {n for at in part for n in at.all_input_nodes if n in others}
         names = dict.fromkeys(name for at in part for name in self.ran.origins(at))
-        told = Computed(
+        result = Computed(
             kernel=seen.kernel,
             launch=seen.launch,
             value=seen.name,
             node=seen.node.name,
             operators=tuple(names),
             calls=list_called_operators(part),
-            sources=tuple(sorted(n.name for n in given)),
+            sources=tuple(sorted(n.name for n in inputs)),
             wrong_sources=tuple(
-                sorted(n.name for n in given if self._is_not_eagers(n, others[n]))
+                sorted(n.name for n in inputs if self._is_not_eagers(n, others[n]))
             ),
-            random_sources=tuple(sorted(n.name for n in given if n not in self.eager)),
+            random_sources=tuple(sorted(n.name for n in inputs if n not in self.eager)),
             unknown=seen.spoilt,
         )
         if seen.spoilt:
-            return told
+            return result
         try:
             if is_returned:
-                kept = is_identical(seen.value, self.memory[seen.node])
-                return told if kept else replace(told, unknown=_NOT_RETURNED)
-            return replace(told, wrong=self._wrong(seen, others))
+                is_same = is_identical(seen.value, self.memory[seen.node])
+                return result if is_same else replace(result, unknown=_NOT_RETURNED)
+            return replace(result, wrong=self._wrong(seen, others))
         except CannotRecompute as error:
-            return replace(told, unknown=str(error))
+            return replace(result, unknown=str(error))
 
     def _wrong(self, seen: _MemoryValue, others: Known) -> Wrong | None:
         """Measure how a value differs from eager's."""
         if seen.node.op != "call_function":  # a copy of an input, or of a weight
-            lay = seen.lay.get(seen.node, self.values[seen.node])
-            return self._difference(seen, lay, None)
+            argument = seen.lay.get(seen.node, self.values[seen.node])
+            return self._difference(seen, argument, None)
         if self.tiny:
             return self._tiny(seen, others)
         expected = recompute(seen.node, others)

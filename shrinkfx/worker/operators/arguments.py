@@ -70,9 +70,9 @@ def describe_call(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
 def _value_in_words(value: Any) -> str:
     """Print a short value; of strings only identifiers, as others may be secrets."""
     texts = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, str)]
-    said = repr(value)
-    is_told = len(said) <= _SHORT and all(t.isidentifier() for t in texts if t)
-    return said if is_told else "..."
+    text = repr(value)
+    is_shown = len(text) <= _SHORT and all(t.isidentifier() for t in texts if t)
+    return text if is_shown else "..."
 
 
 _NAMED = 4

@@ -80,13 +80,13 @@ def examine_runs(
     """Examine a program on some inputs; see ``examine``."""
     deadline = time.monotonic() + task.seconds
     examination = Examination(exported, Path(task.findings), at, deadline)
-    over = False
+    timed_out = False
     try:
         for inputs in runs:
             examination.run(inputs)
     except OutOfTime:
-        over = True
-    return Examined(tuple(sorted(examination.operators)), over)
+        timed_out = True
+    return Examined(tuple(sorted(examination.operators)), timed_out)
 
 
 def _runs(program: Program) -> Iterator[Inputs]:
@@ -132,14 +132,14 @@ class Examination:
         except _EagerEnds as error:
             print(f"shrinkfx: eager ends: {error}", flush=True)
 
-    def write_finding(self, found: OperatorFinding, target: Any) -> None:
+    def write_finding(self, finding: OperatorFinding, target: Any) -> None:
         """Write a finding, unless the operator has one of this kind already."""
-        if (found.operator, found.what) not in self._found:
-            self._found.add((found.operator, found.what))
-            is_fake = found.what in (Misbehavior.FAKE, Misbehavior.FIXES)
+        if (finding.operator, finding.what) not in self._found:
+            self._found.add((finding.operator, finding.what))
+            is_fake = finding.what in (Misbehavior.FAKE, Misbehavior.FIXES)
             place = find_fake_kernel(target) if is_fake else ""
             with self.findings.open("a") as file:
-                file.write(replace(found, fake_kernel=place).to_line())
+                file.write(replace(finding, fake_kernel=place).to_line())
 
     def look(
         self, node: fx.Node, call: str, promised: Sequence[Any], real: Sequence[Any]
@@ -147,12 +147,12 @@ class Examination:
         """Compare the results of a fake kernel with the real results."""
         for place, (fake, value) in enumerate(zip(promised, real, strict=False)):
             if isinstance(fake, Tensor) and isinstance(value, Tensor):
-                known = self._promises.setdefault((node, place), ShapeHistory())
-                known.see(fake, value)
-                dim = known.find_fixed_dim()
+                history = self._promises.setdefault((node, place), ShapeHistory())
+                history.see(fake, value)
+                dim = history.find_fixed_dim()
                 if dim is None and not has_mismatch(fake, value):
                     continue
-                found = OperatorFinding(
+                finding = OperatorFinding(
                     operator=str(node.target),
                     what=Misbehavior.FAKE if dim is None else Misbehavior.FIXES,
                     node=node.name,
@@ -162,7 +162,7 @@ class Examination:
                     made=describe_tensor(value),
                     dim=dim or 0,
                 )
-                self.write_finding(found, node.target)
+                self.write_finding(finding, node.target)
 
 
 def _known(size: Any) -> int | None:
@@ -191,29 +191,29 @@ class _Observer(fx.Interpreter):
         if not is_custom(n):
             return self._observed(n, self._run(n))
         args, kwargs = self.fetch_args_kwargs_from_env(n)
-        given = list(iter_tensor_arguments(n.target, args, kwargs))
-        words = describe_call(n.target, args, kwargs)
+        tensors = list(iter_tensor_arguments(n.target, args, kwargs))
+        description = describe_call(n.target, args, kwargs)
         promised = call_fake_kernel(n.target, args, kwargs)
         before = [
-            copy_value(tensor) if _is_small(given) else None for _, tensor in given
+            copy_value(tensor) if _is_small(tensors) else None for _, tensor in tensors
         ]
-        self._examination.at.write_text(f"{n.target} ({n.name}) {words}")
+        self._examination.at.write_text(f"{n.target} ({n.name}) {description}")
         try:
             value = self._run(n)
-            hanging = list(_find_dependencies(n.target, args, kwargs))
+            dependencies = list(_find_dependencies(n.target, args, kwargs))
         finally:
             self._examination.at.write_text("")  # later crashes have another cause
         real = pytree.tree_leaves(value)
-        self._look_at_memory(n, given, before, real)
+        self._look_at_memory(n, tensors, before, real)
         if isinstance(promised, str):
-            whose = str(n.target), Misbehavior.FAKE, n.name
-            found = OperatorFinding(*whose, call=words, error=promised)
-            self._examination.write_finding(found, n.target)
+            origin = str(n.target), Misbehavior.FAKE, n.name
+            finding = OperatorFinding(*origin, call=description, error=promised)
+            self._examination.write_finding(finding, n.target)
         elif promised is not None:
-            self._examination.look(n, words, promised, real)
-        for what in hanging:
-            found = OperatorFinding(str(n.target), what, n.name, call=words)
-            self._examination.write_finding(found, n.target)
+            self._examination.look(n, description, promised, real)
+        for what in dependencies:
+            finding = OperatorFinding(str(n.target), what, n.name, call=description)
+            self._examination.write_finding(finding, n.target)
         self._examination.operators.add(str(n.target))
         return value
 
@@ -233,16 +233,16 @@ class _Observer(fx.Interpreter):
     def _look_at_memory(
         self,
         n: fx.Node,
-        given: list[ParameterTensor],
+        tensors: list[ParameterTensor],
         before: list[Any],
         results: list[Any],
     ) -> None:
         for what, argument in _find_undeclared_effects(
-            n.target, given, before, results
+            n.target, tensors, before, results
         ):
             operator = str(n.target)
-            found = OperatorFinding(operator, what, n.name, argument=argument)
-            self._examination.write_finding(found, n.target)
+            finding = OperatorFinding(operator, what, n.name, argument=argument)
+            self._examination.write_finding(finding, n.target)
 
 
 def _find_dependencies(
@@ -259,21 +259,21 @@ def _find_dependencies(
 
 
 def _find_undeclared_effects(
-    target: Any, given: list[ParameterTensor], before: list[Any], results: list[Any]
+    target: Any, tensors: list[ParameterTensor], before: list[Any], results: list[Any]
 ) -> Iterator[tuple[Misbehavior, str]]:
     """Yield the effects of a call on memory that the schema does not declare."""
-    written = [tensor for argument, tensor in given if argument.written]
-    for (argument, tensor), was in zip(given, before, strict=True):
-        is_another = any(_share(tensor, other) for other in written)
-        if was is not None and not is_another and not _is_same(was, tensor):
+    written = [tensor for argument, tensor in tensors if argument.written]
+    for (argument, tensor), original in zip(tensors, before, strict=True):
+        is_written = any(_share(tensor, other) for other in written)
+        if original is not None and not is_written and not _is_same(original, tensor):
             yield Misbehavior.WRITES, argument.name
     if _declares_views(target):
         return
-    made = [value for value in results if isinstance(value, Tensor)]
-    for argument, tensor in given:
-        if any(_share(value, tensor) for value in made):
+    outputs = [value for value in results if isinstance(value, Tensor)]
+    for argument, tensor in tensors:
+        if any(_share(value, tensor) for value in outputs):
             yield Misbehavior.SHARES, argument.name
-    if any(_share(a, b) for a, b in itertools.combinations(made, 2)):
+    if any(_share(a, b) for a, b in itertools.combinations(outputs, 2)):
         yield Misbehavior.SHARES, ""
 
 
@@ -281,8 +281,8 @@ def _declares_views(target: Any) -> bool:
     return any(result.alias_info is not None for result in target._schema.returns)
 
 
-def _is_small(given: list[ParameterTensor]) -> bool:
-    return sum(t.numel() * t.element_size() for _, t in given) <= _MOST_BYTES
+def _is_small(tensors: list[ParameterTensor]) -> bool:
+    return sum(t.numel() * t.element_size() for _, t in tensors) <= _MOST_BYTES
 
 
 def _is_same(some: Tensor, other: Tensor) -> bool:

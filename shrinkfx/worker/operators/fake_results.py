@@ -60,10 +60,10 @@ class ShapeHistory:
     def find_fixed_dim(self) -> int | None:
         """Return the dim that is fixed in the fake kernel but varies, or None."""
         for dim, size in enumerate(self.seen[-1][0] if self.seen else ()):
-            said = {promised[dim] for promised, _ in self.seen}
-            was = {real[dim] for _, real in self.seen}
-            is_here = self.seen[-1][1][dim]
-            if size not in (None, is_here) and len(said) == 1 < len(was):
+            declared = {promised[dim] for promised, _ in self.seen}
+            actual = {real[dim] for _, real in self.seen}
+            latest = self.seen[-1][1][dim]
+            if size not in (None, latest) and len(declared) == 1 < len(actual):
                 return dim
         return None
 
@@ -85,6 +85,6 @@ def has_mismatch(fake: Tensor, real: Tensor) -> bool:
         return True
     steps = zip(real.shape, fake.stride(), real.stride(), strict=True)
     return bool(real.numel()) and any(
-        size > 1 and isinstance(told, int) and told != step
-        for size, told, step in steps
+        size > 1 and isinstance(declared, int) and declared != step
+        for size, declared, step in steps
     )

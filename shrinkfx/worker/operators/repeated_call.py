@@ -21,13 +21,13 @@ from shrinkfx.worker.model import Keywords
 from shrinkfx.worker.operators.arguments import iter_tensor_arguments
 from shrinkfx.worker.private_api.graph_api import pytree
 
-_AROUND = 4096
+_PADDING = 4096
 """Bytes before and after each argument."""
 
 _FILLINGS = (0x00, 0x5A)
 """Bytes around arguments: zeros, and large numbers of any dtype, not NaN."""
 
-_CLOSE = 1e-3
+_RTOL = 1e-3
 """Tolerance relative to the largest value, because threads add in another order."""
 
 _MOST_BYTES = 1 << 26
@@ -48,10 +48,10 @@ def find_hidden_dependencies(
         return
 
     def call(place: Callable[[Any], Any]) -> list[Any]:
-        given = pytree.tree_map(place, (tuple(args), kwargs))
+        copies = pytree.tree_map(place, (tuple(args), kwargs))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
-            return pytree.tree_leaves(target(*given[0], **given[1]))
+            return pytree.tree_leaves(target(*copies[0], **copies[1]))
 
     first, second = (call(_copy_among(_FILLINGS[0])) for _ in range(2))
     with _fill_new_memory():
@@ -70,12 +70,12 @@ def find_hidden_dependencies(
 
 def _may_be_repeated(target: Any, args: Sequence[Any], kwargs: Keywords) -> bool:
     """Return whether the schema declares no writes and arguments are small."""
-    given = list(iter_tensor_arguments(target, args, kwargs))
+    tensors = list(iter_tensor_arguments(target, args, kwargs))
     leaves = pytree.tree_leaves((tuple(args), kwargs))
     return (
         not target._schema.is_mutable
         and not any(isinstance(leaf, torch.ScriptObject) for leaf in leaves)
-        and sum(span(t) * t.itemsize for _, t in given) <= _MOST_BYTES
+        and sum(span(t) * t.itemsize for _, t in tensors) <= _MOST_BYTES
     )
 
 
@@ -90,9 +90,9 @@ def _copy_among(byte: int) -> Callable[[Any], Any]:
             return value
         length = span(value) * value.itemsize
         memory = torch.empty(
-            length + 2 * _AROUND, dtype=torch.uint8, device=value.device
+            length + 2 * _PADDING, dtype=torch.uint8, device=value.device
         ).fill_(byte)
-        copy = memory[_AROUND : _AROUND + length].view(value.dtype)
+        copy = memory[_PADDING : _PADDING + length].view(value.dtype)
         copy.copy_(value.as_strided((span(value),), (1,)))
         return copy.as_strided(value.shape, value.stride())
 
@@ -117,16 +117,16 @@ def _is_plain(value: Any) -> bool:
 @contextlib.contextmanager
 def _fill_new_memory() -> Iterator[None]:
     """Make PyTorch fill new memory with NaN, or with the largest integer."""
-    fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    was = torch.are_deterministic_algorithms_enabled()
-    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(was, warn_only=warned)
-        torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 
 def _is_unfilled(value: Any, filled: Any) -> bool:
@@ -160,5 +160,5 @@ def _is_like(some: Any, other: Any) -> bool:
     some, other = some.to(kind), other.to(kind)
     finite = some.abs().nan_to_num(0.0, 0.0, 0.0)
     return torch.allclose(
-        some, other, rtol=_CLOSE, atol=_CLOSE * float(finite.max()), equal_nan=True
+        some, other, rtol=_RTOL, atol=_RTOL * float(finite.max()), equal_nan=True
     )

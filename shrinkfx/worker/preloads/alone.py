@@ -39,7 +39,7 @@ def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered
         bare_script.environment(home), str(script.parent)
     )
     before, known = Snapshot(), _registered()
-    with FileRecorder() as witness:
+    with FileRecorder() as recorder:
         with trust_new_classes(), shared_extensions(home, script):
             _run(script)
         registered = sorted(_registered() - known)
@@ -53,24 +53,24 @@ def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered
         if setup.backend == Backend.INTERPRETER:
             interpreter.switch_on()
         outcome = _describe_outcome(_eager, program)
-    beside = witness.collect_files()
-    files, elsewhere = _used(beside, script.parent)
+    used = recorder.collect_files()
+    files, elsewhere = _used(used, script.parent)
     return Registered(
         changes=changes.places,
         own=changes.own,
         registered=tuple(registered),
         exported=exported,
         outcome=outcome,
-        modules=tuple(sorted(beside.modules)),
+        modules=tuple(sorted(used.modules)),
         files=tuple(sorted(files)),
         elsewhere=tuple(sorted(elsewhere)),
     )
 
 
-def _used(beside: UninstalledFiles, home: Path) -> tuple[set[str], set[str]]:
+def _used(used: UninstalledFiles, home: Path) -> tuple[set[str], set[str]]:
     """Return the used files in the script's folder by name, and those elsewhere."""
     real = home.resolve()
-    paths = [Path(file).resolve() for file in (*beside.libraries, *beside.files)]
+    paths = [Path(file).resolve() for file in (*used.libraries, *used.files)]
     files = {path.name for path in paths if path.parent == real}
     return files, {str(path) for path in paths if path.parent != real}
 
@@ -88,14 +88,14 @@ def _run(script: Path) -> None:
     exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), vars(module))
 
 
-def _describe_outcome(ask: Callable[[Program], str], program: Program) -> str:
-    """Return what ``ask`` returns, or a line with the exception's type.
+def _describe_outcome(describe: Callable[[Program], str], program: Program) -> str:
+    """Return what ``describe`` returns, or a line with the exception's type.
 
     Programs that fail in the same way give the same line.
     """
     try:
         with torch.no_grad():
-            return ask(program)
+            return describe(program)
     except Exception as error:  # noqa: BLE001 - the user's operators may raise anything
         return f"raises {type(error).__name__}"
 
@@ -103,13 +103,13 @@ def _describe_outcome(ask: Callable[[Program], str], program: Program) -> str:
 def _export(program: Program) -> str:
     module = program.original.module(check_guards=False)
     example = program.example
-    again = torch.export.export(module, example.args, dict(example.kwargs))
+    exported = torch.export.export(module, example.args, dict(example.kwargs))
     values = [
         str(getattr(node.meta.get("val"), "shape", ""))
-        for node in again.graph.nodes
+        for node in exported.graph.nodes
         if node.op == "call_function"
     ]
-    return f"{again.graph}\n{values}"
+    return f"{exported.graph}\n{values}"
 
 
 def _eager(program: Program) -> str:
@@ -126,8 +126,8 @@ def _eager(program: Program) -> str:
 def _bytes(value: object) -> bytes:
     if not isinstance(value, torch.Tensor):
         return repr(value).encode()
-    said = f"{value.dtype} {tuple(value.shape)}".encode()
+    header = f"{value.dtype} {tuple(value.shape)}".encode()
     if value.layout != torch.strided or value.is_quantized:
-        return said + repr(value).encode()
+        return header + repr(value).encode()
     flat = value.detach().cpu().contiguous().resolve_conj().resolve_neg().reshape(-1)
-    return said + bytes(flat.view(torch.uint8).numpy().tobytes())
+    return header + bytes(flat.view(torch.uint8).numpy().tobytes())

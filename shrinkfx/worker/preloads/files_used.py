@@ -21,7 +21,7 @@ from shrinkfx.program.uninstalled_files import Loading, UninstalledFiles, is_lib
 _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sys", "/usr")
 _WRITES = os.O_WRONLY | os.O_RDWR
 
-_watching: list[FileRecorder] = []
+_recorders: list[FileRecorder] = []
 
 
 class FileRecorder:
@@ -42,7 +42,7 @@ class FileRecorder:
             sys.addaudithook(_dispatch_event)
             FileRecorder._hooked = True
         self._modules, self._mapped = set(sys.modules), set(_mapped())
-        _watching.append(self)
+        _recorders.append(self)
         return self
 
     def __exit__(
@@ -51,7 +51,7 @@ class FileRecorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _watching.remove(self)
+        _recorders.remove(self)
 
     def record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Record an audit event."""
@@ -68,11 +68,11 @@ class FileRecorder:
         library = os.path.abspath(path)
         if not is_local(library):
             return
-        own = [f for f in _frames(sys._getframe(2)) if _is_own(f.f_code.co_filename)]
-        for frame in own[:1]:
+        frames = [f for f in _frames(sys._getframe(2)) if _is_own(f.f_code.co_filename)]
+        for frame in frames[:1]:
             file = frame.f_code.co_filename
             self._loaded.append(Loading(file, _span(frame), library, is_module))
-        self._callers |= {(f.f_code.co_filename, f.f_lineno): None for f in own}
+        self._callers |= {(f.f_code.co_filename, f.f_lineno): None for f in frames}
 
     def collect_files(self) -> UninstalledFiles:
         """Return the local modules, libraries and files that were used so far."""
@@ -97,8 +97,8 @@ class FileRecorder:
 
 def _dispatch_event(event: str, arguments: tuple[Any, ...]) -> None:
     if event in ("open", "ctypes.dlopen", "import"):
-        for witness in _watching:
-            witness.record_event(event, arguments)
+        for recorder in _recorders:
+            recorder.record_event(event, arguments)
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -113,8 +113,8 @@ def _is_own(file: str) -> bool:
 
 def _span(frame: FrameType) -> tuple[int, int, int, int]:
     """Return the source position of the call that a frame is executing."""
-    place = islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
-    line, end, column, end_column = next(place)
+    positions = islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
+    line, end, column, end_column = next(positions)
     return line or 0, column or 0, end or 0, end_column or 0
 
 
@@ -127,10 +127,10 @@ def _mapped() -> list[str]:
 
 def _installed() -> tuple[str, ...]:
     """Return the folders of Python, of the system and of installed packages."""
-    own = str(Path(shrinkfx.__file__).resolve().parent)
+    package = str(Path(shrinkfx.__file__).resolve().parent)
     python = (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    found = {own, *python, *sysconfig.get_paths().values()}
-    return tuple({*found, *map(os.path.realpath, found), *_SYSTEM} - {"/"})
+    folders = {package, *python, *sysconfig.get_paths().values()}
+    return tuple({*folders, *map(os.path.realpath, folders), *_SYSTEM} - {"/"})
 
 
 _INSTALLED = tuple(f"{folder}/" for folder in _installed())

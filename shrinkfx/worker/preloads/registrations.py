@@ -43,9 +43,9 @@ The snapshot knows nothing about modules that are imported later.
 """
 
 _CONFIGS = ("torch._inductor.config", "torch._dynamo.config", "torch._functorch.config")
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 
-_ELSEWHERE = (
+_IGNORED = (
     "torch.ao.",
     "torch.distributed.",
     "torch.jit.",
@@ -94,24 +94,24 @@ class Snapshot:
         Args:
             operators: descriptions of the registrations of operators of interest.
         """
-        found, gone, own = dict(operators), dict(self._values), _own_settings()
+        places, missing, user = dict(operators), dict(self._values), _own_settings()
         for place, holder, key, value in _values():
-            known = gone.pop(place, None)
+            known = missing.pop(place, None)
             if known and _is_same(known[1], value):
                 continue
             module = holder.partition(" ")[0]
             if known or module in self._modules or _is_foreign(value):
-                said = _description(value)
+                description = _description(value)
                 # An index is no stable key: removing an element moves the next ones.
-                name = f"{holder} {said if isinstance(key, int) else _key(key)}"
-                found[name] = found.get(name, "") + said
+                name = f"{holder} {description if isinstance(key, int) else _key(key)}"
+                places[name] = places.get(name, "") + description
                 if name.startswith(_COMPILERS) and _is_own(value):
-                    own.append(name)
-        for (_, key), (holder, _) in gone.items():
-            found[f"{holder} {_key(key)}"] = "is gone"
+                    user.append(name)
+        for (_, key), (holder, _) in missing.items():
+            places[f"{holder} {_key(key)}"] = "is gone"
         state = _state()
-        found |= {k: v for k, v in state.items() if self._state.get(k) != v}
-        return Changes(found, tuple(sorted({name for name in own if name in found})))
+        places |= {k: v for k, v in state.items() if self._state.get(k) != v}
+        return Changes(places, tuple(sorted({name for name in user if name in places})))
 
 
 def describe_registrations(operator: str) -> str:
@@ -129,23 +129,23 @@ def describe_registrations(operator: str) -> str:
 
 def _modules() -> list[str]:
     """Return the compiler's modules; searching all modules takes twice as long."""
-    found = (
+    names = (
         name
         for name in list(sys.modules)
         if name.partition(".")[0] in SEARCHED_PACKAGES
     )
-    return [name for name in found if not f"{name}.".startswith(_ELSEWHERE)]
+    return [name for name in names if not f"{name}.".startswith(_IGNORED)]
 
 
 def _values() -> Iterator[tuple[Place, str, Hashable, Any]]:
     """Yield the values in modules, and in their tables and classes."""
     seen: set[int] = set()
     for module in _modules():
-        held = sys.modules[module]
-        if not isinstance(held, ModuleType):
+        loaded = sys.modules[module]
+        if not isinstance(loaded, ModuleType):
             continue
-        for name, value in list(vars(held).items()):
-            yield (id(held), name), module, name, value
+        for name, value in list(vars(loaded).items()):
+            yield (id(loaded), name), module, name, value
             if id(value) not in seen and _is_table(value):
                 seen.add(id(value))
                 holder = f"{module} {name}:"
@@ -175,18 +175,18 @@ def _entries(value: Any) -> Iterator[tuple[Hashable, Any]]:
 
 
 def _key(key: object) -> str:
-    if isinstance(key, (*_PLAIN, graph_api.OpOverload, graph_api.OpOverloadPacket)):
+    if isinstance(key, (*_SIMPLE, graph_api.OpOverload, graph_api.OpOverloadPacket)):
         return str(key)
     return getattr(key, "__qualname__", "") or type(key).__qualname__
 
 
 def _is_same(before: object, now: object) -> bool:
-    return before is now or (isinstance(now, _PLAIN) and before == now)
+    return before is now or (isinstance(now, _SIMPLE) and before == now)
 
 
 def _is_foreign(value: object) -> bool:
-    made = isinstance(value, (FunctionType, MethodType, type))
-    return made and _is_of_others(value)
+    is_code = isinstance(value, (FunctionType, MethodType, type))
+    return is_code and _is_of_others(value)
 
 
 def _is_of_others(value: object) -> bool:
@@ -195,11 +195,11 @@ def _is_of_others(value: object) -> bool:
     ``functools.wraps`` copies the name of the wrapped function's module, so a wrapper
     around a function of PyTorch tells its home by its globals only.
     """
-    named = [getattr(value, "__module__", None)]
+    names = [getattr(value, "__module__", None)]
     if isinstance(value, FunctionType):
-        named.append(value.__globals__.get("__name__"))
-    homes = {str(name).partition(".")[0] for name in named if name}
-    return bool(homes - {*SEARCHED_PACKAGES, *sys.stdlib_module_names})
+        names.append(value.__globals__.get("__name__"))
+    packages = {str(name).partition(".")[0] for name in names if name}
+    return bool(packages - {*SEARCHED_PACKAGES, *sys.stdlib_module_names})
 
 
 def _is_own(value: object) -> bool:
@@ -218,13 +218,13 @@ def _is_own(value: object) -> bool:
 
 def _own_settings() -> list[str]:
     """Return the settings that hold non-PyTorch code, named as in ``_state``."""
-    found = []
+    settings = []
     for name in _CONFIGS:
         config = sys.modules.get(name)
         if config is not None and hasattr(config, "get_config_copy"):
             values = config.get_config_copy().items()
-            found += [f"{name} {option}" for option, v in values if _is_own(v)]
-    return found
+            settings += [f"{name} {option}" for option, v in values if _is_own(v)]
+    return settings
 
 
 def _state() -> dict[str, str]:
@@ -245,24 +245,24 @@ def _state() -> dict[str, str]:
 
 def _description(value: object, depth: int = 3) -> str:
     """Describe a value; equal statements in another process give the same text."""
-    if isinstance(value, _PLAIN):
+    if isinstance(value, _SIMPLE):
         return repr(value)[:200]
     if isinstance(value, (staticmethod, classmethod)):
         value = value.__func__
     kind = _kind(type(value))
     if not depth:
         return kind
-    within = [_description(each, depth - 1) for each in _parts(value)]
+    parts = [_description(each, depth - 1) for each in _parts(value)]
     name = getattr(value, "__qualname__", "")
-    return f"{kind} {name} ({', '.join(within)})"
+    return f"{kind} {name} ({', '.join(parts)})"
 
 
 def _kind(kind: type) -> str:
     """Return the name of a class; for a user's class also digests of its methods."""
     if not _is_of_others(kind):
         return f"{kind.__module__}.{kind.__qualname__}"
-    held = vars(kind).values()
-    code = [_digest(each.__code__) for each in held if isinstance(each, FunctionType)]
+    attrs = vars(kind).values()
+    code = [_digest(each.__code__) for each in attrs if isinstance(each, FunctionType)]
     return " ".join([kind.__qualname__, *code])
 
 
@@ -287,18 +287,18 @@ def _parts(value: object) -> list[object]:
 
 def _read_closure(function: FunctionType) -> list[object]:
     """Return the values in a function's closure; skip cells that are still empty."""
-    held = []
+    contents = []
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):
-            held.append(cell.cell_contents)
-    return held
+            contents.append(cell.cell_contents)
+    return contents
 
 
 def _digest(code: CodeType) -> str:
     """Hash a function's code, independent of where the function was written."""
     digest = hashlib.sha256(code.co_code)
     for constant in code.co_consts:
-        said = _digest(constant) if isinstance(constant, CodeType) else repr(constant)
-        digest.update(said.encode())
+        text = _digest(constant) if isinstance(constant, CodeType) else repr(constant)
+        digest.update(text.encode())
     digest.update(" ".join(code.co_names).encode())
     return digest.hexdigest()[:16]

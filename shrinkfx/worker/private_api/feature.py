@@ -60,8 +60,8 @@ class Feature:
             raise AttributeError(f"{self.name!r} lists no name {name!r}")
         module, _, attribute = place.partition(":")
         try:
-            found = importlib.import_module(module)
-            return getattr(found, attribute) if attribute else found
+            imported = importlib.import_module(module)
+            return getattr(imported, attribute) if attribute else imported
         except (ImportError, AttributeError) as error:
             raise MissingName(self.name, place.replace(":", ".")) from error
 
@@ -77,14 +77,14 @@ class Feature:
             MissingName: this PyTorch does not have it.
         """
         first, *rest = path.split(".")
-        found, place = self.resolve(first), self.names[first].replace(":", ".")
+        value, place = self.resolve(first), self.names[first].replace(":", ".")
         for name in rest:
             place = f"{place}.{name}"
             try:
-                found = getattr(found, name)
+                value = getattr(value, name)
             except AttributeError as error:
                 raise MissingName(self.name, place) from error
-        return found
+        return value
 
     def require(self) -> None:
         """Raise ``MissingName`` if this PyTorch lacks a name or an attribute."""

@@ -18,7 +18,7 @@ from shrinkfx.worker.sizes.read_space import find_space
 
 
 def require_declared_sizes(
-    subject: str, program: ExportedProgram, example: Inputs, given: Inputs
+    source: str, program: ExportedProgram, example: Inputs, inputs: Inputs
 ) -> None:
     """Refuse sizes and numbers that the program was not exported for.
 
@@ -29,26 +29,26 @@ def require_declared_sizes(
         LoadError: a size is not allowed; the message has its place, its number, and the
             declaration.
     """
-    pairs = zip(user_placeholders(program, example), given.flat(), strict=True)
+    pairs = zip(user_placeholders(program, example), inputs.flat(), strict=True)
     sizes = [entry for node, leaf in pairs for entry in _sizes(node, leaf)]
     bound: dict[Any, sympy.Integer] = {}
     for _, declared, size in sizes:
         if isinstance(declared, sympy.Symbol) and type(size) is int:
             bound.setdefault(declared, sympy.Integer(size))
     for where, declared, size in sizes:
-        wrong = _outside(program, declared, size) or _unequal(declared, size, bound)
-        if wrong:
+        problem = _outside(program, declared, size) or _unequal(declared, size, bound)
+        if problem:
             raise LoadError(
-                subject, f"{where} is {size!r}", MessageText(wrong, _TO_TEST)
+                source, f"{where} is {size!r}", MessageText(problem, _TO_TEST)
             )
     named = {str(symbol): int(size) for symbol, size in bound.items()}
     conditions = find_space(program, example).conditions if named else ()
     for condition in conditions:
         if names_in(condition) <= set(named) and not holds(condition, named):
             where = ", ".join(f"{name}={size}" for name, size in named.items())
-            wrong = f"the program declares {condition}"
+            problem = f"the program declares {condition}"
             raise LoadError(
-                subject, f"its sizes are {where}", MessageText(wrong, _TO_TEST)
+                source, f"its sizes are {where}", MessageText(problem, _TO_TEST)
             )
 
 
@@ -91,5 +91,5 @@ def _unequal(declared: Any, size: Any, bound: Mapping[Any, sympy.Integer]) -> st
     expected = declared.xreplace(bound)
     if not expected.is_number or expected == size:
         return ""
-    by = f"{declared}, which is " if expected != declared else ""
-    return f"the program expects {by}{expected}"
+    prefix = f"{declared}, which is " if expected != declared else ""
+    return f"the program expects {prefix}{expected}"

@@ -31,9 +31,9 @@ def find_space(exported: ExportedProgram, inputs: Inputs) -> Space:
     symbols = {s for _, size, _ in places for s in size.free_symbols}
     named = {str(symbol): _symbol(symbol, exported, places) for symbol in symbols}
     shown = [Place(name, dim, _print(size)) for (name, dim), size, _ in places]
-    in_order = dict.fromkeys(n for p in shown for n in sorted(names_in(p.size)))
+    ordered = dict.fromkeys(n for p in shown for n in sorted(names_in(p.size)))
     return Space(
-        symbols=tuple(named[name] for name in in_order),
+        symbols=tuple(named[name] for name in ordered),
         places=tuple(shown),
         conditions=tuple(_conditions(exported, set(named))),
         tensors=tuple(_tensors(exported, symbols)),
@@ -86,16 +86,16 @@ def _conditions(exported: ExportedProgram, names: set[str]) -> list[str]:
 
     They come from the ranges of derived dims, and from guards.
     """
-    found = []
+    texts = []
     for size, bounds in exported.range_constraints.items():
         if not isinstance(size, sympy.Symbol):
             ends = [b if isinstance(b, sympy.Integer) else None for b in _ends(bounds)]
-            found += [f"{ends[0]} <= {_print(size)}"] if ends[0] is not None else []
-            found += [f"{_print(size)} <= {ends[1]}"] if ends[1] is not None else []
+            texts += [f"{ends[0]} <= {_print(size)}"] if ends[0] is not None else []
+            texts += [f"{_print(size)} <= {ends[1]}"] if ends[1] is not None else []
     values = {n.name: n.meta.get("val") for n in exported.graph.nodes}
     guards = getattr(exported, "_guards_code", None) or []
-    found += [_SOURCE.sub(lambda m: _size_of(m, values), guard) for guard in guards]
-    return [text for text in dict.fromkeys(found) if _uses_only(text, names)]
+    texts += [_SOURCE.sub(lambda m: _size_of(m, values), guard) for guard in guards]
+    return [text for text in dict.fromkeys(texts) if _uses_only(text, names)]
 
 
 def _ends(bounds: Any) -> tuple[Any, Any]:
