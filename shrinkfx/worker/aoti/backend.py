@@ -125,14 +125,14 @@ def build_once(
     Raises:
         StepPassed: the request asks about one step, and it has passed.
     """
-    kept = Path(options.package) if options.package else None
+    stored = Path(options.package) if options.package else None
     gpu = gpu_of(exported)
-    if kept and kept.exists():
-        notes = _weights_file(kept)
+    if stored and stored.exists():
+        notes = _weights_file(stored)
         weights = constants.read(exported, notes) if notes.exists() else None
-        return Package(kept, folder, weights, gpu)
+        return Package(stored, folder, weights, gpu)
     built = replace(_build_package(exported, folder, inductor, options), gpu=gpu)
-    return _keep_package(built, exported, kept) if kept else built
+    return _keep_package(built, exported, stored) if stored else built
 
 
 def _build_package(
@@ -142,14 +142,14 @@ def _build_package(
     options: CheckOptions,
 ) -> Package:
     """Compile; leave many weights out of the package to save time and disk space."""
-    beside = options.weights is Weights.BESIDE
-    if beside and constants.can_leave_weights_out(exported, inductor):
+    separate = options.weights is Weights.BESIDE
+    if separate and constants.can_leave_weights_out(exported, inductor):
         with contextlib.suppress(constants.CannotKeepWeightsApart):
-            with constants.collect_constants() as found:
-                without = {**inductor, **constants.WITHOUT_WEIGHTS}
-                path = _compile_package(exported, folder, without, options)
-            constants.require_plain(found)
-            return Package(path, folder, found)
+            with constants.collect_constants() as collected:
+                settings = {**inductor, **constants.WITHOUT_WEIGHTS}
+                path = _compile_package(exported, folder, settings, options)
+            constants.require_plain(collected)
+            return Package(path, folder, collected)
     require_space_for_weights(constants.total_bytes(exported), folder)
     return Package(_compile_package(exported, folder, inductor, options), folder)
 
@@ -204,7 +204,7 @@ def temporary_folder_variables(folder: Path) -> dict[str, str]:
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def own_cache_variables(folder: Path, kept: Path | None = None) -> dict[str, str]:
+def own_cache_variables(folder: Path, persistent: Path | None = None) -> dict[str, str]:
     """Put the temporary files and the Inductor cache of a process below a folder.
 
     AOTInductor writes a program's files in place, and packs them after it has released
@@ -215,26 +215,26 @@ def own_cache_variables(folder: Path, kept: Path | None = None) -> dict[str, str
     files are named by their content.
 
     Args:
-        kept: a new folder for the cache itself, if it must outlive ``folder``.
+        persistent: a new folder for the cache itself, if it must outlive ``folder``.
 
     Returns:
         Environment variables.
     """
-    usual = Path(default_cache_dir())
-    shared = Path(os.environ.get(_CACHE) or usual)
-    for place in (usual / _HEADERS, shared / _LOCKS):
+    default = Path(default_cache_dir())
+    shared = Path(os.environ.get(_CACHE) or default)
+    for place in (default / _HEADERS, shared / _LOCKS):
         place.mkdir(parents=True, exist_ok=True)
-    own = folder / usual.name
-    if kept:
-        kept.mkdir()
-        (kept / usual.name).mkdir()
-        own.symlink_to(kept / usual.name)
+    cache = folder / default.name
+    if persistent:
+        persistent.mkdir()
+        (persistent / default.name).mkdir()
+        cache.symlink_to(persistent / default.name)
     else:
-        own.mkdir()
-    single = [*shared.glob("??"), *shared.glob(_TRITONS)]
-    for place in (usual / _HEADERS, shared / _LOCKS, *single):
-        (own / place.name).symlink_to(place.resolve())
-    return {"TMPDIR": str(folder), _CACHE: str(own)}
+        cache.mkdir()
+    linked = [*shared.glob("??"), *shared.glob(_TRITONS)]
+    for place in (default / _HEADERS, shared / _LOCKS, *linked):
+        (cache / place.name).symlink_to(place.resolve())
+    return {"TMPDIR": str(folder), _CACHE: str(cache)}
 
 
 _HEADERS, _LOCKS, _TRITONS = "precompiled_headers", "locks", "triton"

@@ -26,7 +26,7 @@ from shrinkfx.worker.private_api.inductor_api import config
 WITHOUT_WEIGHTS = {"aot_inductor.package_constants_in_so": False}
 """The Inductor option for a package without weights."""
 
-_OWN_LAYOUT = (
+_LAYOUT_OPTIONS = (
     "freezing",
     "aot_inductor.package_constants_in_so",
     "aot_inductor.package_constants_on_disk_format",
@@ -61,7 +61,7 @@ def can_leave_weights_out(exported: ExportedProgram, options: InductorOptions) -
     False if an option of the user decides where weights are, or if this torch cannot
     load a package without them.
     """
-    if any(name in options for name in _OWN_LAYOUT) or not _has_required_api():
+    if any(name in options for name in _LAYOUT_OPTIONS) or not _has_required_api():
         return False
     weights = _weights(exported).values()
     if any(w.device.type != "cpu" or w.layout != torch.strided for w in weights):
@@ -73,14 +73,14 @@ def _has_required_api() -> bool:
     """Return whether this torch can leave weights out and accept them later."""
     if weights_api.FEATURE.missing:
         return False
-    known = config.get_config_copy()
-    usual = known.get("aot_inductor.package_constants_in_so") is True
+    defaults = config.get_config_copy()
+    in_library = defaults.get("aot_inductor.package_constants_in_so") is True
     loader = weights_api.AOTIModelPackageLoader
-    takes = getattr(loader, "update_constant_buffer", None)
+    update = getattr(loader, "update_constant_buffer", None)
     return (
-        usual
-        and not known.get("freezing")
-        and "user_managed" in (getattr(takes, "__doc__", None) or "")
+        in_library
+        and not defaults.get("freezing")
+        and "user_managed" in (getattr(update, "__doc__", None) or "")
     )
 
 
@@ -93,23 +93,23 @@ def total_bytes(exported: ExportedProgram) -> int:
 @contextlib.contextmanager
 def collect_constants() -> Iterator[dict[str, torch.Tensor]]:
     """Collect the constants of the programs that are compiled inside the context."""
-    found: dict[str, torch.Tensor] = {}
+    collected: dict[str, torch.Tensor] = {}
     compiler = weights_api.AotCodeCompiler
-    stock, usual = compiler.compile, vars(compiler)["compile"]
+    stock, descriptor = compiler.compile, vars(compiler)["compile"]
 
     def compile_noted(
         graph: weights_api.GraphLowering, *args: Any, **kwargs: Any
     ) -> Any:
         for name in graph.constants:
             if name not in getattr(graph, "folded_constants", ()):
-                found[name] = graph.get_original_value_of_constant(name)
+                collected[name] = graph.get_original_value_of_constant(name)
         return stock(graph, *args, **kwargs)
 
     compiler.compile = compile_noted
     try:
-        yield found
+        yield collected
     finally:
-        compiler.compile = usual
+        compiler.compile = descriptor
 
 
 def require_plain(constants: Constants) -> None:
@@ -144,7 +144,7 @@ def _copy_to_one_block(constants: Constants) -> dict[str, torch.Tensor]:
         raise MemoryError(f"no memory for {total} bytes of weights")
     memory = (ctypes.c_ubyte * total).from_address(start)
     block = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
-    laid = {}
+    copies = {}
     for (name, value), place in zip(constants.items(), places, strict=True):
         storage = value.untyped_storage()
         size = storage.nbytes()
@@ -152,8 +152,8 @@ def _copy_to_one_block(constants: Constants) -> dict[str, torch.Tensor]:
         ctypes.memset(start + place + size, 0, -size % _ALIGNMENT)  # as in a package
         offset = place // value.element_size() + value.storage_offset()
         empty = torch.empty(0, dtype=value.dtype)
-        laid[name] = empty.set_(block, offset, value.size(), value.stride())
-    return laid
+        copies[name] = empty.set_(block, offset, value.size(), value.stride())
+    return copies
 
 
 def save(constants: Constants, exported: ExportedProgram, path: Path) -> None:
@@ -164,16 +164,16 @@ def save(constants: Constants, exported: ExportedProgram, path: Path) -> None:
         name: places.get((value.data_ptr(), *_layout(value))) or _equal(value, weights)
         for name, value in constants.items()
     }
-    own = {name: constants[name] for name, target in names.items() if not target}
-    torch.save({"names": json.dumps(names), "own": own}, path)
+    others = {name: constants[name] for name, target in names.items() if not target}
+    torch.save({"names": json.dumps(names), "own": others}, path)
 
 
 def read(exported: ExportedProgram, path: Path) -> Constants:
     """Return the constants that ``save`` has stored, for the same program."""
     saved = torch.load(path, weights_only=True)
     names: dict[str, str] = json.loads(saved["names"])
-    weights, own = _weights(exported), saved["own"]
-    return {name: weights[at] if at else own[name] for name, at in names.items()}
+    weights, others = _weights(exported), saved["own"]
+    return {name: weights[at] if at else others[name] for name, at in names.items()}
 
 
 def _equal(value: torch.Tensor, weights: Constants) -> str:
@@ -201,10 +201,10 @@ def _layout(value: torch.Tensor) -> tuple[Any, ...]:
 def _weights(exported: ExportedProgram) -> dict[str, torch.Tensor]:
     """Return the tensors that a program holds, by the names that it has for them."""
     targets = [spec.target for spec in exported.graph_signature.input_specs]
-    held = [*exported.state_dict.items(), *exported.constants.items()]
+    tensors = [*exported.state_dict.items(), *exported.constants.items()]
     return {
         name: value.detach()
-        for name, value in held
+        for name, value in tensors
         if name in targets and isinstance(value, torch.Tensor)
     }
 

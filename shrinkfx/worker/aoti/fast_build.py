@@ -87,9 +87,9 @@ def with_plain_wrapper(options: InductorOptions) -> InductorOptions:
 
     The wrapper only launches kernels.
     """
-    usual = getattr(inductor_api.config.aot_inductor, _WRAPPER_LEVEL, None)
-    plain = {f"aot_inductor.{_WRAPPER_LEVEL}": "O0"} if usual == "O1" else {}
-    return {**plain, **options}
+    default = getattr(inductor_api.config.aot_inductor, _WRAPPER_LEVEL, None)
+    unoptimized = {f"aot_inductor.{_WRAPPER_LEVEL}": "O0"} if default == "O1" else {}
+    return {**unoptimized, **options}
 
 
 class _FastCompile:
@@ -113,8 +113,8 @@ class _FastCompile:
         self._runtime: Runtime | None = None
         self._compiling: _Command | None = None
         self._has_kernels = False
-        self._failed = ""
-        self._left_out = False
+        self._error = ""
+        self._deferred = False
         self._write()
 
     def note_builder(self, builder: build_api.CppBuilder) -> None:
@@ -152,37 +152,37 @@ class _FastCompile:
         except (CannotBuild, OSError) as error:
             self._runtime = None
             self._fall_back(str(error))
-        if self._runtime is None and not self._left_out:
+        if self._runtime is None and not self._deferred:
             self._stock(builder)
 
     def _test_one_step(self, step: Step, builder: build_api.CppBuilder) -> None:
         """Raise ``StepPassed`` if the step passes; else the stock build shows why."""
-        asked = {Step.WRAPPER: builder, Step.KERNEL: self._kernels}.get(step)
+        tested = {Step.WRAPPER: builder, Step.KERNEL: self._kernels}.get(step)
         if step is Step.LOWERING:
             raise StepPassed
-        if asked is None:
+        if tested is None:
             raise CannotBuild(f"nothing is known of the {step}")
-        self._failed = _syntax_error(asked)
-        if not self._failed:
+        self._error = _syntax_error(tested)
+        if not self._error:
             raise StepPassed
         # The stock build reaches the kernels only if the wrapper compiles.
-        self._left_out = step is Step.KERNEL and not self._wrapper_error(builder)
+        self._deferred = step is Step.KERNEL and not self._wrapper_error(builder)
 
     def _compile_side_by_side(self, builder: build_api.CppBuilder) -> None:
         if not getattr(inductor_api.config.aot_inductor, "link_libtorch", True):
             raise CannotBuild("the library is not linked with torch")
         words = _words(builder)
-        own, common = self._split(builder)
-        self._runtime = runtime_object(words, common, own.parent, self._home)
+        model_part, common = self._split(builder)
+        self._runtime = runtime_object(words, common, model_part.parent, self._home)
         if self._kernels:
             self._has_kernels = self._shared.copy_stored_object(_words(self._kernels))
             if not self._has_kernels:
                 self._compiling = _Command(_words(self._kernels))
-        words = [*_with_source(words, own), *NO_TEMPLATES]
+        words = [*_with_source(words, model_part), *NO_TEMPLATES]
         if self._shared.copy_stored_object(words):
             return
-        self._failed = _run_compiler(words)
-        if self._failed:
+        self._error = _run_compiler(words)
+        if self._error:
             self._runtime = None
             self.close()
         else:
@@ -191,30 +191,30 @@ class _FastCompile:
     def _wrapper_error(self, builder: build_api.CppBuilder) -> str:
         """Check the syntax of the wrapper's own part, or of all if it has none."""
         try:
-            own, _ = self._split(builder)
+            model_part, _ = self._split(builder)
         except CannotBuild:
             return _syntax_error(builder)
-        return _syntax_error(builder, own)
+        return _syntax_error(builder, model_part)
 
     def _split(self, builder: build_api.CppBuilder) -> tuple[Path, str]:
         """Write the wrapper's own part; return its path and the common part."""
         source = Path(_source(_words(builder)))
         split = split_wrapper(source)
-        own = source.with_name(source.name.replace(".wrapper.cpp", ".own.cpp"))
-        own.write_text(split.own, **AS_WRITTEN)
-        return own, split.common
+        model_part = source.with_name(source.name.replace(".wrapper.cpp", ".own.cpp"))
+        model_part.write_text(split.own, **AS_WRITTEN)
+        return model_part, split.common
 
     def _build_kernels(self, builder: build_api.CppBuilder) -> None:
         compiling, self._compiling = self._compiling, None
         if compiling is None or builder is not self._kernels:
             if not self._has_kernels:
                 self._stock(builder)
-        elif failed := compiling.failure():
+        elif error := compiling.failure():
             self._stock(builder)
-            self._failed = failed
+            self._error = error
         else:
             self._shared.store_object(_words(builder))
-        if self._left_out and self._wrapper:  # the kernels compile in the stock build
+        if self._deferred and self._wrapper:  # the kernels compile in the stock build
             self._stock(self._wrapper)
 
     def _link(self, builder: build_api.CppBuilder) -> None:
@@ -224,17 +224,17 @@ class _FastCompile:
             words = _words(builder)
             place = words.index(self._wrapper.get_target_file_path()) + 1
             words[place:place] = [str(self._runtime.path)]
-            failed = _run_compiler([*words, *self._runtime.link_flags])
-            if failed:
-                self._failed = failed
+            error = _run_compiler([*words, *self._runtime.link_flags])
+            if error:
+                self._error = error
                 self._stock(self._wrapper)
                 if self._has_kernels and self._kernels:
                     self._stock(self._kernels)
                 self._stock(builder)
         else:
             self._stock(builder)
-        if self._failed:  # but the stock build has succeeded
-            self._fall_back(self._failed)
+        if self._error:  # but the stock build has succeeded
+            self._fall_back(self._error)
 
     def _note_step(self, step: Step) -> None:
         self._built = replace(self._built, step=step)
@@ -268,8 +268,8 @@ class _Command:
         code = self._process.wait()
         with self._output as output:
             output.seek(0)
-            said = output.read().decode(errors="replace")
-        return first_error(said) if code else ""
+            text = output.read().decode(errors="replace")
+        return first_error(text) if code else ""
 
     def kill(self) -> None:
         self._process.kill()
@@ -285,17 +285,17 @@ def _run_compiler(words: Sequence[str]) -> str:
         return str(error)
 
 
-def _syntax_error(builder: build_api.CppBuilder, own: Path | None = None) -> str:
+def _syntax_error(builder: build_api.CppBuilder, model_part: Path | None = None) -> str:
     """Compile a file with ``-fsyntax-only``; return its first error, or ''.
 
     Args:
-        own: the wrapper's own part, to check instead of the whole wrapper.
+        model_part: the wrapper's own part, to check instead of the whole wrapper.
     """
     words = _words(builder)
     output = words.index("-o")
     del words[output : output + 2]
-    if own is not None:
-        words = [*_with_source(words, own), *NO_TEMPLATES]
+    if model_part is not None:
+        words = [*_with_source(words, model_part), *NO_TEMPLATES]
     return _run_compiler([*words, "-fsyntax-only"])
 
 
@@ -304,10 +304,10 @@ def _words(builder: build_api.CppBuilder) -> list[str]:
 
 
 def _source(words: Sequence[str]) -> str:
-    found = [word for word in words if word.endswith(".wrapper.cpp")]
-    if len(found) != 1:
+    sources = [word for word in words if word.endswith(".wrapper.cpp")]
+    if len(sources) != 1:
         raise CannotBuild("the wrapper's source is not in the command that compiles it")
-    return found[0]
+    return sources[0]
 
 
 def _with_source(words: Sequence[str], source: Path) -> list[str]:

@@ -144,21 +144,21 @@ def lower_two_operators(folder: Path) -> None:
 def _restore_state() -> Iterator[None]:
     """Restore what a lowering changes, except the imports and registrations."""
     variables, place = dict(os.environ), tempfile.tempdir
-    numbers = random.getstate()
+    random_state = random.getstate()
     # Dicts that a compilation writes to.
-    told = getattr(inductor_api.config.aot_inductor, "metadata", {})
+    metadata = getattr(inductor_api.config.aot_inductor, "metadata", {})
     written = [
-        (kept, copy.deepcopy(kept)) for kept in (first_lowering_api.counters, told)
+        (data, copy.deepcopy(data)) for data in (first_lowering_api.counters, metadata)
     ]
     try:
         with torch.random.fork_rng(devices=[]), without_monitor_thread():
             yield
     finally:
-        random.setstate(numbers)
+        random.setstate(random_state)
         os.environ.clear()
         os.environ.update(variables)
         tempfile.tempdir = place
-        for kept, before in written:
-            kept.clear()
-            kept.update(before)
+        for data, before in written:
+            data.clear()
+            data.update(before)
         first_lowering_api.metrics.reset()

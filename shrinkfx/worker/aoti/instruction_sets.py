@@ -35,19 +35,19 @@ def cache_instruction_sets() -> Iterator[None]:
     if build_api.FEATURE.missing:
         yield
         return
-    ask = build_api.VecISA.check_build
+    original = build_api.VecISA.check_build
 
     def check_build(isa: build_api.VecISA, code: str) -> bool:
         note = _note(isa, code)
         if note and note.exists():
             build_cache.note_use(note)
             return True
-        can = bool(ask(isa, code))
-        if can and note:
+        usable = bool(original(isa, code))
+        if usable and note:
             with contextlib.suppress(OSError):
                 note.parent.mkdir(parents=True, exist_ok=True)
                 note.touch()
-        return can
+        return usable
 
     with replace_attribute(build_api.VecISA, "check_build", check_build):
         yield
@@ -56,10 +56,10 @@ def cache_instruction_sets() -> Iterator[None]:
 def _note(isa: build_api.VecISA, code: str) -> Path | None:
     """Return the file that records a success; None if the machine is not known."""
     try:
-        made_of = repr((code, isa.build_arch_flags(), isa.build_macro(), _machine()))
+        identity = repr((code, isa.build_arch_flags(), isa.build_macro(), _machine()))
     except (OSError, RuntimeError, AttributeError):  # no compiler: Inductor reports it
         return None
-    digest = hashlib.sha256(made_of.encode()).hexdigest()[:24]
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:24]
     return build_cache.folder() / f"instruction-set-{digest}"
 
 

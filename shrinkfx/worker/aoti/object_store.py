@@ -51,8 +51,8 @@ class SharedObjects:
             draft = place.with_suffix(f".{os.getpid()}")
             shutil.copyfile(_output_of(command), draft)
             draft.replace(place)
-            kept = sorted(place.parent.glob(f"{self.name}-*"), key=_last_used)
-            for old in kept[:-MOST]:
+            objects = sorted(place.parent.glob(f"{self.name}-*"), key=_last_used)
+            for old in objects[:-MOST]:
                 old.unlink(missing_ok=True)
 
     def _place(self, command: Sequence[str]) -> Path:
@@ -86,11 +86,11 @@ def key(command: Sequence[str], *folders: Path) -> str:
     Raises:
         OSError: a source file cannot be read.
     """
-    own, found = [os.fsencode(folder) for folder in folders], hashlib.sha256()
+    encoded, digest = [os.fsencode(folder) for folder in folders], hashlib.sha256()
     names = [os.fsencode(Path(word).name) for word in command if word.endswith(_NAMED)]
 
-    def plain(text: bytes) -> bytes:
-        for folder in own:
+    def normalize(text: bytes) -> bytes:
+        for folder in encoded:
             text = text.replace(folder, b"")
         text = _HEADERS.sub(b"", text)
         for name in names:
@@ -98,11 +98,11 @@ def key(command: Sequence[str], *folders: Path) -> str:
         return text
 
     for word in command:
-        found.update(plain(os.fsencode(word)) + b"\0")
+        digest.update(normalize(os.fsencode(word)) + b"\0")
         if word.endswith(".cpp"):
-            text = _REMARKS.sub(b"", plain(Path(word).read_bytes()))
-            found.update(text + b"\0")
-    return found.hexdigest()[:24]
+            text = _REMARKS.sub(b"", normalize(Path(word).read_bytes()))
+            digest.update(text + b"\0")
+    return digest.hexdigest()[:24]
 
 
 _NAMED = (".cpp", ".o")

@@ -12,9 +12,9 @@ def replace_attribute(
     owner: object, name: str, value: Callable[..., Any]
 ) -> Iterator[None]:
     """Replace an attribute inside the context, and restore it after."""
-    usual = getattr(owner, name)
+    original = getattr(owner, name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, usual)
+        setattr(owner, name, original)

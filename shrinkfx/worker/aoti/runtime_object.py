@@ -70,7 +70,7 @@ _LINKERS: Mapping[str, str] = {
 _COMPILER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX")
 _ERROR = re.compile(r"(?:error|fatal): ([^\n]+)")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?([^\n']+)")
-_SAID_CHARACTERS = 300
+_MESSAGE_CHARACTERS = 300
 _LOCK_S = 120.0
 _COMPILE_S = 300.0
 
@@ -108,19 +108,19 @@ def split_wrapper(path: Path) -> Split:
     """
     text = path.read_text(**AS_WRITTEN)
     interface = textwrap.dedent(INTERFACE.read_text()).rstrip()
-    includes, found, own = text.partition(interface)
-    if not found:
+    includes, matched, rest = text.partition(interface)
+    if not matched:
         raise CannotBuild("the wrapper does not hold the text of interface.cpp")
     if not all(_INCLUDE.fullmatch(line) for line in includes.split("\n") if line):
         raise CannotBuild("the wrapper has text of its own before interface.cpp")
     line = (includes + interface).count("\n") + 1
     headers = "\n".join(_STANDARD_INCLUDE.findall(interface))
-    own = own.replace(*_MODEL_TEMPLATE)
-    before = f"{includes}{headers}\n{INSTANTIATED_ELSEWHERE}"
+    rest = rest.replace(*_MODEL_TEMPLATE)
+    preamble = f"{includes}{headers}\n{INSTANTIATED_ELSEWHERE}"
     # Error messages name the same file and line as without the split.
     return Split(
         common=f"{includes}{interface}\n",
-        own=f'{before}#line {line} "{path}"\n{own}',
+        own=f'{preamble}#line {line} "{path}"\n{rest}',
     )
 
 
@@ -159,10 +159,10 @@ def runtime_object(
 def first_error(output: str) -> str:
     """Return the first error of a compiler or linker."""
     if missing := _UNDEFINED.findall(output):
-        return "undefined: " + ", ".join(dict.fromkeys(missing))[:_SAID_CHARACTERS]
+        return "undefined: " + ", ".join(dict.fromkeys(missing))[:_MESSAGE_CHARACTERS]
     found = _ERROR.search(output)
-    said = found[1] if found else output.strip().rpartition("\n")[2]
-    return said[:_SAID_CHARACTERS] or "nothing said"
+    message = found[1] if found else output.strip().rpartition("\n")[2]
+    return message[:_MESSAGE_CHARACTERS] or "nothing said"
 
 
 def _key(flags: Sequence[str], text: str) -> str:
@@ -204,10 +204,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _make(path: Path, flags: Sequence[str], text: str, scratch: Path) -> None:
     """Compile in the scratch folder, then move the complete files into place."""
-    source, made = scratch / f"{path.stem}.cpp", scratch / path.name
+    source, built = scratch / f"{path.stem}.cpp", scratch / path.name
     source.write_text(text)
     # Debug info would make the object, which is linked each time, four times as large.
-    done = _compile([*flags, "-g0", str(source), "-o", str(made)])
+    done = _compile([*flags, "-g0", str(source), "-o", str(built)])
     if done.returncode:
         reason = first_error(done.stdout)
         raise CannotBuild(f"the runtime object does not compile: {reason}")
@@ -215,13 +215,13 @@ def _make(path: Path, flags: Sequence[str], text: str, scratch: Path) -> None:
     linker = path.with_suffix(".linker")
     draft = path.with_suffix(f".{os.getpid()}")
     try:
-        draft.write_text(_choose_linker(flags[0], made))
+        draft.write_text(_choose_linker(flags[0], built))
         draft.replace(linker)
-        shutil.copy(made, draft)
+        shutil.copy(built, draft)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-        made.unlink()
+        built.unlink()
 
 
 def _compile(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -239,10 +239,10 @@ def _compile(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         raise CannotBuild(f"the compiler took more than {_COMPILE_S:.0f} s") from error
 
 
-def _choose_linker(compiler: str, made: Path) -> str:
+def _choose_linker(compiler: str, built: Path) -> str:
     """Return the flags of the first installed fast linker that works, or ''."""
     for name, flags in _LINKERS.items():
-        trial = [compiler, *flags.split(), "-shared", str(made), "-o", f"{made}.so"]
+        trial = [compiler, *flags.split(), "-shared", str(built), "-o", f"{built}.so"]
         if shutil.which(name) and _compile(trial).returncode == 0:
             return flags
     return ""

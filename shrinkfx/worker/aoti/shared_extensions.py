@@ -24,7 +24,7 @@ _BUILDER = "cpp_extension"
 _SOURCES = re.compile(r"^build \S+: \w*compile (.+)$", re.MULTILINE)
 """A line of ``build.ninja`` that names a source to compile."""
 
-_OWN_HEADERS = re.compile(r"(^|\s)-(I|include|imacros|iquote|idirafter)", re.MULTILINE)
+_INCLUDES = re.compile(r"(^|\s)-(I|include|imacros|iquote|idirafter)", re.MULTILINE)
 """A flag by which a source may include files that the key does not cover."""
 
 
@@ -46,48 +46,48 @@ def shared_extensions(folder: Path, script: Path) -> Iterator[None]:
     compile_all = cpp_extension._run_ninja_build
 
     def build(build_directory: str, *args: Any, **kwargs: Any) -> None:
-        made = Path(build_directory)
-        place = _place(made, folder)
+        build_folder = Path(build_directory)
+        place = _place(build_folder, folder)
         if place is None:
             compile_all(build_directory, *args, **kwargs)
-        elif not _take(place, made):
+        elif not _take(place, build_folder):
             compile_all(build_directory, *args, **kwargs)
-            _leave(made, place)
+            _leave(build_folder, place)
 
     with replace_attribute(cpp_extension, "_run_ninja_build", build):
         yield
 
 
-def _take(place: Path, made: Path) -> bool:
+def _take(place: Path, build_folder: Path) -> bool:
     with contextlib.suppress(OSError):  # it does not exist, or the disk is full
         for library in place.iterdir():
-            shutil.copyfile(library, made / library.name)
+            shutil.copyfile(library, build_folder / library.name)
         return True
     return False
 
 
-def _leave(made: Path, place: Path) -> None:
+def _leave(build_folder: Path, place: Path) -> None:
     """Store the libraries in one step, because the child may be killed."""
     draft = place.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):  # another child was faster, or a full disk
         draft.mkdir()
-        for library in made.glob("*.so"):
+        for library in build_folder.glob("*.so"):
             shutil.copyfile(library, draft / library.name)
         draft.rename(place)
     shutil.rmtree(draft, ignore_errors=True)
 
 
-def _place(made: Path, folder: Path) -> Path | None:
+def _place(build_folder: Path, folder: Path) -> Path | None:
     """Return the store's folder for these sources; None if they are not all known."""
     with contextlib.suppress(OSError):
-        told = (made / "build.ninja").read_text(encoding="utf-8")
-        sources = [Path(name) for name in _SOURCES.findall(told)]
-        if not sources or _OWN_HEADERS.search(told):
+        ninja = (build_folder / "build.ninja").read_text(encoding="utf-8")
+        sources = [Path(name) for name in _SOURCES.findall(ninja)]
+        if not sources or _INCLUDES.search(ninja):
             return None
-        found = hashlib.sha256(told.replace(str(folder), "").encode())
+        digest = hashlib.sha256(ninja.replace(str(folder), "").encode())
         for source in sources:
-            if source.parent != made:
+            if source.parent != build_folder:
                 return None
-            found.update(b"\0" + source.read_bytes())
-        return folder.parent / f"extension-{found.hexdigest()[:24]}"
+            digest.update(b"\0" + source.read_bytes())
+        return folder.parent / f"extension-{digest.hexdigest()[:24]}"
     return None

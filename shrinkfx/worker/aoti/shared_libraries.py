@@ -21,7 +21,7 @@ from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.aoti.shared_objects import shared_objects
 from shrinkfx.worker.private_api import build_api
 
-_LEFT = "-afresh"
+_CACHE_SUFFIX = "-afresh"
 
 _TEXTS = (".wrapper.cpp", ".kernel.cpp")
 
@@ -34,7 +34,7 @@ _NO_WEIGHTS = re.compile(r"start:\s*(\.space 1\s*)?\.globl\s+\w+_end\s+\w+_end:"
 
 def kept_cache_folder(folder: Path) -> Path:
     """Return the folder of a child's cache that outlives the child."""
-    return folder.with_name(f"{folder.name}{_LEFT}")
+    return folder.with_name(f"{folder.name}{_CACHE_SUFFIX}")
 
 
 @contextlib.contextmanager
@@ -49,10 +49,10 @@ def shared_libraries(folder: Path) -> Iterator[None]:
         return
     with shared_objects(folder):
         compile_all = build_api.CppBuilder.build
-        taking = _ReusingBuild(folder, compile_all)
+        session = _ReusingBuild(folder, compile_all)
 
         def build(builder: build_api.CppBuilder) -> None:
-            taking.build(builder)
+            session.build(builder)
 
         with replace_attribute(build_api.CppBuilder, "build", build):
             yield
@@ -65,16 +65,16 @@ class _ReusingBuild:
         self, folder: Path, build: Callable[[build_api.CppBuilder], None]
     ) -> None:
         self._folder, self._build = folder, build
-        self._left = dict(_find_libraries(folder.parent))
-        self._put_off: list[build_api.CppBuilder] = []
+        self._by_key = dict(_find_libraries(folder.parent))
+        self._delayed: list[build_api.CppBuilder] = []
         self._libraries: set[Path] = set()
         self._has_weights = True
 
     def build(self, builder: build_api.CppBuilder) -> None:
         command = shlex.split(builder.get_command_line())
-        library = self._left.get(_safe_key(command, self._folder))
+        library = self._by_key.get(_safe_key(command, self._folder))
         if library and not _is_link_command(command):
-            self._put_off.append(builder)
+            self._delayed.append(builder)
             self._libraries.add(library)
             Path(builder.get_target_file_path()).touch()  # Inductor removes it later
         elif _is_link_command(command):
@@ -84,17 +84,17 @@ class _ReusingBuild:
             self._build(builder)
 
     def _link(self, builder: build_api.CppBuilder, command: Sequence[str]) -> None:
-        put_off, self._put_off = self._put_off, []
+        delayed, self._delayed = self._delayed, []
         objects = [word for word in command if word.endswith(_OBJECTS)]
-        alone = len(self._libraries) == 1 and len(put_off) == len(objects)
-        if alone and not self._has_weights:
+        covers_all = len(self._libraries) == 1 and len(delayed) == len(objects)
+        if covers_all and not self._has_weights:
             (library,) = self._libraries
             if _link_key(library) == _safe_key(command, self._folder):
                 with contextlib.suppress(OSError):
                     shutil.copy(library, builder.get_target_file_path())
                     return
-        for each in put_off:
-            self._build(each)
+        for other in delayed:
+            self._build(other)
         self._build(builder)
 
     def _note_weights(self, command: Sequence[str]) -> None:
@@ -112,12 +112,12 @@ def _is_link_command(command: Sequence[str]) -> bool:
 
 def _find_libraries(server: Path) -> Iterator[tuple[str, Path]]:
     """Yield the key of each compile command, and the library that it is part of."""
-    for home in server.glob(f"*{_LEFT}"):
+    for home in server.glob(f"*{_CACHE_SUFFIX}"):
         for text in home.glob("*/*/*.cpp"):
             compiled, _ = _read_commands(text, home)
             for library in text.parent.glob("*.wrapper.so"):
-                if made := _safe_key(compiled, home, _child_folder(home)):
-                    yield made, library
+                if compile_key := _safe_key(compiled, home, _child_folder(home)):
+                    yield compile_key, library
 
 
 def _read_commands(text: Path, home: Path) -> tuple[list[str], list[str]]:
@@ -125,21 +125,21 @@ def _read_commands(text: Path, home: Path) -> tuple[list[str], list[str]]:
 
     The child that wrote them has another folder, which is gone.
     """
-    said = (
+    appended = (
         _APPENDED_COMMANDS.search(text.read_text())
         if text.name.endswith(_TEXTS)
         else None
     )
-    if said is None:
+    if appended is None:
         return [], []
-    there = said[0].replace(f"{_child_folder(home)}{os.sep}", f"{home}{os.sep}")
-    found = _APPENDED_COMMANDS.search(there)
+    updated = appended[0].replace(f"{_child_folder(home)}{os.sep}", f"{home}{os.sep}")
+    found = _APPENDED_COMMANDS.search(updated)
     assert found is not None
     return shlex.split(found[1]), shlex.split(found[2])
 
 
 def _child_folder(home: Path) -> Path:
-    return home.with_name(home.name.removesuffix(_LEFT))
+    return home.with_name(home.name.removesuffix(_CACHE_SUFFIX))
 
 
 def _link_key(library: Path) -> str:

@@ -95,8 +95,8 @@ class PrewarmedChildren:
     @property
     def settled_children(self) -> int:
         """The number of children that are ready or have ended."""
-        told, _, _ = select.select([c.tells for c in self._waiting], [], [], 0.0)
-        return len(told)
+        settled, _, _ = select.select([c.tells for c in self._waiting], [], [], 0.0)
+        return len(settled)
 
     def take_ready_child(self, request: Request, folder: Path) -> int | None:
         """Hand a request over to a child that is ready; return its id, or None.
@@ -113,8 +113,8 @@ class PrewarmedChildren:
         for child in [*self._waiting]:
             if child.pid not in self.unwatched:  # it has ended, and was reaped
                 self._drop(child)
-            elif (said := child.read_message(0.0)) is not None:
-                if said == _READY and _send_request(child, request, folder):
+            elif (message := child.read_message(0.0)) is not None:
+                if message == _READY and _send_request(child, request, folder):
                     self._waiting.remove(child)
                     child.close()
                     self.unwatched.discard(child.pid)
@@ -158,22 +158,22 @@ class PrewarmedChildren:
             kill_with_group(child.pid)
 
     def _start_child(self, request: Request) -> _Child:
-        told, tell = os.pipe()
-        heard, say = os.pipe()
+        request_read, request_write = os.pipe()
+        reply_read, reply_write = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         server = os.getpid()
         pid = os.fork()
         if pid == 0:
-            os.close(tell)
-            os.close(heard)
-            self._run_prewarmed(request, server, told, say)
-        os.close(told)
-        os.close(say)
-        return _Child(pid, tell, heard)
+            os.close(request_write)
+            os.close(reply_read)
+            self._run_prewarmed(request, server, request_read, reply_write)
+        os.close(request_read)
+        os.close(reply_write)
+        return _Child(pid, request_write, reply_read)
 
     def _run_prewarmed(
-        self, request: Request, server: int, told: int, say: int
+        self, request: Request, server: int, request_read: int, reply_write: int
     ) -> NoReturn:
         """Run the pre-warmed child, and exit; never return."""
         try:
@@ -187,13 +187,13 @@ class PrewarmedChildren:
                     f"no pre-warmed process: {free >> 20} of {total >> 20} MiB are free"
                 )
                 os._exit(0)
-            os.write(say, _READY)
-            with os.fdopen(told, "rb") as orders:
-                folder, asked = orders.readline(), orders.readline()
-            if asked.endswith(b"\n") and self.device.is_well():
-                os.write(say, _TAKEN)
-                os.close(say)
-                work = self.answerer(Request.from_line(asked.decode()))
+            os.write(reply_write, _READY)
+            with os.fdopen(request_read, "rb") as orders:
+                folder, line = orders.readline(), orders.readline()
+            if line.endswith(b"\n") and self.device.is_well():
+                os.write(reply_write, _TAKEN)
+                os.close(reply_write)
+                work = self.answerer(Request.from_line(line.decode()))
                 run_child(work, Path(os.fsdecode(folder[:-1])), server)
         except BaseException:  # noqa: BLE001 - never to end in the server's code
             traceback.print_exc()  # into the server's log
@@ -214,10 +214,10 @@ def _detach_prewarmed(server: int) -> None:
 
 def _send_request(child: _Child, request: Request, folder: Path) -> bool:
     """Send the request to a child; return False if it cannot do the work."""
-    order = os.fsencode(folder) + b"\n" + request.to_line().encode()
+    data = os.fsencode(folder) + b"\n" + request.to_line().encode()
     try:
-        while order:
-            order = order[os.write(child.request_pipe, order) :]
+        while data:
+            data = data[os.write(child.request_pipe, data) :]
     except OSError:
         return False
     return child.read_message(_TAKES_S) == _TAKEN

@@ -177,8 +177,8 @@ class _Server:
     forks: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        about = self.answerer, self.forks, self.line.close
-        self.warm = PrewarmedChildren(self.device, *about) if self.device else None
+        arguments = self.answerer, self.forks, self.line.close
+        self.warm = PrewarmedChildren(self.device, *arguments) if self.device else None
 
     def serve(self) -> None:
         try:
@@ -222,8 +222,8 @@ class _Server:
         return child
 
     def _cancelled(self) -> bool:
-        word = self.line.read(timeout_s=0)
-        return word is not None and json.loads(word) == CANCEL
+        text = self.line.read(timeout_s=0)
+        return text is not None and json.loads(text) == CANCEL
 
     def _fork(self, task: ForkServer) -> None:
         sys.stdout.flush()
@@ -240,8 +240,8 @@ class _Server:
             line = _open_fork_connection(task, server)
             self.forked(task)
             directory = Path(task.directory)
-            about = self.answerer, self.heard, self.forked, self.device
-            _Server(line, directory, *about).serve()
+            arguments = self.answerer, self.heard, self.forked, self.device
+            _Server(line, directory, *arguments).serve()
             status = 0
         except BaseException:  # noqa: BLE001 - never to end in the server's code
             traceback.print_exc()
@@ -268,8 +268,8 @@ def _open_fork_connection(task: ForkServer, server: int) -> Line:
 
 def used_cpu_s() -> float:
     """Return the CPU-seconds of this process and of its children that have ended."""
-    own = (resource.getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in own)
+    usages = (resource.getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _without_connection(line: Line, work: Work) -> Work:
@@ -279,11 +279,11 @@ def _without_connection(line: Line, work: Work) -> Work:
     of the server, and whatever they write there would be taken for an answer.
     """
 
-    def alone(note: Note, folder: Path) -> Answer:
+    def detached_work(note: Note, folder: Path) -> Answer:
         line.close()
         return work(note, folder)
 
-    return alone
+    return detached_work
 
 
 def _exit_on_sigterm(directory: Path) -> None:

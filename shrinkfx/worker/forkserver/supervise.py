@@ -59,8 +59,8 @@ def tag_process(mark: str) -> None:
     """
     number = mark.rpartition(":")[2]
     with contextlib.suppress(ValueError, OSError):  # the hard limit may be lower
-        _, most = resource.getrlimit(resource.RLIMIT_RTTIME)
-        resource.setrlimit(resource.RLIMIT_RTTIME, (int(number), most))
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_RTTIME)
+        resource.setrlimit(resource.RLIMIT_RTTIME, (int(number), hard_limit))
 
 
 def restore_sigchld() -> None:
@@ -87,7 +87,7 @@ def supervise(
     request: Request,
     folder: Path,
     cancelled: Callable[[], bool] = lambda: False,
-    apart: set[int] | None = None,
+    unwatched: set[int] | None = None,
     warm: int | None = None,
 ) -> Ending:
     """Fork a child, do ``work`` in it, and return how it ended.
@@ -96,7 +96,7 @@ def supervise(
         request: its limits apply.
         folder: an empty folder for the child's log, stages and answer.
         cancelled: polled; True ends the child.
-        apart: ids of other children, which are not killed; ended ones are removed.
+        unwatched: ids of other children, which are not killed; ended ones are removed.
         warm: the id of a pre-warmed child that does the work, instead of a fork.
 
     Raises:
@@ -111,10 +111,10 @@ def supervise(
         child = os.fork() if warm is None else warm
         if child == 0:
             run_child(work, folder, server)
-        watch = Watch(child, set() if apart is None else apart)
-        own = OwnTime(watch.sample_usage)
+        watch = Watch(child, set() if unwatched is None else unwatched)
+        timer = OwnTime(watch.sample_usage)
         try:
-            how, code = wait_for_end(watch, own, request, cancelled)
+            how, code = wait_for_end(watch, timer, request, cancelled)
             if how in ("timeout", "late", "memory"):
                 watch.abort()
         finally:
@@ -137,8 +137,8 @@ def supervise(
         runs=max(1, stages.count("run")),
         built=_built(folder / BUILT),
         operator=_read_ends(folder / OPERATOR),
-        waited_s=own.waited_s,
-        runnable=own.runnable,
+        waited_s=timer.waited_s,
+        runnable=timer.runnable,
     )
 
 
@@ -180,8 +180,8 @@ def _detach_child(folder: Path, server: int) -> Note:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    _, most = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # crashes are expected
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))  # crashes are expected
     faulthandler.enable(2)
     stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
@@ -245,12 +245,12 @@ def _read_ends(path: Path) -> str:
     gap = b"\n...\n"
     try:
         with path.open("rb") as file:
-            left_out = file.seek(0, os.SEEK_END) - _LOG_BYTES
+            skipped = file.seek(0, os.SEEK_END) - _LOG_BYTES
             file.seek(0)
             first = file.read(_FIRST_BYTES)
-            if left_out > 0:
+            if skipped > 0:
                 first += gap
-                file.seek(left_out + len(gap), os.SEEK_CUR)
+                file.seek(skipped + len(gap), os.SEEK_CUR)
             return (first + file.read()).decode(errors="replace")
     except OSError:
         return ""

@@ -68,8 +68,8 @@ class Watch:
         """Return a sample of all descendants, with the CPU time used so far."""
         self.reap()
         self.below = self._live_descendants()
-        seen = sample_processes(self.below)
-        return replace(seen, cpu_seconds=self.cpu_seconds + seen.cpu_seconds)
+        sample = sample_processes(self.below)
+        return replace(sample, cpu_seconds=self.cpu_seconds + sample.cpu_seconds)
 
     def exceeds(self, limit_bytes: int) -> bool:
         """Return whether the descendants use more memory than the limit.
@@ -98,17 +98,17 @@ class Watch:
         """Kill descendants until none is left, including those forked meanwhile."""
         deadline = time.monotonic() + _KILL_S
         while self.reap() and time.monotonic() < deadline:
-            found = self._live_descendants()
+            descendants = self._live_descendants()
             if (
-                self.unwatched and not found and not self._live_descendants()
+                self.unwatched and not descendants and not self._live_descendants()
             ):  # a list may miss some
                 return
-            for pid in found:
+            for pid in descendants:
                 kill_with_group(pid)
             time.sleep(0.002)
 
     def _live_descendants(self) -> tuple[int, ...]:
-        """Return the ids of the live descendants, without those of ``apart``."""
+        """Return the ids of the live descendants, without those of ``unwatched``."""
         if not self.unwatched:
             return tuple(list_descendants(os.getpid()))
         children = choose_children_lookup()
@@ -147,7 +147,7 @@ class _End:
 
 
 def wait_for_end(
-    watch: Watch, own: OwnTime, request: Request, cancelled: Callable[[], bool]
+    watch: Watch, timer: OwnTime, request: Request, cancelled: Callable[[], bool]
 ) -> tuple[str, int]:
     """Wait until a child ends or breaks a limit; return how, and the exit code."""
     with contextlib.closing(_End(watch.child)) as end:
@@ -156,25 +156,25 @@ def wait_for_end(
             if watch.status is not None:
                 code = os.waitstatus_to_exitcode(watch.status)
                 return ("signal", -code) if code < 0 else ("exit", code)
-            if how := _find_broken_limit(watch, own, request, cancelled):
+            if how := _find_broken_limit(watch, timer, request, cancelled):
                 return how, 0
             end.wait()
 
 
 def _find_broken_limit(
-    watch: Watch, own: OwnTime, request: Request, cancelled: Callable[[], bool]
+    watch: Watch, timer: OwnTime, request: Request, cancelled: Callable[[], bool]
 ) -> str:
     """Return the limit that the child breaks, or why it must end; '' if neither."""
     if not os.path.exists(f"/proc/{watch.child}"):
         return "lost"
     if cancelled():
         return "cancelled"
-    hangs = own.exceeds(request.timeout_s)
+    hangs = timer.exceeds(request.timeout_s)
     watch.reap()
     if watch.status is not None:
         return ""  # looking takes time, and the child has ended meanwhile
     if hangs:
         return "timeout"
-    if own.passed_s > request.wall_clock_limit_s:
+    if timer.passed_s > request.wall_clock_limit_s:
         return "late"
     return "memory" if watch.exceeds(request.max_rss_bytes) else ""

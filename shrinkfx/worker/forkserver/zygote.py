@@ -33,46 +33,46 @@ def fork_zygote(setup: Setup, line: Line) -> tuple[Setup, Line, int]:
     if setup.zygote is None:
         return setup, line, _NONE
     orders, answers = setup.zygote
-    stem = _fork_detached() if has_no_local_modules() else _NONE
-    if stem is None:
+    zygote_pid = _fork_detached() if has_no_local_modules() else _NONE
+    if zygote_pid is None:
         line.close()
         os.dup2(orders, 0)
         os.dup2(answers, 1)
     os.close(orders)
     os.close(answers)
-    if stem is None:
+    if zygote_pid is None:
         return *_wait_for_setup(), _NONE
-    return replace(setup, zygote=None), line, stem
+    return replace(setup, zygote=None), line, zygote_pid
 
 
 def _fork_detached() -> int | None:
     """Fork a process that is no descendant; return None in it, or 0 if that fails."""
     sys.stdout.flush()
     sys.stderr.flush()
-    told, tell = os.pipe()
+    read_end, write_end = os.pipe()
     become_subreaper(0)
     try:
-        if (between := os.fork()) == 0:
-            _report_zygote(told, tell)
+        if (intermediate := os.fork()) == 0:
+            _report_zygote(read_end, write_end)
             return None
-        os.waitpid(between, 0)
+        os.waitpid(intermediate, 0)
     except OSError as error:
         print(f"no stem: {error}", file=sys.stderr)
     finally:
         become_subreaper()
-        os.close(tell)
-    with os.fdopen(told, "rb") as pipe:
+        os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
         return int(pipe.read() or _NONE)
 
 
-def _report_zygote(told: int, tell: int) -> None:
+def _report_zygote(read_end: int, write_end: int) -> None:
     """Fork the zygote, return in it, write its process id to a pipe, and exit."""
     try:
         os.setsid()
-        if (stem := os.fork()) == 0:
-            os.close(told)
+        if (zygote_pid := os.fork()) == 0:
+            os.close(read_end)
             return
-        os.write(tell, b"%d" % stem)
+        os.write(write_end, b"%d" % zygote_pid)
     except OSError as error:
         print(f"no stem: {error}", file=sys.stderr)
     os._exit(0)
@@ -87,8 +87,8 @@ def has_no_local_modules() -> bool:
     if site.ENABLE_USER_SITE and site.getusersitepackages() in sys.path:
         return False
     here, *others = sys.path
-    found = (m for n, m in [*sys.modules.items()] if "." not in n and n != "__main__")
-    return here in others or not any(_is_in_folder(here, module) for module in found)
+    modules = (m for n, m in [*sys.modules.items()] if "." not in n and n != "__main__")
+    return here in others or not any(_is_in_folder(here, module) for module in modules)
 
 
 def _is_in_folder(folder: str, module: object) -> bool:
@@ -100,11 +100,11 @@ def _is_in_folder(folder: str, module: object) -> bool:
 def _wait_for_setup() -> tuple[Setup, Line]:
     """Wait in the zygote for a setup; exit if the connection closes."""
     with os.fdopen(0, "rb", buffering=0, closefd=False) as stdin:
-        growth, told = stdin.readline(), stdin.readline()
-    if not told.endswith(b"\n"):
+        growth, line = stdin.readline(), stdin.readline()
+    if not line.endswith(b"\n"):
         os._exit(0)
     _apply_growth(Growth.from_line(growth))
-    setup = Setup.from_line(told)
+    setup = Setup.from_line(line)
     return setup, open_connection(Path(setup.directory) / "server.log")
 
 

@@ -41,7 +41,7 @@ _WEIGHTS = {
     InputKind.BUFFER: "buffer",
     InputKind.CONSTANT_TENSOR: "constant",
 }
-_NO_CPU_TWIN = ("'CPU' backend", "not implemented for the CPU")
+_NO_CPU_KERNEL = ("'CPU' backend", "not implemented for the CPU")
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ def collect_outcome(
         untried: the templates that code generation chose without timing.
         contract: the layout checks of the run, if it had any.
     """
-    found = CHECKER.findings + (contract.findings if contract else [])
+    findings = CHECKER.findings + (contract.findings if contract else [])
     restrided = contract.restrided if contract else 0
-    if some := ", ".join(dict.fromkeys(CHECKER.untried)):
-        untried = (*untried, f"further configurations of {some}")
+    if names := ", ".join(dict.fromkeys(CHECKER.untried)):
+        untried = (*untried, f"further configurations of {names}")
     unseen = tuple(dict.fromkeys((*CHECKER.unseen, *untried)))
-    whole = not CHECKER.partial
-    return RunOutcome(tuple(found), CHECKER.accesses, unseen, whole, restrided)
+    complete = not CHECKER.partial
+    return RunOutcome(tuple(findings), CHECKER.accesses, unseen, complete, restrided)
 
 
 @contextlib.contextmanager
@@ -103,7 +103,7 @@ def check_accesses(
             report.add_note(unseen)
         raise
     except (NotImplementedError, RuntimeError) as error:
-        if any(word in str(error) for word in _NO_CPU_TWIN):
+        if any(word in str(error) for word in _NO_CPU_KERNEL):
             reason = str(error).splitlines()[0][:200]
             raise Unsupported(f"no CPU twin: {reason}") from error
         raise
@@ -127,7 +127,7 @@ class CheckedModule:
 
     def __post_init__(self) -> None:
         self._contract = LayoutChecks(_strides(self.exported))
-        self._own = _own_weights(self.exported)
+        self._weights = _own_weights(self.exported)
         self._unwritten: list[Any] = []  # weights that skipped kernels should write
         _require_known(self.module, self._contract)
         replaced = {
@@ -159,48 +159,48 @@ class CheckedModule:
                 input or a value.
             Unsupported: the interpreter cannot run this program.
         """
-        given = flat_inputs(self.exported, Inputs(args, kwargs))
-        check_declared_inputs(self.exported, given)
+        inputs = flat_inputs(self.exported, Inputs(args, kwargs))
+        check_declared_inputs(self.exported, inputs)
         self._contract.start()
         try:
             with check_accesses(Probe.REAL, self.kernels):
                 CHECKER.partial.add(self._unwritten)
-                held = self._copy_inputs(given)
-                results = list(self.module.call(list(held)))
+                copies = self._copy_inputs(inputs)
+                results = list(self.module.call(list(copies)))
         except Report:
             if self.probe is Probe.REAL or not self._contract.findings:
                 raise
         finally:
             self.outcome = collect_outcome(self.untried, self._contract)
-            own = self._own.values()
-            self._unwritten = [kept for kept in own if kept in CHECKER.partial]
+            weights = self._weights.values()
+            self._unwritten = [w for w in weights if w in CHECKER.partial]
         if self.probe is Probe.CONTRACT and self._contract.findings:
             raise Report(self._contract.findings)
-        self._write_back(given, held)
+        self._write_back(inputs, copies)
         return results
 
-    def _copy_inputs(self, given: list[Any]) -> list[Any]:
+    def _copy_inputs(self, inputs: list[Any]) -> list[Any]:
         """Copy the program's inputs and weights into memory of exactly their size."""
-        held, count = [], 0
+        copies, count = [], 0
         specs = self.exported.graph_signature.input_specs
-        for spec, value in zip(specs, given, strict=True):
+        for spec, value in zip(specs, inputs, strict=True):
             if spec.kind in _WEIGHTS:
                 role = f"{_WEIGHTS[spec.kind]} {spec.target}"
-                copied = self._own[str(spec.target)]
+                copied = self._weights[str(spec.target)]
             else:
                 role, count = f"input {count}", count + 1
                 copied = _copy_value(value)
             CHECKER.roles.set_role(copied, role)
-            held.append(copied)
-        return held
+            copies.append(copied)
+        return copies
 
-    def _write_back(self, given: list[Any], held: list[Any]) -> None:
+    def _write_back(self, inputs: list[Any], copies: list[Any]) -> None:
         """Copy what the program wrote into its inputs back to the caller's tensors."""
         if not mutates(self.exported):
             return
         specs = self.exported.graph_signature.input_specs
         with torch.no_grad():
-            for spec, value, copied in zip(specs, given, held, strict=True):
+            for spec, value, copied in zip(specs, inputs, copies, strict=True):
                 is_input = spec.kind is InputKind.USER_INPUT
                 if is_input and isinstance(value, torch.Tensor):
                     drop_expanded_dims(value).copy_(drop_expanded_dims(copied))
@@ -212,29 +212,29 @@ def _require_known(module: ModuleType, contract: LayoutChecks) -> None:
     Raises:
         Unsupported: an unknown version of Inductor generated the code.
     """
-    called = ("empty_strided_cuda", "extern_kernels", "assert_size_stride")
-    lacking = [name for name in called if not hasattr(module, name)]
+    required = ("empty_strided_cuda", "extern_kernels", "assert_size_stride")
+    missing = [name for name in required if not hasattr(module, name)]
     checks = [
         name
         for name, value in vars(module).items()
         if name.startswith("assert_") and inspect.isroutine(value)
     ]
     unknown = sorted({*checks} - {*contract.stubs})
-    if lacking or unknown:
-        names = ", ".join([*(f"no {name}" for name in lacking), *unknown])
+    if missing or unknown:
+        names = ", ".join([*(f"no {name}" for name in missing), *unknown])
         reason = f"torch {torch.__version__} generates unknown code: {names}"
         raise Unsupported(reason)
 
 
 def _strides(exported: ExportedProgram) -> dict[str, set[tuple[int, ...]]]:
     """Collect the strides that the graph declares for each operator's results."""
-    found: dict[str, set[tuple[int, ...]]] = {}
+    by_operator: dict[str, set[tuple[int, ...]]] = {}
     for node in exported.graph.nodes:
         for value in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(value, torch.Tensor):
-                strides = found.setdefault(f"torch.ops.{node.target}", set())
+                strides = by_operator.setdefault(f"torch.ops.{node.target}", set())
                 strides |= {tuple(value.stride())} if _is_static(value) else set()
-    return found
+    return by_operator
 
 
 def _is_static(value: torch.Tensor) -> bool:
@@ -244,14 +244,14 @@ def _is_static(value: torch.Tensor) -> bool:
 def _own_weights(exported: ExportedProgram) -> dict[str, Any]:
     """Copy the program's weights, buffers and constants; tied weights stay tied."""
     copies: dict[int, Any] = {}
-    own = {}
+    weights = {}
     for spec in exported.graph_signature.input_specs:
         if spec.kind in _WEIGHTS:
             name = str(spec.target)
             stores = (exported.state_dict, exported.constants)
             value = next(store[name] for store in stores if name in store)
-            own[name] = copies.setdefault(id(value), _copy_value(value))
-    return own
+            weights[name] = copies.setdefault(id(value), _copy_value(value))
+    return weights
 
 
 def _copy_value(value: Any) -> Any:

@@ -80,8 +80,8 @@ class KernelFinding:
 
     def __str__(self) -> str:
         benchmark = self.probe is Probe.HINTS
-        who = "interpreter, compile-time benchmark" if benchmark else "interpreter"
-        return f"{who}: {self._what()}"
+        prefix = "interpreter, compile-time benchmark" if benchmark else "interpreter"
+        return f"{prefix}: {self._what()}"
 
     def _what(self) -> str:
         if self.fault is Fault.LAYOUT:

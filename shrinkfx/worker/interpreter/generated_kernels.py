@@ -84,7 +84,7 @@ class _PreparedLaunch:
 
 def _configurations(self: Any) -> Sequence[Any]:
     """List a kernel's configurations, also if this process has compiled it already."""
-    return self.configs or [made.config for made in self.compile_results]
+    return self.configs or [result.config for result in self.compile_results]
 
 
 def _prepare(
@@ -104,13 +104,13 @@ def _prepare(
     extra = list(self.inductor_meta.get("extra_launcher_args", ()))
     if len(args) < len(passed) + len(extra):
         passed = [name for name in passed if signature[name] != "constexpr"]
-    given = name_arguments(passed, args)
+    named = name_arguments(passed, args)
     grid = GridExpr.from_meta(self.inductor_meta, config).eval_slow(
         {**constants, **name_arguments(passed + extra, args)}
     )
     name = str(self.inductor_meta.get("kernel_name") or self.fn.__name__)
-    arguments = {**constants, **config.kwargs, **given, **more}
-    return _PreparedLaunch(self, name, args, given, arguments, grid)
+    arguments = {**constants, **config.kwargs, **named, **more}
+    return _PreparedLaunch(self, name, args, named, arguments, grid)
 
 
 def _run(prepared: _PreparedLaunch) -> None:
@@ -118,8 +118,8 @@ def _run(prepared: _PreparedLaunch) -> None:
     signature = dict(tuner.triton_meta["signature"])
     aligned = _aligned(tuner.triton_meta, list(signature))
     arguments, grid = prepared.arguments, prepared.grid
-    for watch in LAUNCH_OBSERVERS:
-        watch(GeneratedLaunch(tuner, name, prepared.passed, arguments, grid, aligned))
+    for observe in LAUNCH_OBSERVERS:
+        observe(GeneratedLaunch(tuner, name, prepared.passed, arguments, grid, aligned))
     writes = _list_written(prepared)
     launch(
         get_interpreted(tuner.fn),
@@ -158,9 +158,9 @@ def _list_written(prepared: _PreparedLaunch) -> list[str] | None:
     """List the parameters that a generated kernel writes; None for a user kernel."""
     if prepared.tuner.custom_kernel:
         return None
-    changed = set(prepared.tuner.mutated_arg_names)
-    made = ("out_ptr", "in_out_ptr")
-    return [k for k in prepared.named_arguments if k in changed or k.startswith(made)]
+    mutated = set(prepared.tuner.mutated_arg_names)
+    output = ("out_ptr", "in_out_ptr")
+    return [k for k in prepared.named_arguments if k in mutated or k.startswith(output)]
 
 
 def _copy_written(
@@ -168,8 +168,8 @@ def _copy_written(
 ) -> tuple[Any, ...] | None:
     """Copy the arguments that a kernel may write; None if they are too large."""
     writes = _list_written(prepared)
-    given = prepared.named_arguments
-    written = [v for name, v in given.items() if writes is None or name in writes]
+    arguments = prepared.named_arguments
+    written = [v for name, v in arguments.items() if writes is None or name in writes]
     tensors = [t for value in written if (t := get_tensor(value)) is not None]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
     if sum(storage.nbytes() for storage in storages.values()) >= SPARSE_BYTES:
@@ -186,7 +186,7 @@ def _with_storage(value: Any, copies: Mapping[int, torch.UntypedStorage]) -> Any
     storage = copies.get(tensor.untyped_storage().data_ptr())
     if storage is None:
         return value
-    made = torch.empty(0, dtype=tensor.dtype)
-    made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
-    CHECKER.roles.set_role(made, CHECKER.roles.get_role(tensor))
-    return made if value is tensor else dataclasses.replace(value, base=made)
+    moved = torch.empty(0, dtype=tensor.dtype)
+    moved.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    CHECKER.roles.set_role(moved, CHECKER.roles.get_role(tensor))
+    return moved if value is tensor else dataclasses.replace(value, base=moved)

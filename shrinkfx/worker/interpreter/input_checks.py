@@ -17,11 +17,11 @@ from torch.export.graph_signature import InputKind
 VARIABLE = "AOTI_RUNTIME_CHECK_INPUTS"
 
 
-def check_declared_inputs(exported: ExportedProgram, given: Sequence[Any]) -> None:
+def check_declared_inputs(exported: ExportedProgram, values: Sequence[Any]) -> None:
     """Compare inputs with the program's declarations, if the variable enables that.
 
     Args:
-        given: all inputs of the graph in order, weights included.
+        values: all inputs of the graph in order, weights included.
 
     Raises:
         RuntimeError: an input has another dtype, size or stride than declared.
@@ -29,16 +29,16 @@ def check_declared_inputs(exported: ExportedProgram, given: Sequence[Any]) -> No
     if os.environ.get(VARIABLE, "0")[:1] in ("", "0"):
         return
     specs = exported.graph_signature.input_specs
-    places = exported.graph.find_nodes(op="placeholder")
+    placeholders = exported.graph.find_nodes(op="placeholder")
     inputs = [
         (node.meta.get("val"), value)
-        for spec, node, value in zip(specs, places, given, strict=True)
+        for spec, node, value in zip(specs, placeholders, values, strict=True)
         if spec.kind is InputKind.USER_INPUT
     ]
     for number, (declared, value) in enumerate(inputs):
         if isinstance(declared, torch.Tensor) and isinstance(value, torch.Tensor):
-            for wrong in _wrong(declared, value):
-                raise RuntimeError(f"input_handles[{number}]: {wrong}")
+            for mismatch in _wrong(declared, value):
+                raise RuntimeError(f"input_handles[{number}]: {mismatch}")
 
 
 def _wrong(declared: torch.Tensor, value: torch.Tensor) -> Iterator[str]:

@@ -85,11 +85,11 @@ def launch(
 
     function = kernel.rewrite()
     constants = _constants(kernel.fn, signature or {})
-    known = _bind_arguments(kernel.fn, arguments)
+    bound = _bind_arguments(kernel.fn, arguments)
     for hook in kernel.pre_run_hooks:
-        hook(**known)
+        hook(**bound)
     name = name or kernel.fn.__name__
-    tensors = {k: t for k, v in known.items() if (t := get_tensor(v)) is not None}
+    tensors = {k: t for k, v in bound.items() if (t := get_tensor(v)) is not None}
     pointers = {
         k: Argument.from_tensor(
             k, CHECKER.roles.get_role(v) or "memory of an operator", v
@@ -102,22 +102,22 @@ def launch(
     running = RunningLaunch(name, operators, tuple(pointers.values()))
     CHECKER.launch = running
     try:
-        size = grid_size(grid, known)
+        size = grid_size(grid, bound)
         if CHECKER.probe:
             layouts = {
                 k: Layout(tuple(v.shape), tuple(v.stride())) for k, v in tensors.items()
             }
             tried = bool(CHECKER.configuration)
             CHECKER.launched.append(LaunchRecord(name, size, layouts, tried))
-        _check_alignment(known, aligned)
+        _check_alignment(bound, aligned)
         converted = {
             k: v
             if k in constants
             else _convert_argument(k, v, signature or {}, pointers)
-            for k, v in known.items()
+            for k, v in bound.items()
         }
         interpreter.interpreter_builder.set_grid_dim(*size)
-        blocks = [v for k, v in known.items() if k in constants and _is_block_size(v)]
+        blocks = [v for k, v in bound.items() if k in constants and _is_block_size(v)]
         takes_partial = tensors in CHECKER.partial
         try:
             sampled = _run(function, converted, size, blocks)
@@ -171,11 +171,11 @@ def _run(
     assert CHECKER.launch is not None
     name = CHECKER.launch.kernel
     if CHECKER.probe is None:  # eager: its results are used, so all programs run
-        chosen, some = list_all_programs(grid), ""
+        chosen, sample = list_all_programs(grid), ""
     else:
-        chosen, some = choose_programs(grid, blocks)
-    if some:
-        CHECKER.unseen.append(f"{name}: only {some} ran")
+        chosen, sample = choose_programs(grid, blocks)
+    if sample:
+        CHECKER.unseen.append(f"{name}: only {sample} ran")
     with np.errstate(all="ignore"):
         for place in chosen:
             interpreter_builder.set_grid_idx(*place)
@@ -187,7 +187,7 @@ def _run(
                 raise _unwrap_error(error, name) from error
             if CHECKER.probe and CHECKER.findings:
                 raise Report(CHECKER.findings)
-    return bool(some)
+    return bool(sample)
 
 
 def _unwrap_error(error: BaseException, name: str) -> Exception:
@@ -218,16 +218,16 @@ def _constants(function: Any, signature: Mapping[str, str]) -> set[str]:
 def _bind_arguments(function: Any, arguments: Keywords) -> Keywords:
     """Bind arguments to parameters; drop launch options such as ``num_warps``."""
     signature = inspect.signature(function)
-    given = {k: v for k, v in arguments.items() if k in signature.parameters}
-    bound = signature.bind(**given)
+    accepted = {k: v for k, v in arguments.items() if k in signature.parameters}
+    bound = signature.bind(**accepted)
     bound.apply_defaults()
     return dict(bound.arguments)
 
 
-def _check_alignment(known: Keywords, aligned: Sequence[str]) -> None:
+def _check_alignment(arguments: Keywords, aligned: Sequence[str]) -> None:
     """Report arguments that are declared to be divisible by 16 but are not."""
     for name in aligned:
-        value = known.get(name)
+        value = arguments.get(name)
         if isinstance(value, torch.Tensor) and value.numel():
             number, what, role = (
                 value.data_ptr(),
@@ -264,14 +264,14 @@ def _convert_argument(
         return _integer(value, declared)
     if type(value) is bool and declared == "i1":
         value = int(value)
-    made = interpreter._implicit_cvt(value)
+    converted = interpreter._implicit_cvt(value)
     if name not in pointers:
-        return made
+        return converted
     if declared.startswith("*"):  # the compiled dtype, not that of the tensor
         kind = tl.str_to_ty(declared, None)
-        made = tl.tensor(TensorHandle(made.handle.data, kind), kind)
-    tag_pointer(getattr(made.handle, "base", made.handle), pointers[name])
-    return made
+        converted = tl.tensor(TensorHandle(converted.handle.data, kind), kind)
+    tag_pointer(getattr(converted.handle, "base", converted.handle), pointers[name])
+    return converted
 
 
 def get_tensor(value: Any) -> torch.Tensor | None:
@@ -314,13 +314,13 @@ def name_arguments(names: Sequence[str], args: Sequence[Any]) -> Keywords:
     return dict(zip(names, args, strict=False))
 
 
-def grid_size(grid: Any, known: Keywords) -> Place:
+def grid_size(grid: Any, arguments: Keywords) -> Place:
     """Return the number of programs along each axis of a grid.
 
     Args:
         grid: up to three numbers, or a function of the arguments that returns them.
     """
-    numbers = grid(dict(known)) if callable(grid) else grid
+    numbers = grid(dict(arguments)) if callable(grid) else grid
     numbers = tuple(numbers) if isinstance(numbers, Sequence) else (numbers,)
     x, y, z = (*(int(n) for n in numbers), 1, 1)[:3]
     return x, y, z

@@ -21,7 +21,7 @@ _DEVICE_NAME = re.compile(r"'cuda(?::\d+)?'")
 _NAN_ASSERT = re.compile(
     r"^(\s*)assert not (\w+)\.is(nan|inf)\(\)\.any\(\)\.item\(\)$", re.MULTILINE
 )
-_PROMISE = re.compile(
+_LAYOUT_ASSERT = re.compile(
     r"^(\s*)assert_(size_stride|tensor_metadata)\((\w+), ", re.MULTILINE
 )
 
@@ -40,7 +40,7 @@ def retarget(source: str) -> str:
     """Rewrite device names to the CPU, and let layout assertions replace the tensor."""
     source = _STREAM.sub(lambda m: f"{m[1] or m[2]} = lambda *_: 0", source)
     source = source.replace("triton_helpers.set_driver_to_gpu()", "pass")
-    source = _PROMISE.sub(r"\1\3 = assert_\2(\3, ", source)
+    source = _LAYOUT_ASSERT.sub(r"\1\3 = assert_\2(\3, ", source)
     source = _NAN_ASSERT.sub(r'\1require_no("\3", "\2", \2)', source)
     parts, end = [], 0
     # Inside a kernel's text, the device is the target that it was compiled for.
@@ -62,16 +62,16 @@ def read_operators(source: str) -> dict[str, tuple[str, ...]]:
 
     A user kernel computes no operator of the program; it is listed under its own name.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    operators: dict[str, tuple[str, ...]] = {}
     latest: tuple[str, ...] = ()
     for line in source.splitlines():
         if origin := _ORIGIN.match(line):
             latest = _words(origin[2]) or _words(origin[1])
         elif kernel := _KERNEL.match(line):
             is_users = kernel[1] != kernel[3]
-            found[kernel[1]] = (f"user kernel {kernel[3]}",) if is_users else latest
+            operators[kernel[1]] = (f"user kernel {kernel[3]}",) if is_users else latest
             latest = ()
-    return found
+    return operators
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 def find_unsupported(source: str) -> str:
     """Return why the interpreter cannot run the code, or ''."""
-    for name, how, _ in _KERNEL.findall(source):
-        if how != "triton":
-            return f"{name} is a kernel of kind {how}"
+    for name, kind, _ in _KERNEL.findall(source):
+        if kind != "triton":
+            return f"{name} is a kernel of kind {kind}"
     return ""

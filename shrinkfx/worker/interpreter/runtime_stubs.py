@@ -48,19 +48,19 @@ class LayoutChecks:
         for value, size, stride in zip(values, sizes, strides, strict=True):
             self.check(value, size, stride, operator)
 
-    def check(self, value: Any, size: Any, stride: Any, *promised: Any) -> Any:
+    def check(self, value: Any, size: Any, stride: Any, *details: Any) -> Any:
         """Compare a tensor with its declared layout; return a tensor with that layout.
 
         Args:
-            promised: the declared dtype, if the assertion has one, and the operator
+            details: the declared dtype, if the assertion has one, and the operator
                 that computed the tensor.
 
         Returns:
             ``value``, or a copy with the declared strides. A mismatch that a copy
             cannot explain is recorded in ``findings``.
         """
-        dtype = next((p for p in promised if isinstance(p, torch.dtype)), None)
-        operator = next((p for p in promised if isinstance(p, str)), "input")
+        dtype = next((p for p in details if isinstance(p, torch.dtype)), None)
+        operator = next((p for p in details if isinstance(p, str)), "input")
         if value is None:  # an optional output
             return None
         if operator != "input":
@@ -76,15 +76,15 @@ class LayoutChecks:
             as_on_cpu = as_on_cpu and value.dtype is dtype
             if (is_aten or as_on_cpu) and tuple(value.shape) == tuple(size):
                 self.restrided += 1
-                made = allocate(size, stride, dtype).copy_(value)
-                CHECKER.roles.set_role(made, f"result of {_short(operator)}")
-                return made
+                copied = allocate(size, stride, dtype).copy_(value)
+                CHECKER.roles.set_role(copied, f"result of {_short(operator)}")
+                return copied
             self._note(str(error), operator)
         return value
 
-    def _note(self, said: str, operator: str) -> None:
+    def _note(self, message: str, operator: str) -> None:
         # The further lines are advice, and not part of the finding.
-        text = f"{said.splitlines()[0]}\nError in op: {operator}"
+        text = f"{message.splitlines()[0]}\nError in op: {operator}"
         role = operator if operator == "input" else f"result of {_short(operator)}"
         finding = KernelFinding(
             Probe.CONTRACT,
@@ -143,9 +143,9 @@ def require_no(what: str, name: str, value: torch.Tensor) -> None:
 
 def allocate_unwritten(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
     """Allocate a tensor in place of ``empty_strided_cuda``; label it as unwritten."""
-    made = allocate(size, stride, dtype)
-    CHECKER.roles.set_role(made, UNWRITTEN)
-    return made
+    tensor = allocate(size, stride, dtype)
+    CHECKER.roles.set_role(tensor, UNWRITTEN)
+    return tensor
 
 
 def _short(operator: str) -> str:

@@ -120,9 +120,9 @@ def _patch_launches() -> None:
     def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Run an autotuner's first configuration, because none is benchmarked."""
         config = self.configs[0]
-        given = name_arguments(self.arg_names, args)
+        arguments = name_arguments(self.arg_names, args)
         if config.pre_hook is not None:
-            config.pre_hook({**given, **kwargs, **config.all_kwargs()})
+            config.pre_hook({**arguments, **kwargs, **config.all_kwargs()})
         return self.fn.run(*args, **{**config.all_kwargs(), **kwargs})
 
     JITFunction.__call__ = call

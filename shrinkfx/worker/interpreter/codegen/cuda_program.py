@@ -62,28 +62,28 @@ class _Converter:
         modes = (getattr(value, "fake_mode", None) for value in values)
         mode = next((m for m in modes if m is not None), None)
         self._mode: Any = mode or FakeTensorMode()
-        self._made: dict[int, torch.Tensor] = {}
-        self._kept: list[torch.Tensor] = []
+        self._fakes: dict[int, torch.Tensor] = {}
+        self._retained: list[torch.Tensor] = []
 
     def __call__(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        if id(value) not in self._made:
-            self._kept.append(value)  # otherwise another tensor could get its id
-            self._made[id(value)] = self._fake(value)
-        return self._made[id(value)]
+        if id(value) not in self._fakes:
+            self._retained.append(value)  # otherwise another tensor could get its id
+            self._fakes[id(value)] = self._fake(value)
+        return self._fakes[id(value)]
 
     def _fake(self, value: torch.Tensor) -> torch.Tensor:
         with self._mode:
-            made = torch.empty_strided(
+            fake = torch.empty_strided(
                 value.size(), value.stride(), dtype=value.dtype, device=DEVICE
             )
         if isinstance(value, torch.nn.Parameter):
-            made = torch.nn.Parameter(made, requires_grad=value.requires_grad)
+            fake = torch.nn.Parameter(fake, requires_grad=value.requires_grad)
         wrapped = cuda_api.is_functorch_wrapped_tensor(value)
         if not isinstance(value, FakeTensor) and not wrapped:
-            attach_constant(made, value)
-        return made
+            attach_constant(fake, value)
+        return fake
 
 
 def _move_graph(module: fx.GraphModule, convert: Callable[[Any], Any]) -> None:
@@ -126,15 +126,15 @@ def lift_mutations(exported: ExportedProgram) -> fx.GraphModule:
         if spec.target and hasattr(spec.arg, "name")
     }
     (output,) = graph.find_nodes(op="output")
-    kept = []
+    outputs = []
     with graph.inserting_before(output):
         for spec, value in zip(signature.output_specs, output.args[0], strict=True):
             if spec.kind in _MUTATIONS:
-                into = by_target.get(spec.target) or placeholders[str(spec.target)]
-                graph.call_function(_ATEN.copy_.default, (into, value))
+                dest = by_target.get(spec.target) or placeholders[str(spec.target)]
+                graph.call_function(_ATEN.copy_.default, (dest, value))
             elif spec.kind is OutputKind.USER_OUTPUT:
-                kept.append(value)
-    output.args = (tuple(kept),)
+                outputs.append(value)
+    output.args = (tuple(outputs),)
     module.recompile()
     return module
 

@@ -112,10 +112,10 @@ def generate_wrapper(
     """Generate Inductor's Python wrapper for a program, with its kernels."""
 
     def generate(program: ExportedProgram) -> Wrapper:
-        made = _generate_wrapper(program, arch, options)
-        if cell := _FUSED_CELL.search(made.text):
+        wrapper = _generate_wrapper(program, arch, options)
+        if cell := _FUSED_CELL.search(wrapper.text):
             raise NotImplementedError(f"{cell[0]} does not run on the CPU")
-        return made
+        return wrapper
 
     return _with_retry(exported, generate)
 
@@ -124,16 +124,16 @@ def generate_tuning_block(
     exported: ExportedProgram, arch: str, options: InductorOptions, folder: Path
 ) -> TuningBlock | None:
     """Generate AOTInductor's autotuning block; return None if it launches no kernel."""
-    found: list[TuningBlock] = []
+    block: list[TuningBlock] = []
 
     def keep(wrapper: Any) -> None:
         definitions = wrapper.kernel_autotune_defs.getvalue()
-        found.append(TuningBlock(definitions, wrapper.kernel_autotune_calls.getvalue()))
+        block.append(TuningBlock(definitions, wrapper.kernel_autotune_calls.getvalue()))
 
     untried = _with_retry(exported, lambda e: _run_aoti(e, arch, options, folder, keep))
-    if not found or ".run(" not in found[0].calls:
+    if not block or ".run(" not in block[0].calls:
         return None
-    return replace(found[0], untried=untried)
+    return replace(block[0], untried=untried)
 
 
 def compile_kernels(
@@ -203,10 +203,10 @@ def _generate_wrapper(
     from shrinkfx.worker.private_api.cuda_api import GraphLowering, compile_fx
     from shrinkfx.worker.private_api.inductor_api import config
 
-    found: list[str] = []
+    sources: list[str] = []
 
     def keep(code: str) -> None:
-        found.append(code)
+        sources.append(code)
         raise _CodeReady
 
     module = lift_mutations(copy_to_fake_cuda(exported))
@@ -223,8 +223,8 @@ def _generate_wrapper(
         contextlib.suppress(_CodeReady),
     ):
         compile_fx(module, fakes)
-    if found:
-        return Wrapper(found[0], tuple(untried))
+    if sources:
+        return Wrapper(sources[0], tuple(untried))
     raise NoCode("Inductor has generated no wrapper")
 
 
@@ -251,7 +251,7 @@ def _run_aoti(
 
     reached = False
 
-    def instead(self: Any) -> None:
+    def intercept(self: Any) -> None:
         nonlocal reached
         reached = True
         at_block(self)
@@ -260,15 +260,15 @@ def _run_aoti(
     def stop(*_: Any, **__: Any) -> None:
         raise _CodeReady
 
-    keeping = mock.patch.object(
-        PythonWrapperCodegen, "generate_and_run_autotune_block", instead
+    intercepting = mock.patch.object(
+        PythonWrapperCodegen, "generate_and_run_autotune_block", intercept
     )
     stopping = mock.patch.object(AotCodeCompiler, "compile", stop)
     with (
         fake_cuda(arch),
         run_fakes_on_device(),
         choose_templates_untimed() as untried,
-        keeping,
+        intercepting,
         stopping,
         torch.no_grad(),
         contextlib.suppress(_CodeReady),

@@ -18,12 +18,12 @@ def solve_input_dims() -> contextlib.AbstractContextManager[Any]:
     """Patch the Python wrapper to solve an input's size for its one unknown symbol."""
     from shrinkfx.worker.private_api.cuda_api import PythonWrapperCodegen
 
-    usual = PythonWrapperCodegen.codegen_input_symbol_assignment
-    if "deferred_symbol_assignments" in inspect.signature(usual).parameters:
+    original = PythonWrapperCodegen.codegen_input_symbol_assignment
+    if "deferred_symbol_assignments" in inspect.signature(original).parameters:
         return contextlib.nullcontext()  # Inductor itself solves
 
     def assign(self: Any, name: str, value: Any, bound_vars: Any) -> None:
-        usual(self, name, value, bound_vars)
+        original(self, name, value, bound_vars)
         for dim, size in enumerate(_sizes(value)):
             unknown = size.free_symbols - set(bound_vars)
             if len(unknown) == 1:
@@ -44,7 +44,7 @@ def _sizes(value: Any) -> list[sympy.Expr]:
     ]
 
 
-def _solve(code: Any, symbol: sympy.Symbol, size: sympy.Expr, given: str) -> None:
+def _solve(code: Any, symbol: sympy.Symbol, size: sympy.Expr, actual: str) -> None:
     """Write a line such as ``half = int(arg0_1.size(1) // 2)`` into the wrapper.
 
     Raises:
@@ -52,8 +52,8 @@ def _solve(code: Any, symbol: sympy.Symbol, size: sympy.Expr, given: str) -> Non
     """
     from shrinkfx.worker.private_api.cuda_api import pexpr, try_solve
 
-    whole = sympy.Symbol("given", integer=True)
-    solution = try_solve(sympy.Eq(size, whole), symbol)
+    value = sympy.Symbol("given", integer=True)
+    solution = try_solve(sympy.Eq(size, value), symbol)
     if solution is None:
-        raise AssertionError(f"{sympy.Eq(size, whole)} is not solvable")
-    code.writeline(f"{symbol} = int((lambda given: {pexpr(solution[1])})({given}))")
+        raise AssertionError(f"{sympy.Eq(size, value)} is not solvable")
+    code.writeline(f"{symbol} = int((lambda given: {pexpr(solution[1])})({actual}))")

@@ -33,15 +33,15 @@ def choose_templates_untimed() -> Iterator[list[str]]:
             untried[f"{name}: only the first of {templates} templates ran"] = None
         return {choice: float(place) for place, choice in enumerate(ordered)}
 
-    seen: list[str] = []
+    lines: list[str] = []
     with (
         mock.patch.object(AlgorithmSelectorCache, "do_autotuning", timed),
         mock.patch.object(
             AlgorithmSelectorCache, "make_precompile_fn", return_value=dict
         ),
     ):
-        yield seen
-        seen += untried
+        yield lines
+        lines += untried
 
 
 def _are_choices(value: Any) -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-_HELD_AS_BITS = {
+_STORED_AS_BITS = {
     "fp8e4nv": (torch.float8_e4m3fn, torch.uint8),
     "fp8e5": (torch.float8_e5m2, torch.uint8),
     "bf16": (torch.bfloat16, torch.uint16),
 }
-_PLAIN = {"fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
+_NATIVE = {"fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 
 
 def patch_float_conversions() -> None:
@@ -22,13 +22,13 @@ def patch_float_conversions() -> None:
     from shrinkfx.worker.private_api.triton_api import interpreter
 
     builder = interpreter.InterpreterBuilder
-    usual = builder.create_fp_to_fp
+    original = builder.create_fp_to_fp
 
     def convert(self: Any, source: Any, kind: Any, rounding: Any) -> Any:
         before, after = str(source.dtype.scalar), str(kind.scalar)
-        known = {before, after} <= {*_HELD_AS_BITS, *_PLAIN}
+        known = {before, after} <= {*_STORED_AS_BITS, *_NATIVE}
         if not known or not {before, after} & {"fp8e4nv", "fp8e5"}:
-            return usual(self, source, kind, rounding)
+            return original(self, source, kind, rounding)
         data = _to_numpy(_to_torch(source.data, before), after)
         return interpreter.TensorHandle(data, kind.scalar)
 
@@ -37,11 +37,11 @@ def patch_float_conversions() -> None:
 
 def _to_torch(data: Any, kind: str) -> torch.Tensor:
     value = torch.from_numpy(data.copy())
-    return value.view(_HELD_AS_BITS[kind][0]) if kind in _HELD_AS_BITS else value
+    return value.view(_STORED_AS_BITS[kind][0]) if kind in _STORED_AS_BITS else value
 
 
 def _to_numpy(value: torch.Tensor, kind: str) -> Any:
-    if kind in _PLAIN:
-        return value.to(_PLAIN[kind]).numpy()
-    made, bits = _HELD_AS_BITS[kind]
-    return value.to(made).view(bits).numpy()
+    if kind in _NATIVE:
+        return value.to(_NATIVE[kind]).numpy()
+    dtype, bits = _STORED_AS_BITS[kind]
+    return value.to(dtype).view(bits).numpy()

@@ -62,8 +62,8 @@ def _sample_programs(grid: Place, blocks: set[int]) -> list[Place]:
 
 def _sample_axis(count: int, blocks: set[int]) -> set[int]:
     """Return an axis's first and last indices, and those where a 32-bit index wraps."""
-    found = {*range(min(count, _EDGE)), *range(max(0, count - _EDGE), count)}
+    indices = {*range(min(count, _EDGE)), *range(max(0, count - _EDGE), count)}
     for limit, block in itertools.product(_WRAPS, blocks):
         at = limit // block
-        found |= {i for i in (at - 1, at, at + 1) if 0 <= i < count}
-    return found
+        indices |= {i for i in (at - 1, at, at + 1) if 0 <= i < count}
+    return indices

@@ -109,13 +109,13 @@ def _body(symbol: str) -> Callable[..., torch.Tensor]:
         Unsupported: no function of torch is known to compute it.
     """
     name = symbol.removeprefix("__nv_").removeprefix("fast_")
-    for stem in (name, name[:-1]):  # the latter drops float's or double's suffix
-        if stem in _OTHER_NAMES:
-            stem = _OTHER_NAMES[stem]
-            own = None if stem == "round" else _BODIES.get(stem)
+    for op in (name, name[:-1]):  # the latter drops float's or double's suffix
+        if op in _OTHER_NAMES:
+            op = _OTHER_NAMES[op]
+            custom = None if op == "round" else _BODIES.get(op)
         else:
-            own = _BODIES.get(stem)
-        found = own or getattr(torch, stem, None) or getattr(torch.special, stem, None)
+            custom = _BODIES.get(op)
+        found = custom or getattr(torch, op, None) or getattr(torch.special, op, None)
         if callable(found):
             body: Callable[..., torch.Tensor] = found
             return body

@@ -73,15 +73,15 @@ def _combined(
     ending: bool,
     combine: Callable[[Any, Any], Any],
 ) -> Any:
-    found, value = None, None
+    result, value = None, None
     for operand in operands:
         value = operand()
         if _is_value(value):
             truth = _truth(value)
-            found = truth if found is None else combine(found, truth)
+            result = truth if result is None else combine(result, truth)
         elif bool(value) is ending:
             return value
-    return value if found is None else found
+    return value if result is None else result
 
 
 def _is_value(operand: Any) -> bool:

@@ -24,7 +24,7 @@ def _reduce(self: Any, inputs: Any) -> list[Any]:
     """Reduce all operands along the axis in pairs; replaces ``generic_reduce``."""
     import numpy as np
 
-    whole, (inputs, axis) = inputs, self.unravel(inputs, self.axis)
+    originals, (inputs, axis) = inputs, self.unravel(inputs, self.axis)
     kinds = [value.dtype for value in inputs]
     parts = [np.moveaxis(value.handle.data, axis, 0) for value in inputs]
     while len(parts[0]) > 1:
@@ -39,7 +39,7 @@ def _reduce(self: Any, inputs: Any) -> list[Any]:
         if self.keep_dims and self.axis is not None:
             data = np.expand_dims(data, axis)
         elif self.keep_dims:
-            data = data.reshape((1,) * len(whole[0].handle.data.shape))
+            data = data.reshape((1,) * len(originals[0].handle.data.shape))
         results.append(self.to_tensor(data, kind))
     return results
 

@@ -70,10 +70,10 @@ def copy_to_exact_size(value: torch.Tensor) -> torch.Tensor:
         >= SPARSE_BYTES
     ):
         return value
-    made = allocate(value.shape, value.stride(), value.dtype)
-    if made.numel():
-        drop_expanded_dims(made).copy_(drop_expanded_dims(value.detach()))
-    return made
+    copied = allocate(value.shape, value.stride(), value.dtype)
+    if copied.numel():
+        drop_expanded_dims(copied).copy_(drop_expanded_dims(value.detach()))
+    return copied
 
 
 def drop_expanded_dims(value: torch.Tensor) -> torch.Tensor:
@@ -92,7 +92,7 @@ class Roles:
 
     def __init__(self) -> None:
         self._by_storage: dict[int, str] = {}
-        self._kept: dict[int, torch.UntypedStorage] = {}
+        self._storages: dict[int, torch.UntypedStorage] = {}
 
     def set_role(self, value: Any, role: str) -> None:
         """Set the role of a tensor's storage.
@@ -103,7 +103,7 @@ class Roles:
         if isinstance(value, torch.Tensor):
             storage = value.untyped_storage()
             self._by_storage[storage.data_ptr()] = role
-            self._kept[storage.data_ptr()] = storage
+            self._storages[storage.data_ptr()] = storage
 
     def set_role_once(self, value: Any, role: str) -> None:
         """Set the role of a tensor's storage unless it has one."""
@@ -122,4 +122,4 @@ class Roles:
 
     def clear(self) -> None:
         self._by_storage.clear()
-        self._kept.clear()
+        self._storages.clear()

@@ -126,13 +126,13 @@ class Checker:
             alone: it runs on copies, so memory that it leaves unwritten does not
                 matter.
         """
-        self.configuration, kept = configuration, self.partial.copy_state()
+        self.configuration, saved = configuration, self.partial.copy_state()
         try:
             yield
         finally:
             self.configuration = ""
             if alone:
-                self.partial.restore(kept)
+                self.partial.restore(saved)
 
     def mask_in_bounds(self, fault: Fault, pointers: Any, mask: Any) -> Any:
         """Return the mask of the requested lanes whose access is in bounds.
@@ -145,21 +145,21 @@ class Checker:
 
         self.accesses += 1
         addresses = pointers.data
-        wanted = np.broadcast_to(np.asarray(mask, dtype=bool), addresses.shape)
+        requested = np.broadcast_to(np.asarray(mask, dtype=bool), addresses.shape)
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         root = pointers.attr.get(ROOT)
         known = self.launch.arguments if self.launch else ()
         if self.launch and fault is not Fault.LOAD:
             self.launch.written.update(a.name for a in ((root,) if root else known))
-        ok = np.zeros(addresses.shape, dtype=bool)
+        in_bounds = np.zeros(addresses.shape, dtype=bool)
         for argument in (root,) if root else known:
             if argument.high - argument.low >= size:
                 low, last = np.uint64(argument.low), np.uint64(argument.high - size)
-                ok |= (addresses >= low) & (addresses <= last)
-        bad = wanted & ~ok
+                in_bounds |= (addresses >= low) & (addresses <= last)
+        bad = requested & ~in_bounds
         if bad.any():
             self._report_access(fault, bad, addresses, size, root)
-        return wanted & ok
+        return requested & in_bounds
 
     def _report_access(
         self, fault: Fault, bad: Any, addresses: Any, size: int, root: Argument | None
@@ -170,17 +170,17 @@ class Checker:
         first = tuple(np.argwhere(bad)[0])
         address = int(addresses[first])
         known = self.launch.arguments if self.launch else ()
-        near = root or min(known, key=lambda a: a.distance(address), default=None)
-        near = near or Argument("?", "unknown", 0, 0, 0)
-        offset = address - near.base
+        nearest = root or min(known, key=lambda a: a.distance(address), default=None)
+        nearest = nearest or Argument("?", "unknown", 0, 0, 0)
+        offset = address - nearest.base
         if offset >= 1 << 63:
             offset -= 1 << 64
         self.report(
             fault,
-            argument=near.name,
-            role=near.role,
+            argument=nearest.name,
+            role=nearest.role,
             offset=offset // size,
-            elements=(near.high - near.base) // size,
+            elements=(nearest.high - nearest.base) // size,
             item_bytes=size,
             lanes=int(bad.sum()),
             values=read_integers(_kernel_frame(), bad),
@@ -249,10 +249,10 @@ def _kernel_frame() -> Any:
     """Return the innermost frame of a kernel, or None."""
     import triton
 
-    ours = (os.path.dirname(triton.__file__), _INTERPRETER, "<")
+    internal = (os.path.dirname(triton.__file__), _INTERPRETER, "<")
     frame = sys._getframe(1)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(ours):
+        if not frame.f_code.co_filename.startswith(internal):
             # Outside of a launch, the innermost such frame belongs to the runtime.
             return frame if _is_kernel(frame) else None
         if frame.f_back is None:

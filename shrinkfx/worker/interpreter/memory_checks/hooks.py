@@ -91,13 +91,13 @@ def _hook_accesses(builder: Any, handle: Any) -> None:
         return store(self, p, value, inside(Fault.STORE, p, mask), *rest, **more)
 
     def checked_change(
-        self: Any, how: Any, p: Any, value: Any, mask: Any, *rest: Any, **more: Any
+        self: Any, op: Any, p: Any, value: Any, mask: Any, *rest: Any, **more: Any
     ) -> Any:
-        kept = inside(Fault.ATOMIC, p, mask)
-        if is_bfloat16_sum(how, value):
-            before = add_bfloat16(p.data, value.data, kept.data)
+        in_bounds = inside(Fault.ATOMIC, p, mask)
+        if is_bfloat16_sum(op, value):
+            before = add_bfloat16(p.data, value.data, in_bounds.data)
             return handle(before, value.dtype.scalar)
-        return change(self, how, p, value, kept, *rest, **more)
+        return change(self, op, p, value, in_bounds, *rest, **more)
 
     def checked_swap(self: Any, p: Any, old: Any, *rest: Any, **more: Any) -> Any:
         if CHECKER.mask_in_bounds(Fault.ATOMIC, p, True).all():

@@ -21,28 +21,28 @@ class PartialMemory:
 
     def __init__(self) -> None:
         # Kept alive: another storage could get the address of a freed one.
-        self._kept: dict[int, torch.UntypedStorage] = {}
+        self._by_address: dict[int, torch.UntypedStorage] = {}
 
     def __contains__(self, values: Any) -> bool:
-        return any(s.data_ptr() in self._kept for s in _storages(values))
+        return any(s.data_ptr() in self._by_address for s in _storages(values))
 
     def __bool__(self) -> bool:
-        return bool(self._kept)
+        return bool(self._by_address)
 
     def add(self, values: Any) -> None:
         """Add the storages of all tensors in a value."""
-        self._kept |= {s.data_ptr(): s for s in _storages(values)}
+        self._by_address |= {s.data_ptr(): s for s in _storages(values)}
 
     def copy_state(self) -> dict[int, torch.UntypedStorage]:
         """Return a copy of the state, for ``restore``."""
-        return dict(self._kept)
+        return dict(self._by_address)
 
-    def restore(self, kept: dict[int, torch.UntypedStorage]) -> None:
-        """Restore the state that ``kept`` returned."""
-        self._kept = kept
+    def restore(self, state: dict[int, torch.UntypedStorage]) -> None:
+        """Restore the state that ``copy_state`` returned."""
+        self._by_address = state
 
     def clear(self) -> None:
-        self._kept.clear()
+        self._by_address.clear()
 
 
 def _storages(values: Any) -> Iterable[torch.UntypedStorage]:
@@ -72,12 +72,12 @@ class PartialPropagation(TorchDispatchMode):
         if (args, kwargs) not in self._partial:
             return func(*args, **kwargs)
         try:
-            made = func(*args, **kwargs)
+            result = func(*args, **kwargs)
         except Exception as error:
             raise Unsupported(f"{func} takes {UNWRITTEN_MEMORY}") from error
-        if not isinstance(made, bool | int | float):
-            self._partial.add(made)
-            return made
+        if not isinstance(result, bool | int | float):
+            self._partial.add(result)
+            return result
         raise Unsupported(
             f"{func} reads {UNWRITTEN_MEMORY}"
         )  # the number may be a size

@@ -30,9 +30,9 @@ def run_self_test() -> None:
         Unsupported: the checks missed a fault, or found one that does not exist.
     """
     seen = [_found(2, _COUNT), _found(2, _COUNT + 1), _found(3, _COUNT)]
-    wanted = [[], [(Fault.LOAD, 1), (Fault.STORE, 1)], [(Fault.ASSERT, _BLOCK)]]
-    if seen != wanted:
-        raise Unsupported(f"the self-test has seen {seen} and not {wanted}")
+    expected = [[], [(Fault.LOAD, 1), (Fault.STORE, 1)], [(Fault.ASSERT, _BLOCK)]]
+    if seen != expected:
+        raise Unsupported(f"the self-test has seen {seen} and not {expected}")
 
 
 def _found(programs: int, count: int) -> list[tuple[Fault, int]]:

@@ -16,17 +16,17 @@ def read_integers(frame: Any, lanes: Any) -> tuple[tuple[str, int], ...]:
     if frame is None or not np.any(lanes):
         return ()
     first = tuple(np.argwhere(lanes)[0])
-    found = {}
-    for name, known in frame.f_locals.items():
-        value = getattr(known, "value", known)  # unwrap a tl.constexpr
-        data = getattr(getattr(known, "handle", None), "data", value)
+    integers = {}
+    for name, local in frame.f_locals.items():
+        value = getattr(local, "value", local)  # unwrap a tl.constexpr
+        data = getattr(getattr(local, "handle", None), "data", value)
         if not isinstance(data, (int, np.ndarray, np.integer)):
             continue
         numbers = np.asarray(data)
         if numbers.dtype.kind not in "iu":
             continue
         try:
-            found[name] = int(np.broadcast_to(numbers, np.shape(lanes))[first])
+            integers[name] = int(np.broadcast_to(numbers, np.shape(lanes))[first])
         except ValueError:  # another shape, so it has no such lane
             continue
-    return tuple(found.items())
+    return tuple(integers.items())
