@@ -65,7 +65,7 @@ def main() -> None:
                     line.write(Ready(versions={"torch": _torch_version()}))
                     return
                 _import_worker()
-                setup, line, stem = fork_zygote(setup, line)
+                setup, line, zygote = fork_zygote(setup, line)
                 directory = Path(setup.directory)
                 worker, ready = _start(setup, threads)
         except Exception as error:  # noqa: BLE001 - the boundary: all becomes data
@@ -75,7 +75,7 @@ def main() -> None:
         # A garbage collection in a child would visit all objects of torch and so copy
         # their pages: 0.24 of the 0.37 CPU-seconds that a small check took.
         gc.freeze()
-        line.write(replace(ready, zygote=stem))
+        line.write(replace(ready, zygote=zygote))
         _serve(line, worker, directory)
     except ParentGone:
         return
@@ -94,9 +94,9 @@ def _prepend_current_folder() -> None:
 def _serve(line: Line, worker: AnyWorker, directory: Path) -> None:
     from shrinkfx.worker.aoti.first_lowering import FirstLowering
 
-    stock = worker.setup.backend == Backend.AOTI
-    makes_one = stock and worker.setup.first_lowering
-    first = FirstLowering(worker.program if makes_one else None, directory)
+    is_aoti = worker.setup.backend == Backend.AOTI
+    lowers_first = is_aoti and worker.setup.first_lowering
+    first = FirstLowering(worker.program if lowers_first else None, directory)
 
     def work(request: Request) -> Work:
         first.lower_before(request)

@@ -16,7 +16,7 @@ from pathlib import Path
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.cuda_memory import red_zones
 
-OWN_VARIABLES = (
+SERVER_VARIABLES = (
     "PYTORCH_NVML_BASED_CUDA_CHECK",
     "TORCHINDUCTOR_COMPILE_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -25,7 +25,7 @@ OWN_VARIABLES = (
 )
 """Environment variables that are set for servers only."""
 
-_TELL = "import json, sys; print(json.dumps(sys.path))"
+_PRINT_PATH = "import json, sys; print(json.dumps(sys.path))"
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -38,14 +38,14 @@ def environment(folder: Path) -> dict[str, str]:
     """
     home = folder / "home"
     home.mkdir()
-    kept = {
+    variables = {
         name: value
         for name, value in os.environ.items()
-        if name not in OWN_VARIABLES and not _is_of_home(name)
+        if name not in SERVER_VARIABLES and not _is_of_home(name)
     }
     # The server's path is the script's with one folder before it.
-    path = kept.pop("PYTHONPATH", "").partition(os.pathsep)[2]
-    return {**kept, **({"PYTHONPATH": path} if path else {}), "HOME": str(home)}
+    path = variables.pop("PYTHONPATH", "").partition(os.pathsep)[2]
+    return {**variables, **({"PYTHONPATH": path} if path else {}), "HOME": str(home)}
 
 
 def _is_of_home(name: str) -> bool:
@@ -68,12 +68,12 @@ def set_environment_and_path(environment: Mapping[str, str], folder: str) -> Non
     """Set the environment and ``sys.path``, but keep the imported modules."""
     os.environ.clear()
     os.environ.update(environment)
-    done = subprocess.run(
-        [sys.executable, "-c", _TELL],
+    result = subprocess.run(
+        [sys.executable, "-c", _PRINT_PATH],
         stdout=subprocess.PIPE,
         check=True,
         cwd=folder,
         text=True,
     )
-    _, *found = json.loads(done.stdout.splitlines()[-1])
-    sys.path[:] = [folder, *found]
+    _, *entries = json.loads(result.stdout.splitlines()[-1])
+    sys.path[:] = [folder, *entries]

@@ -15,8 +15,8 @@ def folder() -> Path:
     return user_cache.cache_folder("shrinkfx")
 
 
-_KEPT_DAYS = 60
-_KEPT_BYTES = 512 << 20
+_MAX_DAYS = 60
+_MAX_BYTES = 512 << 20
 
 
 def note_use(path: Path) -> None:
@@ -33,10 +33,10 @@ def forget_old() -> None:
     """
     files = [path for path in folder().rglob("*") if path.is_file()]
     used = {path: path.stat() for path in files}
-    oldest, left = time.time() - _KEPT_DAYS * 86_400, _KEPT_BYTES
+    oldest, remaining = time.time() - _MAX_DAYS * 86_400, _MAX_BYTES
     for path in sorted(used, key=lambda path: -used[path].st_mtime):
-        left -= used[path].st_size
-        if used[path].st_mtime < oldest or left < 0:
+        remaining -= used[path].st_size
+        if used[path].st_mtime < oldest or remaining < 0:
             path.unlink(missing_ok=True)
 
 

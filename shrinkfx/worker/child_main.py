@@ -64,10 +64,10 @@ def choose_work(worker: AnyWorker, request: Request) -> Work:
     tool = _sanitizer_tool(worker, request)
 
     def fresh(note: Note, folder: Path) -> Answer:
-        asked, told = request.options.environment, request
-        environment = {**os.environ, **asked}  # Python reads some when it starts
-        for name in asked:
-            if not asked[name]:
+        overrides, job_request = request.options.environment, request
+        environment = {**os.environ, **overrides}  # Python reads some when it starts
+        for name in overrides:
+            if not overrides[name]:
                 del environment[name]
         environment.pop(guard_pages.LIBRARY, None)
         if request.options.sanitize:
@@ -75,10 +75,10 @@ def choose_work(worker: AnyWorker, request: Request) -> Work:
                 environment = asan.sanitizer_environment(environment, folder)
             except asan.CannotSanitize as error:
                 return NotSanitized(str(error))
-            told = worker.instrument(request, note, folder)
+            job_request = worker.instrument(request, note, folder)
         elif library:
             environment = guard_pages.guarded_environment(environment, library)
-        (folder / JOB).write_text(Job(worker.setup, told).to_line())
+        (folder / JOB).write_text(Job(worker.setup, job_request).to_line())
         once = "-P", "-m", "shrinkfx.worker", "--once", str(folder)
         return _exec_under(tool, environment, *once)
 
@@ -139,12 +139,12 @@ def _work_of_command(task: RunCommand) -> Work:
         os.chdir(task.cwd)
         note("run")
         # The server's PYTHONPATH is the user's with one folder before it.
-        own = os.environ.pop("PYTHONPATH", "").partition(os.pathsep)[2]
-        for name in bare_script.OWN_VARIABLES:
+        user_path = os.environ.pop("PYTHONPATH", "").partition(os.pathsep)[2]
+        for name in bare_script.SERVER_VARIABLES:
             os.environ.pop(name, None)
         gpus.restore_gpus()
-        if own:
-            os.environ["PYTHONPATH"] = own
+        if user_path:
+            os.environ["PYTHONPATH"] = user_path
         # A command that is killed leaves its temporary files.
         os.environ.update(aoti.own_cache_variables(folder))
         os.execvp(task.words[0], task.words)

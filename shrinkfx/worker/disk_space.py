@@ -72,8 +72,10 @@ def require_space_for_values(
     """
     weights = weights_of(exported)
     values = [n.meta.get("val") for n in exported.graph.nodes if n.name not in weights]
-    one = sum(nbytes(value) for value in values if isinstance(value, torch.Tensor))
-    needed, free = _needed(runs * one), _free(folder)
+    run_bytes = sum(
+        nbytes(value) for value in values if isinstance(value, torch.Tensor)
+    )
+    needed, free = _needed(runs * run_bytes), _free(folder)
     if needed > free:
         times = f"of {runs} eager runs" if runs > 1 else "of an eager run"
         reason = (
@@ -92,7 +94,7 @@ def require_space_for_recording(exported: ExportedProgram, folder: Path) -> None
         LoadError: there is too little space.
     """
     values = [(n.meta.get("val"), 1 + len(n.users)) for n in exported.graph.nodes]
-    total = sum(nbytes(v) * often for v, often in values if isinstance(v, torch.Tensor))
+    total = sum(nbytes(v) * uses for v, uses in values if isinstance(v, torch.Tensor))
     needed, free = _needed(total), _free(folder)
     if needed > free:
         reason = (
@@ -117,11 +119,11 @@ def require_space_for_weights(total: int, folder: Path) -> None:
     """
     needed, free = _needed(_COPIES * total), _free(folder)
     if needed > free:
-        said = (
+        message = (
             f"No space left on device: weights in a package take {_gigabytes(needed)} "
             f"of disk, and {_gigabytes(free)} are free"
         )
-        raise OSError(errno.ENOSPC, said, str(folder))
+        raise OSError(errno.ENOSPC, message, str(folder))
 
 
 def _needed(nbytes: int) -> int:

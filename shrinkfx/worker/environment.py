@@ -69,7 +69,7 @@ def _private_names() -> list[Row]:
 
 def _tool(
     part: str,
-    tell: Callable[[], str],
+    get_version: Callable[[], str],
     absent: type[Exception],
     cost: str,
     remedy: str,
@@ -77,11 +77,11 @@ def _tool(
     """Make the row of a tool, with its version or its failure.
 
     Args:
-        tell: returns the version of the tool.
-        absent: the exception that ``tell`` raises if the tool is not installed.
+        get_version: returns the version of the tool.
+        absent: the exception that ``get_version`` raises if the tool is not installed.
     """
     try:
-        return Row(part, Status.WORKS, tell())
+        return Row(part, Status.WORKS, get_version())
     except absent as error:
         return Row(part, Status.MISSING, summarize_error(error), cost, remedy)
     except Exception as error:  # noqa: BLE001 - any other error: it is broken

@@ -68,8 +68,8 @@ def flat_inputs(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
     """
     assert exported.example_inputs is not None
     example = exported._graph_module_flat_inputs(*exported.example_inputs)
-    given = inputs.flat()
-    return [*example[: len(example) - len(given)], *given]
+    flat = inputs.flat()
+    return [*example[: len(example) - len(flat)], *flat]
 
 
 def user_placeholders(exported: ExportedProgram, inputs: Inputs) -> list[fx.Node]:

@@ -50,9 +50,9 @@ def build(
     try:
         folder = build_cache.folder()
         folder.mkdir(parents=True, exist_ok=True)
-        made_of = b"".join(part.read_bytes() for part in (source, *included))
+        content = b"".join(part.read_bytes() for part in (source, *included))
         key = f"{build_cache.identity(compiler)} {flags}".encode()
-        digest = hashlib.sha256(made_of + key).hexdigest()[:16]
+        digest = hashlib.sha256(content + key).hexdigest()[:16]
         library = folder / f"{source.stem}-{digest}.so"
         if not library.exists():
             build_cache.forget_old()
@@ -65,13 +65,13 @@ def build(
     return library
 
 
-def _hide_full_disk(said: str) -> str:
+def _hide_full_disk(text: str) -> str:
     """Replace the system's message for a full disk by another one.
 
     The message gets into the log of a check. In the system's words, the check would be
     classified as one without disk space, but the check writes to another disk.
     """
-    return said.replace(os.strerror(errno.ENOSPC), "the disk of the cache is full")
+    return text.replace(os.strerror(errno.ENOSPC), "the disk of the cache is full")
 
 
 def _compile(command: Sequence[str], library: Path, timeout_s: float) -> None:
@@ -81,14 +81,14 @@ def _compile(command: Sequence[str], library: Path, timeout_s: float) -> None:
     """
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         draft = Path(folder) / library.name
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, "-o", str(draft), "-ldl"],
             capture_output=True,
             text=True,
             timeout=timeout_s,
             check=False,
         )
-        if done.returncode:
-            said = _hide_full_disk(done.stderr[-500:].strip())
-            raise CannotBuild(f"{command[0]} fails: {said}")
+        if result.returncode:
+            message = _hide_full_disk(result.stderr[-500:].strip())
+            raise CannotBuild(f"{command[0]} fails: {message}")
         draft.rename(library)

@@ -28,8 +28,8 @@ def source_of(node: fx.Node) -> str:
         r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
     )
     written = [f for f in frames if not f[0].startswith("<")]
-    own = [f for f in written if "/site-packages/torch/" not in f[0]] or written
-    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+    user_code = [f for f in written if "/site-packages/torch/" not in f[0]] or written
+    return f"{Path(user_code[-1][0]).name}:{user_code[-1][1]}" if user_code else ""
 
 
 def origin_of(node: fx.Node) -> str:

@@ -60,9 +60,9 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     # Compilers and preloads that are killed leave their files in this folder.
     os.environ.update(aoti.temporary_folder_variables(Path(setup.directory)))
     tempfile.tempdir = None
-    with FileRecorder() as witness:
+    with FileRecorder() as recorder:
         files = preload(setup.preloads)
-    beside = witness.collect_files()
+    uninstalled = recorder.collect_files()
     restore_sigchld()  # compilers that were asked for their version and flags
     if setup.gpus and (setup.model is None or is_for_cuda(setup)):
         setup = replace(setup, gpus=gpus.select_gpus(setup.gpus))
@@ -105,7 +105,7 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     return worker, Ready(
         versions=versions,
         preload_files=files,
-        uninstalled_files=beside,
+        uninstalled_files=uninstalled,
         environment=environment,
         backend=setup.backend,
         for_cuda=for_cuda,

@@ -59,8 +59,8 @@ class Views:
             or value.is_neg()
         ):
             return {}
-        place = value.storage_offset(), value.size(), value.stride()
-        return {"weight": name, "dtype": value.dtype, "place": place}
+        layout = value.storage_offset(), value.size(), value.stride()
+        return {"weight": name, "dtype": value.dtype, "place": layout}
 
     def read(self, stated: dict[str, Any]) -> torch.Tensor:
         """Rebuild the view that ``state`` has described."""

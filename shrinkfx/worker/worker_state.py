@@ -118,8 +118,8 @@ class WorkerState:
 
     def candidate(self, task: CandidateTask, options: CheckOptions) -> Candidate:
         """Return the candidate of a task."""
-        known = self.graph_folder(options.graph) / SKELETON
-        skeleton = Skeleton.from_json(json.loads(known.read_text()))
+        path = self.graph_folder(options.graph) / SKELETON
+        skeleton = Skeleton.from_json(json.loads(path.read_text()))
         return Candidate.from_json(skeleton, task.candidate)
 
     def cut_candidate(

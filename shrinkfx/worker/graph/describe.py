@@ -287,9 +287,9 @@ def tensor_type(tensor: torch.Tensor) -> TensorType:
 
 def _note_storage(node: fx.Node, storages: dict[str, int]) -> None:
     """Give a view, or one of several results, the storage number of its base."""
-    if node.target is operator.getitem and isinstance(whole := node.args[0], fx.Node):
-        if whole.name in storages:
-            storages[node.name] = storages[whole.name]
+    if node.target is operator.getitem and isinstance(base := node.args[0], fx.Node):
+        if base.name in storages:
+            storages[node.name] = storages[base.name]
         return
     schema = getattr(node.target, "_schema", None)
     if schema is None or not node.args:

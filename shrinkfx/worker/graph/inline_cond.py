@@ -34,12 +34,13 @@ def inline_conds(program: Program, folder: Path) -> Program:
 
     Eager runs find the branches once; the result is stored in ``folder``.
     """
-    known = folder / _TAKEN
-    if not known.exists():
+    cache_file = folder / _TAKEN
+    if not cache_file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        known.write_text(json.dumps(find_taken_branches(program)))
+        cache_file.write_text(json.dumps(find_taken_branches(program)))
     return replace(
-        program, graph=_inline_branches(program.graph, json.loads(known.read_text()))
+        program,
+        graph=_inline_branches(program.graph, json.loads(cache_file.read_text())),
     )
 
 
@@ -143,18 +144,18 @@ class _Inliner:
                 graph.
         """
         new: dict[fx.Node, Any] = {}
-        given = iter(operands or ())
+        values = iter(operands or ())
         for node in module.graph.nodes:
             if node.op == "placeholder" and operands is not None:
-                new[node] = next(given)
+                new[node] = next(values)
             elif node.op == "output":
                 return fx.map_arg(node.args[0], new.__getitem__)
             elif path + node.name in self._taken:
                 new[node] = self._inline(module, node, path, new)
             elif node.target is operator.getitem and isinstance(
-                several := new[node.args[0]], (tuple, list)
+                results := new[node.args[0]], (tuple, list)
             ):
-                new[node] = several[node.args[1]]
+                new[node] = results[node.args[1]]
             else:
                 new[node] = self._copy(module, node, path, new)
         raise AssertionError("a graph without an output")
@@ -172,8 +173,8 @@ class _Inliner:
         assert isinstance(branch, fx.Node)
         chosen = module.get_submodule(str(branch.target))
         assert isinstance(chosen, fx.GraphModule)
-        given: Any = fx.map_arg(operands, new.__getitem__)
-        return self._write(chosen, f"{path}.", given)
+        values: Any = fx.map_arg(operands, new.__getitem__)
+        return self._write(chosen, f"{path}.", values)
 
     def _copy(
         self,

@@ -21,7 +21,7 @@ from torch.export.exported_program import ModuleCallEntry
 from shrinkfx.worker.model import MUTATIONS
 from shrinkfx.worker.origin import operator_nodes
 
-_NOBODYS = "anew_"
+_NEW_VALUE = "anew_"
 """Prefix of new values, such as a size that is read again."""
 
 
@@ -42,8 +42,8 @@ class RecoveredNames:
         if self.why_not or later.why_not:
             return RecoveredNames(why_not=self.why_not or later.why_not)
         pairs = later.before.items()
-        kept = {now: self.before[name] for now, name in pairs if name in self.before}
-        return RecoveredNames(kept)
+        names = {now: self.before[name] for now, name in pairs if name in self.before}
+        return RecoveredNames(names)
 
 
 class _NamesUnknown(Exception):
@@ -83,12 +83,12 @@ def _follow(
     )
     if [node.target for node in old] != [node.target for node in new]:
         raise _NamesUnknown("it then calls other operators")
-    for theirs, mine in zip(old, new, strict=True):
-        if list(map(known.get, _tensors(mine))) != _tensors(theirs):
-            raise _NamesUnknown(f"{theirs.name} is computed from other values then")
-        known[mine] = theirs
-        parts = _parts(theirs)
-        for place, part in _parts(mine).items():
+    for old_node, new_node in zip(old, new, strict=True):
+        if list(map(known.get, _tensors(new_node))) != _tensors(old_node):
+            raise _NamesUnknown(f"{old_node.name} is computed from other values then")
+        known[new_node] = old_node
+        parts = _parts(old_node)
+        for place, part in _parts(new_node).items():
             if place in parts:
                 known[part] = parts[place]
 
@@ -125,21 +125,23 @@ def rename_values(
     graph = fx.Graph()
     new: dict[fx.Node, fx.Node] = {}
     for node in exported.graph.nodes:
-        wanted = node.name
+        new_name = node.name
         if node.op == "call_function":
-            wanted = names.get(node.name, _NOBODYS + node.name)
+            new_name = names.get(node.name, _NEW_VALUE + node.name)
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), new.__getitem__)
         copied = graph.create_node(
-            node.op, node.target, args, kwargs, wanted, node.type
+            node.op, node.target, args, kwargs, new_name, node.type
         )
-        copied.name = wanted  # fx renames inputs named like built-ins
+        copied.name = new_name  # fx renames inputs named like built-ins
         copied.meta = dict(node.meta)
         new[node] = copied
-    called = {node.name: copied.name for node, copied in new.items()}
+    new_names = {node.name: copied.name for node, copied in new.items()}
 
     def rename_argument(argument: Any) -> Any:
         name = getattr(argument, "name", None)
-        return replace(argument, name=called[name]) if name in called else argument
+        return (
+            replace(argument, name=new_names[name]) if name in new_names else argument
+        )
 
     signature, (entry, *_) = exported.graph_signature, exported.module_call_graph
     results = [

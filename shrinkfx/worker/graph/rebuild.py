@@ -313,9 +313,9 @@ class _Builder:
             return value
         fake = self._nodes[name].meta["val"]
         stride = []
-        for step, own in zip(fake.stride(), value.stride(), strict=True):
-            said = evaluate_size(step, sizes)
-            stride.append(own if said is None else said)
+        for step, actual in zip(fake.stride(), value.stride(), strict=True):
+            expected = evaluate_size(step, sizes)
+            stride.append(actual if expected is None else expected)
         differs = any(
             a != b and size > 1
             for a, b, size in zip(stride, value.stride(), value.shape, strict=True)

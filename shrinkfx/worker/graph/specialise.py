@@ -85,18 +85,18 @@ class SpecializedSizes:
             values: the values of the input in other runs.
         """
         pairs = zip(fake.shape, values[-1].shape, strict=True)
-        shape = [self._number(size, own) for size, own in pairs]
+        shape = [self._number(size, actual) for size, actual in pairs]
         fitting = (value for value in values if list(value.shape) == shape)
         found = next(fitting, None)
         return _zeros(shape, values[-1]) if found is None else found
 
-    def _number(self, size: int | torch.SymInt, own: int) -> int:
+    def _number(self, size: int | torch.SymInt, actual: int) -> int:
         if isinstance(size, int):
             return size
         if str(size) in self._chosen:
             return self._chosen[str(size)]
         number = size.node.expr.xreplace(self._example)
-        return int(number) if number.is_number else own
+        return int(number) if number.is_number else actual
 
 
 def _zeros(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:

@@ -129,8 +129,8 @@ class Symbols:
         The last choice is an input with a size such as ``2*s0 + 1``, which determines
         ``s0``.
         """
-        given = [n for n in self._nodes.values() if n.op == "placeholder"]
-        values = {n.name: n.meta["val"] for n in given}
+        placeholders = [n for n in self._nodes.values() if n.op == "placeholder"]
+        values = {n.name: n.meta["val"] for n in placeholders}
         inputs = self._candidate.skeleton.inputs
         for name in inputs:
             if symbol in _plain_dims(values[name]):
@@ -207,9 +207,9 @@ class Symbols:
         for size in self._binders:
             if determines_symbol(size, symbol):
                 factor, offset = int(size.diff(symbol)), int(size.subs(symbol, 0))
-                whole = self.compute(graph, size)
-                value = _val(whole) - offset
-                part = _call(graph, operator.sub, whole, offset, value=value)
+                total = self.compute(graph, size)
+                value = _val(total) - offset
+                part = _call(graph, operator.sub, total, offset, value=value)
                 value = value // factor
                 return _call(graph, operator.floordiv, part, factor, value=value)
         raise CannotRebuild(f"no input has the size {symbol}")

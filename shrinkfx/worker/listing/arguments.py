@@ -52,13 +52,15 @@ def arguments_of(statement: Statement) -> Mapping[int, tuple[str, str]]:
     types = {each.name: str(each.type) for each in operator._schema.arguments}
     ordered = list(types)
     parents = {leaf.number: leaf for leaf in statement.leaves}
-    places = [x.number for x in statement.leaves if x.parent is None and not x.keyword]
+    positions = [
+        x.number for x in statement.leaves if x.parent is None and not x.keyword
+    ]
     found = {}
     for leaf in statement.leaves:
         top = _top(leaf, parents)
         name = top.keyword
-        if name is None and (place := places.index(top.number)) < len(ordered):
-            name = ordered[place]
+        if name is None and (position := positions.index(top.number)) < len(ordered):
+            name = ordered[position]
         if name is not None and name in types:
             found[leaf.number] = name, types[name]
     return found
@@ -66,8 +68,8 @@ def arguments_of(statement: Statement) -> Mapping[int, tuple[str, str]]:
 
 def list_argument_leaves(statement: Statement, name: str) -> list[Leaf]:
     """List the leaves of an argument, including nested leaves, in order."""
-    there = arguments_of(statement)
-    return [x for x in statement.leaves if there.get(x.number, ("", ""))[0] == name]
+    arguments = arguments_of(statement)
+    return [x for x in statement.leaves if arguments.get(x.number, ("", ""))[0] == name]
 
 
 def get_operator_name(statement: Statement) -> str:
@@ -95,5 +97,5 @@ def resolve_callee(callee: str) -> graph_api.OpOverload | None:
 
 def is_index(leaf: Leaf, statement: Statement) -> bool:
     """Return whether a number is an index: ``split[1]``, ``x.shape[0]``."""
-    above = [other for other in statement.leaves if other.number == leaf.parent]
-    return any(a.kind is LeafKind.SIZE and a.text.endswith("]") for a in above)
+    parents = [other for other in statement.leaves if other.number == leaf.parent]
+    return any(a.kind is LeafKind.SIZE and a.text.endswith("]") for a in parents)

@@ -22,22 +22,22 @@ class Attempt:
 
 
 def find_largest_attempt(
-    most: int, made: Callable[[int], Attempt | None]
+    most: int, attempt_at: Callable[[int], Attempt | None]
 ) -> Attempt | None:
     """Find the attempt with the largest number up to ``most``, by binary search.
 
     Returns:
         None if there is no attempt for 1.
     """
-    best = made(1) if most > 0 else None
+    largest = attempt_at(1) if most > 0 else None
     least = 1
-    while best and least < most:
+    while largest and least < most:
         middle = (least + most + 1) // 2
-        if better := made(middle):
-            best, least = better, middle
+        if larger := attempt_at(middle):
+            largest, least = larger, middle
         else:
             most = middle - 1
-    return best
+    return largest
 
 
 def merge_changes(changes: Iterable[Change], more: Iterable[Change]) -> Changes:

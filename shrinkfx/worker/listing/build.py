@@ -70,13 +70,13 @@ def _make_inputs(
     """
     module, shapes = execute_source(statements_of(listing))
     torch.manual_seed(0)
-    given = [listing.find(name) for name in listing.main.arguments]
-    example = [make_from_spec(each.recipe(), saved) for each in given]
+    entries = [listing.find(name) for name in listing.main.arguments]
+    example = [make_from_spec(each.recipe(), saved) for each in entries]
     inputs = {Run.EXAMPLE: Inputs(tuple(example), {})}
     for run in (Run.PASSING, Run.FAILING):
-        own = (_own(each, run, saved) for each in given)
-        pairs = zip(own, example, strict=True)
-        args = (held if made is None else made for made, held in pairs)
+        values = (_own(each, run, saved) for each in entries)
+        pairs = zip(values, example, strict=True)
+        args = (default if made is None else made for made, default in pairs)
         inputs[run] = Inputs(tuple(args), {})
     for each in listing.weights:
         value = make_from_spec(each.recipe(), saved)
@@ -86,17 +86,17 @@ def _make_inputs(
     return inputs, module, shapes
 
 
-def _own(given: InputOrWeight, run: Run, saved: Saves) -> Any:
+def _own(entry: InputOrWeight, run: Run, saved: Saves) -> Any:
     """Make the value of an input in a run; None if it is the example's value."""
-    recipe = dict(given.recipes).get(run)
+    recipe = dict(entry.recipes).get(run)
     return None if recipe is None else make_from_spec(recipe, saved)
 
 
 def _add_taps(listing: PrintedProgram, taps: Sequence[str]) -> PrintedProgram:
     """Make the program return more values, if it has statements of these names."""
-    main, known = listing.main, set(_list_returned(listing))
-    there = {line.name for line in main.statements if line.yields}
-    more = [name for name in taps if name in there - known]
+    main, returned = listing.main, set(_list_returned(listing))
+    defined = {line.name for line in main.statements if line.yields}
+    more = [name for name in taps if name in defined - returned]
     if not more:
         return listing
     code = f"({', '.join([*_list_returned(listing), *more])},)"

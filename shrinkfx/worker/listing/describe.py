@@ -69,15 +69,15 @@ def describe(built: RebuiltCandidate) -> DescribedProgram:
     loose = export_source(built)[1] if dynamic_dims(built.exported) else frozenset()
     values = _Values()
     printed = print_program(built, loose=loose, write=values.note)
-    given = tuple(values.weight(each) for each in printed.weights)
-    given += values.inputs(printed)
+    entries = tuple(values.weight(each) for each in printed.weights)
+    entries += values.inputs(printed)
     dims = tuple(map(_dim, printed.dims))
     try:
-        listing = PrintedProgram(_blocks(printed, built), given, dims).normalised()
+        listing = PrintedProgram(_blocks(printed, built), entries, dims).normalised()
     except (SyntaxError, ValueError, InvalidEdit) as error:
         raise Unprintable(f"it is not valid Python: {error}") from error
-    left = {each.name for each in listing.given}
-    seeded = (change for change in values.seeded if change.name in left)
+    remaining = {each.name for each in listing.given}
+    seeded = (change for change in values.seeded if change.name in remaining)
     return DescribedProgram(listing, Rewrite(tuple(seeded)), values.saved)
 
 
@@ -118,7 +118,7 @@ class _Values:
         shapes = ast.parse(printed.dynamic_shapes, mode="eval").body
         dims = shapes.elts if isinstance(shapes, ast.Tuple) else itertools.repeat(None)
         pairs = zip(printed.inputs, dims, strict=False)
-        return tuple(self._input(each, _open_dims(said)) for each, said in pairs)
+        return tuple(self._input(each, _open_dims(spec)) for each, spec in pairs)
 
     def _input(
         self, printed: Input, dims: tuple[tuple[int, str], ...]
@@ -128,10 +128,12 @@ class _Values:
             Run.PASSING: printed.passing,
             Run.FAILING: printed.failing,
         }
-        held = {r: self._noted[int(t.exact)] for r, t in texts.items() if t is not None}
+        values = {
+            r: self._noted[int(t.exact)] for r, t in texts.items() if t is not None
+        }
         recipes = []
-        for run, value in held.items():
-            if run is not Run.EXAMPLE and is_identical(value, held[Run.EXAMPLE]):
+        for run, value in values.items():
+            if run is not Run.EXAMPLE and is_identical(value, values[Run.EXAMPLE]):
                 continue
             key = f"{run}_{printed.name}"
             recipe = make_exact_spec(value, key)
@@ -146,12 +148,12 @@ class _Values:
             self.seeded.append(Refill(name, fill, run))
 
 
-def _open_dims(said: ast.expr | None) -> tuple[tuple[int, str], ...]:
+def _open_dims(spec: ast.expr | None) -> tuple[tuple[int, str], ...]:
     """Read the dynamic dims of an input from its ``dynamic_shapes`` entry."""
-    if not isinstance(said, ast.Dict):
+    if not isinstance(spec, ast.Dict):
         return ()
-    pairs = zip(said.keys, said.values, strict=True)
-    return tuple((ast.literal_eval(k), ast.unparse(how)) for k, how in pairs if k)
+    pairs = zip(spec.keys, spec.values, strict=True)
+    return tuple((ast.literal_eval(k), ast.unparse(expr)) for k, expr in pairs if k)
 
 
 def _dim(line: str) -> Dim:
@@ -165,15 +167,15 @@ def _dim(line: str) -> Dim:
 
 def _blocks(printed: Source, built: RebuiltCandidate) -> tuple[Block, ...]:
     """Parse the statements, each block after the blocks that it calls."""
-    acting = set(_list_effectful_operators(built.exported.graph_module))
-    inner = [_read_class(text, acting) for text in printed.branches]
+    effectful = set(_list_effectful_operators(built.exported.graph_module))
+    inner = [_read_class(text, effectful) for text in printed.branches]
     arguments = tuple(each.name for each in printed.inputs)
-    body = _statements(printed.body, acting)
+    body = _statements(printed.body, effectful)
     main = Block(MAIN, arguments, tuple(printed.members.items()), body)
     return (*inner, main)
 
 
-def _read_class(text: str, acting: set[str]) -> Block:
+def _read_class(text: str, effectful: set[str]) -> Block:
     """Parse the class of a branch or loop body."""
     (tree,) = ast.parse(text).body
     assert isinstance(tree, ast.ClassDef)
@@ -186,28 +188,28 @@ def _read_class(text: str, acting: set[str]) -> Block:
     assert isinstance(forward, ast.FunctionDef)
     arguments = tuple(each.arg for each in forward.args.args[1:])
     lines = text.splitlines()[forward.lineno :]
-    body = _statements(map(str.strip, lines), acting)
+    body = _statements(map(str.strip, lines), effectful)
     return Block(tree.name, arguments, tuple(members), body)
 
 
-def _statements(lines: Iterable[str], acting: set[str]) -> tuple[Statement, ...]:
+def _statements(lines: Iterable[str], effectful: set[str]) -> tuple[Statement, ...]:
     read = map(Statement.parse_line, lines)
     return tuple(
         replace(
             line,
             origin=line.origin if line.is_operator else "",
-            acts=_acts(line, acting),
+            acts=_acts(line, effectful),
         )
         for line in read
     )
 
 
-def _acts(line: Statement, acting: set[str]) -> bool:
+def _acts(line: Statement, effectful: set[str]) -> bool:
     """Return whether a statement must stay even if nothing reads its result.
 
     Statements without a result stay in any case.
     """
-    return line.yields and (line.callee in acting or line.callee.startswith("self."))
+    return line.yields and (line.callee in effectful or line.callee.startswith("self."))
 
 
 def _list_effectful_operators(module: fx.GraphModule) -> Iterator[str]:

@@ -27,12 +27,12 @@ class Contradiction(Exception):
 
 def runs_of(listing: PrintedProgram) -> list[Run]:
     """List the runs that the program must work in, the example first."""
-    own = {run for given in listing.given for run, _ in given.recipes}
-    return [run for run in Run if run in own or run is Run.EXAMPLE]
+    used = {run for entry in listing.given for run, _ in entry.recipes}
+    return [run for run in Run if run in used or run is Run.EXAMPLE]
 
 
 def recipes_in(listing: PrintedProgram, run: Run) -> Recipes:
-    return {given.name: given.recipe(run) for given in listing.given}
+    return {entry.name: entry.recipe(run) for entry in listing.given}
 
 
 Outside = frozenset[tuple[Run, str]]
@@ -67,27 +67,27 @@ def require_declared(listing: PrintedProgram, outside: Outside = frozenset()) ->
     for dim in listing.dims:
         if dim.high is not None and not dim.low < dim.high:  # export refuses others
             raise Contradiction(f"{dim.name} has the range {dim.low} to {dim.high}")
-    for given in listing.given:
-        _require_static(given)
-    for given, place, how, _ in _declared(listing):
-        if given.recipe().shape[place] < 2:
-            raise Contradiction(f"export takes the size of {how} for no dynamic one")
+    for entry in listing.given:
+        _require_static(entry)
+    for entry, place, expr, _ in _declared(listing):
+        if entry.recipe().shape[place] < 2:
+            raise Contradiction(f"export takes the size of {expr} for no dynamic one")
     if more := sorted(find_dims_out_of_range(listing) - outside):
         run, name = more[0]
         size = compute_dim_sizes(listing, run)[name]
         raise Contradiction(f"{name} is {size} in the {run} run")
 
 
-def _require_static(given: InputOrWeight) -> None:
-    dynamic = dict(given.open_dims)
+def _require_static(entry: InputOrWeight) -> None:
+    dynamic = dict(entry.open_dims)
     shapes = set()
-    for _, recipe in given.recipes:
+    for _, recipe in entry.recipes:
         if isinstance(recipe.fill, Opaque):
             return
         pairs = enumerate(recipe.shape)
         shapes.add(tuple(-1 if dim in dynamic else size for dim, size in pairs))
     if len(shapes) > 1:
-        raise Contradiction(f"{given.name} has other static sizes in other runs")
+        raise Contradiction(f"{entry.name} has other static sizes in other runs")
 
 
 def compute_dim_sizes(listing: PrintedProgram, run: Run) -> dict[str, int]:
@@ -98,13 +98,13 @@ def compute_dim_sizes(listing: PrintedProgram, run: Run) -> dict[str, int]:
             different sizes of one dim.
     """
     sizes: dict[str, int] = {}
-    for given, dim, how, name in _declared(listing):
-        start, step = _at(how, {name: 0}), _at(how, {name: 1}) - _at(how, {name: 0})
-        size = given.recipe(run).shape[dim]
+    for entry, dim, expr, name in _declared(listing):
+        start, step = _at(expr, {name: 0}), _at(expr, {name: 1}) - _at(expr, {name: 0})
+        size = entry.recipe(run).shape[dim]
         if step == 0 or (size - start) % step:
-            raise Contradiction(f"{given.name} has the size {size} for {how}")
+            raise Contradiction(f"{entry.name} has the size {size} for {expr}")
         if sizes.setdefault(name, (size - start) // step) != (size - start) // step:
-            raise Contradiction(f"{name} is {sizes[name]}, and {given.name} differs")
+            raise Contradiction(f"{name} is {sizes[name]}, and {entry.name} differs")
     return sizes
 
 
@@ -116,15 +116,15 @@ def _declared(listing: PrintedProgram) -> Iterator[tuple[InputOrWeight, int, str
     """
     known = {dim.name for dim in listing.dims}
     tensors = [g for g in listing.given if not isinstance(g.recipe().fill, Opaque)]
-    for given in tensors:
-        for dim, how in given.open_dims:
-            names = set(re.findall(r"[A-Za-z_]\w*", how))
+    for entry in tensors:
+        for dim, expr in entry.open_dims:
+            names = set(re.findall(r"[A-Za-z_]\w*", expr))
             if len(names) == 1 and names <= known:
-                yield given, dim, how, names.pop()
+                yield entry, dim, expr, names.pop()
 
 
-def _at(how: str, sizes: Mapping[str, int]) -> int:
-    return int(eval(compile_expression(how), {"__builtins__": {}}, dict(sizes)))
+def _at(expr: str, sizes: Mapping[str, int]) -> int:
+    return int(eval(compile_expression(expr), {"__builtins__": {}}, dict(sizes)))
 
 
 def propagate_resizes(
@@ -135,19 +135,19 @@ def propagate_resizes(
     Raises:
         Contradiction: the named dim cannot give the new size.
     """
-    asked = {(c.name, c.dim) for c in changes if isinstance(c, Resize)}
+    requested = {(c.name, c.dim) for c in changes if isinstance(c, Resize)}
     more: list[Change] = []
     declared = list(_declared(listing))
     for change in changes:
         if not isinstance(change, Resize):
             continue
         for name in [d[3] for d in declared if _is_of(change, d)]:
-            how = next(d[2] for d in declared if _is_of(change, d))
-            size = _solved(how, name, change.size)
-            for given, dim, other, named in declared:
-                if named == name and (given.name, dim) not in asked:
-                    there = _at(other, {name: size})
-                    more.append(Resize(given.name, dim, there, change.run))
+            expr = next(d[2] for d in declared if _is_of(change, d))
+            size = _solved(expr, name, change.size)
+            for entry, dim, other, named in declared:
+                if named == name and (entry.name, dim) not in requested:
+                    implied = _at(other, {name: size})
+                    more.append(Resize(entry.name, dim, implied, change.run))
     return (*changes, *dict.fromkeys(more))
 
 
@@ -155,11 +155,11 @@ def _is_of(change: Resize, declared: tuple[InputOrWeight, int, str, str]) -> boo
     return (declared[0].name, declared[1]) == (change.name, change.dim)
 
 
-def _solved(how: str, name: str, size: int) -> int:
+def _solved(expr: str, name: str, size: int) -> int:
     """Return the size of a named dim at which an expression has the given size."""
-    start, step = _at(how, {name: 0}), _at(how, {name: 1}) - _at(how, {name: 0})
+    start, step = _at(expr, {name: 0}), _at(expr, {name: 1}) - _at(expr, {name: 0})
     if step == 0 or (size - start) % step:
-        raise Contradiction(f"{how} cannot be {size}")
+        raise Contradiction(f"{expr} cannot be {size}")
     return (size - start) // step
 
 
@@ -169,18 +169,18 @@ class OtherSizes(Enum):
     A program with the size of a dynamic dim hard-coded does not run at these sizes.
     """
 
-    APART = "each dim larger, by its own number"
+    DISTINCT = "each dim larger, by its own number"
     ALIKE = "all dims larger by one"
     LEAST = "all dims as small as can be"
 
 
-def make_specs_at_other_sizes(listing: PrintedProgram, way: OtherSizes) -> Recipes:
+def make_specs_at_other_sizes(listing: PrintedProgram, kind: OtherSizes) -> Recipes:
     """Return tensor specs at other sizes of the declared ranges, with any values."""
-    here = compute_dim_sizes(listing, Run.EXAMPLE)
+    sizes_now = compute_dim_sizes(listing, Run.EXAMPLE)
     sizes = {}
-    for place, dim in enumerate(dim for dim in listing.dims if dim.name in here):
-        more = 1 + 2 * place if way is OtherSizes.APART else 1
-        size = 2 if way is OtherSizes.LEAST else here[dim.name] + more
+    for place, dim in enumerate(dim for dim in listing.dims if dim.name in sizes_now):
+        more = 1 + 2 * place if kind is OtherSizes.DISTINCT else 1
+        size = 2 if kind is OtherSizes.LEAST else sizes_now[dim.name] + more
         sizes[dim.name] = _inside(dim, size)
     return _resize_specs(listing, sizes)
 
@@ -191,10 +191,10 @@ def _inside(dim: Dim, size: int) -> int:
 
 
 def _resize_specs(listing: PrintedProgram, sizes: Mapping[str, int]) -> Recipes:
-    made = dict(recipes_in(listing, Run.EXAMPLE))
-    for given, dim, how, name in _declared(listing):
-        size = _at(how, {name: sizes[name]})
+    specs = dict(recipes_in(listing, Run.EXAMPLE))
+    for entry, dim, expr, name in _declared(listing):
+        size = _at(expr, {name: sizes[name]})
         # Saved values cannot grow, and the values do not matter here.
-        tensor = replace(made[given.name], fill=Constant(0))
-        made[given.name] = tensor.resized(dim, size)
-    return made
+        spec = replace(specs[entry.name], fill=Constant(0))
+        specs[entry.name] = spec.resized(dim, size)
+    return specs

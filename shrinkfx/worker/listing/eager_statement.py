@@ -25,7 +25,7 @@ from shrinkfx.worker.listing.scope import (
     tensors,
 )
 
-MOST_GIVEN = 4096
+MOST_ELEMENTS = 4096
 """Maximal number of elements of all operands."""
 
 _MOST_MADE = 1 << 22
@@ -34,13 +34,13 @@ _MOST_MADE = 1 << 22
 The estimate is the number of operand elements times all numbers in the statement.
 """
 
-_MOST_TOLD = 1 << 15
+_MOST_KNOWN = 1 << 15
 """Maximal number of elements of operands and results, if results are known."""
 
 _NEEDS_VALUES = re.compile(r"linalg|cholesky|inverse|triangular|assert|constrain|ctc")
 """Operators that refuse arbitrary elements, for example singular matrices."""
 
-_UNFORESEEN = {"dynamic_output_shape", "data_dependent_output"}
+_DATA_DEPENDENT = {"dynamic_output_shape", "data_dependent_output"}
 """Tags of operators whose result sizes depend on elements.
 
 They run on ones, so that a mask selects everything.
@@ -74,7 +74,9 @@ def mutates_operand(statement: Statement) -> bool:
 @cache
 def _is_unforeseen(statement: Statement) -> bool:
     operator = resolve_callee(statement.callee)
-    return operator is not None and any(t.name in _UNFORESEEN for t in operator.tags)
+    return operator is not None and any(
+        t.name in _DATA_DEPENDENT for t in operator.tags
+    )
 
 
 def is_small(statement: Statement, read: Names, made: object = None) -> bool:
@@ -87,10 +89,10 @@ def is_small(statement: Statement, read: Names, made: object = None) -> bool:
     known = list(tensors(made))
     if any(t.device.type != "cpu" or t.layout is not torch.strided for t in operands):
         return False
-    given = sum(map(span, operands))
+    count = sum(map(span, operands))
     if known:
-        return given + sum(map(span, known)) <= _MOST_TOLD
-    return given <= MOST_GIVEN and max(given, 1) * _numbers(statement) <= _MOST_MADE
+        return count + sum(map(span, known)) <= _MOST_KNOWN
+    return count <= MOST_ELEMENTS and max(count, 1) * _numbers(statement) <= _MOST_MADE
 
 
 @cache
@@ -142,25 +144,25 @@ def run_statement_eager(
     error = Misfit("")
     fills = (torch.ones,) if _is_unforeseen(statement) else (torch.zeros, torch.ones)
     for fill in fills:
-        again = fill is torch.ones
+        replace_all = fill is torch.ones
         real = {
-            name: what if name in exact else _real(what, fill, again)
+            name: what if name in exact else _real(what, fill, replace_all)
             for name, what in read.items()
         }
         try:
             with torch.no_grad():
                 return eval(compile_expression(statement.code), scope_of(real))
         except Exception as refused:  # noqa: BLE001 - whatever an operator raises
-            said = Misfit(f"{type(refused).__name__}: {refused}")
-            error = said if fill is fills[0] else error
+            misfit = Misfit(f"{type(refused).__name__}: {refused}")
+            error = misfit if fill is fills[0] else error
     raise error
 
 
-def _real(what: object, fill: Fill, again: bool) -> object:
-    """Replace fake tensors by real ones; ``again``: replace real ones, too."""
+def _real(what: object, fill: Fill, replace_all: bool) -> object:
+    """Replace fake tensors by real ones; ``replace_all``: replace real ones, too."""
     if isinstance(what, (tuple, list)):
-        return type(what)([_real(item, fill, again) for item in what])
-    if not isinstance(what, Tensor) or (type(what) is Tensor and not again):
+        return type(what)([_real(item, fill, replace_all) for item in what])
+    if not isinstance(what, Tensor) or (type(what) is Tensor and not replace_all):
         return what
     memory = fill((span(what),), dtype=what.dtype)
     return memory.as_strided(tuple(what.shape), what.stride())

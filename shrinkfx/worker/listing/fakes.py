@@ -18,7 +18,7 @@ from shrinkfx.program.listing.statements import Statement
 from shrinkfx.program.listing.tensor_specs import Opaque, TensorSpec
 from shrinkfx.worker.listing.arguments import find_index_names
 from shrinkfx.worker.listing.eager_statement import (
-    MOST_GIVEN,
+    MOST_ELEMENTS,
     has_only_integers,
     is_integer_tensor,
     is_pure_aten,
@@ -73,11 +73,11 @@ class StandInRunner:
         self._mode = FakeTensorMode()
         self._kinds: dict[Hashable, int] = {}
         self._yielded: dict[tuple[str, tuple[int, ...]], Value | str] = {}
-        self._given: dict[Hashable, Value] = {}
+        self._stand_ins: dict[Hashable, Value] = {}
         self._exact: dict[TensorSpec, Value | None] = {}
         self._faked: dict[int, FakeTensor] = {}
-        self._excused: set[str] = set()
-        self._unsure: set[str] = set()
+        self._not_eager: set[str] = set()
+        self._ignorable: set[str] = set()
         self.trusting = False
 
     def value(self, what: object, *, exact: bool = False) -> Value:
@@ -105,14 +105,14 @@ class StandInRunner:
         if isinstance(recipe.fill, Opaque):
             return self.value(_plain(recipe.fill.text))
         key = recipe.shape, recipe.stride, recipe.dtype, recipe.device
-        if key not in self._given:
-            self._given[key] = self.value(self._empty(recipe))
-        return self._given[key]
+        if key not in self._stand_ins:
+            self._stand_ins[key] = self.value(self._empty(recipe))
+        return self._stand_ins[key]
 
     def _empty(self, recipe: TensorSpec) -> Tensor:
         dtype = getattr(torch, recipe.dtype)
         try:
-            if recipe.device == "cpu" and recipe.span <= MOST_GIVEN:
+            if recipe.device == "cpu" and recipe.span <= MOST_ELEMENTS:
                 made = torch.zeros(recipe.span, dtype=dtype)
                 stride = recipe.stride
                 if stride is None:
@@ -191,8 +191,8 @@ class StandInRunner:
         known = exact - unknown
         which = (name for name in find_index_names(statement) - known if name in what)
         zeros = {*unknown, *(name for name in which if is_integer_tensor(what[name]))}
-        held = {**what, **{name: make_zeros(what[name]) for name in zeros}}
-        return run_statement_eager(statement, held, known | zeros)
+        operands = {**what, **{name: make_zeros(what[name]) for name in zeros}}
+        return run_statement_eager(statement, operands, known | zeros)
 
     def _evaluate_numbers(
         self, statement: Statement, read: Mapping[str, Value]
@@ -213,11 +213,11 @@ class StandInRunner:
         """
         guessed = any(not value.exact for value in read.values())
         if self.trusting and guessed and "assert" in statement.callee:
-            self._unsure.add(statement.name)
-        return guessed and statement.name in self._unsure
+            self._ignorable.add(statement.name)
+        return guessed and statement.name in self._ignorable
 
     def _is_tried(self, statement: Statement) -> bool:
-        return is_pure_aten(statement) and statement.callee not in self._excused
+        return is_pure_aten(statement) and statement.callee not in self._not_eager
 
     def _exclude_from_eager(self, statement: Statement, misfit: Misfit) -> None:
         """Exclude an operator from eager, because it refuses its stand-in operands.
@@ -227,7 +227,7 @@ class StandInRunner:
         """
         if not self.trusting:
             raise misfit
-        self._excused.add(statement.callee)
+        self._not_eager.add(statement.callee)
 
     def _run_fake(self, statement: Statement, read: Mapping[str, Value]) -> Value | str:
         what = {name: value.what for name, value in read.items()}
@@ -236,7 +236,7 @@ class StandInRunner:
         made = self.evaluate(statement.code, fakes)
         if before != [_kind_of(fake) for fake in fakes.values()]:
             self._yielded.clear()  # resized in place, so cached values are wrong
-            self._given.clear()
+            self._stand_ins.clear()
             self._faked.clear()
             return "an operand is of another size after"
         if self._is_tried(statement) and is_small(statement, what, made):

@@ -54,11 +54,11 @@ def _fit(fitter: Fitter, rewrite: Rewrite) -> Rewrite | None:
 
 def _fitting(fitter: Fitter, changes: Sequence[Change]) -> tuple[Change, ...]:
     """Keep each change that fits together with those kept before."""
-    kept: tuple[Change, ...] = ()
+    accepted: tuple[Change, ...] = ()
     for change in changes:
-        if fitter.fit((*kept, change)) is not None:
-            kept = (*kept, change)
-    return kept
+        if fitter.fit((*accepted, change)) is not None:
+            accepted = (*accepted, change)
+    return accepted
 
 
 def _describe_values(trace: Trace) -> Iterator[Typed]:

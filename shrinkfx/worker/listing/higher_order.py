@@ -32,10 +32,10 @@ def _while_loop(
     goes_on: Block,
     body: Block,
     carried: Sequence[object],
-    beside: Sequence[object] = (),
+    extra: Sequence[object] = (),
 ) -> Any:
-    _require_truth(goes_on(*carried, *beside))
-    returned = body(*carried, *beside)
+    _require_truth(goes_on(*carried, *extra))
+    returned = body(*carried, *extra)
     _require_alike(carried, returned, "its body takes and returns")
     return returned
 
@@ -44,25 +44,25 @@ def _scan(
     body: Block,
     carried: Sequence[object],
     rows: Sequence[Tensor],
-    beside: Sequence[object] = (),
+    extra: Sequence[object] = (),
 ) -> list[Any]:
-    returned = body(*carried, *_first(rows), *beside)
+    returned = body(*carried, *_first(rows), *extra)
     count = len(carried)
     _require_alike(carried, returned[:count], "its body takes and returns")
     return [*returned[:count], *_stacked(returned[count:], len(rows[0]))]
 
 
 def _map(
-    body: Block, rows: Sequence[Tensor], beside: Sequence[object] = ()
+    body: Block, rows: Sequence[Tensor], extra: Sequence[object] = ()
 ) -> list[Any]:
-    return _stacked(body(*_first(rows), *beside), len(rows[0]))
+    return _stacked(body(*_first(rows), *extra), len(rows[0]))
 
 
 def _associative_scan(
-    combine: Block, rows: Sequence[Tensor], beside: Sequence[object] = ()
+    combine: Block, rows: Sequence[Tensor], extra: Sequence[object] = ()
 ) -> list[Any]:
     firsts = _first(rows)
-    _require_alike(firsts, combine(*firsts, *firsts, *beside), "it combines and makes")
+    _require_alike(firsts, combine(*firsts, *firsts, *extra), "it combines and makes")
     return [row.clone() for row in rows]
 
 
@@ -97,13 +97,13 @@ def _require_truth(value: object) -> None:
         raise Misfit(f"a condition that is a {type(value).__name__}")
 
 
-def _require_alike(some: object, others: object, said: str) -> None:
+def _require_alike(some: object, others: object, description: str) -> None:
     left, right = _items(some), _items(others)
     if len(left) != len(right):
-        raise Misfit(f"{said} {len(left)} and {len(right)} values")
+        raise Misfit(f"{description} {len(left)} and {len(right)} values")
     for a, b in zip(left, right, strict=True):
         if _get_properties(a) != _get_properties(b):
-            raise Misfit(f"{said} {_get_properties(a)} and {_get_properties(b)}")
+            raise Misfit(f"{description} {_get_properties(a)} and {_get_properties(b)}")
 
 
 def _items(values: object) -> list[object]:

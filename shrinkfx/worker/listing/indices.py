@@ -87,8 +87,8 @@ def _pointers(
         The name, the exclusive upper bound, and whether indices may be negative.
     """
     operator = get_operator_name(statement).removesuffix("_")
-    into = "weight" if operator in TABLES else "self"
-    table = _shape(statement, into, block, trace)
+    table_name = "weight" if operator in TABLES else "self"
+    table = _shape(statement, table_name, block, trace)
     if operator in TABLES and table:
         yield from ((name, table[0], False) for name in _names(statement, "indices"))
     elif operator in ALONG:
@@ -130,7 +130,7 @@ def _shape(
 
 
 def list_bounding_refills(
-    listing: PrintedProgram, each: Run, names: Iterable[str], size: int
+    listing: PrintedProgram, run: Run, names: Iterable[str], size: int
 ) -> list[Refill | None]:
     """List refills that keep the inputs of an index below a size.
 
@@ -138,13 +138,13 @@ def list_bounding_refills(
     """
     found: list[Refill | None] = []
     for name in names:
-        given = listing.find(name)
-        fill = bound_initializer(given.recipe(each), size)
-        if fill is None or fill == given.recipe(each).fill:
+        entry = listing.find(name)
+        fill = bound_initializer(entry.recipe(run), size)
+        if fill is None or fill == entry.recipe(run).fill:
             continue
-        own = each if each in dict(given.recipes) else Run.EXAMPLE
-        alone = len(given.recipes) == 1
-        found.append(Refill(name, fill, None if alone else own))
+        target = run if run in dict(entry.recipes) else Run.EXAMPLE
+        alone = len(entry.recipes) == 1
+        found.append(Refill(name, fill, None if alone else target))
     return found
 
 
@@ -157,10 +157,10 @@ def bound_initializer(recipe: TensorSpec, size: int) -> Initializer | None:
         case Constant(value):
             return Constant(_clamp_number(value, size))
         case Sparse(base, elements):
-            kept = tuple(
+            clamped = tuple(
                 (place, _clamp_number(value, size)) for place, value in elements
             )
-            return Sparse(_clamp_number(base, size), kept)
+            return Sparse(_clamp_number(base, size), clamped)
         case Seeded("randint", low, high):
             least = min(max(low, 0), size - 1)
             return Seeded("randint", least, max(least + 1, min(high, size)))
@@ -170,8 +170,8 @@ def bound_initializer(recipe: TensorSpec, size: int) -> Initializer | None:
 
 
 def _clamp_number(value: Number, size: int) -> Number:
-    whole = int(value.real)
-    return value if 0 <= whole < size else (size - 1 if whole > 0 else 0)
+    number = int(value.real)
+    return value if 0 <= number < size else (size - 1 if number > 0 else 0)
 
 
 _FIXED = ("parameter", "constant")
@@ -188,15 +188,15 @@ def require_valid_inputs(
             weight of a kind that must not be written.
     """
     written = {line.callee for line in now.main.statements}
-    for given in now.given:
-        if given.kind in _FIXED and f"{given.spelling}.copy_" in written:
-            raise InvalidEdit(f"{given.name} is written")
-        old = dict(was.find(given.name).recipes)
-        for each, recipe in given.recipes:
-            if isinstance(recipe.fill, Opaque) or recipe == old.get(each):
+    for entry in now.given:
+        if entry.kind in _FIXED and f"{entry.spelling}.copy_" in written:
+            raise InvalidEdit(f"{entry.name} is written")
+        old = dict(was.find(entry.name).recipes)
+        for run, recipe in entry.recipes:
+            if isinstance(recipe.fill, Opaque) or recipe == old.get(run):
                 continue
-            if 0 in recipe.shape and 0 not in old[each].shape:
-                raise InvalidEdit(f"{given.name} would be empty")
+            if 0 in recipe.shape and 0 not in old[run].shape:
+                raise InvalidEdit(f"{entry.name} would be empty")
             require_valid_spec(recipe, saved)
 
 
@@ -212,11 +212,12 @@ def require_valid_spec(recipe: TensorSpec, saved: Mapping[str, Tensor]) -> None:
         case Opaque():
             return
         case Saved(key):
-            kept = tuple(saved[key].shape) if key in saved else recipe.shape
-            if len(kept) != len(recipe.shape) or any(
-                size > there for size, there in zip(recipe.shape, kept, strict=True)
+            saved_shape = tuple(saved[key].shape) if key in saved else recipe.shape
+            if len(saved_shape) != len(recipe.shape) or any(
+                size > limit
+                for size, limit in zip(recipe.shape, saved_shape, strict=True)
             ):
-                raise InvalidEdit(f"no more is saved than {kept}")
+                raise InvalidEdit(f"no more is saved than {saved_shape}")
             return
         case Constant(value):
             numbers = [value]

@@ -53,10 +53,10 @@ class IntegerValues:
 
     def givens(self, place: Place) -> tuple[str, ...]:
         """List the inputs and weights that a value is computed from."""
-        if given := self._given(place):
-            return (given.name,)
-        if handed := self._handed(place):
-            return self.givens(handed)
+        if entry := self._given(place):
+            return (entry.name,)
+        if passed := self._handed(place):
+            return self.givens(passed)
         found: dict[str, None] = {}
         statement = self._statement(place)
         for read in statement.reads if statement else ():
@@ -65,8 +65,8 @@ class IntegerValues:
 
     def _given(self, place: Place) -> InputOrWeight | None:
         block, name = place
-        given = self.listing.given if block == MAIN else ()
-        return next((each for each in given if each.spelling == name), None)
+        entries = self.listing.given if block == MAIN else ()
+        return next((each for each in entries if each.spelling == name), None)
 
     def _statement(self, place: Place) -> Statement | None:
         block, name = place
@@ -88,12 +88,12 @@ class IntegerValues:
         return (caller[0], operand) if operand else None
 
     def _key(self, place: Place) -> Hashable:
-        if given := self._given(place):
-            return given.recipe(self.run)
-        if handed := self._handed(place):
+        if entry := self._given(place):
+            return entry.recipe(self.run)
+        if passed := self._handed(place):
             value = self.trace.values.get(place)
             shapes = value and tuple(tuple(t.shape) for t in value.tensors())
-            return "handed", shapes, self._key(handed)
+            return "handed", shapes, self._key(passed)
         statement = self._statement(place)
         if statement is None:
             return place
@@ -104,10 +104,10 @@ class IntegerValues:
         value = self.trace.values.get(place)
         if value is None or any(t.numel() > _MOST_ELEMENTS for t in value.tensors()):
             return None
-        if given := self._given(place):
-            return _make_extremes(given.recipe(self.run), self.saved)
-        if handed := self._handed(place):
-            values = self.tensor(handed)
+        if entry := self._given(place):
+            return _make_extremes(entry.recipe(self.run), self.saved)
+        if passed := self._handed(place):
+            values = self.tensor(passed)
             return None if values is None else _rowwise(values, value.what)
         statement = self._statement(place)
         if statement is None:
@@ -144,17 +144,17 @@ def list_block_operands(code: str) -> tuple[str, ...]:
 
 
 def _name(item: ast.expr) -> str:
-    spelled = isinstance(item, (ast.Name, ast.Attribute))
-    return ast.unparse(item) if spelled else ""
+    has_name = isinstance(item, (ast.Name, ast.Attribute))
+    return ast.unparse(item) if has_name else ""
 
 
-def _rowwise(values: Tensor, seen: object) -> Tensor | None:
+def _rowwise(values: Tensor, received: object) -> Tensor | None:
     """Return a row of the shape that a body receives, with the extremes of all rows."""
-    if not isinstance(seen, Tensor) or not values.numel():
+    if not isinstance(received, Tensor) or not values.numel():
         return None
-    if values.shape == seen.shape:
+    if values.shape == received.shape:
         return values
-    places = torch.arange(seen.numel()).reshape(seen.shape) % 2
+    places = torch.arange(received.numel()).reshape(received.shape) % 2
     ends = torch.stack([values.min(), values.max()])
     return ends[places].to(values.dtype)
 
@@ -167,8 +167,8 @@ def _evaluated(code: str, read: Names) -> Tensor | None:
             made = eval(code, scope_of(read))
     except Exception:  # noqa: BLE001 - eager says it again where it is run
         return None
-    whole = isinstance(made, Tensor) and not made.is_floating_point()
-    return made if whole else None
+    is_integer = isinstance(made, Tensor) and not made.is_floating_point()
+    return made if is_integer else None
 
 
 def _make_extremes(recipe: TensorSpec, saved: Mapping[str, Tensor]) -> Tensor | None:

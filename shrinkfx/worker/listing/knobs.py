@@ -48,19 +48,19 @@ class Knob:
 
 
 def list_statement_knobs(
-    block: str, statement: Statement, asked: Set[int]
+    block: str, statement: Statement, requested: Set[int]
 ) -> Iterator[Knob]:
     """Yield the knobs of a statement, without leaves that the rewrite itself sets."""
-    fixed = set(asked)
+    fixed = set(requested)
     for leaf in statement.leaves:
         if leaf.number in fixed or leaf.parent in fixed:
             fixed.add(leaf.number)
             continue
-        told = _number_or_dtype(leaf, statement)
-        if told is not None:
+        value = _number_or_dtype(leaf, statement)
+        if value is not None:
             write = Write(block, statement.name, leaf.number, leaf.text)
             argument = arguments_of(statement).get(leaf.number, ("", ""))[0]
-            yield Knob(write, told, argument)
+            yield Knob(write, value, argument)
 
 
 def _number_or_dtype(leaf: Leaf, statement: Statement) -> int | str | None:
@@ -79,23 +79,25 @@ def _number_or_dtype(leaf: Leaf, statement: Statement) -> int | str | None:
 
 
 def list_input_knobs(
-    given: InputOrWeight, asked: Set[tuple[object, ...]]
+    entry: InputOrWeight, requested: Set[tuple[object, ...]]
 ) -> Iterator[Knob]:
     """Yield static sizes and dtype of an input, unless the rewrite sets them."""
-    recipe = given.recipe()
+    recipe = entry.recipe()
     if isinstance(recipe.fill, Opaque):
         return
     for dim, size in enumerate(recipe.shape):
-        if dim not in dict(given.open_dims) and not _is_rejected_resize(
-            given.name, dim, asked
+        if dim not in dict(entry.open_dims) and not _is_rejected_resize(
+            entry.name, dim, requested
         ):
-            yield Knob(Resize(given.name, dim, size), size)
-    if (Cast, given.name) not in asked:
-        yield Knob(Cast(given.name, recipe.dtype), f"torch.{recipe.dtype}")
+            yield Knob(Resize(entry.name, dim, size), size)
+    if (Cast, entry.name) not in requested:
+        yield Knob(Cast(entry.name, recipe.dtype), f"torch.{recipe.dtype}")
 
 
-def _is_rejected_resize(name: str, dim: int, asked: Set[tuple[object, ...]]) -> bool:
-    return any((Resize, name, dim, run) in asked for run in (None, *Run))
+def _is_rejected_resize(
+    name: str, dim: int, requested: Set[tuple[object, ...]]
+) -> bool:
+    return any((Resize, name, dim, run) in requested for run in (None, *Run))
 
 
 Pair = tuple[int, int]
@@ -103,13 +105,13 @@ Pair = tuple[int, int]
 
 
 def apply_replacements(
-    knobs: Iterable[Knob], moves: Mapping[int | str, int | str]
+    knobs: Iterable[Knob], replaced: Mapping[int | str, int | str]
 ) -> tuple[Change, ...]:
     """Change each knob whose value has been replaced elsewhere."""
     return tuple(
-        knob.change_to(moves[knob.now])
+        knob.change_to(replaced[knob.now])
         for knob in knobs
-        if moves.get(knob.now, knob.now) != knob.now
+        if replaced.get(knob.now, knob.now) != knob.now
     )
 
 

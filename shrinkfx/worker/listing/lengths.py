@@ -48,12 +48,12 @@ def propose_length_refills(
     statement = listing.block(block).statement(name)
     read = [n for n in sorted(statement.reads) if _is_exact(trace, (block, n))]
     names = dict.fromkeys(g for n in read for g in slices.givens((block, n)))
-    for given in map(listing.find, names):
-        run = None if len(given.recipes) == 1 else Run.EXAMPLE
-        recipe = given.recipe()
+    for entry in map(listing.find, names):
+        run = None if len(entry.recipes) == 1 else Run.EXAMPLE
+        recipe = entry.recipe()
         for fill in dict.fromkeys(_fills(recipe, saved, totals)):
             if fill != recipe.fill:
-                yield Refill(given.name, fill, run)
+                yield Refill(entry.name, fill, run)
 
 
 def _is_exact(trace: Trace, place: Place) -> bool:
@@ -68,9 +68,9 @@ def _fills(
     numbers = make_few_integers(recipe, saved)
     if numbers is None or not numbers.numel() or numbers.dtype is torch.bool:
         return
-    most = torch.iinfo(numbers.dtype).max
-    held = dict.fromkeys(total for total in totals if total <= most)
-    for total in islice(held, _MOST_TOTALS):
+    limit = torch.iinfo(numbers.dtype).max
+    feasible = dict.fromkeys(total for total in totals if total <= limit)
+    for total in islice(feasible, _MOST_TOTALS):
         if total == numbers.numel():
             yield Constant(1)
         near = _truncate_to_total(numbers, total), numbers.clamp(max=total)

@@ -38,8 +38,8 @@ def restore_statement_names(
     renamed = _restore_block_names(listing, listing.main, root)
     signature = exported.module_call_graph[0].signature
     outputs = [spec.arg for spec in exported.graph_signature.output_specs]
-    told = [*outputs, *(signature.outputs if signature else [])]
-    for argument in {id(each): each for each in told}.values():
+    arguments = [*outputs, *(signature.outputs if signature else [])]
+    for argument in {id(each): each for each in arguments}.values():
         name = getattr(argument, "name", None)
         if name in renamed:
             argument.name = renamed[name]
@@ -58,10 +58,10 @@ def _restore_block_names(
     for node in module.graph.nodes:
         set_origin(node, found[node].origin if node in found else "")
     members = dict(_members(block, found))
-    held = dict(block.members)
+    kinds = dict(block.members)
     for old, attribute in members.items():
         _restore_block_names(
-            listing, listing.block(held[attribute]), getattr(module, old)
+            listing, listing.block(kinds[attribute]), getattr(module, old)
         )
     _move(module, members)
     wanted = {node: statement.name for node, statement in found.items()}
@@ -91,8 +91,8 @@ def _matches(block: Block, graph: fx.Graph) -> dict[fx.Node, Statement]:
             node = _find_part(known[part[1]], int(part[3]), is_size=bool(part[2]))
         elif line.yields and (line.is_operator or line.callee.startswith("self.")):
             called = line.callee if line.is_operator else _METHOD
-            like = (n for n in operators if callee(n.target) == called)
-            node = next(like, None)
+            matching = (n for n in operators if callee(n.target) == called)
+            node = next(matching, None)
             operators = operators[operators.index(node) + 1 :] if node else operators
         else:
             continue
@@ -125,10 +125,10 @@ def _members(
     block: Block, found: Mapping[fx.Node, Statement]
 ) -> Iterator[tuple[str, str]]:
     """Pair the subgraphs that operators take with their names in statements."""
-    held = dict(block.members)
+    kinds = dict(block.members)
     for node, line in found.items():
         graphs = (n for n in node.all_input_nodes if n.op == "get_attr")
-        names = (name for name in _ATTRIBUTE.findall(line.code) if name in held)
+        names = (name for name in _ATTRIBUTE.findall(line.code) if name in kinds)
         for graph, name in zip(graphs, names, strict=False):
             yield str(graph.target), name
 

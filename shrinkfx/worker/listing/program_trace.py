@@ -48,19 +48,19 @@ class Trace:
 def run(
     fakes: StandInRunner,
     listing: PrintedProgram,
-    given: Mapping[str, Value],
+    inputs: Mapping[str, Value],
     admit: Admit,
 ) -> Trace:
     """Run the main block.
 
     Args:
-        given: inputs and weights, as statements spell them.
+        inputs: inputs and weights, as statements spell them.
     """
     trace = Trace()
-    trace.values |= {(MAIN, name): value for name, value in given.items()}
+    trace.values |= {(MAIN, name): value for name, value in inputs.items()}
     runner = _Runner(fakes, listing, admit, trace)
     try:
-        runner.block(listing.main, dict(given))
+        runner.block(listing.main, dict(inputs))
     except Misfit as misfit:
         trace.misfit = misfit
     return trace
@@ -130,10 +130,10 @@ class _Runner:
             for name in statement.reads
             if name in names
         }
-        if own := HIGHER_ORDER.get(statement.callee):
+        if handler := HIGHER_ORDER.get(statement.callee):
             code = f"called_{statement.code.removeprefix(statement.callee)}"
             return self.fakes.value(
-                evaluate_expression(code, {**read, **inner, "called_": own})
+                evaluate_expression(code, {**read, **inner, "called_": handler})
             )
         fakes = {name: self.fakes.make_fake(what) for name, what in read.items()}
         made = self.fakes.evaluate(statement.code, {**fakes, **inner})
@@ -149,10 +149,10 @@ class _Runner:
         for name, value in names.items():
             self.trace.values.setdefault((kind, name), value)
         made = self.block(block, names).what
-        own = HIGHER_ORDER.get(
+        handler = HIGHER_ORDER.get(
             self.listing.block(called[0]).statement(called[1]).callee
         )
-        return made if own else self.fakes.make_fake(made)
+        return made if handler else self.fakes.make_fake(made)
 
 
 def shapes_of(value: Value) -> list[tuple[int, ...]]:

@@ -49,7 +49,7 @@ class Replacements:
 
 
 def propose_repairs(
-    near: Sequence[Knob], far: Sequence[Sequence[Knob]], moved: Replacements
+    near: Sequence[Knob], far: Sequence[Sequence[Knob]], replaced: Replacements
 ) -> Iterator[Repair]:
     """Yield repairs, each once.
 
@@ -59,15 +59,15 @@ def propose_repairs(
     """
     before = [knob for knobs in far for knob in knobs]
     chain = [
-        islice(_near(near, moved), _MOST_NEAR),
+        islice(_near(near, replaced), _MOST_NEAR),
         iter(
             [
-                apply_replacements(before, moved.exact),
-                apply_replacements([*near, *before], moved.exact),
+                apply_replacements(before, replaced.exact),
+                apply_replacements([*near, *before], replaced.exact),
             ]
         ),
-        islice(_far(far, moved), _MOST_FAR),
-        islice(_guesses(near, moved), _MOST_NEAR),
+        islice(_far(far, replaced), _MOST_FAR),
+        islice(_guesses(near, replaced), _MOST_NEAR),
     ]
     seen: set[Repair] = {()}
     for repair in (repair for part in chain for repair in part):
@@ -76,29 +76,29 @@ def propose_repairs(
             yield repair
 
 
-def _near(knobs: Sequence[Knob], moved: Replacements) -> Iterator[Repair]:
-    yield apply_replacements(knobs, moved.exact)
-    singles = list(_singles(knobs, moved.sizes))
+def _near(knobs: Sequence[Knob], replaced: Replacements) -> Iterator[Repair]:
+    yield apply_replacements(knobs, replaced.exact)
+    singles = list(_singles(knobs, replaced.sizes))
     yield from ((change,) for _, change in singles)
-    yield _all_following(knobs, moved.sizes)
+    yield _all_following(knobs, replaced.sizes)
     shape = [k for k in knobs if k.argument in _SHAPES and isinstance(k.now, int)]
-    yield from _left_over(shape, moved.totals)
+    yield from _left_over(shape, replaced.totals)
     for (one, first), (other, second) in combinations(singles, 2):
         if one is not other:
             yield first, second
 
 
-def _far(groups: Sequence[Sequence[Knob]], moved: Replacements) -> Iterator[Repair]:
+def _far(groups: Sequence[Sequence[Knob]], replaced: Replacements) -> Iterator[Repair]:
     for knobs in groups:
-        yield apply_replacements(knobs, moved.exact)
-        singles = ((change,) for _, change in _singles(knobs, moved.sizes))
+        yield apply_replacements(knobs, replaced.exact)
+        singles = ((change,) for _, change in _singles(knobs, replaced.sizes))
         yield from islice(singles, _MOST_EACH)
-        yield _all_following(knobs, moved.sizes)
+        yield _all_following(knobs, replaced.sizes)
 
 
-def _guesses(knobs: Sequence[Knob], moved: Replacements) -> Iterator[Repair]:
+def _guesses(knobs: Sequence[Knob], replaced: Replacements) -> Iterator[Repair]:
     """Try 1, the new sizes, the last valid indices, and 0."""
-    ends = {n for _, new in moved.sizes for n in (new, new - 1) if n > 0}
+    ends = {n for _, new in replaced.sizes for n in (new, new - 1) if n > 0}
     for knob in knobs:
         if isinstance(knob.now, int):
             for number in [1, *sorted(ends, reverse=True), 0]:
@@ -142,8 +142,8 @@ def _left_over(shape: Sequence[Knob], totals: Sequence[int]) -> Iterator[Repair]
     if len(shape) > 2:  # e.g. a prime total for [2, 4, 4]
         yield from ((*ones, shape[-1].change_to(total)) for total in totals)
     for total in totals:
-        if shape and (left := total - len(shape) + 1) > 0:
-            yield (*ones, shape[-1].change_to(left))
+        if shape and (last := total - len(shape) + 1) > 0:
+            yield (*ones, shape[-1].change_to(last))
 
 
 def _solve_with_one(

@@ -27,27 +27,27 @@ def renumber_dims(statement: Statement, was: Values, now: Values) -> tuple[Write
         now: the values after it.
     """
     for leaf in statement.leaves:
-        old, new = (held.get((MAIN, leaf.text)) for held in (was, now))
+        old, new = (values.get((MAIN, leaf.text)) for values in (was, now))
         if leaf.kind is LeafKind.VALUE and old is not None and new is not None:
             shapes = [*shapes_of(old)[:1], *shapes_of(new)[:1]]
-            if len(shapes) == 2 and (gone := _lost(*shapes)):
-                return tuple(_writes(statement, len(shapes[0]), gone))
+            if len(shapes) == 2 and (removed := _lost(*shapes)):
+                return tuple(_writes(statement, len(shapes[0]), removed))
     return ()
 
 
 def _lost(old: Sequence[int], new: Sequence[int]) -> list[int]:
     """List the removed dims of size 1; [] if anything else has changed."""
-    gone, left = [], list(new)
+    removed, remaining = [], list(new)
     for dim, size in enumerate(old):
-        more = len(old) - dim > len(left)
-        if left[:1] == [size] and not (more and size == 1):
-            left.pop(0)
+        more = len(old) - dim > len(remaining)
+        if remaining[:1] == [size] and not (more and size == 1):
+            remaining.pop(0)
         else:
-            gone.append(dim)
-    return gone if not left and all(old[dim] == 1 for dim in gone) else []
+            removed.append(dim)
+    return removed if not remaining and all(old[dim] == 1 for dim in removed) else []
 
 
-def _writes(statement: Statement, rank: int, gone: Sequence[int]) -> Iterator[Write]:
+def _writes(statement: Statement, rank: int, removed: Sequence[int]) -> Iterator[Write]:
     lists = {x.number: x for x in statement.leaves if x.kind is LeafKind.LIST}
     for leaf in statement.leaves:
         name, kind = arguments_of(statement).get(leaf.number, ("", ""))
@@ -55,12 +55,12 @@ def _writes(statement: Statement, rank: int, gone: Sequence[int]) -> Iterator[Wr
             continue
         items = [x for x in statement.leaves if x.parent == leaf.parent in lists]
         if _DIMS.fullmatch(name):
-            text = _renumbered(int(leaf.text), rank, gone)
-            if not any(_renumbered(int(x.text), rank, gone) for x in items):
+            text = _renumbered(int(leaf.text), rank, removed)
+            if not any(_renumbered(int(x.text), rank, removed) for x in items):
                 text = text or leaf.text  # an empty list may stand for all dims
         elif _SIZES.fullmatch(name) and items and leaf.text in ("1", "-1"):
             place = items.index(leaf) + rank - len(items)
-            text = "" if place in gone else leaf.text
+            text = "" if place in removed else leaf.text
         else:
             continue
         if text != leaf.text and (text or leaf.parent in lists):
@@ -71,10 +71,10 @@ def _is_whole(leaf: Leaf) -> bool:
     return leaf.text.lstrip("-").isdigit()
 
 
-def _renumbered(dim: int, rank: int, gone: Sequence[int]) -> str:
+def _renumbered(dim: int, rank: int, removed: Sequence[int]) -> str:
     """Return the new number of a dim, or '' for a removed dim."""
     place = dim % rank
-    if place in gone:
+    if place in removed:
         return ""
-    left = place - sum(each < place for each in gone)
-    return str(left if dim >= 0 else left - rank + len(gone))
+    new_dim = place - sum(each < place for each in removed)
+    return str(new_dim if dim >= 0 else new_dim - rank + len(removed))

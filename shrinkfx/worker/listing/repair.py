@@ -103,84 +103,86 @@ class Fitter:
             self.outside = find_dims_out_of_range(self.listing)
             require_declared(self.listing, self.outside)
             self.pointing = self.pointing.with_allowed(self.listing, self.base)
-            ways = OtherSizes if self.listing.dims else ()
-            self.roams = tuple(way for way in ways if self._roams(self.listing, way))
+            kinds = OtherSizes if self.listing.dims else ()
+            self.roams = tuple(
+                kind for kind in kinds if self._roams(self.listing, kind)
+            )
         except Contradiction:
             self.roams = ()
 
-    def fit(self, asked: Sequence[Change]) -> Changes | None:
+    def fit(self, request: Sequence[Change]) -> Changes | None:
         """Add the changes that follow; None if they make no valid program."""
         if self.base.misfit is not None:
-            return self._fit_refills(tuple(asked))
-        key = tuple(map(self._write_out_values, asked))
+            return self._fit_refills(tuple(request))
+        key = tuple(map(self._write_out_values, request))
         if key not in self._fitted:
             self._fitted[key] = self._fit(key)
         return self._fitted[key]
 
     def _write_out_values(self, change: Change) -> Change:
         """Write out the saved values that remain after a refill, if they are few."""
-        held = {given.name: given for given in self.listing.given}
-        if not isinstance(change, Refill) or change.name not in held:
+        entries = {entry.name: entry for entry in self.listing.given}
+        if not isinstance(change, Refill) or change.name not in entries:
             return change
-        recipe = held[change.name].recipe(change.run or Run.EXAMPLE)
+        recipe = entries[change.name].recipe(change.run or Run.EXAMPLE)
         return replace(
             change, fill=list_saved_part(recipe.filled(change.fill), self.saved).fill
         )
 
-    def _fit(self, asked: Changes) -> Changes | None:
-        attempt = self._make_runnable(asked)
+    def _fit(self, request: Changes) -> Changes | None:
+        attempt = self._make_runnable(request)
         if attempt is None:
             return None
-        attempt = self._undo_needless_resizes(attempt, asked)
-        inside = self._bound_indices(attempt, asked) or self._reduce_lengths(
-            attempt, asked
+        attempt = self._undo_needless_resizes(attempt, request)
+        bounded = self._bound_indices(attempt, request) or self._reduce_lengths(
+            attempt, request
         )
-        return None if inside is None else sort_changes(inside.changes)
+        return None if bounded is None else sort_changes(bounded.changes)
 
-    def _make_runnable(self, asked: Changes) -> Attempt | None:
+    def _make_runnable(self, request: Changes) -> Attempt | None:
         """Add the changes that make the program run, ignoring bounds of indices."""
         try:
-            changes = propagate_resizes(self.listing, asked)
-            renamed = self._renumber_dims(self._attempt(changes, asked), asked)
-            attempt = self._repair_statements(renamed, asked)
+            changes = propagate_resizes(self.listing, request)
+            renamed = self._renumber_dims(self._attempt(changes, request), request)
+            attempt = self._repair_statements(renamed, request)
         except (Contradiction, InvalidEdit):
             return None
         runs = attempt is not None and self._runs_in_all(attempt.listing)
         return attempt if runs else None
 
-    def _undo_needless_resizes(self, attempt: Attempt, asked: Changes) -> Attempt:
+    def _undo_needless_resizes(self, attempt: Attempt, request: Changes) -> Attempt:
         """Undo each resize that a single requested resize does not need.
 
         This is necessary because a repair changes all equal numbers upstream, although
         two of three may suffice.
         """
-        is_alone = len(asked) == 1 and isinstance(asked[0], Resize)
-        more = set(attempt.changes) - set(asked) if is_alone else set()
+        is_alone = len(request) == 1 and isinstance(request[0], Resize)
+        more = set(attempt.changes) - set(request) if is_alone else set()
         for change in sort_changes(c for c in more if isinstance(c, Resize)):
             changes = tuple(c for c in attempt.changes if c != change)
             with contextlib.suppress(InvalidEdit, Contradiction):
-                tried = self._attempt(changes, asked)
+                tried = self._attempt(changes, request)
                 runs = tried.trace.misfit is None and self._runs_in_all(tried.listing)
                 attempt = tried if runs else attempt
         return attempt
 
-    def _fit_refills(self, asked: Changes) -> Changes | None:
+    def _fit_refills(self, request: Changes) -> Changes | None:
         """Accept refills only, because fake tensors cannot run the program."""
-        if not all(isinstance(change, Refill) for change in asked):
+        if not all(isinstance(change, Refill) for change in request):
             return None
         try:
             require_valid_inputs(
-                apply_changes(self.listing, asked), self.listing, self.saved
+                apply_changes(self.listing, request), self.listing, self.saved
             )
         except InvalidEdit:
             return None
-        return sort_changes(asked)
+        return sort_changes(request)
 
-    def _attempt(self, changes: Changes, asked: Changes) -> Attempt:
+    def _attempt(self, changes: Changes, request: Changes) -> Attempt:
         listing = apply_changes(self.listing, changes)
         require_declared(listing, self.outside)
         require_valid_inputs(listing, self.listing, self.saved)
-        cast = any(True for _ in upstream.iter_dtype_changes(self.listing, asked))
+        cast = any(True for _ in upstream.iter_dtype_changes(self.listing, request))
         admit = admit_like(self.base.values, cast=cast)
         recipes = recipes_in(listing, Run.EXAMPLE)
         return Attempt(changes, listing, self._run(listing, recipes, admit))
@@ -201,35 +203,37 @@ class Fitter:
         """
         known = self._known if called_so else None
         try:
-            given = {}
+            inputs = {}
             for each in listing.given:
-                given[each.spelling] = self.fakes.given(recipes[each.name], known)
+                inputs[each.spelling] = self.fakes.given(recipes[each.name], known)
         except Misfit as misfit:
             return Trace(misfit=misfit)
-        return run(self.fakes, listing, given, admit)
+        return run(self.fakes, listing, inputs, admit)
 
-    def _renumber_dims(self, attempt: Attempt, asked: Changes) -> Attempt:
+    def _renumber_dims(self, attempt: Attempt, request: Changes) -> Attempt:
         """Renumber dims in statements, if the rewrite squeezes an input."""
-        if not any(isinstance(change, Squeeze) for change in asked):
+        if not any(isinstance(change, Squeeze) for change in request):
             return attempt
         for line in self.listing.main.statements:
             writes = renumber_dims(line, self.base.values, attempt.trace.values)
             with contextlib.suppress(InvalidEdit, Contradiction):
-                tried = self._attempt(merge_changes(attempt.changes, writes), asked)
+                tried = self._attempt(merge_changes(attempt.changes, writes), request)
                 worse = attempt.trace.is_further_than(tried.trace)
                 attempt = attempt if worse else tried
         return attempt
 
-    def _repair_statements(self, attempt: Attempt, asked: Changes) -> Attempt | None:
+    def _repair_statements(self, attempt: Attempt, request: Changes) -> Attempt | None:
         """Repair one statement after another, until all of them run."""
         tries = _MOST_TRIES
         while attempt.trace.misfit is not None:
             better = None
-            repairs = self._repairs(attempt, asked)
+            repairs = self._repairs(attempt, request)
             for repair in islice(repairs, max(0, tries)):
                 tries -= 1
                 try:
-                    tried = self._attempt(merge_changes(attempt.changes, repair), asked)
+                    tried = self._attempt(
+                        merge_changes(attempt.changes, repair), request
+                    )
                 except (InvalidEdit, Contradiction):
                     continue
                 if tried.trace.is_further_than(attempt.trace):
@@ -240,39 +244,39 @@ class Fitter:
             attempt = better
         return attempt
 
-    def _repairs(self, attempt: Attempt, asked: Changes) -> Iterator[Changes]:
+    def _repairs(self, attempt: Attempt, request: Changes) -> Iterator[Changes]:
         misfit = attempt.trace.misfit
         if misfit is None or not misfit.frames:
             return iter(())  # an input is invalid: no repair helps
-        knobs = upstream.UpstreamKnobs(self.listing, attempt.listing, asked)
+        knobs = upstream.UpstreamKnobs(self.listing, attempt.listing, request)
         near, far = knobs.around(misfit.frames)
         last = misfit.frames[-1]
         values = self.base.values, attempt.trace.values
-        moved = upstream.collect_replacements(
-            self.listing, attempt.listing, asked, last, values
+        replaced = upstream.collect_replacements(
+            self.listing, attempt.listing, request, last, values
         )
         lengths = propose_length_refills(
-            attempt.listing, attempt.trace, self.saved, last, moved.totals
+            attempt.listing, attempt.trace, self.saved, last, replaced.totals
         )
-        places = {place_of(change) for change in asked}
+        places = {place_of(change) for change in request}
         fills = [refill for refill in lengths if place_of(refill) not in places]
-        alike = apply_replacements(knobs.list_arithmetic(), moved.exact)
-        filled = [(*also, refill) for also in ((), alike) for refill in fills]
-        return chain(propose_repairs(near, far, moved), filled)
+        arithmetic = apply_replacements(knobs.list_arithmetic(), replaced.exact)
+        filled = [(*extra, refill) for extra in ((), arithmetic) for refill in fills]
+        return chain(propose_repairs(near, far, replaced), filled)
 
     def _runs_in_all(self, listing: PrintedProgram) -> bool:
         """Return whether the program runs in its other runs, and at other sizes."""
         others = [recipes_in(listing, each) for each in runs_of(listing)[1:]]
         ran = all(self._run(listing, recipes).misfit is None for recipes in others)
-        return ran and all(self._roams(listing, way) for way in self.roams)
+        return ran and all(self._roams(listing, kind) for kind in self.roams)
 
-    def _roams(self, listing: PrintedProgram, way: OtherSizes) -> bool:
-        recipes = make_specs_at_other_sizes(listing, way)
+    def _roams(self, listing: PrintedProgram, kind: OtherSizes) -> bool:
+        recipes = make_specs_at_other_sizes(listing, kind)
         return self._run(listing, recipes, called_so=False).misfit is None
 
-    def _bound_indices(self, attempt: Attempt, asked: Changes) -> Attempt | None:
+    def _bound_indices(self, attempt: Attempt, request: Changes) -> Attempt | None:
         """Bound the indices that are out of bounds; None if that is impossible."""
-        places = {place_of(change) for change in asked}
+        places = {place_of(change) for change in request}
         for _ in range(_MOST_REFILLS):
             refills = self.pointing.list_refills(attempt)
             if not refills:
@@ -281,7 +285,9 @@ class Fitter:
                 return None
             changes = merge_changes(attempt.changes, [r for r in refills if r])
             try:
-                repaired = self._repair_statements(self._attempt(changes, asked), asked)
+                repaired = self._repair_statements(
+                    self._attempt(changes, request), request
+                )
             except (Contradiction, InvalidEdit):
                 return None
             if repaired is None:
@@ -289,18 +295,18 @@ class Fitter:
             attempt = repaired
         return None
 
-    def _reduce_lengths(self, attempt: Attempt, asked: Changes) -> Attempt | None:
+    def _reduce_lengths(self, attempt: Attempt, request: Changes) -> Attempt | None:
         """Reduce the sizes that indices depend on, but no more than necessary.
 
         The values of a count, such as a sum of ones, follow from a size: a table with
         fewer rows needs fewer elements to count. This applies only to requested sizes.
         """
-        if {Resize} != {type(change) for change in asked} - {Write}:
+        if {Resize} != {type(change) for change in request} - {Write}:
             return None
-        for knobs in islice(self._lengths(attempt, asked), _MOST_LENGTHS):
+        for knobs in islice(self._lengths(attempt, request), _MOST_LENGTHS):
 
             def made(size: int, knobs: Sequence[Knob] = knobs) -> Attempt | None:
-                shorter = (*asked, *(knob.change_to(size) for knob in knobs))
+                shorter = (*request, *(knob.change_to(size) for knob in knobs))
                 tried = self._make_runnable(shorter)
                 return tried and self._bound_indices(tried, shorter)
 
@@ -308,9 +314,9 @@ class Fitter:
                 return found
         return None
 
-    def _lengths(self, attempt: Attempt, asked: Changes) -> Iterator[list[Knob]]:
+    def _lengths(self, attempt: Attempt, request: Changes) -> Iterator[list[Knob]]:
         """Yield the numbers that an index is computed from, each with all its knobs."""
-        knobs = upstream.UpstreamKnobs(self.listing, attempt.listing, asked)
+        knobs = upstream.UpstreamKnobs(self.listing, attempt.listing, request)
         by_number: dict[int, list[Knob]] = {}
         places = dict.fromkeys(
             beyond.place for _, beyond in self.pointing.beyond(attempt)

@@ -31,10 +31,10 @@ class Misfit(Exception):
 
 def scope_of(names: Names) -> dict[str, Any]:
     """Build the scope of an expression, with attributes below ``self``."""
-    held = {name[5:]: what for name, what in names.items() if name.startswith("self.")}
+    attrs = {name[5:]: what for name, what in names.items() if name.startswith("self.")}
     free = {name: what for name, what in names.items() if not name.startswith("self.")}
-    words = {"torch": torch, "operator": operator, "math": math}
-    return {**words, **free, "self": SimpleNamespace(**held)}
+    modules = {"torch": torch, "operator": operator, "math": math}
+    return {**modules, **free, "self": SimpleNamespace(**attrs)}
 
 
 def evaluate_expression(code: str, names: Names) -> Any:

@@ -66,13 +66,13 @@ class _Printer:
             dynamic_shapes=_dynamic_shapes(inputs),
         )
 
-    def _weight(self, given: InputOrWeight) -> Weight:
-        return Weight(given.name, given.kind, self._write(given.recipe()))
+    def _weight(self, weight: InputOrWeight) -> Weight:
+        return Weight(weight.name, weight.kind, self._write(weight.recipe()))
 
-    def _input(self, given: InputOrWeight) -> Input:
-        texts = {run: self._write(recipe) for run, recipe in given.recipes}
+    def _input(self, entry: InputOrWeight) -> Input:
+        texts = {run: self._write(recipe) for run, recipe in entry.recipes}
         failing, passing = texts.get(Run.FAILING), texts.get(Run.PASSING)
-        return Input(given.name, texts[Run.EXAMPLE], failing, passing)
+        return Input(entry.name, texts[Run.EXAMPLE], failing, passing)
 
     def _class(self, block: Block) -> str:
         members = dict(block.members)
@@ -80,8 +80,8 @@ class _Printer:
 
     def _lines(self, block: Block) -> list[str]:
         lines = [statement.line() for statement in block.statements]
-        there = f'torch.device("{self._device}")'
-        return [_DEVICE.sub(there, line) if self._device else line for line in lines]
+        device = f'torch.device("{self._device}")'
+        return [_DEVICE.sub(device, line) if self._device else line for line in lines]
 
 
 def collect_file_values(
@@ -89,11 +89,11 @@ def collect_file_values(
 ) -> dict[str, torch.Tensor]:
     """Return the values that the script reads from its data file, by name."""
     found = {}
-    for given in listing.given:
-        for run, recipe in given.recipes:
+    for entry in listing.given:
+        for run, recipe in entry.recipes:
             if _written(recipe, saved, "") == IN_FILE:
-                prefix = run if given.is_input else "weight"
-                found[f"{prefix}_{given.name}"] = make_from_spec(recipe, saved)
+                prefix = run if entry.is_input else "weight"
+                found[f"{prefix}_{entry.name}"] = make_from_spec(recipe, saved)
     return found
 
 
@@ -108,12 +108,12 @@ def _written(
 
 
 def _dynamic_shapes(inputs: Sequence[InputOrWeight]) -> str:
-    specs = [_spec(given) for given in inputs]
+    specs = [_spec(entry) for entry in inputs]
     if all(spec == "None" for spec in specs):
         return "None"
     return f"({', '.join(specs)}{',' if len(specs) == 1 else ''})"
 
 
-def _spec(given: InputOrWeight) -> str:
-    dims = [f"{dim}: {how}" for dim, how in given.open_dims]
+def _spec(entry: InputOrWeight) -> str:
+    dims = [f"{dim}: {expr}" for dim, expr in entry.open_dims]
     return "{" + ", ".join(dims) + "}" if dims else "None"

@@ -37,7 +37,7 @@ _TINY = 8
 _SAMPLE = 4096
 """Number of elements that show whether most elements of a tensor are equal."""
 
-_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer dtypes by item size, to compare elements bit for bit."""
 
 
@@ -181,10 +181,10 @@ def _fill_around_parts(fill: Part, value: torch.Tensor) -> torch.Tensor:
         CannotRebuild: fewer values are saved.
     """
     flat = _cut(TensorSpec(fill.shape, _dtype(value), fill), value).flatten()
-    kept = torch.full_like(flat, fill.base)
+    filled = torch.full_like(flat, fill.base)
     for start, stop in fill.parts:
-        kept[start:stop] = flat[start:stop]
-    return kept.reshape(fill.shape)
+        filled[start:stop] = flat[start:stop]
+    return filled.reshape(fill.shape)
 
 
 def _dtype(value: torch.Tensor) -> str:
@@ -242,21 +242,21 @@ def _sparse(memory: torch.Tensor) -> Sparse | None:
     else:
         usual = (place for place in range(LISTED + 1) if place not in places)
         base = _number(memory[next(usual)])
-    told = [(place, n) for place, n in numbers if not _is_same_number(n, base)]
-    if base is None or any(n is None for _, n in told):
+    exceptions = [(place, n) for place, n in numbers if not _is_same_number(n, base)]
+    if base is None or any(n is None for _, n in exceptions):
         return None
-    return Sparse(base, tuple((place, n) for place, n in told if n is not None))
+    return Sparse(base, tuple((place, n) for place, n in exceptions if n is not None))
 
 
 def _unusual(memory: torch.Tensor) -> list[int] | None:
     """List the elements that differ from most others; None if there are many."""
-    kind = _WHOLE.get(memory.element_size())
+    kind = _INTEGERS.get(memory.element_size())
     if kind is None:
         return None
-    whole = memory.view(kind)
-    sample = whole[:_SAMPLE]
+    integers = memory.view(kind)
+    sample = integers[:_SAMPLE]
     usual = sample.mode().values
-    for part in (sample, whole):
+    for part in (sample, integers):
         found = (part != usual).nonzero().flatten()
         if found.numel() > LISTED:
             return None
@@ -269,8 +269,8 @@ def _most(numbers: Sequence[Number | None]) -> Number | None:
 
     Numbers are compared as text, because 0.0 equals -0.0, and NaN does not equal NaN.
     """
-    told = {repr(number): number for number in numbers}
-    return told[Counter(map(repr, numbers)).most_common(1)[0][0]]
+    by_text = {repr(number): number for number in numbers}
+    return by_text[Counter(map(repr, numbers)).most_common(1)[0][0]]
 
 
 def _is_same_number(number: Number | None, other: Number | None) -> bool:

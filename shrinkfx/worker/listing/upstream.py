@@ -24,17 +24,17 @@ class UpstreamKnobs:
     Args:
         was: the unchanged program.
         now: the changed program, which runs.
-        asked: the requested changes; their leaves and sizes are no knobs.
+        request: the requested changes; their leaves and sizes are no knobs.
     """
 
     def __init__(
-        self, was: PrintedProgram, now: PrintedProgram, asked: Sequence[Change]
+        self, was: PrintedProgram, now: PrintedProgram, request: Sequence[Change]
     ) -> None:
         self._was = was
         self._now = now
-        self._places = {place_of(change) for change in asked}
+        self._places = {place_of(change) for change in request}
         self._leaves: dict[Place, set[int]] = {}
-        for change in asked:
+        for change in request:
             if isinstance(change, Write):
                 place = change.block, change.statement
                 self._leaves.setdefault(place, set()).add(change.leaf)
@@ -51,17 +51,17 @@ class UpstreamKnobs:
             for place in self._before(self._now.block(block), statement)
         ]
         read = {name for b, s in frames for name in self._reads(b, s) if b == MAIN}
-        for given in self._now.given:
-            if given.spelling in read:
-                was = self._was.find(given.name)
+        for entry in self._now.given:
+            if entry.spelling in read:
+                was = self._was.find(entry.name)
                 groups.append(list(list_input_knobs(was, self._places)))
         return self._list_knobs(*frames[-1]), [group for group in groups if group]
 
     def before(self, name: str) -> list[Knob]:
         """List the knobs of everything that a value of the main block depends on."""
-        for given in self._now.given:
-            if given.spelling == name:
-                return list(list_input_knobs(self._was.find(given.name), self._places))
+        for entry in self._now.given:
+            if entry.spelling == name:
+                return list(list_input_knobs(self._was.find(entry.name), self._places))
         near, far = self.around([(MAIN, name)])
         return [*near, *(knob for group in far for knob in group)]
 
@@ -77,8 +77,8 @@ class UpstreamKnobs:
         found = [s for s in self._was.block(block).statements if s.name == name]
         if not found or not found[0].yields:
             return []
-        asked = self._leaves.get((block, name), set())
-        return list(list_statement_knobs(block, found[0], asked))
+        requested = self._leaves.get((block, name), set())
+        return list(list_statement_knobs(block, found[0], requested))
 
     def _before(self, block: Block, name: str) -> Iterator[Place]:
         """Yield the statements that a statement depends on, also indirectly."""
@@ -114,7 +114,7 @@ class UpstreamKnobs:
 def collect_replacements(
     was: PrintedProgram,
     now: PrintedProgram,
-    asked: Sequence[Change],
+    request: Sequence[Change],
     place: Place,
     values: tuple[Values, Values],
 ) -> Replacements:
@@ -123,12 +123,12 @@ def collect_replacements(
     Args:
         values: the values before and after the change.
     """
-    pairs = list(_sizes_moved(was, asked))
+    pairs = list(_sizes_moved(was, request))
     totals: list[int] = []
     block, name = place
     statement = next(s for s in now.block(block).statements if s.name == name)
     for read in sorted(statement.reads):
-        old, new = (held.get((block, read)) for held in values)
+        old, new = (mapping.get((block, read)) for mapping in values)
         if new is not None:
             for shape in shapes_of(new):
                 totals += [_count(shape), *shape]
@@ -140,7 +140,7 @@ def collect_replacements(
         if old is not None and new is not None and old.exact and new.exact:
             pairs += zip(_sums(old), _sums(new), strict=False)
     sizes = tuple(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
-    dtypes = tuple(dict.fromkeys(iter_dtype_changes(was, asked)))
+    dtypes = tuple(dict.fromkeys(iter_dtype_changes(was, request)))
     return Replacements(sizes, dtypes, tuple(dict.fromkeys(totals)))
 
 
@@ -157,32 +157,32 @@ def _count(shape: Sequence[int]) -> int:
 
 
 def _sizes_moved(
-    was: PrintedProgram, asked: Sequence[Change]
+    was: PrintedProgram, request: Sequence[Change]
 ) -> Iterator[tuple[int, int]]:
-    for change in asked:
+    for change in request:
         if isinstance(change, Resize):
             recipe = was.find(change.name).recipe(change.run or Run.EXAMPLE)
             if not isinstance(recipe.fill, Opaque) and change.dim < len(recipe.shape):
                 yield recipe.shape[change.dim], change.size
         elif isinstance(change, Write) and (leaf := _leaf(was, change)):
-            both = leaf.text, change.text
-            if all(text.isdigit() for text in both):
+            texts = leaf.text, change.text
+            if all(text.isdigit() for text in texts):
                 yield int(leaf.text), int(change.text)
 
 
 def iter_dtype_changes(
-    was: PrintedProgram, asked: Sequence[Change]
+    was: PrintedProgram, request: Sequence[Change]
 ) -> Iterator[tuple[str, str]]:
     """Yield the old and new dtype of each cast, as statements write them."""
-    for change in asked:
+    for change in request:
         if isinstance(change, Cast):
             old = was.find(change.name).recipe().dtype
             if old != change.dtype:
                 yield f"torch.{old}", f"torch.{change.dtype}"
         elif isinstance(change, Write) and (leaf := _leaf(was, change)):
-            both = leaf.text, change.text
-            if all(map(_is_dtype, both)):
-                yield both
+            texts = leaf.text, change.text
+            if all(map(_is_dtype, texts)):
+                yield texts
 
 
 def _is_dtype(text: str) -> bool:

@@ -186,7 +186,7 @@ def _replace_torch_readers() -> Iterator[None]:
     names = vars(serialize)
     load = names["deserialize_torch_artifact"]
     nested = names["treespec_loads"]
-    ours = {
+    replacements = {
         "sympy": _Sympy(),
         "deserialize_torch_artifact": functools.partial(
             _unpickle_artifact, by_torch=load
@@ -194,8 +194,8 @@ def _replace_torch_readers() -> Iterator[None]:
         # Inputs of such classes have been refused before.
         "treespec_loads": lambda text: nested(containers.replace_unregistered(text)),
     }
-    before = {name: names[name] for name in ours}
-    names.update(ours)
+    before = {name: names[name] for name in replacements}
+    names.update(replacements)
     try:
         yield
     finally:
@@ -226,7 +226,7 @@ def _guards(program: ExportedProgram) -> list[str]:
 
 _UNRESOLVED = re.compile(r"failed to resolve torch\.ops\.([\w.]+) to an operator")
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+) (?:was not an allowed|whose module)")
-_OWN = ("aten.", "prims.", "higher_order.", "inductor.", "quantized.")
+_TORCH_OPS = ("aten.", "prims.", "higher_order.", "inductor.", "quantized.")
 
 
 def _explain_failure(error: BaseException, model: str) -> tuple[str, MessagePart]:
@@ -238,7 +238,7 @@ def _explain_failure(error: BaseException, model: str) -> tuple[str, MessagePart
     if refused := _find_refused_name(str(error)):
         return str(refused), refused.advice
     found = _UNRESOLVED.search(str(error))
-    if found and not found[1].startswith(_OWN):
+    if found and not found[1].startswith(_TORCH_OPS):
         advice = PRELOAD_ADVICE
         return f"the operator {found[1]} is not registered", advice
     if newer := _advice_if_newer(model):
@@ -261,8 +261,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out, by Python's exception or by torch's messages."""
     if isinstance(error, MemoryError):
         return True
-    said = ("MemoryError", "can't allocate memory", "bad_alloc")
-    return any(words in str(error) for words in said)
+    phrases = ("MemoryError", "can't allocate memory", "bad_alloc")
+    return any(words in str(error) for words in phrases)
 
 
 def why_unreadable(error: BaseException) -> str:

@@ -175,15 +175,15 @@ def require_tree(value: Any) -> None:
     Raises:
         Refused: it contains itself, is nested too deeply, or has too many parts.
     """
-    left = _MOST_PARTS
+    remaining = _MOST_PARTS
     waiting = [(value, 0)]
     while waiting:
         inner, depth = waiting.pop()
-        left -= 1
+        remaining -= 1
         if depth > _MOST_DEEP:
             what = f"contains itself, or is nested more than {_MOST_DEEP} deep"
             raise Refused(what, "save it again, with less nesting")
-        if left < 0:
+        if remaining < 0:
             what = f"has more than {_MOST_PARTS:,} inputs, or lists in lists of them"
             raise Refused(what, "save it again, with fewer of them")
         if isinstance(inner, dict):

@@ -100,38 +100,38 @@ def choose_backend(setup: Setup) -> Backend:
         LoadError: ``--backend``, ``--device`` or ``--gpus`` do not fit the program or
             the machine.
     """
-    asked = Backend(setup.backend)
-    subject = MessageText(setup.model or _NO_MODEL[asked is Backend.INTERPRETER])
+    backend = Backend(setup.backend)
+    model = MessageText(setup.model or _NO_MODEL[backend is Backend.INTERPRETER])
     if not is_for_cuda(setup):
         moves = MessageText(Flag("--device", "cuda"), " moves it")
-        _refuse_gpus(setup, subject, "it is for the CPU", moves)
-        if asked is Backend.INTERPRETER and setup.device:
+        _refuse_gpus(setup, model, "it is for the CPU", moves)
+        if backend is Backend.INTERPRETER and setup.device:
             reason = (
                 "the interpreter runs CUDA kernels, and this program is for the CPU"
             )
             advice = MessageText("leave ", Flag("--device"), " out, or say cuda")
-            raise LoadError(subject, reason, advice)
-        return Backend.AOTI if asked is Backend.AUTO else asked
+            raise LoadError(model, reason, advice)
+        return Backend.AOTI if backend is Backend.AUTO else backend
     index = wanted_gpu(setup)
-    if asked is Backend.INTERPRETER:
-        _refuse_gpus(setup, subject, "the interpreter uses no GPU", "leave one out")
+    if backend is Backend.INTERPRETER:
+        _refuse_gpus(setup, model, "the interpreter uses no GPU", "leave one out")
         if setup.device and index:
             reason = f"is for {setup.device}, and the interpreter uses no GPU"
             raise LoadError(
-                subject, reason, MessageText("say ", Flag("--device", "cuda"))
+                model, reason, MessageText("say ", Flag("--device", "cuda"))
             )
-        return asked
-    if asked is Backend.AUTO and not torch.cuda.is_available():
-        _refuse_gpus(setup, subject, gpus.describe_gpu_count(), "leave it out")
+        return backend
+    if backend is Backend.AUTO and not torch.cuda.is_available():
+        _refuse_gpus(setup, model, gpus.describe_gpu_count(), "leave it out")
         if setup.device and index and setup.model:
-            gpus.require(index, subject)
+            gpus.require(index, model)
         return Backend.INTERPRETER
     if not torch.cuda.is_available():
         reason = f"needs CUDA, and {gpus.describe_gpu_count()}"
         without = " out: its kernels can be checked without a GPU"
         advice = MessageText("leave ", Flag("--backend"), without)
-        raise LoadError(subject, reason, advice)
-    gpus.require(index, subject)
+        raise LoadError(model, reason, advice)
+    gpus.require(index, model)
     return Backend.AOTI
 
 
@@ -158,7 +158,7 @@ def wanted_gpu(setup: Setup) -> int:
 
 
 def _refuse_gpus(
-    setup: Setup, subject: MessagePart, reason: str, advice: MessagePart
+    setup: Setup, model: MessagePart, reason: str, advice: MessagePart
 ) -> None:
     """Refuse ``--gpus`` for a program without a GPU; scripts may use any device.
 
@@ -166,8 +166,8 @@ def _refuse_gpus(
         LoadError: ``--gpus`` is given.
     """
     if setup.gpus and setup.model:
-        said = f"is to be on GPUs {','.join(setup.gpus)}: {reason}"
-        raise LoadError(subject, said, advice)
+        conflict = f"is to be on GPUs {','.join(setup.gpus)}: {reason}"
+        raise LoadError(model, conflict, advice)
 
 
 def archive_on(model: str, folder: Path, device: str) -> str:

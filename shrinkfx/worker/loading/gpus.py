@@ -18,7 +18,7 @@ from shrinkfx.wording import Flag, MessagePart, MessageText
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-_ASKED = {
+_PROPERTIES = {
     "GPU": "name",
     "compute capability": "compute_cap",
     "GPU memory": "memory.total",
@@ -34,19 +34,19 @@ def gpu_properties(index: int) -> dict[str, str]:
     Args:
         index: the number N in ``cuda:N``, which counts visible GPUs only.
     """
-    which = visible_name(index, os.environ.get(VISIBLE))
-    query = f"--query-gpu={','.join(_ASKED.values())}"
-    command = ["nvidia-smi", query, "--format=csv,noheader", "-i", which]
+    gpu_id = visible_name(index, os.environ.get(VISIBLE))
+    query = f"--query-gpu={','.join(_PROPERTIES.values())}"
+    command = ["nvidia-smi", query, "--format=csv,noheader", "-i", gpu_id]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, capture_output=True, text=True, timeout=_SMI_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    told = [word.strip() for word in done.stdout.strip().split(",")]
-    if done.returncode or len(told) != len(_ASKED):
+    values = [word.strip() for word in result.stdout.strip().split(",")]
+    if result.returncode or len(values) != len(_PROPERTIES):
         return {}
-    known = zip(_ASKED, told, strict=True)
+    known = zip(_PROPERTIES, values, strict=True)
     return {name: word for name, word in known if word and not word.startswith("[")}
 
 
@@ -70,14 +70,14 @@ def describe_gpu(index: int, known: dict[str, str]) -> str:
 def describe_gpu_count() -> str:
     """Describe how many GPUs there are, and which are visible."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    there = {0: "there is no CUDA device", 1: "there is one CUDA device, cuda:0"}
+    texts = {0: "there is no CUDA device", 1: "there is one CUDA device, cuda:0"}
     many = f"there are {count} CUDA devices, cuda:0 to cuda:{count - 1}"
-    said = there.get(count, many)
+    description = texts.get(count, many)
     visible = os.environ.get(VISIBLE)
-    return said if visible is None else f"{said} ({VISIBLE}={visible!r})"
+    return description if visible is None else f"{description} ({VISIBLE}={visible!r})"
 
 
-def require(index: int, subject: MessagePart) -> None:
+def require(index: int, model: MessagePart) -> None:
     """Refuse a GPU that does not exist.
 
     Raises:
@@ -90,11 +90,11 @@ def require(index: int, subject: MessagePart) -> None:
         "say ", Flag("--device", "cuda:0"), ", which moves it to the first"
     )
     if not has_one:
-        instead = Flag("--device", "cuda")
+        flag = Flag("--device", "cuda")
         checked = ", and its kernels are checked without a GPU"
-        advice = MessageText("say ", instead, checked)
+        advice = MessageText("say ", flag, checked)
     raise LoadError(
-        subject,
+        model,
         f"is to run on cuda:{index}, and {describe_gpu_count()}",
         MessageText(*advice),
     )

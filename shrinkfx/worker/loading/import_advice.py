@@ -98,15 +98,15 @@ def _find_shadowing_file(error: ImportError) -> Path | None:
     worker imports.
     """
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    here = Path(os.getcwd())
+    cwd = Path(os.getcwd())
     for name in filter(None, (error.path, *reversed(files))):
         file = Path(name)
         module = file.parent if file.name == "__init__.py" else file
-        hides = module.stem in sys.stdlib_module_names or module.stem in _OURS
-        if module.parent == here and hides:
+        shadows = module.stem in sys.stdlib_module_names or module.stem in _PACKAGES
+        if module.parent == cwd and shadows:
             return file
     return None
 
 
-_OURS = {"torch", "numpy", "triton", "sympy", "networkx", "shrinkfx", "jinja2"}
+_PACKAGES = {"torch", "numpy", "triton", "sympy", "networkx", "shrinkfx", "jinja2"}
 """Packages that a worker imports, besides the standard library."""

@@ -67,15 +67,17 @@ def _require_passable(path: str, inputs: Inputs) -> Inputs:
     return inputs
 
 
-def sort_keywords_like(example: Inputs, given: Inputs) -> Inputs:
+def sort_keywords_like(example: Inputs, inputs: Inputs) -> Inputs:
     """Put keyword arguments in the program's order, if the names are the same."""
-    if set(given.kwargs) != set(example.kwargs):
-        return given
-    return replace(given, kwargs={name: given.kwargs[name] for name in example.kwargs})
+    if set(inputs.kwargs) != set(example.kwargs):
+        return inputs
+    return replace(
+        inputs, kwargs={name: inputs.kwargs[name] for name in example.kwargs}
+    )
 
 
 def require_same_structure(
-    subject: str, example: Inputs, given: Inputs, names: Sequence[str] = ()
+    path: str, example: Inputs, inputs: Inputs, names: Sequence[str] = ()
 ) -> None:
     """Refuse inputs of another number, structure, dtype, rank or device.
 
@@ -85,13 +87,13 @@ def require_same_structure(
     Raises:
         LoadError: the inputs do not fit; says which, and what the program expects.
     """
-    _require_same_number(subject, example, given, names)
+    _require_same_number(path, example, inputs, names)
     expected, spec = pytree.tree_flatten((example.args, example.kwargs))
-    leaves, given_spec = pytree.tree_flatten((given.args, given.kwargs))
-    if spec != given_spec:
+    leaves, inputs_spec = pytree.tree_flatten((inputs.args, inputs.kwargs))
+    if spec != inputs_spec:
         raise LoadError(
-            subject,
-            f"the inputs are nested as {given_spec}",
+            path,
+            f"the inputs are nested as {inputs_spec}",
             f"the program expects {spec}",
         )
     for position, (a, b) in enumerate(zip(expected, leaves, strict=True)):
@@ -99,13 +101,13 @@ def require_same_structure(
             continue
         if not isinstance(b, torch.Tensor) or _type_of(a) != _type_of(b):
             raise LoadError(
-                subject,
+                path,
                 f"input {position} is {_describe(b)}",
                 f"the program expects {_describe(a)}",
             )
         if a.device != b.device:
             raise LoadError(
-                subject,
+                path,
                 f"input {position} is on {b.device}, not on {a.device}",
                 MessageText(
                     "the program expects it there, and what is compiled for one device "
@@ -117,22 +119,22 @@ def require_same_structure(
 
 
 def _require_same_number(
-    subject: str, example: Inputs, given: Inputs, names: Sequence[str]
+    path: str, example: Inputs, inputs: Inputs, names: Sequence[str]
 ) -> None:
-    count, expected = len(given.args), len(example.args)
-    if count == expected and set(given.kwargs) == set(example.kwargs):
+    count, expected = len(inputs.args), len(example.args)
+    if count == expected and set(inputs.kwargs) == set(example.kwargs):
         return
     named = [*names[:expected], *(f"input{n}" for n in range(len(names), expected))]
-    which = f" ({', '.join(named)})" if named else ""
-    there = f"{count} positional input{'' if count == 1 else 's'}"
-    takes = f"the program takes {expected}{which}{_by_keyword(example)}"
+    listed = f" ({', '.join(named)})" if named else ""
+    actual = f"{count} positional input{'' if count == 1 else 's'}"
+    takes = f"the program takes {expected}{listed}{_by_keyword(example)}"
     call = f"({named[0]},)" if expected == 1 else f"({', '.join(named)})"
     if example.kwargs:
         keywords = ", ".join(f"{name!r}: {name}" for name in example.kwargs)
         call = f"{{'args': {call}, 'kwargs': {{{keywords}}}}}"
     raise LoadError(
-        subject,
-        f"{there}{_by_keyword(given)}, {takes}",
+        path,
+        f"{actual}{_by_keyword(inputs)}, {takes}",
         f"the program expects what torch.save({call}, file) writes",
     )
 

@@ -49,7 +49,7 @@ from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.declared_ranges import require_declared_sizes
 
-_TIMES, _MORE_BYTES = 16, 4 << 30
+_FACTOR, _EXTRA_BYTES = 16, 4 << 30
 """The memory for reading: a multiple of the size of the files, and a constant."""
 
 _CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
@@ -137,28 +137,28 @@ def load(setup: Setup) -> Program:
     files = (archive, setup.inputs) if setup.inputs else (archive,)
     length = sum(os.path.getsize(file) for file in files if os.path.exists(file))
     try:
-        with limit_memory(_MORE_BYTES + _TIMES * length):
+        with limit_memory(_EXTRA_BYTES + _FACTOR * length):
             return run_sandboxed(lambda: _load(setup, archive))
     except MemoryError:
-        more = f"more memory than {_TIMES} times its size and {_MORE_BYTES >> 30} GiB"
+        more = f"more memory than {_FACTOR} times its size and {_EXTRA_BYTES >> 30} GiB"
         raise LoadError(str(setup.model), f"takes {more} to read", "") from None
 
 
 def _load(setup: Setup, archive: str) -> Program:
-    given = _read_inputs_file(setup)
-    original = _add_example_inputs(_read(archive, setup), setup, given)
+    runs = _read_inputs_file(setup)
+    original = _add_example_inputs(_read(archive, setup), setup, runs)
     functional = functionalise(original)
     if functional is None:
         # The attempt may have fixed sizes in objects that both programs share.
-        original = functional = _add_example_inputs(_read(archive, setup), setup, given)
+        original = functional = _add_example_inputs(_read(archive, setup), setup, runs)
     assert original.example_inputs is not None
     example = Inputs(
         tuple(original.example_inputs[0]), dict(original.example_inputs[1])
     )
-    if given is None:
+    if runs is None:
         return Program(original, functional, example, example)
     program = Program(original, functional, example, example)
-    failing, passing = given
+    failing, passing = runs
     return replace(
         program,
         failing=_in_program_order(setup, program, failing),
@@ -167,12 +167,12 @@ def _load(setup: Setup, archive: str) -> Program:
 
 
 def _add_example_inputs(
-    program: ExportedProgram, setup: Setup, given: tuple[Inputs, Inputs | None] | None
+    program: ExportedProgram, setup: Setup, runs: tuple[Inputs, Inputs | None] | None
 ) -> ExportedProgram:
     """Use the failing inputs as example inputs if the program was saved without any."""
     if program.example_inputs:
         return program
-    if given is None:
+    if runs is None:
         raise LoadError(
             str(setup.model),
             "holds no example inputs",
@@ -183,7 +183,7 @@ def _add_example_inputs(
                 "that",
             ),
         )
-    example = _move_inputs(setup, given[0])
+    example = _move_inputs(setup, runs[0])
     try:
         program._graph_module_flat_inputs(example.args, example.kwargs)
     except Exception as error:
@@ -203,20 +203,20 @@ def _read_inputs_file(setup: Setup) -> tuple[Inputs, Inputs | None] | None:
     return read_inputs(setup.inputs)
 
 
-def _in_program_order(setup: Setup, program: Program, given: Inputs) -> Inputs:
+def _in_program_order(setup: Setup, program: Program, inputs: Inputs) -> Inputs:
     """Move inputs to the program's device, and put them in its order.
 
     Raises:
         LoadError: the program does not take these inputs.
     """
     assert setup.inputs
-    given = sort_keywords_like(program.example, given)
-    given = _move_inputs(setup, given, beside=program.example)
+    inputs = sort_keywords_like(program.example, inputs)
+    inputs = _move_inputs(setup, inputs, example=program.example)
     names = _names(program.original)
-    require_same_structure(setup.inputs, program.example, given, names)
+    require_same_structure(setup.inputs, program.example, inputs, names)
     if os.environ.get(_CHECKS_INPUTS) != "1":
-        require_declared_sizes(setup.inputs, program.original, program.example, given)
-    return given
+        require_declared_sizes(setup.inputs, program.original, program.example, inputs)
+    return inputs
 
 
 def _names(program: ExportedProgram) -> list[str]:
@@ -227,18 +227,18 @@ def _names(program: ExportedProgram) -> list[str]:
     return []
 
 
-def _move_inputs(setup: Setup, given: Inputs, beside: Inputs | None = None) -> Inputs:
+def _move_inputs(setup: Setup, inputs: Inputs, example: Inputs | None = None) -> Inputs:
     """Move inputs to the program's device.
 
     Args:
-        beside: inputs of the program, to whose devices to move; they may differ.
+        example: inputs of the program, to whose devices to move; they may differ.
     """
     if not setup.device or setup.backend == Backend.INTERPRETER:
-        return given
-    leaves, spec = pytree.tree_flatten((given.args, given.kwargs))
-    others = leaves if beside is None else beside.flat()
+        return inputs
+    leaves, spec = pytree.tree_flatten((inputs.args, inputs.kwargs))
+    others = leaves if example is None else example.flat()
     if len(others) != len(leaves):
-        return given  # a later check refuses them
+        return inputs  # a later check refuses them
     pairs = zip(leaves, others, strict=True)
     moved = [_move_tensor(leaf, setup.device, like) for leaf, like in pairs]
     args, kwargs = pytree.tree_unflatten(moved, spec)
@@ -288,8 +288,8 @@ def _read(archive: str, setup: Setup) -> ExportedProgram:
             "wrap the kernel with torch.library.triton_op, and export it again",
         )
     add_symbol_values(original)
-    lies_there = device_type(archive) == (setup.device or "").partition(":")[0]
-    if setup.device and setup.backend != Backend.INTERPRETER and not lies_there:
+    on_device = device_type(archive) == (setup.device or "").partition(":")[0]
+    if setup.device and setup.backend != Backend.INTERPRETER and not on_device:
         return _move(original, setup.device)
     return original
 
@@ -302,11 +302,11 @@ def _require_known_options(options: InductorOptions) -> None:
         if name not in known and _is_alias(name):
             continue
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3)
+            matches = difflib.get_close_matches(name, known, n=3)
             raise LoadError(
                 Flag("--inductor-config", (name, str(value))),
                 "torch._inductor.config has no such option",
-                f"did you mean {', '.join(near)}?" if near else "",
+                f"did you mean {', '.join(matches)}?" if matches else "",
             )
         default = known[name]
         if isinstance(default, (bool, int, float)) and isinstance(value, str):

@@ -98,17 +98,17 @@ def limit_cpu_time(cpu_seconds: float) -> Iterator[None]:
     A signal handler could not do it, because Python runs none during a single C call.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    core, most = resource.getrlimit(resource.RLIMIT_CORE)
+    core_soft, core_hard = resource.getrlimit(resource.RLIMIT_CORE)
     end = math.ceil(time.process_time() + cpu_seconds)
-    known = [limit for limit in (soft, hard, end) if limit != resource.RLIM_INFINITY]
+    finite = [limit for limit in (soft, hard, end) if limit != resource.RLIM_INFINITY]
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
-    resource.setrlimit(resource.RLIMIT_CPU, (min(known), hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, core_hard))
+    resource.setrlimit(resource.RLIMIT_CPU, (min(finite), hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
-        resource.setrlimit(resource.RLIMIT_CORE, (core, most))
+        resource.setrlimit(resource.RLIMIT_CORE, (core_soft, core_hard))
 
 
 @contextlib.contextmanager
@@ -116,8 +116,8 @@ def limit_memory(most: int) -> Iterator[None]:
     """Let allocations fail in the block if they add more than that many bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = (soft, hard, _data_bytes() + most)
-    known = [limit for limit in limits if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
+    finite = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(finite), hard))
     try:
         yield
     finally:
@@ -163,14 +163,14 @@ def _raise_landlock() -> bool:
 
 
 def _allow_writing(rules: int, path: str) -> None:
-    place = os.open(path, os.O_PATH)
+    fd = os.open(path, os.O_PATH)
     try:
         if os.path.isdir(path):  # a folder of the driver; no file is created there
             return
-        rule = struct.pack("=Qi", _WRITE_FILE, place)
+        rule = struct.pack("=Qi", _WRITE_FILE, fd)
         _LIBC.syscall(_ADD_RULE, rules, 1, rule, 0)
     finally:
-        os.close(place)
+        os.close(fd)
 
 
 _REFUSED = {
@@ -210,7 +210,7 @@ _REFUSED = {
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
 }
-_OWN_ONLY = {"tkill": (200, 130), "tgkill": (234, 131), "prlimit64": (302, 261)}
+_SELF_ONLY = {"tkill": (200, 130), "tgkill": (234, 131), "prlimit64": (302, 261)}
 """Calls whose first argument is a process, which must be this one (for abort)."""
 
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -229,28 +229,28 @@ def _raise_seccomp() -> bool:
         return False
     machine, column = _MACHINES[platform.machine()]
     refused = [numbers[column] for numbers in _REFUSED.values()]
-    own = [numbers[column] for numbers in _OWN_ONLY.values()]
-    filter_ = _filter(machine, [n for n in refused if n is not None], own)
+    local = [numbers[column] for numbers in _SELF_ONLY.values()]
+    filter_ = _filter(machine, [n for n in refused if n is not None], local)
     buffer = ctypes.create_string_buffer(filter_, len(filter_))
     program = struct.pack("@HP", len(filter_) // 8, ctypes.addressof(buffer))
     return not _LIBC.prctl(_PR_SET_SECCOMP, _FILTER, program, 0, 0)
 
 
-def _filter(machine: int, refused: Sequence[int], own: Sequence[int]) -> bytes:
+def _filter(machine: int, refused: Sequence[int], local: Sequence[int]) -> bytes:
     """Return the BPF program that the kernel runs at each system call.
 
     A jump has the number of steps to skip if its condition is true, and if it is false.
     """
     this = (os.getpid(), threading.get_native_id(), 0)
     # After the list: allow, refuse, then the check of the first argument.
-    left = len(refused) + len(own)
+    checks = len(refused) + len(local)
     steps = [
         (_LOAD, 0, 0, _MACHINE_AT),
-        (_EQUAL, 0, left + 3, machine),
+        (_EQUAL, 0, checks + 3, machine),
         (_LOAD, 0, 0, _NUMBER_AT),
-        (_AT_LEAST, left + 1, 0, _OTHER_ABI),
-        *((_EQUAL, left - n, 0, number) for n, number in enumerate(refused)),
-        *((_EQUAL, len(own) - n + 1, 0, number) for n, number in enumerate(own)),
+        (_AT_LEAST, checks + 1, 0, _OTHER_ABI),
+        *((_EQUAL, checks - n, 0, number) for n, number in enumerate(refused)),
+        *((_EQUAL, len(local) - n + 1, 0, number) for n, number in enumerate(local)),
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _REFUSE),
         (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),

@@ -124,13 +124,13 @@ def _read(path: str) -> ExportedProgram:
         call = json.loads(archive.read(_CALL))
         devices = json.loads(archive.read(_DEVICES))
         with archive.open(_TENSORS) as file:
-            held = torch.load(file, weights_only=True)
-    require_tree(held)
+            data = torch.load(file, weights_only=True)
+    require_tree(data)
     module, shapes = execute_source(source, _device(devices))
     for weight in source.weights:
-        value = held["weights"][weight.attribute]
+        value = data["weights"][weight.attribute]
         set_weight(module, weight.attribute, weight.kind, value)
-    example = held["args"], held["kwargs"]
+    example = data["args"], data["kwargs"]
     flat = tuple(pytree.tree_leaves(example))
     with torch.no_grad():
         exported = torch.export.export(module.eval(), flat, dynamic_shapes=shapes)

@@ -74,24 +74,24 @@ def resolve_source(text: str) -> Any:
             return _operator(found) or text
         return text
     first, *steps = text.split(".")
-    place: Any = {"torch": torch, "_operator": operator, "math": math}.get(first)
+    module: Any = {"torch": torch, "_operator": operator, "math": math}.get(first)
     for step in steps[:-1]:
-        place = vars(place).get(step) if _is_of_torch(place) else None
-    if not steps or not isinstance(place, types.ModuleType):
+        module = vars(module).get(step) if _is_of_torch(module) else None
+    if not steps or not isinstance(module, types.ModuleType):
         return text
-    last = vars(place).get(steps[-1])
-    own = _is_of_torch(place) or place in (operator, math)
-    return last if own and isinstance(last, _FUNCTIONS) else text
+    value = vars(module).get(steps[-1])
+    allowed = _is_of_torch(module) or module in (operator, math)
+    return value if allowed and isinstance(value, _FUNCTIONS) else text
 
 
-def _is_of_torch(place: Any) -> bool:
-    name = getattr(place, "__name__", "")
-    return isinstance(place, types.ModuleType) and name.partition(".")[0] == "torch"
+def _is_of_torch(module: Any) -> bool:
+    name = getattr(module, "__name__", "")
+    return isinstance(module, types.ModuleType) and name.partition(".")[0] == "torch"
 
 
 # --- metadata of nodes in a file
 
-_AS_TORCH_READS = ("stack_trace", "nn_module_stack", "torch_fn", "custom", "from_node")
+_TORCH_FIELDS = ("stack_trace", "nn_module_stack", "torch_fn", "custom", "from_node")
 """Metadata that torch keeps as text or JSON."""
 
 _SOURCES = "source_fn_stack"
@@ -104,10 +104,10 @@ def resolve_sources_here() -> Iterator[None]:
     by_torch = cls.deserialize_metadata
 
     @functools.wraps(by_torch)
-    def metadata(self: Any, given: Mapping[str, str]) -> dict[str, Any]:
-        known = {name: given[name] for name in _AS_TORCH_READS if name in given}
-        read: dict[str, Any] = by_torch(self, known)
-        if stack := given.get(_SOURCES):
+    def metadata(self: Any, fields: Mapping[str, str]) -> dict[str, Any]:
+        text_fields = {name: fields[name] for name in _TORCH_FIELDS if name in fields}
+        read: dict[str, Any] = by_torch(self, text_fields)
+        if stack := fields.get(_SOURCES):
             read[_SOURCES] = [_parse_source(text) for text in stack.split(";")]
         return read
 

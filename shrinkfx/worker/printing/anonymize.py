@@ -40,8 +40,8 @@ class NewNames:
     def in_file(self) -> dict[str, str]:
         """New names of the values in the data file of the program, by old name."""
         files = {f"weight_{old}": f"weight_{new}" for old, new in self.weights.items()}
-        given = self.inputs.items()
-        return files | {f"{r}_{old}": f"{r}_{new}" for r in _RUNS for old, new in given}
+        pairs = self.inputs.items()
+        return files | {f"{r}_{old}": f"{r}_{new}" for r in _RUNS for old, new in pairs}
 
 
 def anonymize(source: Source) -> tuple[Source, NewNames]:
@@ -86,18 +86,18 @@ class _FreeNames:
 
 def _names(source: Source) -> set[str]:
     """Collect the names that stay: those of values, and of modules for branches."""
-    stay = set(source.members)
+    remaining = set(source.members)
     for line in source.body:
         for node in ast.walk(ast.parse(line)):
             if isinstance(node, ast.Assign):
-                stay |= {
+                remaining |= {
                     n.id for n in ast.walk(node.targets[0]) if isinstance(n, ast.Name)
                 }
-    return stay - {i.name for i in source.inputs}
+    return remaining - {i.name for i in source.inputs}
 
 
-def _input(given: Input, words: Mapping[str, str]) -> Input:
-    return replace(given, name=words[given.name])
+def _input(old: Input, words: Mapping[str, str]) -> Input:
+    return replace(old, name=words[old.name])
 
 
 def _declared(line: str) -> str:
@@ -117,10 +117,10 @@ def _branch(text: str) -> str:
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == "forward":
-            own = [each.arg for each in node.args.args if each.arg != "self"]
+            arguments = [each.arg for each in node.args.args if each.arg != "self"]
             inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-            new = _FreeNames(inside - {*own})("abc")
-            names = dict(zip(own, new, strict=False))
+            new = _FreeNames(inside - {*arguments})("abc")
+            names = dict(zip(arguments, new, strict=False))
             for each in node.args.args:
                 each.arg = names.get(each.arg, each.arg)
             _Renamer(names, {}).visit(node)

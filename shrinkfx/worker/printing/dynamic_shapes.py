@@ -149,6 +149,6 @@ class _Dims:
             return f"{_AUTO}({', '.join(span)})" if span else _AUTO
         name = self._name(size)
         if size not in self.statements:
-            told = ", ".join([f'"{name}"', *span])
-            self.statements[size] = f"{name} = torch.export.Dim({told})"
+            arguments = ", ".join([f'"{name}"', *span])
+            self.statements[size] = f"{name} = torch.export.Dim({arguments})"
         return self.statements[size].partition(" ")[0]

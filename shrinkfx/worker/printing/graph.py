@@ -134,8 +134,8 @@ class GraphPrinter:
 def _class(name: str, module: fx.GraphModule, printer: GraphPrinter) -> list[str]:
     arguments = [n.name for n in module.graph.nodes if n.op == "placeholder"]
     body = printer.body()
-    own = write_class(name, arguments, printer.members, body)
-    return [*printer.branches, own]
+    code = write_class(name, arguments, printer.members, body)
+    return [*printer.branches, code]
 
 
 def write_class(
