@@ -90,14 +90,14 @@ class NotReproducible(ShrinkfxError):
         self.seen = seen
         self.advice = MessageText(advice)
         self.seconds = seconds
-        asked = "" if wanted == "any" else (" with '", wanted, "'")
+        request = "" if wanted == "any" else (" with '", wanted, "'")
         texts = "\n".join(f"  {text}" for text in seen)
-        made = f"{runs} runs" if runs != 1 else "1 run"
-        did = f"outcome of {made}"
+        count = f"{runs} runs" if runs != 1 else "1 run"
+        head = f"outcome of {count}"
         if seconds is not None:
-            did = f"outcome of {made} in {seconds:.0f} s"
-        whole = "the program does not fail", *asked, f"; {did}:\n{texts}\n", advice
-        super().__init__(*whole)
+            head = f"outcome of {count} in {seconds:.0f} s"
+        message = "the program does not fail", *request, f"; {head}:\n{texts}\n", advice
+        super().__init__(*message)
 
 
 class NothingToReduce(ShrinkfxError):
@@ -146,9 +146,9 @@ class FailsDifferently(NotReproducible):
         self.runs = 1
         self.seen = [seen]
         self.advice = advice
-        told = "the program fails, but differently than in the script"
-        here = f"in the script: {in_script}\n  here: {seen}"
-        ShrinkfxError.__init__(self, f"{told}:\n  {here}\n", advice)
+        summary = "the program fails, but differently than in the script"
+        comparison = f"in the script: {in_script}\n  here: {seen}"
+        ShrinkfxError.__init__(self, f"{summary}:\n  {comparison}\n", advice)
 
 
 class InvalidEdit(ShrinkfxError):
@@ -252,9 +252,9 @@ class Finished(ShrinkfxError):
         self.said = said
         self.exit_code = exit_code
         self.more = more
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
-        left = f"; skipped steps: shrinkfx --resume {folder} {more}" if more else ""
-        super().__init__(f"{folder}: this run finished on {when}: {said}{left}")
+        date = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+        skipped = f"; skipped steps: shrinkfx --resume {folder} {more}" if more else ""
+        super().__init__(f"{folder}: this run finished on {date}: {said}{skipped}")
 
 
 class BudgetExhausted(ShrinkfxError):

@@ -70,12 +70,12 @@ class Option:
     def flag(self) -> str:
         return self.flags[-1]
 
-    def convert_value(self, typed: Any) -> Any:  # noqa: ANN401 - any field's
+    def convert_value(self, value: Any) -> Any:  # noqa: ANN401 - any field's
         """Convert the value of the parser to that of the field.
 
         None stays None, because it means that the option was not given.
         """
-        return typed if self.read is None or typed is None else self.read(typed)
+        return value if self.read is None or value is None else self.read(value)
 
 
 def option(default: Any, **about: Any) -> Any:  # noqa: ANN401 - as ``field`` has it
@@ -141,8 +141,8 @@ def require_above_zero(flag: str, value: float) -> None:
     if not value > 0:  # nan is not
         raise UsageError(Flag(flag), f" must be above 0, not {value}")
     if math.isinf(value):
-        said = f" must be a number, not {value}: omit it"
-        raise UsageError(Flag(flag), said)
+        reason = f" must be a number, not {value}: omit it"
+        raise UsageError(Flag(flag), reason)
 
 
 def require_not_negative(flag: str, value: float) -> None:

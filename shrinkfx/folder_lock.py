@@ -118,8 +118,8 @@ def _open_lock_file(path: Path, other: MessagePart) -> IO[str]:
         return _open_lock_file(path, other)
     except PermissionError as error:
         reason = f"{path.parent} cannot be written to: {error.strerror}"
-        anew = f"{reason}: start a new run with another "
-        raise UsageError(anew, other) from error
+        message = f"{reason}: start a new run with another "
+        raise UsageError(message, other) from error
 
 
 def _is_at_path(file: IO[str], path: Path) -> bool:

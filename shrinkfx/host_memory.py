@@ -17,12 +17,12 @@ def estimate_available_bytes(root: Path = Path("/")) -> int:
     Args:
         root: folder that contains ``proc`` and ``sys``.
     """
-    left = [_read_machine_memory(root)]
+    limits = [_read_machine_memory(root)]
     for folder, version in list_cgroups(root, "memory"):
         names = _V2 if version == 2 else _V1
         with suppress(OSError, ValueError, KeyError):  # "max" is no limit
-            left.append(_read_cgroup_memory(folder, *names))
-    return max(0, min(left))
+            limits.append(_read_cgroup_memory(folder, *names))
+    return max(0, min(limits))
 
 
 def _read_machine_memory(root: Path) -> int:

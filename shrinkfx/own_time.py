@@ -79,10 +79,10 @@ class OwnTime:
         This samples the processes if the last sample is ``_EVERY_S`` old, or if the
         limit seems to be exceeded.
         """
-        late = self.seconds > limit_s
-        if late or self._clock() - self._looked >= _SAMPLE_INTERVAL_S:
+        is_over = self.seconds > limit_s
+        if is_over or self._clock() - self._looked >= _SAMPLE_INTERVAL_S:
             self._count_sample(self._look())
-        return late and self.seconds > limit_s
+        return is_over and self.seconds > limit_s
 
     def _count_sample(self, seen: Sample) -> None:
         """Count the time since the last sample, by the state of the threads."""
@@ -90,12 +90,12 @@ class OwnTime:
         passed, self._looked = now - self._looked, now
         used = max(0.0, seen.cpu_seconds - self._cpu_seconds)
         self._cpu_seconds = seen.cpu_seconds
-        abreast = min(max(1, seen.runnable), self._cores)
-        own = used / abreast
+        parallel = min(max(1, seen.runnable), self._cores)
+        own_s = used / parallel
         if seen.is_asleep and self._slept:
-            own = max(own, min(passed, _MAX_SLEEP_S))
+            own_s = max(own_s, min(passed, _MAX_SLEEP_S))
         self._slept = seen.is_asleep
-        waited = max(0.0, passed - own)
+        waited = max(0.0, passed - own_s)
         self.waited_s += waited
         if waited > passed / 2:
             self._counts.append(self._crowd())

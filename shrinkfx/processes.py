@@ -49,11 +49,11 @@ def count_usable_cores(root: Path = Path("/")) -> int:
     Args:
         root: folder that contains ``proc`` and ``sys``.
     """
-    here = float(len(os.sched_getaffinity(0)))
+    cores = float(len(os.sched_getaffinity(0)))
     for folder, version in list_cgroups(root, "cpu"):
         with contextlib.suppress(OSError, ValueError):  # "max" is no limit
-            here = min(here, _read_quota(folder, version))
-    return max(1, math.ceil(here))
+            cores = min(cores, _read_quota(folder, version))
+    return max(1, math.ceil(cores))
 
 
 def _read_quota(folder: Path, version: int) -> float:
@@ -86,8 +86,8 @@ def sample_processes(pids: Iterable[int]) -> Sample:
             continue
         ticks += sum(map(int, stat[_TIMES]))
         # This state is only that of the first thread.
-        alone = stat[_THREADS] in (b"0", b"1")
-        states += stat[_STATE] if alone else b"".join(_read_thread_states(pid))
+        is_single = stat[_THREADS] in (b"0", b"1")
+        states += stat[_STATE] if is_single else b"".join(_read_thread_states(pid))
     return Sample(ticks / _TICKS_PER_S, states.count(b"R"), states.count(b"D"))
 
 
@@ -120,13 +120,13 @@ def list_descendants(pid: int, children: Children | None = None) -> Iterator[int
             kernel.
     """
     children = children or choose_children_lookup()
-    stack, met = [pid], {pid}
+    stack, seen = [pid], {pid}
     while stack:
-        for below in children(stack.pop()):
-            if below not in met:
-                met.add(below)
-                stack.append(below)
-                yield below
+        for child in children(stack.pop()):
+            if child not in seen:
+                seen.add(child)
+                stack.append(child)
+                yield child
 
 
 def choose_children_lookup() -> Children:
@@ -151,8 +151,8 @@ def list_children_by_kernel(pid: int) -> Iterator[int]:
     """
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
-            told = _read_proc_file(f"/proc/{pid}/task/{thread}/{_CHILDREN}")
-            yield from map(int, told.split())
+            children = _read_proc_file(f"/proc/{pid}/task/{thread}/{_CHILDREN}")
+            yield from map(int, children.split())
 
 
 def scan_children() -> Children:

@@ -36,15 +36,15 @@ def root() -> Path:
     Raises:
         StorageError: no folder for temporary files is writable.
     """
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_find_temporary_folder()))
-    draft = made / f"{_LOCK}.new"
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_find_temporary_folder()))
+    draft = folder / f"{_LOCK}.new"
     lock = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    draft.rename(made / _LOCK)  # locked before it gets its name
+    draft.rename(folder / _LOCK)  # locked before it gets its name
     # systemd-tmpfiles, which removes old files, skips folders that are locked.
-    fcntl.flock(os.open(made, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
-    atexit.register(_remove_root, made, os.getpid())
-    return made
+    fcntl.flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
+    atexit.register(_remove_root, folder, os.getpid())
+    return folder
 
 
 def is_root_removed() -> bool:

@@ -49,5 +49,5 @@ def _minor(version: str) -> tuple[int, ...]:
     >>> _minor("2.17.0.dev20261101+cpu"), _minor("unknown")
     ((2, 17), ())
     """
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return tuple(map(int, found.groups())) if found else ()
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return tuple(map(int, match.groups())) if match else ()

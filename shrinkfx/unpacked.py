@@ -68,8 +68,8 @@ def _list_unpacked_folders() -> Iterator[Path]:
 def _is_private(entry: os.DirEntry[str]) -> bool:
     with contextlib.suppress(OSError):
         seen = entry.stat(follow_symlinks=False)
-        own = seen.st_uid == os.geteuid() and not seen.st_mode & 0o077
-        return stat.S_ISDIR(seen.st_mode) and own
+        is_ours = seen.st_uid == os.geteuid() and not seen.st_mode & 0o077
+        return stat.S_ISDIR(seen.st_mode) and is_ours
     return False
 
 

@@ -25,8 +25,8 @@ def measure_tree_cpu_s() -> float:
     An ended child counts only if its parent has waited for it. The values of living
     descendants have a resolution of a hundredth of a second.
     """
-    ended = (getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
-    seconds = sum(usage.ru_utime + usage.ru_stime for usage in ended)
+    usages = (getrusage(scope) for scope in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
     return seconds + sample_processes(list_descendants(os.getpid())).cpu_seconds
 
 

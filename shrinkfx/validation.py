@@ -64,8 +64,8 @@ def require_valid_options(options: Options) -> None:
         both = Flag("--explain"), ", or ", Flag("--no-explain")
         raise UsageError(*both, ": use only one of them")
     if options.until == Kind.HANG and options.timeout_s is None:
-        asked = Flag("--until", "hang"), " needs ", Flag("--timeout")
-        raise UsageError(*asked, ", which defines how long a hang is")
+        hang = Flag("--until", "hang"), " needs ", Flag("--timeout")
+        raise UsageError(*hang, ", which defines how long a hang is")
     if options.gpus:
         _require_valid_gpus(options)
     choose(options.strategies)
@@ -131,24 +131,24 @@ def require_other_files(options: Options) -> None:
 
 
 def _check_command(command: Command, options: Options) -> None:
-    asked = Flag("--check")
+    check = Flag("--check")
     if options.until or options.match:
-        others = Flag("--until"), " and ", Flag("--match")
-        raise UsageError(asked, " replaces ", *others, ": use only one of them")
+        replaced = Flag("--until"), " and ", Flag("--match")
+        raise UsageError(check, " replaces ", *replaced, ": use only one of them")
     if options.strict_kind:
-        raise UsageError(Flag("--strict-kind"), *_refuse_for_command(asked))
+        raise UsageError(Flag("--strict-kind"), *_refuse_for_command(check))
     if options.comparison_settings:
-        named = [Flag(f"--{name}") for name in options.comparison_settings]
-        _, *flags = (part for flag in named for part in (", ", flag))
-        raise UsageError(asked, " does its own comparison: omit ", *flags)
+        conflicts = [Flag(f"--{name}") for name in options.comparison_settings]
+        _, *flags = (part for flag in conflicts for part in (", ", flag))
+        raise UsageError(check, " does its own comparison: omit ", *flags)
     if options.guard_pages == "on":
-        raise UsageError(Flag("--guard-pages", "on"), *_refuse_for_command(asked))
+        raise UsageError(Flag("--guard-pages", "on"), *_refuse_for_command(check))
     if options.sanitizer:
-        raise UsageError(Flag("--sanitizer"), *_refuse_for_command(asked))
+        raise UsageError(Flag("--sanitizer"), *_refuse_for_command(check))
     if command.takes_inputs and not options.inputs:
         file = Flag("--inputs", stands="FILE")
-        raise UsageError(asked, " with {inputs} needs ", file)
+        raise UsageError(check, " with {inputs} needs ", file)
 
 
-def _refuse_for_command(asked: Flag) -> MessageText:
-    return MessageText(" does not apply to a command (", asked, ")")
+def _refuse_for_command(flag: Flag) -> MessageText:
+    return MessageText(" does not apply to a command (", flag, ")")

@@ -48,9 +48,9 @@ class MessageText(tuple[str | Flag, ...]):
         return super().__new__(cls, filter(None, flat))
 
     @classmethod
-    def lines(cls, said: Iterable[MessagePart]) -> Self:
+    def lines(cls, messages: Iterable[MessagePart]) -> Self:
         """Join messages with newlines, without the empty ones."""
-        parts = [part for each in said if each for part in ("\n", each)]
+        parts = [part for each in messages if each for part in ("\n", each)]
         return cls(*parts[1:])
 
     def __str__(self) -> str:

@@ -80,12 +80,12 @@ def capture(
         with create_run_folder(options) as folder:
             listener(RunStarted("capture", str(options.model), str(folder)))
             options = replace(options, out=folder)
-            told = make_teller(listener)
+            reporter = make_teller(listener)
             with raise_storage_errors(folder):
-                asked = script_capture.capture(
-                    options, words, program, folder, told, stdout
+                captured = script_capture.capture(
+                    options, words, program, folder, reporter, stdout
                 )
-            yield asked
+            yield captured
 
 
 @api_function

@@ -102,12 +102,12 @@ def retrieve(
     """
     require_environment()
     if not digest:
-        names = " contains no digest; summary.json lists the other failures"
-        raise UsageError(Flag("--candidate"), names)
-    met = find_candidate(Path(folder), digest, Path(model) if model else None)
-    options = add_required_variables(replace(met.options, command=command))
+        problem = " contains no digest; summary.json lists the other failures"
+        raise UsageError(Flag("--candidate"), problem)
+    candidate = find_candidate(Path(folder), digest, Path(model) if model else None)
+    options = add_required_variables(replace(candidate.options, command=command))
     listener(RunStarted("candidate", str(options.model), str(folder)))
-    return retrieve_from(replace(met, options=options), Path(folder), listener)
+    return retrieve_from(replace(candidate, options=options), Path(folder), listener)
 
 
 @api_function
@@ -196,8 +196,8 @@ def verify(
     """
     require_environment()
     require_valid_options(options)
-    if os.path.isfile(within := options.model / "repro.py"):
-        options = replace(options, model=within)
+    if os.path.isfile(script := options.model / "repro.py"):
+        options = replace(options, model=script)
     require_script(options.model)
     listener(RunStarted("verify", str(options.model)))
     return run_repro(options, listener, across, torch, agree)

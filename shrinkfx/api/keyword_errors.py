@@ -31,9 +31,9 @@ def api_function(function: Callable[P, R]) -> Callable[P, R]:
         with reword_errors():
             unknown = [name for name in kwargs if name not in takes.parameters]
             if unknown:
-                near = _suggest_keywords(unknown[0], takes.parameters)
-                name = f"{function.__name__}() has no argument {unknown[0]}"
-                raise UsageError(f"{name}{near}")
+                hint = _suggest_keywords(unknown[0], takes.parameters)
+                problem = f"{function.__name__}() has no argument {unknown[0]}"
+                raise UsageError(f"{problem}{hint}")
             try:
                 takes.bind(*args, **kwargs)
             except TypeError as error:
@@ -50,10 +50,10 @@ def _suggest_keywords(name: str, known: Iterable[str]) -> str:
     misspelling.
     """
     names = [*known]
-    typed = _KEYWORDS.get(f"--{name.replace('_', '-')}")
-    near = [typed] if typed in names else get_close_matches(name, names, n=3)
-    if near:
-        return f"; did you mean {', '.join(near)}?"
+    keyword = _KEYWORDS.get(f"--{name.replace('_', '-')}")
+    matches = [keyword] if keyword in names else get_close_matches(name, names, n=3)
+    if matches:
+        return f"; did you mean {', '.join(matches)}?"
     return f"; it accepts {', '.join(names)}"
 
 
@@ -67,31 +67,31 @@ def reword_errors() -> Iterator[None]:
         raise
 
 
-def format_keyword(named: Flag) -> str:
+def format_keyword(flag: Flag) -> str:
     """Write an option as a keyword: ``--until ima`` becomes ``until='ima'``.
 
     An option that selects a task becomes the function that does the task. An option
     with neither keyword nor function is described as one of the command line.
     """
-    keyword, function = _KEYWORDS.get(named.flag), _TASK_FUNCTIONS.get(named.flag)
-    if function and named.value:
-        return f"{function}({_format_value(named)})"
+    keyword, function = _KEYWORDS.get(flag.flag), _TASK_FUNCTIONS.get(flag.flag)
+    if function and flag.value:
+        return f"{function}({_format_value(flag)})"
     if function and keyword is None:
         return function
     if keyword is None:
-        return f"on the command line {named}"
-    if named.value == "" and not named.stands:
+        return f"on the command line {flag}"
+    if flag.value == "" and not flag.stands:
         return keyword
-    return f"{keyword}={_format_value(named)}"
+    return f"{keyword}={_format_value(flag)}"
 
 
-def _format_value(named: Flag) -> str:
-    if named.stands:  # a placeholder for a value: FILE, KEY=VALUE
-        key, is_pair, value = named.stands.partition("=")
+def _format_value(flag: Flag) -> str:
+    if flag.stands:  # a placeholder for a value: FILE, KEY=VALUE
+        key, is_pair, value = flag.stands.partition("=")
         return f"{{{key}: {value}}}" if is_pair else key
-    if isinstance(named.value, tuple):
-        return repr(dict([named.value]))
-    return repr(named.value)
+    if isinstance(flag.value, tuple):
+        return repr(dict([flag.value]))
+    return repr(flag.value)
 
 
 _TASK_FUNCTIONS = {

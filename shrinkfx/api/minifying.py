@@ -161,11 +161,11 @@ def minify(
         WorkerError: the worker, the process that imports torch, died;
             ``shrinkfx.api.resume`` continues the run.
     """
-    given = ObjectInput(path, args, kwargs, dynamic_shapes)
+    source = ObjectInput(path, args, kwargs, dynamic_shapes)
     names = [preload] if isinstance(preload, (str, Path)) else preload
     chosen = [strategies] if isinstance(strategies, str) else strategies
     options = Options(
-        model=given.path() if given.is_path else Path(),
+        model=source.path() if source.is_path else Path(),
         until=until,
         strict_kind=strict_kind,
         match=match,
@@ -204,9 +204,9 @@ def minify(
         command=command,
     )
     try:
-        with show_progress(listener, quiet=quiet) as told:
-            work = reduce if given.is_path else partial(_reduce_object, given)
-            reduction = work(options, told)
+        with show_progress(listener, quiet=quiet) as shown:
+            work = reduce if source.is_path else partial(_reduce_object, source)
+            reduction = work(options, shown)
     except KeyboardInterrupt as error:
         # The traceback is internal; without it, the note on how to resume is visible.
         raise error.with_traceback(None) from None
@@ -216,12 +216,12 @@ def minify(
 
 
 def _reduce_object(
-    given: ObjectInput, options: Options, listener: Listener
+    source: ObjectInput, options: Options, listener: Listener
 ) -> Reduction:
     """Save an object from memory in the folder of its run, and reduce that file."""
     require_environment()
     require_valid_options(options)
-    with save_object(given, options) as (asked, found):
+    with save_object(source, options) as (saved, found):
         for text in found.notes:
             listener(NoteAdded(text))
-        return reduce(asked, listener)
+        return reduce(saved, listener)

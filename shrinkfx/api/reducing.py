@@ -50,8 +50,12 @@ def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
     require_environment()
     require_valid_options(options)
     if options.inputs and options.inputs.suffix == ".py":
-        asked = Flag("--inputs", stands="FILE.py"), " is for ", Flag("--dynamic-sweep")
-        raise UsageError(*asked, ": name a .pt")
+        message = (
+            Flag("--inputs", stands="FILE.py"),
+            " is for ",
+            Flag("--dynamic-sweep"),
+        )
+        raise UsageError(*message, ": name a .pt")
     with _load_dump(options, listener) as options:
         require_files(options)
         options = add_required_variables(options)
@@ -111,15 +115,15 @@ def taken_in(options: Options, listener: Listener = ignore_event) -> Iterator[Op
         require_valid_options(options)
         if options.sweeping:
             require_valid_sweep(options)
-        with _load_dump(options, listener) as asked:
-            yield asked
+        with _load_dump(options, listener) as loaded:
+            yield loaded
 
 
 def _load_dump(options: Options, listener: Listener) -> AbstractContextManager[Options]:
     """Load the program of a dump, after checking the other files of the run."""
-    beside = partial(require_other_files, options)
+    require_others = partial(require_other_files, options)
     return resolve_program(
-        options, lambda sentence: listener(NoteAdded(sentence)), beside
+        options, lambda sentence: listener(NoteAdded(sentence)), require_others
     )
 
 
@@ -133,10 +137,10 @@ def _run_reduction(options: Options, folder: Path, listener: Listener) -> Reduct
     try:
         return run(options, folder, listener)
     except NotReproducible as error:
-        said = with_torch_compile(error, options)
-        if said is error:
+        extended = with_torch_compile(error, options)
+        if extended is error:
             raise
-        raise said from error
+        raise extended from error
 
 
 RunResult = TypeVar("RunResult", Reduction, Swept)
@@ -226,43 +230,43 @@ def resume(
         StorageError: the disk is full, or the journal is damaged.
     """
     require_environment()
-    where = Path(model) if model else Path()
-    given = Options(
-        where,
+    path = Path(model) if model else Path()
+    changes = Options(
+        path,
         max_checks=max_checks,
         max_minutes=max_minutes,
         max_disk=max_disk,
         jobs=jobs,
     )
-    require_valid_values(given)
-    options = _read_capture(Path(folder), given, listener)
-    options = options or load_options_to_resume(Path(folder), given)
+    require_valid_values(changes)
+    options = _read_capture(Path(folder), changes, listener)
+    options = options or load_options_to_resume(Path(folder), changes)
     task = "sweep" if options.sweeping else "reduce"
     listener(RunStarted(task, str(options.model), str(folder)))
     if not options.sweeping:
         return _run_reduction(options, Path(folder), listener)
-    over = run_sweep(options, Path(folder), listener)
-    if not over.goes_on:
-        return over
+    result = run_sweep(options, Path(folder), listener)
+    if not result.goes_on:
+        return result
     if swept:
-        swept(over)
-    return reduce_found(options, over, listener)
+        swept(result)
+    return reduce_found(options, result, listener)
 
 
-def _read_capture(folder: Path, given: Options, listener: Listener) -> Options | None:
+def _read_capture(folder: Path, changes: Options, listener: Listener) -> Options | None:
     """Return options to reduce the capture in a folder, if no reduction was started.
 
     Returns:
         None if a reduction was started there, or if there is no capture.
     """
     has_begun = os.path.isfile(folder / JOURNAL)
-    asked = (
+    pending = (
         None
         if has_begun
         else script_capture.read_pending_options(folder, make_teller(listener))
     )
-    if asked is None:
+    if pending is None:
         return None
     budget = {option.name for option in list_record_options(BudgetOptions)}
-    anew = {n: v for n, v in vars(given).items() if n in budget and v is not None}
-    return add_required_variables(replace(asked, **anew))
+    limits = {n: v for n, v in vars(changes).items() if n in budget and v is not None}
+    return add_required_variables(replace(pending, **limits))

@@ -59,14 +59,14 @@ def is_run_to_explain(arguments: argparse.Namespace) -> bool:
     A capture folder is a program to reduce if no reduction was started in it, or if
     ``--program`` selects one of its programs.
     """
-    named = Path(arguments.model or "-")
-    if arguments.model and not named.exists():
-        return not named.suffix  # the task that opens it reports that it does not exist
-    if not named.is_dir() or is_dump(named):
+    path = Path(arguments.model or "-")
+    if arguments.model and not path.exists():
+        return not path.suffix  # the task that opens it reports that it does not exist
+    if not path.is_dir() or is_dump(path):
         return False
-    if not api.is_capture(named):
+    if not api.is_capture(path):
         return True
-    runs = [run for run in api.runs(named) if run.folder == named]
+    runs = [run for run in api.runs(path) if run.folder == path]
     has_begun = any(run.status != api.State.CAPTURED for run in runs)
     return has_begun and arguments.program is None
 
@@ -94,9 +94,9 @@ def find_captured_program(
     if not arguments.capture:
         yield api.recaptured(options, listener, program=arguments.program)
         return
-    with contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as stack:
         try:
-            asked = kept.enter_context(
+            captured = stack.enter_context(
                 api.capture(
                     options,
                     arguments.command,
@@ -109,19 +109,19 @@ def find_captured_program(
             error.add_note(f"to repeat this run: {arguments.typed}")
             raise
         except NothingToReduce as error:
-            for said in _describe_misplaced_options(arguments.command):
-                error.add_note(said)
+            for hint in _describe_misplaced_options(arguments.command):
+                error.add_note(hint)
             raise
-        yield asked
+        yield captured
 
 
 def _describe_misplaced_options(command: Sequence[str]) -> list[str]:
     """Describe options of shrinkfx among the arguments of the script, as a hint."""
-    ours = {flag for option in parser.list_options() for flag in option.flags}
-    there = [word for word in command[1:] if word.partition("=")[0] in ours]
-    if not there:
+    flags = {flag for option in parser.list_options() for flag in option.flags}
+    wrong = [word for word in command[1:] if word.partition("=")[0] in flags]
+    if not wrong:
         return []
     return [
-        f"the script received {', '.join(there)}: options of shrinkfx belong between "
+        f"the script received {', '.join(wrong)}: options of shrinkfx belong between "
         "--capture and the command"
     ]

@@ -8,7 +8,7 @@ CAPTURE = "--capture"
 
 
 def split_command_line(
-    given: Sequence[str], with_values: Collection[str]
+    arguments: Sequence[str], with_values: Collection[str]
 ) -> tuple[list[str], list[str]]:
     """Split the command line into shrinkfx's words and the command to capture.
 
@@ -23,16 +23,16 @@ def split_command_line(
         The words for shrinkfx, and the command; the command is empty without
         ``--capture``.
     """
-    words = list(given)
+    words = list(arguments)
     until_dashes = words[: words.index("--")] if "--" in words else words
     if CAPTURE not in until_dashes:
         return words, []
-    at = words.index(CAPTURE) + 1
-    while at < len(words) and words[at].startswith("-"):
-        if words[at] == "--":
-            return words[:at], words[at + 1 :]
-        at += 2 if words[at] in with_values else 1
-    return words[:at], words[at:]
+    index = words.index(CAPTURE) + 1
+    while index < len(words) and words[index].startswith("-"):
+        if words[index] == "--":
+            return words[:index], words[index + 1 :]
+        index += 2 if words[index] in with_values else 1
+    return words[:index], words[index:]
 
 
 def abbreviate_command(command: Sequence[str]) -> list[str]:

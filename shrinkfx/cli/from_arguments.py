@@ -96,16 +96,16 @@ def refuse_with_list(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: a program, a command or such an option is given.
     """
-    does = "lists the runs in a folder and exits"
+    effect = "lists the runs in a folder and exits"
     if arguments.model is not None:
-        raise UsageError(f"--list {does}: omit {arguments.model}")
+        raise UsageError(f"--list {effect}: omit {arguments.model}")
     if arguments.command:
-        raise UsageError(f"--list {does}: omit the command")
-    _refuse_with_task("list_runs", arguments, does)
+        raise UsageError(f"--list {effect}: omit the command")
+    _refuse_with_task("list_runs", arguments, effect)
 
 
 def _refuse_with_task(
-    task: str, arguments: argparse.Namespace, does: str, *others: str
+    task: str, arguments: argparse.Namespace, effect: str, *others: str
 ) -> None:
     usable = {
         task,
@@ -115,16 +115,16 @@ def _refuse_with_task(
     (flag,) = (option.flag for option in list_options() if option.name == task)
     for option in _list_given_options(arguments):
         if option.name not in usable:
-            raise UsageError(f"{flag} {does}: omit {option.flag}")
+            raise UsageError(f"{flag} {effect}: omit {option.flag}")
 
 
 def _list_given_options(arguments: argparse.Namespace) -> list[Option]:
     """List the options whose values differ from their defaults."""
-    usual = make_parser().parse_args([])
+    defaults = make_parser().parse_args([])
     return [
         option
         for option in list_options()
-        if getattr(arguments, option.name) != getattr(usual, option.name)
+        if getattr(arguments, option.name) != getattr(defaults, option.name)
     ]
 
 
@@ -142,16 +142,16 @@ Record = TypeVar("Record")
 
 
 def read_record(
-    record: type[Record], arguments: argparse.Namespace, **beside: object
+    record: type[Record], arguments: argparse.Namespace, **extra: object
 ) -> Record:
     """Make a record from the arguments of its options.
 
     Args:
-        beside: values of the fields that are not options.
+        extra: values of the fields that are not options.
     """
     options = list_record_options(record)
-    typed = {o.name: o.convert_value(getattr(arguments, o.name)) for o in options}
-    return record(**typed, **beside)
+    values = {o.name: o.convert_value(getattr(arguments, o.name)) for o in options}
+    return record(**values, **extra)
 
 
 def _read_sweep_options(arguments: argparse.Namespace) -> Sweeping | None:

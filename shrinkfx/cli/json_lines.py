@@ -78,7 +78,7 @@ class Json:
             redirect_to_devnull(self._stream)
         except OSError as error:
             redirect_to_devnull(self._stream)
-            lost = f"--json: cannot write to stdout: {error.strerror}"
+            problem = f"--json: cannot write to stdout: {error.strerror}"
             if isinstance(event, RunStarted):
-                raise UsageError(f"{lost}. The run was not started") from error
-            print(f"{lost}; the run continues without events", file=sys.stderr)
+                raise UsageError(f"{problem}. The run was not started") from error
+            print(f"{problem}; the run continues without events", file=sys.stderr)

@@ -18,35 +18,35 @@ from shrinkfx.used import ProcessState
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit code."""
     ProcessState.unclaimed = arguments is None
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     open_closed_streams()
     stdout = sys.stdout
     with use_lenient_streams() as printed:
-        code = _main(given, stdout)
+        code = _main(words, stdout)
     if code is None:  # the task was only to print something
         broken = printed.error and not isinstance(printed.error, BrokenPipeError)
         return 2 if broken else 0
     return code
 
 
-def _main(given: list[str], stdout: TextIO) -> int | None:
+def _main(typed: list[str], stdout: TextIO) -> int | None:
     """Do one task, and return its exit code.
 
     Returns:
         None if the task was only to print something, and it did.
     """
-    match given:  # for a file named doctor, type ./doctor
+    match typed:  # for a file named doctor, type ./doctor
         case ["doctor", *words]:
             return _doctor(words)
         case ["verify", *words]:
             arguments = ["--verify", *words]
         case _:
-            arguments = given
+            arguments = typed
     parser = make_parser()
-    ours, theirs = split_command_line(arguments, list_flags_with_values())
-    options = parser.parse_args(ours)
-    options.command = theirs
-    options.typed = shlex.join(["shrinkfx", *given])
+    tool_args, captured = split_command_line(arguments, list_flags_with_values())
+    options = parser.parse_args(tool_args)
+    options.command = captured
+    options.typed = shlex.join(["shrinkfx", *typed])
     if options.list_strategies:
         return _list_strategies()
     if options.print_completion:
@@ -62,7 +62,7 @@ def _main(given: list[str], stdout: TextIO) -> int | None:
     # This import takes half a second, which --help does not need.
     from shrinkfx.cli import task
 
-    shown = _shorten_paths([*ours, *abbreviate_command(theirs)])
+    shown = _shorten_paths([*tool_args, *abbreviate_command(captured)])
     command = "shrinkfx " + shlex.join(shown)
     return task.do_task(options, command, stdout)
 
@@ -71,9 +71,9 @@ def _doctor(words: list[str]) -> int:
     try:
         from shrinkfx.cli import doctor
     except ImportError as error:
-        again = f"reinstall shrinkfx for {sys.executable}"
-        lacks = "cannot import a package that shrinkfx needs"
-        print(f"shrinkfx doctor: {lacks}: {error}\n{again}", file=sys.stderr)
+        advice = f"reinstall shrinkfx for {sys.executable}"
+        problem = "cannot import a package that shrinkfx needs"
+        print(f"shrinkfx doctor: {problem}: {error}\n{advice}", file=sys.stderr)
         return 2
     return doctor.main(words)
 
@@ -82,11 +82,11 @@ def _list_strategies() -> int | None:
     from shrinkfx.search.strategy import available
 
     try:
-        known = available()
+        strategies = available()
     except ShrinkfxError as error:
         print(f"shrinkfx: {error}", file=sys.stderr)
         return error.exit_code
-    for name, strategy in known.items():
+    for name, strategy in strategies.items():
         print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
     return None
 

@@ -125,13 +125,13 @@ class _Parser(argparse.ArgumentParser):
         if message.startswith("unrecognized"):
             known = list(self._option_string_actions)
             for word in re.findall(r"(?<= )--[\w-]+", message):
-                for near in difflib.get_close_matches(word, known, n=1):
-                    message += f"\ndid you mean {near}?"
+                for match in difflib.get_close_matches(word, known, n=1):
+                    message += f"\ndid you mean {match}?"
             if CAPTURE not in sys.argv and any(map(_is_script, sys.argv[1:])):
                 message += "\nto run a script that fails: "
                 message += "shrinkfx --capture python serve.py"
-        helps = "common options: shrinkfx --help\nall options: shrinkfx --help-all"
-        super().error(f"{message}\n{helps}")
+        hint = "common options: shrinkfx --help\nall options: shrinkfx --help-all"
+        super().error(f"{message}\n{hint}")
 
 
 def _is_script(word: str) -> bool:
@@ -192,22 +192,22 @@ def list_options() -> Iterator[Option]:
 
 def list_flags_with_values() -> frozenset[str]:
     """Return the flags that must be followed by a value, as typed."""
-    found = (
+    with_values = (
         each for each in list_options() if each.takes is not bool and not each.const
     )
-    return frozenset(flag for each in found for flag in each.flags)
+    return frozenset(flag for each in with_values for flag in each.flags)
 
 
 def _add_options(
     group: argparse._ArgumentGroup, records: Sequence[type], *, everything: bool
 ) -> None:
-    apart: dict[str, argparse._ArgumentGroup] = {"": group}
+    groups: dict[str, argparse._ArgumentGroup] = {"": group}
     for record in records:
         for option in list_record_options(record):
-            if option.exclusive_group not in apart:
-                apart[option.exclusive_group] = group.add_mutually_exclusive_group()
+            if option.exclusive_group not in groups:
+                groups[option.exclusive_group] = group.add_mutually_exclusive_group()
             _add(
-                apart[option.exclusive_group],
+                groups[option.exclusive_group],
                 option,
                 _choose_help(option, everything=everything),
             )
@@ -226,13 +226,13 @@ def _choose_help(option: Option, *, everything: bool) -> str:
     return remove_markup(option.brief or option.help)
 
 
-def _add(group: argparse._ArgumentGroup, option: Option, said: str) -> None:
+def _add(group: argparse._ArgumentGroup, option: Option, help_text: str) -> None:
     add = partial(
         group.add_argument,
         *option.flags,
         dest=option.name,
         default=option.default,
-        help=said,
+        help=help_text,
     )
     if option.takes is bool:
         add(action="store_true")

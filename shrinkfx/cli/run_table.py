@@ -32,11 +32,11 @@ def render_run_lines(runs: Sequence[Run], folder: Path, width: int) -> Iterator[
         yield f"{folder} contains no runs: start one with shrinkfx MODEL.pt2"
         return
     yield from _format_table([_HEAD, *map(_format_row, runs)], width)
-    if on := next((run for run in reversed(runs) if run.may_go_on), None):
-        yield f"to resume an unfinished run: shrinkfx --resume {on.folder}"
-        if on.status == State.CAPTURED:
+    if last_run := next((run for run in reversed(runs) if run.may_go_on), None):
+        yield f"to resume an unfinished run: shrinkfx --resume {last_run.folder}"
+        if last_run.status == State.CAPTURED:
             yield (
-                f"to reduce another program of that script: shrinkfx {on.folder} "
+                f"to reduce another program of that script: shrinkfx {last_run.folder} "
                 "--program N"
             )
     for run in runs:

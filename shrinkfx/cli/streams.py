@@ -84,6 +84,6 @@ def use_lenient_streams() -> Iterator[LenientStream]:
             stdout.flush()
             if stdout.error and not isinstance(stdout.error, BrokenPipeError):
                 why = stdout.error.strerror
-                said = f"cannot write to stdout: {why}; the results of a run"
-                print(f"shrinkfx: {said} are in its folder", file=sys.stderr)
+                problem = f"cannot write to stdout: {why}; the results of a run"
+                print(f"shrinkfx: {problem} are in its folder", file=sys.stderr)
             stderr.flush()

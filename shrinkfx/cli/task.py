@@ -54,20 +54,20 @@ def do_task(options: argparse.Namespace, command: str, stdout: TextIO) -> int:
     """
     if not options.json:
         return _run_task(options, command, Quiet()).exit_code
-    told = Json(stdout)
+    json_lines = Json(stdout)
     with contextlib.redirect_stdout(sys.stderr):
-        ended = _run_task(options, command, told)
-    told(ended)
+        ended = _run_task(options, command, json_lines)
+    json_lines(ended)
     return ended.exit_code
 
 
-def _run_task(arguments: argparse.Namespace, command: str, told: Listener) -> RunEnded:
+def _run_task(arguments: argparse.Namespace, command: str, emit: Listener) -> RunEnded:
     """Do the task, and print its result or its error."""
     shown = _choose_listener(arguments)
 
     def listener(event: Event) -> None:
         shown(event)
-        told(event)
+        emit(event)
 
     try:
         with contextlib.closing(shown), treat_sigterm_as_ctrl_c():
@@ -79,22 +79,22 @@ def _run_task(arguments: argparse.Namespace, command: str, told: Listener) -> Ru
     except ShrinkfxError as error:
         if arguments.verbose:
             traceback.print_exc()
-        said = str(error.words)
-        _print_error(said, error)
-        return RunEnded("error", error.exit_code, said)
+        message = str(error.words)
+        _print_error(message, error)
+        return RunEnded("error", error.exit_code, message)
     except KeyboardInterrupt as error:
-        said = "interrupted before a repro was verified"
-        _print_error(said, error)
-        return RunEnded("interrupted", 4, said)
+        message = "interrupted before a repro was verified"
+        _print_error(message, error)
+        return RunEnded("interrupted", 4, message)
     except BaseException as error:
-        told(RunEnded("error", 1, repr(error)))
+        emit(RunEnded("error", 1, repr(error)))
         if isinstance(error, Exception):
             error.add_note(f"internal error in shrinkfx: {REPORT_BUG}")
         raise
 
 
-def _print_error(said: str, error: BaseException) -> None:
-    print(f"shrinkfx: {said}", file=sys.stderr)
+def _print_error(message: str, error: BaseException) -> None:
+    print(f"shrinkfx: {message}", file=sys.stderr)
     for note in getattr(error, "__notes__", ()):  # for example, how to resume
         print(note, file=sys.stderr)
     if isinstance(error, WorkerError) and not error.killed:
@@ -112,13 +112,13 @@ def _start_task(
     The caller prints the result after it has removed the live line.
     """
     refuse_empty_values(arguments)
-    sum_up = partial(_print_sweep_first, shown)
+    show_sweep = partial(_print_sweep_first, shown)
     if arguments.list_runs:
         refuse_with_list(arguments)
         return partial(task_output.print_runs, Path(arguments.list_runs))
     refuse_with_capture(arguments)
     if arguments.resume:
-        return _resume(arguments, listener, sum_up)
+        return _resume(arguments, listener, show_sweep)
     if arguments.candidate:
         return _retrieve(arguments, command, listener)
     if arguments.report:
@@ -136,18 +136,18 @@ def _start_task(
             advice = "use shrinkfx verify repro.py"
             raise UsageError(f"--{option} works only with a repro: {advice}")
     if is_run_to_resume(arguments):
-        return _resume(arguments, listener, sum_up)
+        return _resume(arguments, listener, show_sweep)
     if uses_capture(arguments):
         with find_captured_program(arguments, options, listener) as options:
-            return _start_run(arguments, options, listener, sum_up)
-    return _start_run(arguments, options, listener, sum_up)
+            return _start_run(arguments, options, listener, show_sweep)
+    return _start_run(arguments, options, listener, show_sweep)
 
 
 def _start_run(
     arguments: argparse.Namespace,
     options: api.Options,
     listener: Listener,
-    sum_up: Callable[[api.Swept], None],
+    show_sweep: Callable[[api.Swept], None],
 ) -> Callable[[], RunEnded]:
     everything = arguments.verbose or arguments.explain
     show = partial(
@@ -159,7 +159,7 @@ def _start_run(
         swept = api.sweep(options, listener)
         if not swept.goes_on:
             return partial(task_output.print_sweep, swept)
-        sum_up(swept)
+        show_sweep(swept)
         return partial(show, api.reduce_found(options, swept, listener))
 
 
@@ -209,20 +209,20 @@ def _retrieve(
 def _resume(
     arguments: argparse.Namespace,
     listener: Listener,
-    sum_up: Callable[[api.Swept], None],
+    show_sweep: Callable[[api.Swept], None],
 ) -> Callable[[], RunEnded]:
     folder = arguments.resume or arguments.model
     refuse_with_resume(arguments, folder)
-    came = api.resume(
+    result = api.resume(
         folder,
         model=arguments.model if arguments.resume else None,
         **vars(read_record(BudgetOptions, arguments)),
-        swept=sum_up,
+        swept=show_sweep,
         listener=listener,
     )
-    if isinstance(came, api.Swept):
-        return partial(task_output.print_sweep, came)
-    return partial(task_output.print_reduction, came, everything=arguments.verbose)
+    if isinstance(result, api.Swept):
+        return partial(task_output.print_sweep, result)
+    return partial(task_output.print_reduction, result, everything=arguments.verbose)
 
 
 def _print_sweep_first(shown: Quiet, swept: api.Swept) -> None:

@@ -17,11 +17,11 @@ from shrinkfx.options.reduction_result import render_result_lines as ending
 
 
 def print_runs(folder: Path) -> RunEnded:
-    found = api.runs(folder)
+    runs = api.runs(folder)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in render_run_lines(found, folder, width):
+    for line in render_run_lines(runs, folder, width):
         print(line)
-    return RunEnded("listed", 0, result={"runs": [*map(run_to_json, found)]})
+    return RunEnded("listed", 0, result={"runs": [*map(run_to_json, runs)]})
 
 
 def print_candidate(retrieved: api.Retrieved) -> RunEnded:
@@ -50,10 +50,10 @@ def print_candidate(retrieved: api.Retrieved) -> RunEnded:
 
 def print_finished_run(error: Finished) -> RunEnded:
     """Print the result of a finished run again, and the commands to use it."""
-    folder, told = shlex.quote(error.folder), RunEnded("finished", error.exit_code)
+    folder, end = shlex.quote(error.folder), RunEnded("finished", error.exit_code)
     past = api.past(error.folder)
     if past.came is not None:
-        told = replace(print_reduction(past.came, everything=False), status=told.status)
+        end = replace(print_reduction(past.came, everything=False), status=end.status)
     again = shlex.quote(str(past.again))
     print(f"report:   to regenerate the report: shrinkfx --report {folder}")
     if past.came is not None:
@@ -61,7 +61,7 @@ def print_finished_run(error: Finished) -> RunEnded:
             f"explain:  for the full root-cause analysis: shrinkfx --explain {folder}"
         )
     print(f"new run:  to reduce the same program again: shrinkfx {again}")
-    return replace(told, result={**(told.result or {}), "folder": error.folder})
+    return replace(end, result={**(end.result or {}), "folder": error.folder})
 
 
 def print_report(path: Path) -> RunEnded:
@@ -81,15 +81,15 @@ def print_verification(confirmed: api.Confirmed) -> RunEnded:
     if expected:
         print(f"expected: {expected}")
     print(f"seen:     {confirmed.seen}")
-    said = " as its header states" if expected else ""
+    as_stated = " as its header states" if expected else ""
     on = f" on torch {confirmed.torch}, in this interpreter" if confirmed.across else ""
-    print(f"it {'fails' if confirmed.fails else 'does not fail'}{said}{on}")
+    print(f"it {'fails' if confirmed.fails else 'does not fail'}{as_stated}{on}")
     result: dict[str, Any] = {
         "expected": expected,
         "seen": confirmed.seen,
     }
-    for one in confirmed.across:
-        result.setdefault("across", []).append(vars(one))
+    for row in confirmed.across:
+        result.setdefault("across", []).append(vars(row))
     if (table := confirmed.versions) is not None:
         print("across versions:")
         for run in table.runs:

@@ -82,11 +82,11 @@ def probe_compiler() -> list[Row]:
     command, path = find_compiler({})
     if path is None:
         program = next(iter(command.split()), command)
-        found = "does not exist" if os.sep in program else "is not on the PATH"
+        problem = "does not exist" if os.sep in program else "is not on the PATH"
         source = ", as set in the variable CXX" if os.environ.get("CXX") else ""
-        return [parts.COMPILER.missing(f"{program} {found}{source}")]
-    words = [path, *shlex.split(command)[1:], "--version"]
-    version = _output_of(words).partition("\n")[0]
+        return [parts.COMPILER.missing(f"{program} {problem}{source}")]
+    arguments = [path, *shlex.split(command)[1:], "--version"]
+    version = _output_of(arguments).partition("\n")[0]
     return [parts.COMPILER.works(f"{version}, {path}")]
 
 
@@ -252,11 +252,11 @@ def _output_of(command: Sequence[str]) -> str:
         Failed: the command fails, or does not end in time.
     """
     try:
-        done = run_command(command, TOOL_S)
+        completed = run_command(command, TOOL_S)
     except subprocess.TimeoutExpired:
         raise ProbeFailed(f"it did not end within {TOOL_S:g} s") from None
-    output = f"{done.stdout}{done.stderr}".strip()
-    if done.returncode:
+    output = f"{completed.stdout}{completed.stderr}".strip()
+    if completed.returncode:
         last = cut_text(output.rpartition("\n")[2], _MAX_MESSAGE_CHARACTERS)
-        raise ProbeFailed(f"it ended with exit status {done.returncode}: {last}")
+        raise ProbeFailed(f"it ended with exit status {completed.returncode}: {last}")
     return output

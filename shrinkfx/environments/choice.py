@@ -102,19 +102,19 @@ def choose(
         UsageError: a version is unknown, or the user does not agree.
         InstallError: the index cannot be read, or the disk has too little space.
     """
-    named = _parse(requested)
-    missing = _missing(named, here)
+    chosen = _parse(requested)
+    missing = _missing(chosen, here)
     listener(ActivityStarted("reading the package index"))
-    installer, released = _read_index(required=bool(missing or not named))
+    installer, released = _read_index(required=bool(missing or not chosen))
     if installer is not None and released is not None:
         _require_released(missing, released, installer)
-    versions = named or _up_to_newest(released or (), here, seen_on)
+    versions = chosen or _up_to_newest(released or (), here, seen_on)
     missing = _missing(versions, here)
     folders.remove_unusable()
     if missing and installer is not None:
-        most = len(missing) if named else most_runs(versions, here, seen_on)
-        _request_consent(missing[-most:], len(missing[:-most]), installer, agree)
-    return Choice(versions, released, here, seen_on, not named, installer, listener)
+        limit = len(missing) if chosen else most_runs(versions, here, seen_on)
+        _request_consent(missing[-limit:], len(missing[:-limit]), installer, agree)
+    return Choice(versions, released, here, seen_on, not chosen, installer, listener)
 
 
 def _up_to_newest(released: Sequence[str], here: str, seen_on: str) -> tuple[str, ...]:
@@ -195,8 +195,8 @@ def _why_not(version: str, released: Sequence[str]) -> str:
     newer = [other for other in released if order(other) > order(version)]
     if not newer:
         return f"the newest version in the package index is {released[-1]}."
-    near = " and ".join([*older[-1:], *newer[:1]])
-    return f"the package index has no such version. The nearest are {near}."
+    nearest = " and ".join([*older[-1:], *newer[:1]])
+    return f"the package index has no such version. The nearest are {nearest}."
 
 
 def _request_consent(
@@ -211,20 +211,20 @@ def _request_consent(
     sizes = [installer.download_bytes(version) for version in versions]
     downloads = [_TYPICAL_BYTES if size is None else size for size in sizes]
     disk = sum(_DISK_BYTES + _DISK_PER_DOWNLOAD * each for each in downloads)
-    takes = f"{_gigabytes(sum(downloads))} to download and about {_gigabytes(disk)} "
-    takes += "on disk"
+    cost = f"{_gigabytes(sum(downloads))} to download and about {_gigabytes(disk)} "
+    cost += "on disk"
     if None in sizes:
-        takes += f" ({_NO_SIZES.format(installer.name)})"
-    subject = f"torch {', '.join(versions)}"
+        cost += f" ({_NO_SIZES.format(installer.name)})"
+    wanted = f"torch {', '.join(versions)}"
     if others:
         total = len(versions) + others
-        subject = f"about {len(versions)} of {total} versions of torch"
+        wanted = f"about {len(versions)} of {total} versions of torch"
     free_now = f"{_gigabytes(free)} are free"
     if disk + max(downloads) > free:  # a wheel stays on disk until it is unpacked
-        reason = f"{subject}: {takes}, but only {free_now}"
+        reason = f"{wanted}: {cost}, but only {free_now}"
         raise InstallError(str(home), reason, folders.ADVICE)
-    plan = f"shrinkfx needs to install {subject} with {installer.name} into {home}"
-    if not agree(f"{plan}: {takes}; {free_now}"):
+    plan = f"shrinkfx needs to install {wanted} with {installer.name} into {home}"
+    if not agree(f"{plan}: {cost}; {free_now}"):
         raise UsageError("nothing was installed")
 
 

@@ -29,10 +29,10 @@ cannot remove."""
 _UNUSED_S = 60 * 86_400.0
 """Seconds after which an unused environment is removed."""
 
-_OTHER = "XDG_CACHE_HOME"
+_VARIABLE = "XDG_CACHE_HOME"
 """The environment variable that names another cache folder."""
 
-ADVICE = f"free some space, or set {_OTHER} to a folder on another disk"
+ADVICE = f"free some space, or set {_VARIABLE} to a folder on another disk"
 
 
 def home() -> Path:
@@ -76,7 +76,7 @@ def make(version: str, installer: Installer, wait: Callable[[], None]) -> str:
     if is_folder_locked(place):
         wait()
     try:
-        with lock_folder(place, _OTHER, waits=True):
+        with lock_folder(place, _VARIABLE, waits=True):
             python = find(version) or _make(version, installer, place)
     except OSError as error:
         raise InstallError(str(place), str(error.strerror), ADVICE) from error
@@ -106,7 +106,7 @@ def remove_unusable() -> None:
     """
     clear_orphans()
     for place in home().glob("*/"):
-        with contextlib.suppress(UsageError, OSError), lock_folder(place, _OTHER):
+        with contextlib.suppress(UsageError, OSError), lock_folder(place, _VARIABLE):
             if not _is_usable(place):
                 _empty(place)
         _remove_if_empty(place)

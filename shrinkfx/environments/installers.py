@@ -50,14 +50,14 @@ class Uv:
         # uv has no command that lists versions. Each call returns the newest version
         # below the previous one.
         options = ("--python-version", python) if python else ()
-        found: list[str] = []
+        newest_first: list[str] = []
         while True:
-            below = f",<{found[-1]}" if found else ""
-            done = self._resolve(f"torch>={OLDEST}{below}\n", "--no-deps", *options)
-            if done.returncode == _NO_SOLUTION and (found or python):
-                return found[::-1]
+            bound = f",<{newest_first[-1]}" if newest_first else ""
+            done = self._resolve(f"torch>={OLDEST}{bound}\n", "--no-deps", *options)
+            if done.returncode == _NO_SOLUTION and (newest_first or python):
+                return newest_first[::-1]
             _require_success(self, "the package index", done)
-            found.append(public(done.stdout.strip().removeprefix("torch==")))
+            newest_first.append(public(done.stdout.strip().removeprefix("torch==")))
 
     def download_bytes(self, version: str) -> int | None:
         """Return the download size of a version; None if the index has no sizes."""
@@ -80,13 +80,13 @@ class Uv:
         make = ("venv", "--quiet", "--no-project", "--python", sys.executable)
         fill = ("pip", "install", "--quiet", "--python", str(_python(folder)), *_WHEELS)
         for words in ((*make, str(folder)), (*fill, *_packages(version))):
-            done = run([self.path, *words], _INSTALL_S, temporary=temporary)
-            _require_success(self, f"torch {version}", done)
+            completed = run([self.path, *words], _INSTALL_S, temporary=temporary)
+            _require_success(self, f"torch {version}", completed)
 
     def _resolve(self, wanted: str, *options: str) -> subprocess.CompletedProcess[str]:
-        words = [self.path, "pip", "compile", "-", "--quiet", "--no-header"]
-        words += ["--no-annotate", *_WHEELS, "--python", sys.executable]
-        return run([*words, *options], _QUERY_S, wanted)
+        command = [self.path, "pip", "compile", "-", "--quiet", "--no-header"]
+        command += ["--no-annotate", *_WHEELS, "--python", sys.executable]
+        return run([*command, *options], _QUERY_S, wanted)
 
 
 _NO_SOLUTION = 1
@@ -102,15 +102,15 @@ class Pip:
     def versions(self, python: str = "") -> list[str]:
         """List the versions of PyTorch, as ``Uv.versions`` does."""
         options = ("--python-version", python) if python else ()
-        words = ("index", "versions", "torch", *_WHEELS, *options)
-        done = self._pip(_QUERY_S, *words, "--json")
-        if "no such option" in done.stderr:  # before pip 25.1
-            done = self._pip(_QUERY_S, *words)
-        if done.returncode and python:
+        arguments = ("index", "versions", "torch", *_WHEELS, *options)
+        completed = self._pip(_QUERY_S, *arguments, "--json")
+        if "no such option" in completed.stderr:  # before pip 25.1
+            completed = self._pip(_QUERY_S, *arguments)
+        if completed.returncode and python:
             return []
-        _require_success(self, "the package index", done)
-        found = {public(version) for version in _read_versions(done.stdout)}
-        return sorted((v for v in found if order(v) >= order(OLDEST)), key=order)
+        _require_success(self, "the package index", completed)
+        released = {public(version) for version in _read_versions(completed.stdout)}
+        return sorted((v for v in released if order(v) >= order(OLDEST)), key=order)
 
     def download_bytes(self, version: str) -> int | None:
         """Return None, because pip does not know sizes before it downloads.
@@ -125,8 +125,8 @@ class Pip:
         _require_success(self, f"torch {version}", run(make, _INSTALL_S))
         into = ("--python", str(_python(folder)), "install", *_WHEELS)
         words = (*into, *_packages(version))
-        done = self._pip(_INSTALL_S, *words, temporary=temporary)
-        _require_success(self, f"torch {version}", done)
+        completed = self._pip(_INSTALL_S, *words, temporary=temporary)
+        _require_success(self, f"torch {version}", completed)
 
     def _pip(
         self, limit_s: float, *words: str, temporary: Path | None = None
@@ -159,8 +159,8 @@ def _read_versions(text: str) -> list[str]:
     """Parse the output of ``pip index versions``: JSON, or a line of text."""
     if text.startswith("{"):
         return [str(version) for version in json.loads(text)["versions"]]
-    found = re.search(r"^Available versions: (.*)$", text, re.MULTILINE)
-    return found[1].split(", ") if found else []
+    match = re.search(r"^Available versions: (.*)$", text, re.MULTILINE)
+    return match[1].split(", ") if match else []
 
 
 def _packages(version: str) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def _python(folder: Path) -> Path:
 
 
 def run(
-    words: Sequence[str],
+    command: Sequence[str],
     limit_s: float,
     text: str = "",
     temporary: Path | None = None,
@@ -192,29 +192,29 @@ def run(
         InstallError: the command did not end in time.
     """
     # Packages on PYTHONPATH would count as installed in the environment.
-    others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if temporary is not None:
-        others["TMPDIR"] = str(temporary)
+        env["TMPDIR"] = str(temporary)
     try:
-        return run_command(words, limit_s, text, others)
+        return run_command(command, limit_s, text, env)
     except subprocess.TimeoutExpired as error:
         reason = f"it did not end within {limit_s:.0f} s"
-        raise InstallError(Path(words[0]).name, reason, _ADVICE) from error
+        raise InstallError(Path(command[0]).name, reason, _ADVICE) from error
 
 
 def _require_success(
-    installer: Installer, subject: str, done: subprocess.CompletedProcess[str]
+    installer: Installer, package: str, completed: subprocess.CompletedProcess[str]
 ) -> None:
-    if done.returncode:
-        rows = [row.strip() for row in done.stderr.splitlines() if row.strip()]
+    if completed.returncode:
+        rows = [row.strip() for row in completed.stderr.splitlines() if row.strip()]
         # uv breaks its sentences into lines. pip's last line is about the package, even
         # if pip has found no server.
-        words = " ".join(rows if isinstance(installer, Uv) else rows[-1:])
-        broken = _NO_CONNECTION.search(done.stderr)
-        if broken and "No matching distribution" in words:
-            words = f"no connection: {broken[1]}"
-        words = words or f"exit status {done.returncode}"
-        raise InstallError(subject, f"{installer.name} failed: {words}", _ADVICE)
+        message = " ".join(rows if isinstance(installer, Uv) else rows[-1:])
+        broken = _NO_CONNECTION.search(completed.stderr)
+        if broken and "No matching distribution" in message:
+            message = f"no connection: {broken[1]}"
+        message = message or f"exit status {completed.returncode}"
+        raise InstallError(package, f"{installer.name} failed: {message}", _ADVICE)
 
 
 _NO_CONNECTION = re.compile(r"WARNING: Retrying .*? after connection broken by '(.*)':")

@@ -50,11 +50,11 @@ def bisect(versions: Sequence[str], fails: Fails, here: str, seen_on: str = "") 
     failing = next((version for version in starts if fails(version)), None)
     if failing is None:
         return
-    at, now = versions.index(failing), versions.index(here)
+    index, start = versions.index(failing), versions.index(here)
     # This interpreter's version passes, unless it is the failing one.
-    _narrow(versions[now + 1 if now < at else 0 : at], fails)
-    if now > at:
-        _narrow(versions[now - 1 : at : -1], fails)
+    _narrow(versions[start + 1 if start < index else 0 : index], fails)
+    if start > index:
+        _narrow(versions[start - 1 : index : -1], fails)
 
 
 def most_runs(versions: Sequence[str], here: str, seen_on: str = "") -> int:
@@ -62,14 +62,14 @@ def most_runs(versions: Sequence[str], here: str, seen_on: str = "") -> int:
 
     That holds if it skips none.
     """
-    now = versions.index(here)
-    older = now.bit_length()
+    start = versions.index(here)
+    older = start.bit_length()
     if seen_on not in versions or seen_on == here:
         return older
-    at = versions.index(seen_on)
-    between = abs(now - at) - 1
-    from_there = 1 + between.bit_length() + (at.bit_length() if at < now else 0)
-    return max(older, min(len(versions) - 1, from_there))
+    seen = versions.index(seen_on)
+    between = abs(start - seen) - 1
+    from_seen = 1 + between.bit_length() + (seen.bit_length() if seen < start else 0)
+    return max(older, min(len(versions) - 1, from_seen))
 
 
 def _narrow(versions: Sequence[str], fails: Fails) -> None:
@@ -119,14 +119,14 @@ def _sentence(
         (failing, passing, _ENDS, _ENDS_TESTED),
     ):
         if older and newer and order(older[-1]) < order(newer[0]):
-            sides = older[-1], newer[0]
-            low, high = map(order, sides)
+            pair = older[-1], newer[0]
+            low, high = map(order, pair)
             between = [v for v in released or () if low < order(v) < high]
-            exactly = released and not between and not any(map(_is_nightly, sides))
-            text = exact if exactly else tested
+            is_exact = released and not between and not any(map(_is_nightly, pair))
+            text = exact if is_exact else tested
             untested = [v for v in between if v not in map(public, verdicts)]
             gap = f"; not tested between them: {', '.join(untested)}"
-            return text.format(*sides) + (gap if untested else "")
+            return text.format(*pair) + (gap if untested else "")
     on = "all tested versions: " if len(verdicts) == len(failing or passing) else ""
     rows = (("fails", failing), ("passes", passing))
     return "; ".join(f"{do} on {on}{', '.join(group)}" for do, group in rows if group)
@@ -146,5 +146,5 @@ def _is_nightly(version: str) -> bool:
 
 
 def _with(verdicts: Mapping[str, bool | None], verdict: bool | None) -> list[str]:
-    found = (version for version, each in verdicts.items() if each is verdict)
-    return sorted(found, key=order)
+    matching = (version for version, each in verdicts.items() if each is verdict)
+    return sorted(matching, key=order)

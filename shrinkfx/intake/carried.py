@@ -19,7 +19,7 @@ COMPILERS = ("CXX",)
 SECRETS = ("TOKEN", "KEY", "SECRET", "PASS")
 """Words in the names of variables that must not be recorded."""
 
-_ONLY_TELL = re.compile(
+_ONLY_LOG = re.compile(
     r"TORCH_(TRACE|LOGS|COMPILE_DEBUG)(_\w+)?|TORCH_SHOW_CPP_STACKTRACES"
     r"|TORCHDYNAMO_(REPRO|EXTENDED_DEBUG)_\w+|TORCHDYNAMO_VERBOSE"
     r"|\w+_CACHE(_DIR)?|DUMP_AOTI_MINIFIER|AOT_INDUCTOR_REPRO_LEVEL"
@@ -31,7 +31,7 @@ _OF_PROCESSES = re.compile(
 )
 """Variables that launchers set for their processes, or that a check sets itself."""
 
-_TELLING = ("trace.", "aot_inductor.dump_aoti_minifier", "aot_inductor.repro_level")
+_LOGGING = ("trace.", "aot_inductor.dump_aoti_minifier", "aot_inductor.repro_level")
 """Settings that change only what is logged or dumped.
 
 With the minifier's settings, a check would load and run the program while compiling it.
@@ -59,8 +59,8 @@ def is_variable(name: str, value: str) -> bool:
     do not count.
     """
     tunes = name.startswith(VARIABLES) and not any(word in name for word in SECRETS)
-    others = _ONLY_TELL.fullmatch(name) or _OF_PROCESSES.fullmatch(name)
-    return tunes and "/" not in value and not others
+    excluded = _ONLY_LOG.fullmatch(name) or _OF_PROCESSES.fullmatch(name)
+    return tunes and "/" not in value and not excluded
 
 
 def is_user_variable(name: str, value: str) -> bool:
@@ -70,7 +70,7 @@ def is_user_variable(name: str, value: str) -> bool:
 
 def is_setting(name: str) -> bool:
     """Return whether a setting of Inductor affects more than logs and files."""
-    return not name.startswith(_TELLING) and name not in _OF_EACH_RUN
+    return not name.startswith(_LOGGING) and name not in _OF_EACH_RUN
 
 
 def names_programs(name: str) -> bool:

@@ -76,7 +76,7 @@ class ObjectInput:
 
 @contextlib.contextmanager
 def save_object(
-    given: ObjectInput, options: Options
+    source: ObjectInput, options: Options
 ) -> Iterator[tuple[Options, ResolvedProgram]]:
     """Yield the options of a run of the object, saved in the folder of the run.
 
@@ -89,32 +89,32 @@ def save_object(
     """
     from shrinkfx.worker.intake.objects import export_program, name_program
 
-    name = name_program(given.program)
-    args, kwargs = given.args, given.kwargs
-    program = export_program(given.program, args, kwargs, given.dynamic_shapes)
+    name = name_program(source.program)
+    args, kwargs = source.args, source.kwargs
+    program = export_program(source.program, args, kwargs, source.dynamic_shapes)
     preloads = _preloads(program, options)
     settings, session = _read_session(options)
-    more = choose_preloads(session.modules, options.cwd or Path.cwd())
-    preloads += [each for each in more if each not in preloads]
+    imported = choose_preloads(session.modules, options.cwd or Path.cwd())
+    preloads += [each for each in imported if each not in preloads]
     preloads += [session.setting] if session.setting else []
     out = output_folder(options.out, Path(f"{name}.pt2"))
     try:
         with lock_folder(out):
             try:
-                found = _write_input(given, program, preloads, out)
-                gone = _taken_out(found.preload, session, options)
+                resolved = _write_input(source, program, preloads, out)
+                gone = _taken_out(resolved.preload, session, options)
                 last = [gone.preload.write_to(out / INTAKE)] if gone.preload else []
-                found = replace(
-                    found,
-                    preload=(*found.preload, *last),
+                resolved = replace(
+                    resolved,
+                    preload=(*resolved.preload, *last),
                     inductor=settings,
-                    notes=(*found.notes, *session.notes, *gone.notes, *gone.lacking),
+                    notes=(*resolved.notes, *session.notes, *gone.notes, *gone.lacking),
                     lacking=session.lacking,
                 )
-                command = options.command or _command(given)
+                command = options.command or _command(source)
                 options = replace(options, name=name, command=command)
-                asked = replace(found.to_options(options), out=out)
-                yield asked, found
+                request = replace(resolved.to_options(options), out=out)
+                yield request, resolved
             finally:
                 _remove_unused_files(out)
     finally:
@@ -122,7 +122,7 @@ def save_object(
 
 
 def _write_input(
-    given: ObjectInput,
+    source: ObjectInput,
     program: Any,  # noqa: ANN401 - a program
     preloads: Sequence[Preload],
     out: Path,
@@ -131,13 +131,13 @@ def _write_input(
     from shrinkfx.worker.intake.objects import remarks
 
     folder = out / INTAKE
-    _save(given, program, folder, has_run=holds_run(out))
+    _save(source, program, folder, has_run=holds_run(out))
     inputs, archive = folder / _INPUTS, folder / SOURCE_ARCHIVE
     return ResolvedProgram(
         program=archive if archive.exists() else folder / PROGRAM,
         inputs=inputs if inputs.exists() else None,
         preload=tuple(preload.write_to(folder) for preload in preloads),
-        notes=tuple(remarks(given.program, program)),
+        notes=tuple(remarks(source.program, program)),
     )
 
 
@@ -154,27 +154,27 @@ _INPUTS = "inputs.pt"
 _FILES = (PROGRAM, SOURCE_ARCHIVE, _INPUTS)
 
 
-def _command(given: ObjectInput) -> str:
+def _command(source: ObjectInput) -> str:
     """Return the call that started the run, for the header of its repro."""
-    called = ", args=..." if given.args is not None else ""
-    called += ", kwargs=..." if given.kwargs is not None else ""
-    called += ", dynamic_shapes=..." if given.dynamic_shapes is not None else ""
+    called = ", args=..." if source.args is not None else ""
+    called += ", kwargs=..." if source.kwargs is not None else ""
+    called += ", dynamic_shapes=..." if source.dynamic_shapes is not None else ""
     return f"shrinkfx.minify({'module' if called else 'program'}{called})"
 
 
-def _save(given: ObjectInput, program: Any, folder: Path, *, has_run: bool) -> None:  # noqa: ANN401 - a program
+def _save(source: ObjectInput, program: Any, folder: Path, *, has_run: bool) -> None:  # noqa: ANN401 - a program
     """Write the program and its inputs atomically; raise if another run's would change.
 
     Equal programs have equal bytes, so that the run in the folder can resume.
     """
     from shrinkfx.worker.intake.objects import save_inputs, save_program
 
-    fails_otherwise = program is given.program and (given.args or given.kwargs)
+    fails_otherwise = program is source.program and (source.args or source.kwargs)
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
         save_program(program, Path(draft) / PROGRAM, Path(draft) / SOURCE_ARCHIVE)
         if fails_otherwise:
-            save_inputs(given.args, given.kwargs, Path(draft) / _INPUTS)
+            save_inputs(source.args, source.kwargs, Path(draft) / _INPUTS)
         for name in _FILES:
             saved, place = Path(draft) / name, folder / name
             if has_run:
@@ -209,21 +209,21 @@ def _preloads(program: Any, options: Options) -> list[Preload]:  # noqa: ANN401 
 
     if options.preload:  # a user who names preloads names all of them
         return []
-    known = find_registrations(program)
-    if typed := [each for each in known if each.module == "__main__"]:
-        raise UsageError(_typed(typed))
-    native = [each for each in known if not _of_python(each)]
+    registered = find_registrations(program)
+    if in_main := [each for each in registered if each.module == "__main__"]:
+        raise UsageError(_typed(in_main))
+    native = [each for each in registered if not _of_python(each)]
     loaded = libraries() if native else []
     if native and not loaded:
         names = ", ".join(each.operator for each in native)
         raise UsageError(
-            f"{names}: the module that registers these operators is unknown: {_SAY}"
+            f"{names}: the module that registers these operators is unknown: {_ADVICE}"
         )
-    found = dict.fromkeys(filter(None, map(_of_python, known)))
-    modules = [(name, _file_of(name)) for name in found if not name.endswith(".py")]
+    python = dict.fromkeys(filter(None, map(_of_python, registered)))
+    modules = [(name, _file_of(name)) for name in python if not name.endswith(".py")]
     imported = iter(choose_preloads(modules, options.cwd or Path.cwd()))
     return [
-        *(Preload(n) if n.endswith(".py") else next(imported) for n in found),
+        *(Preload(n) if n.endswith(".py") else next(imported) for n in python),
         *map(Preload, loaded),
     ]
 
@@ -232,11 +232,11 @@ def _read_session(options: Options) -> tuple[dict[str, Any], SessionCopy]:
     """Return Inductor's settings in this process, and its other state in Inductor."""
     from shrinkfx.worker.intake.live import read_inductor_state
 
-    known = read_inductor_state()
-    sources = [Source(o.module, o.file, o.why) for o in known.origins if _is_own(o)]
-    made = {name: RestoredValue(**asdict(each)) for name, each in known.others.items()}
+    state = read_inductor_state()
+    sources = [Source(o.module, o.file, o.why) for o in state.origins if _is_own(o)]
+    made = {name: RestoredValue(**asdict(each)) for name, each in state.others.items()}
     others = {name: each for name, each in made.items() if is_setting(name)}
-    settings = {k: v for k, v in known.settings.items() if is_setting(k)}
+    settings = {k: v for k, v in state.settings.items() if is_setting(k)}
     return settings, copy_session(sources, others, options.preload)
 
 
@@ -255,7 +255,7 @@ def _is_own(origin: Any) -> bool:  # noqa: ANN401 - an origin, of the worker
     return origin.module == "__main__" or (origin.is_local and not origin.library)
 
 
-_SAY = "pass preload=['module or file']"
+_ADVICE = "pass preload=['module or file']"
 
 
 def _of_python(each: Registration) -> str:
@@ -267,12 +267,12 @@ def _file_of(module: str) -> str:
     return getattr(sys.modules.get(module), "__file__", None) or ""
 
 
-def _typed(some: Sequence[Registration]) -> str:
-    names = ", ".join(each.operator for each in some)
-    file = next((each.file for each in some if each.file.endswith(".py")), "")
+def _typed(registrations: Sequence[Registration]) -> str:
+    names = ", ".join(each.operator for each in registrations)
+    file = next((each.file for each in registrations if each.file.endswith(".py")), "")
     where = f"{Path(file).name}, which runs as __main__" if file else "a notebook cell"
     return (
         f"{names}: registered in {where}, and no other process can import it: move it "
         "into a module (in a notebook, a cell that begins with %%writefile my_ops.py, "
-        f"then `import my_ops`), or {_SAY}"
+        f"then `import my_ops`), or {_ADVICE}"
     )

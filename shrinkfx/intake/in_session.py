@@ -56,39 +56,39 @@ def copy_session(
         settings: those that are not simple values.
         preload: the user's preloads; if there are any, no others are added.
     """
-    own = [each for each in sources if each.module != "__main__"]
-    typed = [each for each in sources if each.module == "__main__"]
+    imported = [each for each in sources if each.module != "__main__"]
+    others = [each for each in sources if each.module == "__main__"]
     named = [_file_of(name) for name in preload]
-    files = named or [each.file for each in own]
+    files = named or [each.file for each in imported]
     unset = [
         name
         for name in settings
         if not any(file_sets_attribute(f, name) for f in files)
     ]
-    ours = {k: settings[k] for k in unset if settings[k].is_imported and not preload}
-    lost = [name for name in unset if name not in ours]
-    typed += [each for each in own if preload and not _is_among(each.file, named)]
+    copied = {k: settings[k] for k in unset if settings[k].is_imported and not preload}
+    missing = [name for name in unset if name not in copied]
+    others += [each for each in imported if preload and not _is_among(each.file, named)]
     # The names of settings say more than the modules of their code.
-    lost += [s.why for s in typed if s.why.startswith("torch.") and not lost]
-    taken = [] if preload else own
-    said = [f"preloading {each.module}: {each.why}" for each in taken]
-    said += [
+    missing += [s.why for s in others if s.why.startswith("torch.") and not missing]
+    taken = [] if preload else imported
+    notes = [f"preloading {each.module}: {each.why}" for each in taken]
+    notes += [
         f"a generated preload sets Inductor's {k}: {v.short_text}"
-        for k, v in ours.items()
+        for k, v in copied.items()
     ]
-    names = ", ".join(dict.fromkeys(lost))
+    names = ", ".join(dict.fromkeys(missing))
     lacking = (
         [
             "this session has settings that cannot be copied to other processes: "
             f"{names}: {_HOW}"
         ]
-        if lost
+        if missing
         else []
     )
     return SessionCopy(
         modules=tuple((s.module, s.file) for s in taken),
-        notes=(*said, *lacking),
-        setting=Preload(FILE, render_settings_module(ours)) if ours else None,
+        notes=(*notes, *lacking),
+        setting=Preload(FILE, render_settings_module(copied)) if copied else None,
         lacking=tuple(lacking),
     )
 

@@ -23,41 +23,41 @@ def take_program(script: Script, options: Options, folder: Path) -> ResolvedProg
     Raises:
         LoadError: the program does not exist, or is not a ``.pt2``.
     """
-    there = locate(script.program, script.path)
-    if there is None:
+    file = locate(script.program, script.path)
+    if file is None:
         raise LoadError(
             str(script.path),
             f"loads {script.program}, which does not exist, not even next to the "
             "script",
             f"put {Path(script.program).name} next to {script.path.name}",
         )
-    require_program(there)
+    require_program(file)
     program = folder / PROGRAM
-    shutil.copyfile(there, program)
+    shutil.copyfile(file, program)
     with bare_worker(options, script.environment) as ask:
-        inductor, of_settings = find_changed_settings(ask, script)
+        inductor, notes = find_changed_settings(ask, script)
     return ResolvedProgram(
         program=program,
         inductor=inductor,
         environment=script.environment,
-        notes=(f"{script.path} loads {there}", *script.notes, *of_settings),
+        notes=(f"{script.path} loads {file}", *script.notes, *notes),
     )
 
 
-def locate(named: str, script: Path) -> Path | None:
+def locate(name: str, script: Path) -> Path | None:
     """Find a file that a script names, also if both were moved.
 
     If the path no longer exists, its ends are tried next to the script, the longest
     first: ``minifier/checkpoints/x.pt2``, ``checkpoints/x.pt2``, ``x.pt2``.
     """
-    if not named:
+    if not name:
         return None
-    return next((path for path in _places(named, script) if path.exists()), None)
+    return next((path for path in _places(name, script) if path.exists()), None)
 
 
-def _places(named: str, script: Path) -> Iterator[Path]:
-    parts, is_absolute = Path(named).parts, Path(named).is_absolute()
+def _places(name: str, script: Path) -> Iterator[Path]:
+    parts, is_absolute = Path(name).parts, Path(name).is_absolute()
     if is_absolute:
-        yield Path(named)
+        yield Path(name)
     for first in range(int(is_absolute), len(parts)):
         yield script.parent.joinpath(*parts[first:])

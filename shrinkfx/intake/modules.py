@@ -51,14 +51,14 @@ def choose_preloads(modules: Sequence[tuple[str, str]], cwd: Path) -> list[Prelo
     Raises:
         LoadError: a module has no file, and is not found by its name.
     """
-    there = (
+    files = (
         _find_in_new_interpreter([name for name, _ in modules], cwd) if modules else {}
     )
-    return [_preload(name, file, there.get(name)) for name, file in modules]
+    return [_preload(name, file, files.get(name)) for name, file in modules]
 
 
-def _preload(module: str, file: str, found: str | None) -> Preload:
-    if _same_file(found, file):
+def _preload(module: str, file: str, importable: str | None) -> Preload:
+    if _same_file(importable, file):
         return Preload(module)
     if not file:
         advice = "add its folder to PYTHONPATH before Python starts"
@@ -75,8 +75,8 @@ def _preload(module: str, file: str, found: str | None) -> Preload:
 def find_preload_files(names: Sequence[str], cwd: Path) -> list[str]:
     """Return the files of preloads, as a process in ``cwd`` finds them."""
     modules = [name for name in names if not is_path(name)]
-    there = _find_in_new_interpreter(modules, cwd) if modules else {}
-    return [there.get(name, name) or "" for name in names]
+    files = _find_in_new_interpreter(modules, cwd) if modules else {}
+    return [files.get(name, name) or "" for name in names]
 
 
 _FIND = """
@@ -102,13 +102,13 @@ def _find_in_new_interpreter(
     """
     command = [sys.executable, "-P", "-c", _FIND, *modules]
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command, cwd=cwd, capture_output=True, check=False, timeout=_FIND_S
         )
-        found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
+        files: dict[str, str | None] = json.loads(completed.stdout.splitlines()[-1])
     except (ValueError, IndexError, subprocess.TimeoutExpired):
         return {}
-    return found
+    return files
 
 
 _FIND_S = 60.0
@@ -136,15 +136,15 @@ def text_sets_attribute(text: str | bytes, setting: str) -> bool:
         SyntaxError, ValueError: the text is not Python.
     """
     tree = ast.parse(text)
-    rest: list[ast.AST] = [tree]
-    while rest:
-        node = rest.pop()
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             continue
         is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
         if is_set and getattr(node, "attr", "") == setting.rpartition(".")[2]:
             return True
-        rest += ast.iter_child_nodes(node)
+        stack += ast.iter_child_nodes(node)
     return False
 
 

@@ -10,8 +10,8 @@ from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.intake.script import Script, read_script
 
 _TEXTS = (".py", ".txt", ".log")
-_MOST_BYTES = 16 << 20
-_SHOWN = 8
+_MAX_BYTES = 16 << 20
+_MAX_LISTED = 8
 
 
 def read_dump(path: Path) -> Script | None:
@@ -56,8 +56,8 @@ def _in_folder(folder: Path) -> Script:
             f"{folder} is the folder of a run: shrinkfx --resume {folder} resumes it, "
             f"shrinkfx --explain {folder} runs the full root-cause analysis"
         )
-    found = _scripts(folder)
-    if not found:
+    dumps = _scripts(folder)
+    if not dumps:
         raise LoadError(
             str(folder),
             f"is a folder without a dump from PyTorch ({_LAUNCHER}, repro.py, or a "
@@ -65,16 +65,16 @@ def _in_folder(folder: Path) -> Script:
             "pass the path of a .pt2 or of a dump, such as "
             "torch_compile_debug/run_*/minifier",
         )
-    if len(found) > 1:
-        names = [f"  {path}" for path in found[:_SHOWN]]
-        if len(found) > _SHOWN:
-            names.append(f"  and {len(found) - _SHOWN} more")
+    if len(dumps) > 1:
+        names = [f"  {path}" for path in dumps[:_MAX_LISTED]]
+        if len(dumps) > _MAX_LISTED:
+            names.append(f"  and {len(dumps) - _MAX_LISTED} more")
         listed = "\n".join(names)
-        what = "logs of TORCH_TRACE" if found[0].suffix == ".log" else "dumps"
+        what = "logs of TORCH_TRACE" if dumps[0].suffix == ".log" else "dumps"
         raise UsageError(
-            f"{folder} contains {len(found)} {what}: pass one of them:\n{listed}"
+            f"{folder} contains {len(dumps)} {what}: pass one of them:\n{listed}"
         )
-    return _in_file(found[0])
+    return _in_file(dumps[0])
 
 
 def holds_run(folder: Path) -> bool:
@@ -104,17 +104,17 @@ def _scripts(folder: Path) -> list[Path]:
     """
     for above in ("", "run_*/", "torch_compile_debug/run_*/"):
         for pattern in _IN_FOLDER:
-            if found := sorted(folder.glob(pattern.format(above))):
-                return found
+            if dumps := sorted(folder.glob(pattern.format(above))):
+                return dumps
     names = ("repro.py", "fx_graph_runnable.py", "fx_graph_runnable_*.txt")
-    found = [path for name in names for path in sorted(folder.glob(name))]
-    return found or sorted(folder.glob(_LOGS))
+    dumps = [path for name in names for path in sorted(folder.glob(name))]
+    return dumps or sorted(folder.glob(_LOGS))
 
 
 def _read(path: Path) -> str:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            reason = f"is larger than {_MOST_BYTES >> 20} MiB"
+        if path.stat().st_size > _MAX_BYTES:
+            reason = f"is larger than {_MAX_BYTES >> 20} MiB"
             raise LoadError(str(path), reason, "check that PyTorch wrote this file")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -146,7 +146,7 @@ def _in_log(path: Path, text: str) -> str:
 
 
 def _payloads(text: str) -> Iterator[str]:
-    for found in _TRACED.finditer(text):
-        payload = _PAYLOAD.match(text, found.end())
-        if payload and f'"name": "{_NAME}"' in found[1]:
+    for match in _TRACED.finditer(text):
+        payload = _PAYLOAD.match(text, match.end())
+        if payload and f'"name": "{_NAME}"' in match[1]:
             yield re.sub(r"^\t", "", payload[1], flags=re.MULTILINE)

@@ -62,11 +62,11 @@ def taken_out(
 
 
 def _again(entries: Sequence[Entry]) -> RemovedRegistrations:
-    ours = [(table, key) for table, key in entries if _OPERATOR.fullmatch(key)]
-    lost = [each for each in entries if each not in ours]
+    removable = [(table, key) for table, key in entries if _OPERATOR.fullmatch(key)]
+    lost = [each for each in entries if each not in removable]
     return RemovedRegistrations(
-        Preload(FILE, _text(ours)) if ours else None,
-        tuple(_SAID.format(*each) for each in ours),
+        Preload(FILE, _text(removable)) if removable else None,
+        tuple(_REMOVED.format(*each) for each in removable),
         tuple(_LOST.format(*each) for each in lost),
     )
 
@@ -83,5 +83,5 @@ def _text(entries: Sequence[Entry]) -> str:
 
 
 _THERE = "{0} has no {1} in this session, but the preloaded modules register one: "
-_SAID = f"{_THERE}a generated preload removes it"
+_REMOVED = f"{_THERE}a generated preload removes it"
 _LOST = f"{_THERE}the run keeps it, unless preload=['passes'] names other modules"

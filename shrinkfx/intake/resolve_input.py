@@ -22,7 +22,7 @@ from shrinkfx.wording import Flag, MessageText
 @contextlib.contextmanager
 def resolve_program(
     options: Options,
-    told: Callable[[str], None],
+    add_note: Callable[[str], None],
     require_others: Callable[[], None] = lambda: None,
 ) -> Iterator[Options]:
     """Yield the options of a run of the program that ``options.model`` stands for.
@@ -32,7 +32,7 @@ def resolve_program(
     is written until the end of the block.
 
     Args:
-        told: called with sentences about what was read, and what could not be.
+        add_note: called with sentences about what was read, and what could not be.
         require_others: checks the other requirements of the run before any file is
             written.
 
@@ -51,27 +51,27 @@ def resolve_program(
     out = output_folder(options.out, options.model.resolve())
     try:
         with lock_folder(out):
-            found = _write_program(script, options, out)
-            for sentence in found.notes:
-                told(sentence)
-            asked = replace(found.to_options(options), out=out)
-            with _note_if_passing(asked):
-                yield asked
+            resolved = _write_program(script, options, out)
+            for sentence in resolved.notes:
+                add_note(sentence)
+            request = replace(resolved.to_options(options), out=out)
+            with _note_if_passing(request):
+                yield request
     finally:
         remove_if_empty(out)
 
 
 @contextlib.contextmanager
-def _note_if_passing(asked: Options) -> Iterator[None]:
+def _note_if_passing(request: Options) -> Iterator[None]:
     """Leave a note next to a program that does not fail, because its folder stays."""
     try:
         yield
     except NotCuttable:  # the program does fail
         raise
     except NotReproducible:
-        note = asked.model.with_name(DOES_NOT_FAIL)
+        note = request.model.with_name(DOES_NOT_FAIL)
         with contextlib.suppress(OSError):  # the error is reported in any case
-            note.write_text(json.dumps({"program": asked.called}))
+            note.write_text(json.dumps({"program": request.called}))
         raise
 
 
@@ -88,20 +88,20 @@ def _write_program(script: Script, options: Options, out: Path) -> ResolvedProgr
     try:
         return _load_dump(script, options, folder)
     except BaseException:
-        for name in _OWN:
+        for name in _OUR_FILES:
             (folder / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             folder.rmdir()
         raise
 
 
-_OWN = (PROGRAM, runnable.CODE, DOES_NOT_FAIL)
+_OUR_FILES = (PROGRAM, runnable.CODE, DOES_NOT_FAIL)
 """Files that this module writes into the folder ``intake``."""
 
 
 def _require_own(folder: Path) -> None:
     """Raise a UsageError if the folder contains files that shrinkfx did not write."""
-    foreign = {path.name for path in folder.glob("*")} - {*_OWN}
+    foreign = {path.name for path in folder.glob("*")} - {*_OUR_FILES}
     if foreign:
         raise UsageError(
             Flag("--out", str(folder.parent)),
@@ -128,11 +128,11 @@ def with_torch_compile(error: NotReproducible, options: Options) -> NotReproduci
     if not from_here or isinstance(error, NotCuttable):
         return error
     script = read_script(code, code.read_text(encoding="utf-8"))
-    how = runnable.run_as_torch_compile(code, script.save_dir, options)
-    so = "" if error.wanted == "any" else f" with '{error.wanted}'"
-    said = (
-        f"the program does not fail{so} under AOTInductor; run as torch.compile runs "
-        f"it, {how}"
+    outcome = runnable.run_as_torch_compile(code, script.save_dir, options)
+    kind = "" if error.wanted == "any" else f" with '{error.wanted}'"
+    comparison = (
+        f"the program does not fail{kind} under AOTInductor; run as torch.compile runs "
+        f"it, {outcome}"
     )
-    advice = MessageText.lines([said, error.advice])
+    advice = MessageText.lines([comparison, error.advice])
     return NotReproducible(error.wanted, error.runs, error.seen, advice, error.seconds)

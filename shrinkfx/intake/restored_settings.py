@@ -64,12 +64,12 @@ class RestoredValue:
         if not self.state:
             return [f"{set_to}{place}{call}"]
         made = f"made_{number}"
-        held = [
+        assignments = [
             # As in unpickling, because a class may forbid setting its attributes.
             f"object.__setattr__({made}, {name!r}, {text})"
             for name, text in self.state.items()
         ]
-        return [f"{made} = {place}{call}", *held, f"{set_to}{made}"]
+        return [f"{made} = {place}{call}", *assignments, f"{set_to}{made}"]
 
 
 def render_settings(settings: Mapping[str, RestoredValue]) -> str:
@@ -105,8 +105,8 @@ class _Names:
             return each.bound
         key = each.module, each.bound
         if key not in self.known:
-            same = sum(bound == each.bound for _, bound in self.known)
-            self.known[key] = f"{each.bound}_{same + 1}" if same else each.bound
+            number = sum(bound == each.bound for _, bound in self.known)
+            self.known[key] = f"{each.bound}_{number + 1}" if number else each.bound
         return self.known[key]
 
     @property

@@ -50,8 +50,8 @@ def export(script: Script, options: Options, folder: Path) -> ResolvedProgram:
         LoadError: the code cannot be run or exported, or its process dies.
     """
     code, program = folder / CODE, folder / PROGRAM
-    there = locate(script.save_dir, script.path)
-    save_dir = str(there.resolve()) if there else ""
+    data = locate(script.save_dir, script.path)
+    save_dir = str(data.resolve()) if data else ""
     text = script.text
     if script.save_dir:  # the copy must find the data although the script was moved
         text = text.replace(repr(script.save_dir), repr(save_dir or None))
@@ -59,7 +59,7 @@ def export(script: Script, options: Options, folder: Path) -> ResolvedProgram:
     task = ExportRunnable(str(code.resolve()), save_dir, str(program.resolve()))
     with bare_worker(options, script.environment, options.preload) as ask:
         ending = ask(task)
-        inductor, of_settings = find_changed_settings(ask, script)
+        inductor, notes = find_changed_settings(ask, script)
     if not isinstance(ending.answer, Exported):
         raise LoadError(
             str(script.path),
@@ -72,8 +72,8 @@ def export(script: Script, options: Options, folder: Path) -> ResolvedProgram:
         environment=script.environment,
         notes=(
             *script.notes,
-            *of_settings,
-            *_describe_export(ending.answer, script, there),
+            *notes,
+            *_describe_export(ending.answer, script, data),
         ),
     )
 
@@ -86,19 +86,19 @@ _ADVICE = MessageText(
 
 
 def _describe_export(
-    made: Exported, script: Script, there: Path | None
+    result: Exported, script: Script, folder: Path | None
 ) -> Iterator[str]:
-    if made.made_up:
+    if result.made_up:
         why = "the script names no folder with the inputs of the failing run"
         if script.save_dir:
-            where = there or f"{script.save_dir}, nor next to the script"
+            where = folder or f"{script.save_dir}, nor next to the script"
             why = f"the inputs of the failing run are not in {where}"
-        number = f"{made.made_up} of {made.inputs}"
+        number = f"{result.made_up} of {result.inputs}"
         yield f"{number} inputs have generated values: {why}"
-    if made.fixed:
-        yield f"numbers kept as constants: {', '.join(made.fixed)}"
-    if made.left_out:
-        yield f"omitted {made.left_out} of its results, because they are not tensors"
+    if result.fixed:
+        yield f"numbers kept as constants: {', '.join(result.fixed)}"
+    if result.left_out:
+        yield f"omitted {result.left_out} of its results, because they are not tensors"
 
 
 def run_as_torch_compile(code: Path, save_dir: str, options: Options) -> str:

@@ -70,8 +70,8 @@ def read_script(path: Path, text: str) -> Script:
         LoadError: the script is not a dump, or is a repro of shrinkfx.
     """
     if is_repro(text):
-        found = "is a repro that shrinkfx wrote"
-        raise LoadError(str(path), found, f"to run it: shrinkfx {path.name} --verify")
+        problem = "is a repro that shrinkfx wrote"
+        raise LoadError(str(path), problem, f"to run it: shrinkfx {path.name} --verify")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -80,7 +80,7 @@ def read_script(path: Path, text: str) -> Script:
     settings = _Settings.of(tree)
     kind, program = _kind(tree), _program(tree)
     if kind is None:
-        raise LoadError(str(path), _NEITHER, _to_run(path))
+        raise LoadError(str(path), _NO_DUMP, _to_run(path))
     call = _keywords(tree, "run_repro")
     return Script(
         path=path,
@@ -95,13 +95,13 @@ def read_script(path: Path, text: str) -> Script:
     )
 
 
-_NEITHER = "is a Python file, but not a dump from PyTorch"
+_NO_DUMP = "is a Python file, but not a dump from PyTorch"
 
 
 def _to_run(path: Path) -> str:
     """Return advice for a script that the user wrote."""
-    by = "pytest" if path.name.startswith("test_") else "python"
-    command = f"shrinkfx --capture {by} {shlex.quote(str(path))}"
+    program = "pytest" if path.name.startswith("test_") else "python"
+    command = f"shrinkfx --capture {program} {shlex.quote(str(path))}"
     return f"to run it and reduce the program that fails in it: {command}\n{_KNOWN}"
 
 
@@ -170,35 +170,35 @@ class _Settings:
 
     @classmethod
     def of(cls, tree: ast.Module) -> _Settings:
-        found = cls({}, {}, {}, [], [])
+        settings = cls({}, {}, {}, [], [])
         for target, value in _assigned(tree):
-            found._take(target, value)
-        return found
+            settings._take(target, value)
+        return settings
 
     def _take(self, target: str, value: ast.expr) -> None:
-        said = _literal(value)
+        literal = _literal(value)
         if variable := re.fullmatch(r"os\.environ\[(?:'|\")(\w+)(?:'|\")\]", target):
-            if isinstance(said, str) and is_variable(variable[1], said):
-                self.environment[variable[1]] = said
+            if isinstance(literal, str) and is_variable(variable[1], literal):
+                self.environment[variable[1]] = literal
         elif target == "config_patches":
-            if isinstance(said, dict):
-                for name, patched in said.items():
+            if isinstance(literal, dict):
+                for name, patched in literal.items():
                     self._set(self.inductor, str(name), patched)
-            elif said is not None:
+            elif literal is not None:
                 self.unread.append(target)
         elif target.startswith(_INDUCTOR):
-            self._set(self.inductor, target.removeprefix(_INDUCTOR), said)
+            self._set(self.inductor, target.removeprefix(_INDUCTOR), literal)
         elif _CONFIG.match(target):
-            self._set(self.others, target, said)
+            self._set(self.others, target, literal)
 
-    def _set(self, kept: dict[str, object], name: str, value: object) -> None:
+    def _set(self, settings: dict[str, object], name: str, value: object) -> None:
         if not is_setting(name):
             return
         if names_programs(name):
             self.refused.append(name)
             return
         if value is not _NO_LITERAL and _fits_json(value):
-            kept[name] = value
+            settings[name] = value
         else:
             self.unread.append(name)
 
@@ -227,8 +227,8 @@ def _keywords(tree: ast.Module, function: str) -> dict[str, object]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == function
     ]
-    said = calls[-1].keywords if calls else []
-    read = {word.arg: _literal(word.value) for word in said if word.arg}
+    keywords = calls[-1].keywords if calls else []
+    read = {word.arg: _literal(word.value) for word in keywords if word.arg}
     return {name: value for name, value in read.items() if value is not _NO_LITERAL}
 
 

@@ -57,7 +57,7 @@ def find_changed_settings(
         return {}, ()
     answer = ask(ReadSettings(wanted)).answer
     if not isinstance(answer, Settings):
-        return script.inductor, (_UNTOLD,)
+        return script.inductor, (_NO_DEFAULTS,)
     values = answer.values
     differ = {
         name: value
@@ -66,19 +66,19 @@ def find_changed_settings(
     }
     inductor = {k: v for k, v in differ.items() if k in script.inductor}
     others = {k: v for k, v in differ.items() if k in script.others}
-    gone = sorted(wanted.keys() - values.keys())
-    said = (
+    unknown = sorted(wanted.keys() - values.keys())
+    sections = (
         ("with the settings", _listed(inductor)),
         ("omitted settings that are not of Inductor", _listed(others)),
         (
             "omitted settings that this version of PyTorch lacks",
-            ", ".join(gone),
+            ", ".join(unknown),
         ),
     )
-    return inductor, tuple(f"{what}: {names}" for what, names in said if names)
+    return inductor, tuple(f"{title}: {names}" for title, names in sections if names)
 
 
-_UNTOLD = "with all of its settings: the worker could not read the defaults"
+_NO_DEFAULTS = "with all of its settings: the worker could not read the defaults"
 
 
 def _listed(settings: InductorOptions) -> str:

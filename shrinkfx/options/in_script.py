@@ -77,8 +77,8 @@ class ScriptFailure(Message):
             if self.died and self.failed is FailedStep.CALL
             else []
         )
-        so = MessageText(
+        until = MessageText(
             "to reduce the failure seen here: ", Flag("--until", seen.kind.value)
         )
-        advice = MessageText.lines([*lacking, *silent, so])
+        advice = MessageText.lines([*lacking, *silent, until])
         raise FailsDifferently(self.message, str(seen), advice)

@@ -98,13 +98,13 @@ class Options(
     @property
     def comparison_settings(self) -> dict[str, float]:
         """The options that were set for the comparison with eager, by name."""
-        said = {name: getattr(self, name) for name in _COMPARISON}
-        return {k: v for k, v in said.items() if v is not None and v is not False}
+        settings = {name: getattr(self, name) for name in _COMPARISON}
+        return {k: v for k, v in settings.items() if v is not None and v is not False}
 
     def compared(self, checks: CheckOptions) -> CheckOptions:
         """Add the options for the comparison with eager to those of a check."""
-        said = {name: getattr(self, name) for name in _COMPARISON}
-        return replace(checks, **said)
+        settings = {name: getattr(self, name) for name in _COMPARISON}
+        return replace(checks, **settings)
 
     @property
     def budget(self) -> tuple[int | None, float | None]:

@@ -90,10 +90,10 @@ class Reduction:
             script = script[:_MAX_NOTEBOOK_CHARACTERS]
             script = f"{script}\n# ... full script: {self.repro}\n"
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", script)), default=0))
-        said = " ".join(str(self.seen).split()).replace("`", "'")
+        failure = " ".join(str(self.seen).split()).replace("`", "'")
         return (
             f"**{self.status}**: {before} → {after} operators; {failed} of {runs} runs "
-            f"of the repro fail with `{said}`\n\n"
+            f"of the repro fail with `{failure}`\n\n"
             f"{fence}python\n{script}{fence}\n\n`{self.repro}`"
         )
 
@@ -140,16 +140,16 @@ def render_result_lines(
     before, after = reduction.operators
     minimal = "1-minimal" if reduction.minimal else "not shown to be 1-minimal"
     spent = f"{reduction.checks} checks, {reduction.seconds:.0f} s"
-    came = f"{_STATUS_TEXTS[reduction.status]} from {before} to {after} {_noun(after)}"
-    yield f"result:   {came}, {minimal}; {spent}"
+    sizes = f"{_STATUS_TEXTS[reduction.status]} from {before} to {after} {_noun(after)}"
+    yield f"result:   {sizes}, {minimal}; {spent}"
     if reduction.minimal:
         for why, kinds in group_untested_kinds(
             reduction.summary.get("minimal_by_kind", {})
         ).items():
             yield f"skipped:  {', '.join(kinds)} ({_shorten_text(why)})"
     yield f"failure:  {short_kernels(str(reduction.seen))}"
-    asked = until or reduction.signature.kind
-    if why := explain_other_kind(asked, reduction.seen.kind):
+    wanted = until or reduction.signature.kind
+    if why := explain_other_kind(wanted, reduction.seen.kind):
         yield f"note:     {why}"
     if change := describe_changed_difference(reduction.signature, reduction.seen):
         yield f"changed:  {change}"
@@ -172,10 +172,10 @@ def render_result_lines(
     )
     yield f"verified: {failed} of {runs} runs of the repro fail in the same way"
     yield f"repro:    {reduction.repro}"
-    if beside := [p.name for p in (reduction.issue, reduction.report) if p]:
-        yield f"see also: {', '.join(beside)}"
-    if left := reduction.left_of_model:
-        yield f"privacy:  parts of your model in the repro: {left}"
+    if reports := [p.name for p in (reduction.issue, reduction.report) if p]:
+        yield f"see also: {', '.join(reports)}"
+    if parts := reduction.left_of_model:
+        yield f"privacy:  parts of your model in the repro: {parts}"
     yield _render_next_command(reduction)
 
 

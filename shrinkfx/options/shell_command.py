@@ -16,10 +16,10 @@ def format_command(options: Options) -> str:
 
     For a sweep, the command reduces the program without the sweep.
     """
-    usual, words = Options(Path()), ["shrinkfx", str(options.model)]
+    defaults, words = Options(Path()), ["shrinkfx", str(options.model)]
     for option in list_record_options(Options):
         value = getattr(options, option.name)
-        if value != getattr(usual, option.name):
+        if value != getattr(defaults, option.name):
             words += _format_option(option, value)
     return shlex.join(words)
 

@@ -28,9 +28,9 @@ REQUIRED_VARIABLES: Mapping[str | None, Mapping[str, str]] = {
 
 def check_failure_kind(_: str, value: str) -> None:
     if value not in UNTIL:
-        near = get_close_matches(value, UNTIL, n=3)
-        meant = f"did you mean {', '.join(near)}? all: " if near else "one of "
-        raise UsageError(f"unknown kind '{value}': {meant}{', '.join(UNTIL)}")
+        matches = get_close_matches(value, UNTIL, n=3)
+        hint = f"did you mean {', '.join(matches)}? all: " if matches else "one of "
+        raise UsageError(f"unknown kind '{value}': {hint}{', '.join(UNTIL)}")
 
 
 def check_regular_expression(flag: str, value: str) -> None:
@@ -42,29 +42,29 @@ def check_regular_expression(flag: str, value: str) -> None:
 
 def check_device(flag: str, value: str) -> None:
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", value):
-        there = "expected cpu, cuda, or a GPU by its number: cuda:1"
-        raise UsageError(Flag(flag, value), f": {there}")
+        expected = "expected cpu, cuda, or a GPU by its number: cuda:1"
+        raise UsageError(Flag(flag, value), f": {expected}")
 
 
 def check_gpus(flag: str, value: Sequence[str]) -> None:
     for each in value:
         if not re.fullmatch(r"\d{1,3}", each):
-            as_in = ": expected GPU numbers as in cuda:0, such as 0,1"
-            raise UsageError(Flag(flag, each), as_in)
+            expected = ": expected GPU numbers as in cuda:0, such as 0,1"
+            raise UsageError(Flag(flag, each), expected)
         if value.count(each) > 1:
-            twice = f": {each} occurs twice"
-            raise UsageError(Flag(flag, ",".join(value)), twice)
+            problem = f": {each} occurs twice"
+            raise UsageError(Flag(flag, ",".join(value)), problem)
 
 
-def parse_gpu_numbers(said: str | Sequence[str]) -> tuple[str, ...]:
+def parse_gpu_numbers(numbers: str | Sequence[str]) -> tuple[str, ...]:
     """Parse the numbers of GPUs, such as ``0,1``."""
-    return parse_names(said) if isinstance(said, str) else tuple(said)
+    return parse_names(numbers) if isinstance(numbers, str) else tuple(numbers)
 
 
 def check_guard_pages(flag: str, value: str) -> None:
     if value not in GUARD_PAGES:
-        there = f" '{value}': expected one of {', '.join(GUARD_PAGES)}"
-        raise UsageError("unknown ", Flag(flag), there)
+        problem = f" '{value}': expected one of {', '.join(GUARD_PAGES)}"
+        raise UsageError("unknown ", Flag(flag), problem)
 
 
 def check_ranges(_: str, value: str) -> None:
@@ -82,16 +82,16 @@ def check_strategy_names(flag: str, value: Sequence[str]) -> None:
 def check_kept_kinds(flag: str, value: Sequence[str]) -> None:
     for kind in value:
         if kind not in {*Kind}:
-            near = get_close_matches(kind, (*Kind, ALL), n=3)
-            meant = f"did you mean {', '.join(near)}? " if near else ""
-            there = ", ".join((*Kind, ALL))
-            said = f": unknown kind; {meant}all kinds: {there}"
-            raise UsageError(Flag(flag, kind), said)
+            matches = get_close_matches(kind, (*Kind, ALL), n=3)
+            hint = f"did you mean {', '.join(matches)}? " if matches else ""
+            kinds = ", ".join((*Kind, ALL))
+            problem = f": unknown kind; {hint}all kinds: {kinds}"
+            raise UsageError(Flag(flag, kind), problem)
 
 
-def parse_kept_kinds(said: str | Sequence[str]) -> tuple[str, ...]:
+def parse_kept_kinds(names: str | Sequence[str]) -> tuple[str, ...]:
     """Parse kinds, such as ``sizes,values``; ``all`` means every kind."""
-    kinds = parse_names(said) if isinstance(said, str) else tuple(said)
+    kinds = parse_names(names) if isinstance(names, str) else tuple(names)
     return tuple(map(str, Kind)) if ALL in kinds else kinds
 
 

@@ -41,7 +41,7 @@ class Live:
         self._unit, self._count = "check", 0
         self._operators: int | None = None
         self._most: int | None = None
-        self._asks = False
+        self._is_checking = False
         self._forget()
 
     def _forget(self) -> None:
@@ -56,7 +56,7 @@ class Live:
             case RunStarted(_, model):
                 self._tried = f"starting PyTorch for {model}"
             case PhaseEntered(phase):
-                self._phase, self._tried, self._asks = phase, "", False
+                self._phase, self._tried, self._is_checking = phase, "", False
                 self._forget()
             case SearchStarted(operators, max_checks):
                 self._unit, self._count = "check", 0
@@ -64,8 +64,8 @@ class Live:
             case QueryStarted(strategy, operators):
                 is_smaller = self._operators is None or operators < self._operators
                 self._tried = f"{strategy} to {operators}" if is_smaller else strategy
-                self._asks = True
-            case ActivityStarted(text) if not self._asks:
+                self._is_checking = True
+            case ActivityStarted(text) if not self._is_checking:
                 self._tried = text
             case QueryAnswered():
                 self._take_check(event)
@@ -78,18 +78,18 @@ class Live:
 
     def _take_check(self, event: QueryAnswered) -> None:
         self._count, self._operators = event.check, event.operators
-        self._asks = False
+        self._is_checking = False
         self._times.append(event.seconds)
         self._expected_s = event.expected_s
-        left = event.seconds_left
-        self._ends_at = None if left is None else self._clock() + left
+        remaining_s = event.seconds_left
+        self._ends_at = None if remaining_s is None else self._clock() + remaining_s
 
     def text(self, width: int) -> str:
         """Render the line in ``width`` characters; cut the current step first."""
         head, *rest = self._heads()
-        room = width - len(head) - 2
-        if self._tried and room >= min(_LEAST_TRIED, len(self._tried)):
-            return f"{head}: {_cut(self._tried, room)}"
+        space = width - len(head) - 2
+        if self._tried and space >= min(_LEAST_TRIED, len(self._tried)):
+            return f"{head}: {_cut(self._tried, space)}"
         return next((each for each in (head, *rest) if len(each) <= width), head)[
             :width
         ]
@@ -104,11 +104,11 @@ class Live:
             counted.append(f"{self._count} of {_counted(self._most, self._unit)}")
         elif self._count:
             counted.append(_counted(self._count, self._unit))
-        left, rate = self._time_left(), self._rate()
-        for timed, fast in ((left, rate), (left, ""), ("", "")):
-            told = ", ".join([*counted, *([fast] if fast else [])])
+        remaining, rate = self._time_left(), self._rate()
+        for timed, fast in ((remaining, rate), (remaining, ""), ("", "")):
+            details = ", ".join([*counted, *([fast] if fast else [])])
             begin = f"{where}, {timed}" if timed else where
-            yield f"{begin}; {told}" if told else begin
+            yield f"{begin}; {details}" if details else begin
 
     def _elapsed(self) -> str:
         minutes, seconds = divmod(int(self._clock() - self._began), 60)
@@ -130,29 +130,29 @@ class Live:
 
         Neither includes the phases after the search.
         """
-        left = math.inf if self._ends_at is None else self._ends_at - self._clock()
-        if self._expected_s is not None and self._expected_s < left:
+        limit_s = math.inf if self._ends_at is None else self._ends_at - self._clock()
+        if self._expected_s is not None and self._expected_s < limit_s:
             return f"about {format_duration(self._expected_s)} more"
         return (
-            f"at most {format_duration(left, up=True)} more"
-            if 0 < left < math.inf
+            f"at most {format_duration(limit_s, up=True)} more"
+            if 0 < limit_s < math.inf
             else ""
         )
 
 
 def format_duration(seconds: float, *, up: bool = False) -> str:
     """Render a duration, to the nearest unit or, with ``up``, rounded up."""
-    whole = math.ceil if up else round
+    rounded = math.ceil if up else round
     if seconds < 90:
-        return f"{max(1, whole(seconds / 10)) * 10} s"
+        return f"{max(1, rounded(seconds / 10)) * 10} s"
     if seconds < 5400:
-        return f"{whole(seconds / 60)} min"
-    return f"{whole(seconds / 360) / 10} h"
+        return f"{rounded(seconds / 60)} min"
+    return f"{rounded(seconds / 360) / 10} h"
 
 
 def _counted(number: int, unit: str) -> str:
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 3]}..."
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."

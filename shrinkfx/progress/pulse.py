@@ -31,8 +31,8 @@ class Pulse:
     ) -> None:
         self._say = say
         self._every_s = EVERY_S if every_s is None else every_s
-        self._began = self._spoke = time.monotonic()
-        self._doing = self._so_far = ""
+        self._began = self._last_print = time.monotonic()
+        self._doing = self._state = ""
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -46,11 +46,11 @@ class Pulse:
             case ActivityStarted(text):
                 self._doing = text
             case SearchStarted(operators):
-                self._so_far = f", {operators} operators"
+                self._state = f", {operators} operators"
             case QueryAnswered(check, _, operators):
-                self._so_far = f", {operators} operators after check {check}"
+                self._state = f", {operators} operators after check {check}"
             case SizesTried(sizes):
-                self._so_far = f", last at {sizes}"
+                self._state = f", last at {sizes}"
         if self._thread is None:
             self._ended.clear()
             self._thread = threading.Thread(target=self._beat, daemon=True)
@@ -58,7 +58,7 @@ class Pulse:
 
     def restart_timer(self) -> None:
         """Restart the minute, because a line was printed."""
-        self._spoke = time.monotonic()
+        self._last_print = time.monotonic()
 
     def close(self) -> None:
         """Print nothing more until the next event."""
@@ -68,9 +68,9 @@ class Pulse:
         self._thread = None
 
     def _beat(self) -> None:
-        while not self._ended.wait(self._spoke + self._every_s - time.monotonic()):
+        while not self._ended.wait(self._last_print + self._every_s - time.monotonic()):
             now = time.monotonic()
-            if now - self._spoke >= self._every_s:
-                self._spoke = now
+            if now - self._last_print >= self._every_s:
+                self._last_print = now
                 minutes = (now - self._began) / 60
-                self._say(f"[{minutes:.0f} min] {self._doing}{self._so_far}")
+                self._say(f"[{minutes:.0f} min] {self._doing}{self._state}")

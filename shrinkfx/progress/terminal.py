@@ -134,8 +134,8 @@ def render_event(event: Event) -> str:
             return f"{_step(event)}  {strategy}  check {check}  {seconds:.0f} s"
         case QueryAnswered(check, outcome, operators):
             return f"check {check}: {outcome}; {operators} operators so far"
-        case SizesTried(sizes, answer, said):
-            return f"{sizes}: {answer}" + (f" ({said})" if said else "")
+        case SizesTried(sizes, answer, detail):
+            return f"{sizes}: {answer}" + (f" ({detail})" if detail else "")
         case SearchStarted(operators):
             return f"searching among {operators} operators"
     return str(event)

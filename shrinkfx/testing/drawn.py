@@ -54,11 +54,11 @@ def skeletons(draw: st.DrawFn, max_operators: int = 12) -> Skeleton:
         operands = " ".join(draw(chosen))
         nodes |= draw(st.sampled_from(_SHAPES))(f"n{number}", operands)
     tensors = [n for n in nodes if _is_tensor(nodes[n]) and n.startswith("n")]
-    more = draw(st.lists(st.sampled_from(tensors), max_size=2, unique=True))
+    extra = draw(st.lists(st.sampled_from(tensors), max_size=2, unique=True))
     program = skeleton(nodes)
     written = draw(st.sampled_from([None, "x", *tensors]))
     writes = [(written, "held")] if written else []
-    outputs = [*program.outputs, *more, *(value for value, _ in writes)]
+    outputs = [*program.outputs, *extra, *(value for value, _ in writes)]
     sizes = draw(st.sampled_from([{}, FREE]))
     return skeleton(nodes, " ".join(dict.fromkeys(outputs)), writes, sizes)
 
@@ -143,9 +143,9 @@ def edits_of(candidate: Candidate) -> st.SearchStrategy[list[Edit]]:
     bypassed = st.sampled_from([*candidate.operators, *candidate.subgraph_nodes])
     bypass = st.builds(Bypass, bypassed, st.sampled_from(values))
     plain = st.builds(Replace, nodes, st.sampled_from(values))
-    own = nodes.map(lambda node: Replace(node, node))
+    unchanged = nodes.map(lambda node: Replace(node, node))
     merge = st.frozensets(inputs, max_size=3).map(Merge)
     settle = st.builds(
         Specialise, st.sampled_from([*FREE]), st.sampled_from(Specialisation)
     )
-    return st.lists(drop | bypass | plain | own | merge | settle, max_size=4)
+    return st.lists(drop | bypass | plain | unchanged | merge | settle, max_size=4)

@@ -33,9 +33,9 @@ def check_strategy(
     """
     _check_form(strategy, candidate)
     edits = collect_proposals(strategy, candidate, types=types)
-    twin = Candidate.from_json(candidate.skeleton, candidate.to_json())
-    for again in (candidate, twin):
-        if (other := collect_proposals(strategy, again, types=types)) != edits:
+    copy = Candidate.from_json(candidate.skeleton, candidate.to_json())
+    for each in (candidate, copy):
+        if (other := collect_proposals(strategy, each, types=types)) != edits:
             raise make_law_error(strategy, 1, f"it proposed {edits}, then {other}")
     for edit in edits:
         _check_edit(strategy, candidate, edit)

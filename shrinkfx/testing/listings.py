@@ -38,11 +38,11 @@ def listing(text: str, **inputs: TensorSpec) -> PrintedProgram:
     """
     lines = [row.strip() for row in text.strip().splitlines()]
     main = tuple(Statement.parse_line(line) for line in lines)
-    held = inputs or {"x": ROWS}
-    given = [
-        InputOrWeight(n, "input", ((Run.EXAMPLE, made),)) for n, made in held.items()
+    specs = inputs or {"x": ROWS}
+    declared = [
+        InputOrWeight(n, "input", ((Run.EXAMPLE, made),)) for n, made in specs.items()
     ]
-    return PrintedProgram((Block(MAIN, tuple(held), (), main),), tuple(given))
+    return PrintedProgram((Block(MAIN, tuple(specs), (), main),), tuple(declared))
 
 
 def listed(program: PrintedProgram) -> Candidate:

@@ -78,9 +78,9 @@ def operator(
     )
 
 
-def projection(of: str, value: TensorType | None = FLOATS) -> Node:
+def projection(source: str, value: TensorType | None = FLOATS) -> Node:
     """Describe one value of an operator that returns several."""
-    return Node("", Role.PROJECTION, "operator.getitem", (of,), value)
+    return Node("", Role.PROJECTION, "operator.getitem", (source,), value)
 
 
 def inner(operands: str = "", value: TensorType | None = FLOATS) -> Node:

@@ -43,7 +43,7 @@ class Choice:
     failure: ScriptFailure | None = None
 
 
-def choose(capture: Capture, end: ScriptEnd, asked: int | None) -> Choice:
+def choose(capture: Capture, end: ScriptEnd, number: int | None) -> Choice:
     """Choose the program that the user asks for, or the one that failed.
 
     Raises:
@@ -51,8 +51,8 @@ def choose(capture: Capture, end: ScriptEnd, asked: int | None) -> Choice:
         UsageError: there is no program with that number, or it was not saved.
     """
     failed = find_failed_step(capture, end)
-    if asked is not None:
-        return _choose_by_number(capture, end, failed, asked)
+    if number is not None:
+        return _choose_by_number(capture, end, failed, number)
     if failed is None:
         raise NothingToReduce(_why_none(capture, end))
     program = capture.by_number.get(failed.program)
@@ -62,38 +62,38 @@ def choose(capture: Capture, end: ScriptEnd, asked: int | None) -> Choice:
 
 
 def _choose_by_number(
-    capture: Capture, end: ScriptEnd, failed: Step | None, asked: int
+    capture: Capture, end: ScriptEnd, failed: Step | None, number: int
 ) -> Choice:
-    program = capture.by_number.get(asked)
+    program = capture.by_number.get(number)
     if program is None:
-        there = ", ".join(map(str, capture.by_number)) or "none"
+        known = ", ".join(map(str, capture.by_number)) or "none"
         raise UsageError(
-            Flag("--program", asked),
-            f": no such program; captured: program {there}\nto reduce another program "
+            Flag("--program", number),
+            f": no such program; captured: program {known}\nto reduce another program "
             f"without running the script again: shrinkfx {capture.folder} --program N",
         )
     if program.file is None:
-        named = Flag("--program", asked)
-        raise UsageError(named, f": the program could not be saved: {program.unsaved}")
-    own = [step for step in capture.steps_of(asked) if step.has_failed]
-    if failed is not None and failed.program == asked:
-        own.append(failed)
-    if own:
-        return _chosen(program, own[-1], end)
-    calls = [step for step in capture.steps_of(asked) if step.what == CALL]
-    said = f"program {asked}, as requested; no failure of it was seen in the script"
-    return Choice(program, calls[-1] if calls else None, said)
+        flag = Flag("--program", number)
+        raise UsageError(flag, f": the program could not be saved: {program.unsaved}")
+    failures = [step for step in capture.steps_of(number) if step.has_failed]
+    if failed is not None and failed.program == number:
+        failures.append(failed)
+    if failures:
+        return _chosen(program, failures[-1], end)
+    calls = [step for step in capture.steps_of(number) if step.what == CALL]
+    reason = f"program {number}, as requested; no failure of it was seen in the script"
+    return Choice(program, calls[-1] if calls else None, reason)
 
 
 _FAILED = {COMPILE: FailedStep.COMPILE, LOAD: FailedStep.LOAD, CALL: FailedStep.CALL}
 
 
 def _chosen(program: CapturedProgram, step: Step, end: ScriptEnd) -> Choice:
-    said, hangs = describe_step_end(step, end), _hangs(step, end)
+    reason, hangs = describe_step_end(step, end), _hangs(step, end)
     what = _FAILED.get(step.what) if step.has_failed else FailedStep.NOTHING
     died = step.state == BEGUN and not hangs
-    failure = ScriptFailure(what, said, died) if what else None
-    return Choice(program, step, said, hangs, failure)
+    failure = ScriptFailure(what, reason, died) if what else None
+    return Choice(program, step, reason, hangs, failure)
 
 
 def find_failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
@@ -109,10 +109,10 @@ def find_failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
         open_ones = [s for s in steps if s.pid == pid and s.state == BEGUN]
         if open_ones:
             return open_ones[-1]
-    left = [step for step in steps if step.state == BEGUN]
+    unfinished = [step for step in steps if step.state == BEGUN]
     raised = [step for step in steps if step.has_failed and step.what != EXPORT]
-    if left or raised:
-        return (left or raised)[-1]
+    if unfinished or raised:
+        return (unfinished or raised)[-1]
     if end.code and steps and steps[-1].has_failed:
         return steps[-1]
     used = [step for step in steps if step.what in (CALL, COMPILE) and step.program]
@@ -121,21 +121,21 @@ def find_failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
 
 def describe_step_end(step: Step, end: ScriptEnd) -> str:
     """Describe in a sentence how a step ended."""
-    at = f" ({step.where})" if step.where else ""
+    where = f" ({step.where})" if step.where else ""
     if _hangs(step, end):
         slow = (
             "" if step.what == CALL else "; if it is only slow, use a longer --timeout"
         )
-        return f"{step.name}{at} did not end in {end.hung_s:.0f} s{slow}"
+        return f"{step.name}{where} did not end in {end.hung_s:.0f} s{slow}"
     if step.state == BEGUN:
-        return f"the process died in {step.name}{at}: {_how_ended(end)}"
+        return f"the process died in {step.name}{where}: {_how_ended(end)}"
     if step.error:
         error = step.error.partition("\n")[0]
         caught = "" if end.code else "; the script continued"
-        return f"{step.name}{at} raised {error:.300}{caught}"
+        return f"{step.name}{where} raised {error:.300}{caught}"
     return (
         "all steps in PyTorch succeeded, and the script ended with exit code "
-        f"{end.code}: choosing the last step, {step.name}{at}"
+        f"{end.code}: choosing the last step, {step.name}{where}"
     )
 
 
@@ -158,18 +158,18 @@ def _signal(number: int) -> str:
 
 def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str:
     """Explain why the program that failed cannot be reduced."""
-    said = describe_step_end(step, end)
+    ended = describe_step_end(step, end)
     if step.what == EXPORT:
-        return f"{said}\nno program was exported, so there is nothing to reduce"
+        return f"{ended}\nno program was exported, so there is nothing to reduce"
     if step.what == SAVE:
-        return f"{said}\nshrinkfx failed to save the program: {REPORT_BUG}"
+        return f"{ended}\nshrinkfx failed to save the program: {REPORT_BUG}"
     if program is None:
         return (
-            f"{said}\nthe program was compiled outside the watched processes: capture "
+            f"{ended}\nthe program was compiled outside the watched processes: capture "
             "the script that compiles it, or pass the .pt2 that it was compiled from"
         )
     return (
-        f"{said}\nthe program cannot be saved: {program.unsaved}\nexport it in a form "
+        f"{ended}\nthe program cannot be saved: {program.unsaved}\nexport it in a form "
         "that can be saved, and pass that .pt2"
     )
 
@@ -190,11 +190,11 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
     if not capture.torch:
         why = "it failed before the import" if end.code else "it contains no program"
         if capture.without_torch:
-            named = ", ".join(capture.without_torch)
-            why = f"its Python has no PyTorch ({named})"
-        said = f"{command} did not import PyTorch: {why}; {failed}"
+            pythons = ", ".join(capture.without_torch)
+            why = f"its Python has no PyTorch ({pythons})"
+        prefix = f"{command} did not import PyTorch: {why}; {failed}"
         return (
-            f"{said}{advise_own_python(end.command) if capture.without_torch else ''}"
+            f"{prefix}{advise_own_python(end.command) if capture.without_torch else ''}"
         )
     if not capture.programs:
         return (
@@ -216,21 +216,21 @@ def render_program_table(capture: Capture, end: ScriptEnd, chosen: int) -> str:
     for program in capture.programs:
         steps = capture.steps_of(program.number)
         calls = _calls(steps)
-        said = "; ".join(_remarks(program, steps, end))
+        remarks = "; ".join(_remarks(program, steps, end))
         mark = "*" if program.number == chosen else ""
         number = f"{program.number}{mark}"
         operators = str(program.operators)
-        rows.append((number, operators, program.where, str(calls), said))
+        rows.append((number, operators, program.where, str(calls), remarks))
     widths = [*(max(len(row[i]) for row in rows) for i in range(4)), 0]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def _calls(steps: list[Step]) -> int:
-    most: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for step in steps:
         if step.what == CALL:
-            most[step.pid] = max(step.count, most.get(step.pid, 0))
-    return sum(most.values())
+            counts[step.pid] = max(step.count, counts.get(step.pid, 0))
+    return sum(counts.values())
 
 
 def _remarks(

@@ -17,11 +17,11 @@ def write_counts(folder: Path) -> None:
 
     The script's interpreter may not have shrinkfx, so they cannot be imported there.
     """
-    known = {
+    names = {
         "variables": (*VARIABLES, *COMPILERS),
         "secrets": SECRETS,
         "namespaces": sorted(PYTORCH_NAMESPACES),
         "of_sizes": sorted(SIZE_FUNCTIONS),
         "arithmetic": sorted(ARITHMETIC),
     }
-    (folder / FILE).write_text(json.dumps(known))
+    (folder / FILE).write_text(json.dumps(names))

@@ -65,15 +65,15 @@ class HangDetector:
             steps: all steps that have not ended.
         """
         keys = {_key(step) for step in steps}
-        for gone in self._watched.keys() - keys:
-            del self._watched[gone]
+        for ended in self._watched.keys() - keys:
+            del self._watched[ended]
         return next((step for step in steps if self._hangs(step)), None)
 
     def _hangs(self, step: Step) -> bool:
         watched = self._watched.get(_key(step))
         if watched is None:
-            own = OwnTime(lambda: self.look(step.pid), clock=self.clock)
-            self._watched[_key(step)] = _Watched(own, self.clock())
+            own_time = OwnTime(lambda: self.look(step.pid), clock=self.clock)
+            self._watched[_key(step)] = _Watched(own_time, self.clock())
             return False
         limit = self.timeout_s or (BUSY_CALL_S if step.what == CALL else None)
         if limit is not None and watched.own.exceeds(limit):
@@ -104,5 +104,5 @@ def bytes_moved(pid: int) -> int:
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     except OSError:
         return 0
-    told = dict(line.split(": ") for line in lines)
-    return int(told.get("rchar", 0)) + int(told.get("wchar", 0))
+    counters = dict(line.split(": ") for line in lines)
+    return int(counters.get("rchar", 0)) + int(counters.get("wchar", 0))

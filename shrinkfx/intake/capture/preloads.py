@@ -55,17 +55,17 @@ def choose_captured_preloads(
         named: the user's preloads.
     """
     others = {k: v for k, v in program.others.items() if is_setting(k)}
-    theirs = find_preload_files(named, cwd)
-    others = _unset(others, theirs)
-    own = {o.module: o.file for o in program.origins if _is_own_module(o)}
-    found = dict(zip(own, choose_preloads([*own.items()], cwd), strict=True))
+    named_files = find_preload_files(named, cwd)
+    others = _unset(others, named_files)
+    modules = {o.module: o.file for o in program.origins if _is_own_module(o)}
+    chosen = dict(zip(modules, choose_preloads([*modules.items()], cwd), strict=True))
     names: dict[str, None] = {}
-    said: list[str] = []
+    notes: list[str] = []
     files: list[str] = []
     for origin in program.origins:
         remark = _called(origin) if origin.called else ""
         if _is_own_module(origin):
-            name = found[origin.module].write_to(folder)
+            name = chosen[origin.module].write_to(folder)
             files.append(origin.file)
             remark = remark or f"preloading {origin.module}: {origin.why}"
         elif origin.module == _MAIN:
@@ -76,17 +76,17 @@ def choose_captured_preloads(
         if name:
             names[name] = None
         if remark:
-            said.append(remark)
+            notes.append(remark)
     others = _unset(others, files)
-    ours = {k: v for k, v in others.items() if v.is_imported}
-    if ours:
-        names[write_preload_module(folder, FILE, render_settings_module(ours))] = None
-        said += [
+    copied = {k: v for k, v in others.items() if v.is_imported}
+    if copied:
+        names[write_preload_module(folder, FILE, render_settings_module(copied))] = None
+        notes += [
             f"a generated preload sets Inductor's {key}: {v.short_text}"
-            for key, v in ours.items()
+            for key, v in copied.items()
         ]
-    lacking = [_lacking(k, v) for k, v in others.items() if k not in ours]
-    return Preloads(tuple(names), tuple(dict.fromkeys(said)), tuple(lacking))
+    lacking = [_lacking(k, v) for k, v in others.items() if k not in copied]
+    return Preloads(tuple(names), tuple(dict.fromkeys(notes)), tuple(lacking))
 
 
 def _unset(
@@ -136,9 +136,9 @@ def _copy_definitions(
     if not file.is_file():  # <stdin>, or code passed with -c
         return "", f"{origin.why}: {_NO_FILE}"
     try:
-        own = _settable(file, settings)
-        ours = render_settings(own) if own else ""
-        text = _defining(read_source(file), str(file), program.custom, ours)
+        defined = _settable(file, settings)
+        restored = render_settings(defined) if defined else ""
+        text = _defining(read_source(file), str(file), program.custom, restored)
     except (OSError, SyntaxError) as error:
         advice = "move the definition into its own module, and --preload that module"
         return "", f"{origin.why}: cannot read the script: {error}; {advice}"
@@ -161,29 +161,29 @@ def _settable(
     file: Path, settings: Mapping[str, RestoredValue]
 ) -> dict[str, RestoredValue]:
     """Return the settings whose values the script defines, but does not set itself."""
-    kept = [s for s in statements_of(read_source(file), str(file)) if not s.is_main]
-    bound, text = {name for each in kept for name in each.binds}, text_of(kept)
-    own = {k: v for k, v in settings.items() if v.is_of_script and v.bound in bound}
-    return {k: v for k, v in own.items() if not text_sets_attribute(text, k)}
+    parts = [s for s in statements_of(read_source(file), str(file)) if not s.is_main]
+    bound, text = {name for each in parts for name in each.binds}, text_of(parts)
+    defined = {k: v for k, v in settings.items() if v.is_of_script and v.bound in bound}
+    return {k: v for k, v in defined.items() if not text_sets_attribute(text, k)}
 
 
-def _defining(text: str, name: str, operators: Sequence[str], ours: str) -> str:
+def _defining(text: str, name: str, operators: Sequence[str], restored: str) -> str:
     """Slice a script to the code that registers ``operators`` or changes the compiler.
 
     Statements for the script's own purposes are omitted, such as those that parse
     arguments or run the model.
 
     Args:
-        ours: statements to keep, with the definitions that they need.
+        restored: statements to keep, with the definitions that they need.
     """
     length = text.count("\n") + 1
-    text += f"\n{ours}"
+    text += f"\n{restored}"
     statements = statements_of(text, name)
     nodes = {each.place: each.node for each in statements}
     compiles = [each.lines[0] for each in statements if _compiles(each.node)]
-    all_of_it = slice_file(Path(name), operators, text=text, acting=compiles)
-    theirs = [at for at in all_of_it.acts if at[0] <= length]
-    without = [at for at in theirs if not _defines(nodes[at])]
+    everything = slice_file(Path(name), operators, text=text, acting=compiles)
+    acts = [place for place in everything.acts if place[0] <= length]
+    without = [place for place in acts if not _defines(nodes[place])]
     return slice_file(
         Path(name), operators, text=text, without=without, acting=compiles
     ).text

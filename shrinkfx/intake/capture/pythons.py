@@ -50,13 +50,13 @@ def advise_own_python(command: Sequence[str]) -> str:
         return "\nuse the path of a Python that has PyTorch, as in /env/bin/python"
     name, *rest = command
     module = _RUN_AS.get(os.path.basename(name))
-    ours: tuple[str, ...] = (sys.executable, *(("-m", module) if module else ()))
+    python: tuple[str, ...] = (sys.executable, *(("-m", module) if module else ()))
     if module is None and not is_python(name):
         path = f"PATH={shlex.quote(os.path.dirname(sys.executable))}:$PATH"
-        typed = f"{path} shrinkfx --capture -- {shlex.join(command)}"
+        suggestion = f"{path} shrinkfx --capture -- {shlex.join(command)}"
     else:
-        typed = f"shrinkfx --capture -- {shlex.join((*ours, *rest))}"
-    return f"\nto run it with the Python of shrinkfx, which has PyTorch: {typed}"
+        suggestion = f"shrinkfx --capture -- {shlex.join((*python, *rest))}"
+    return f"\nto run it with the Python of shrinkfx, which has PyTorch: {suggestion}"
 
 
 _RUN_AS = {"pytest": "pytest", "py.test": "pytest", "torchrun": "torch.distributed.run"}

@@ -24,7 +24,7 @@ CALL, COMPILE, EXPORT, LOAD, SAVE = "call", "compile", "export", "load", "save"
 STARTED = "started"
 """A file with a line for each Python process that ran the capture's startup code."""
 
-_ASKED_FOR = ("KeyboardInterrupt", "SystemExit")
+_DELIBERATE = ("KeyboardInterrupt", "SystemExit")
 """Exceptions that are not failures."""
 
 
@@ -74,7 +74,7 @@ class Step:
     @property
     def has_failed(self) -> bool:
         kind = self.error.partition(":")[0]
-        is_failure = self.state == RAISED and kind not in _ASKED_FOR
+        is_failure = self.state == RAISED and kind not in _DELIBERATE
         return self.state == BEGUN or is_failure
 
     @property
@@ -82,9 +82,9 @@ class Step:
         """The step in words, such as ``call 3 of program 1``."""
         if self.what == EXPORT:
             return "torch.export.export"
-        of = f"program {self.program}" if self.program else "a package from elsewhere"
+        pkg = f"program {self.program}" if self.program else "a package from elsewhere"
         return (
-            f"call {self.count} of {of}" if self.what == CALL else _OF[self.what] + of
+            f"call {self.count} of {pkg}" if self.what == CALL else _OF[self.what] + pkg
         )
 
 
@@ -203,7 +203,7 @@ class Capture:
             CapturedProgram.from_json(folder, data)
             for _, data in _records(folder, "program-*.json")
         ]
-        found = [
+        steps = [
             Step.from_json(path, data)
             for state in (BEGUN, ENDED, RAISED)
             for path, data in _records(folder, f"{state}-*.json")
@@ -212,7 +212,7 @@ class Capture:
         return cls(
             folder=folder,
             programs=tuple(sorted(programs, key=lambda program: program.number)),
-            steps=tuple(sorted(found, key=lambda step: step.at)),
+            steps=tuple(sorted(steps, key=lambda step: step.at)),
             torch=tuple(dict.fromkeys(data["torch"] for _, data in processes)),
             was_watched=(folder / STARTED).exists(),
             without_torch=_without_torch(folder / STARTED),

@@ -37,7 +37,7 @@ _EVERY_S = 0.1
 _BY_CTRL_C = (-signal.SIGINT, 128 + signal.SIGINT)
 """Exit statuses after Ctrl-C, of a process and of a shell around it."""
 
-_PARTING_S = 5.0
+_EXIT_WAIT_S = 5.0
 """Seconds that an interrupted script has for its cleanup."""
 
 
@@ -106,7 +106,7 @@ class CapturedCommand:
     def _watched(
         self, child: subprocess.Popen[bytes], patience: HangDetector, terminal: Terminal
     ) -> ScriptEnd:
-        died, told = 0, ""
+        died, shown = 0, ""
         while child.poll() is None:
             steps = open_steps(self.folder)
             died = died or next((s.pid for s in steps if _is_gone(s.pid)), 0)
@@ -115,11 +115,11 @@ class CapturedCommand:
                 return ScriptEnd(
                     self.command, child.wait(), hung=hung.pid, hung_s=patience.waited_s
                 )
-            if steps and not told:
+            if steps and not shown:
                 terminal.take_back()  # PyTorch does not read it or handle Ctrl-C
             names = "; ".join(dict.fromkeys(step.name for step in steps))
-            if names != told:
-                told = names
+            if names != shown:
+                shown = names
                 self.doing(f"{shorten_command(self.command)}: {names or 'running'}")
             terminal.lend_if_wanted(child.pid)
             time.sleep(_EVERY_S)
@@ -131,7 +131,7 @@ class CapturedCommand:
         """Interrupt the script as Ctrl-C does, and wait for it to end by itself."""
         with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(child.pid, signal.SIGINT)
-            child.wait(_PARTING_S)
+            child.wait(_EXIT_WAIT_S)
 
 
 def _require_script(command: Sequence[str]) -> None:
@@ -145,16 +145,16 @@ def _require_script(command: Sequence[str]) -> None:
     """
     script = find_python_script(command)
     if script and not os.path.exists(script):
-        near = difflib.get_close_matches(script, sorted(glob.glob("*.py")), 1, 0.7)
-        meant = f": did you mean {near[0]}?" if near else ""
-        raise UsageError(Flag("--capture"), f": {script}: no such file{meant}")
+        matches = difflib.get_close_matches(script, sorted(glob.glob("*.py")), 1, 0.7)
+        hint = f": did you mean {matches[0]}?" if matches else ""
+        raise UsageError(Flag("--capture"), f": {script}: no such file{hint}")
 
 
-def environment(folder: Path, given: dict[str, str]) -> dict[str, str]:
+def environment(folder: Path, variables: dict[str, str]) -> dict[str, str]:
     """Return an environment in which each Python runs the capture's startup code."""
-    places = [str(_STARTUP), given.get("PYTHONPATH", "")]
+    places = [str(_STARTUP), variables.get("PYTHONPATH", "")]
     path = os.pathsep.join(filter(None, places))
-    return {**given, "PYTHONPATH": path, FOLDER: str(folder)}
+    return {**variables, "PYTHONPATH": path, FOLDER: str(folder)}
 
 
 def _is_gone(pid: int) -> bool:

@@ -37,7 +37,7 @@ from shrinkfx.wording import Flag
 END = "end.json"
 """How the script ended; once this file exists, a captured program can be reduced."""
 
-_ASKED, _WANTED = "asked.json", "wanted.json"
+_REQUEST, _WANTED = "asked.json", "wanted.json"
 """The options of the run; and the options that the user passed, before the capture."""
 
 _HANG_S = 60.0
@@ -66,10 +66,10 @@ def find_script(command: tuple[str, ...]) -> Path:
     if not command:
         example = " needs a command: shrinkfx --capture python serve.py --batch 4"
         raise UsageError(Flag("--capture"), example)
-    words = [word.partition("::")[0] for word in command]
-    scripts = [word for word in words if word.endswith(".py")]
-    modules = [after for word, after in pairwise(words) if word == "-m"]
-    first = (*scripts, *(name.replace(".", "-") for name in modules), words[0])[0]
+    arguments = [word.partition("::")[0] for word in command]
+    scripts = [word for word in arguments if word.endswith(".py")]
+    modules = [after for word, after in pairwise(arguments) if word == "-m"]
+    first = (*scripts, *(name.replace(".", "-") for name in modules), arguments[0])[0]
     return Path(first)
 
 
@@ -78,7 +78,7 @@ def capture(
     command: tuple[str, ...],
     program: int | None,
     folder: Path,
-    teller: Reporter,
+    reporter: Reporter,
     stdout: IO[str] | None = None,
 ) -> Options:
     """Run a command, and return the options for reducing the program that failed.
@@ -96,7 +96,7 @@ def capture(
     place = _empty(folder / CAPTURE)
     try:
         write_json(place / _WANTED, options.to_json())
-        script = CapturedCommand(command, place.resolve(), stdout, teller.doing)
+        script = CapturedCommand(command, place.resolve(), stdout, reporter.doing)
         try:
             end = script.run(HangDetector(options.timeout_s))
         except KeyboardInterrupt as error:
@@ -110,9 +110,9 @@ def capture(
                 )
             raise
         _write_end(place, end)
-        asked = _resolve_options(options, place, end, program, teller)
-        write_json(place / _ASKED, asked.to_json())
-        return asked
+        request = _resolve_options(options, place, end, program, reporter)
+        write_json(place / _REQUEST, request.to_json())
+        return request
     finally:
         _clear(place)
 
@@ -123,8 +123,8 @@ def _empty(place: Path) -> Path:
     Raises:
         UsageError: the folder contains files that shrinkfx did not write.
     """
-    there = {path.name for path in place.iterdir()} if place.is_dir() else set()
-    if there and not there & {counts.FILE, STARTED}:
+    existing = {path.name for path in place.iterdir()} if place.is_dir() else set()
+    if existing and not existing & {counts.FILE, STARTED}:
         raise UsageError(
             f"{place} exists and is not a capture: choose another ",
             Flag("--out", stands="DIR"),
@@ -139,7 +139,7 @@ def _write_end(place: Path, end: ScriptEnd) -> None:
 
 
 def resolve_earlier_capture(
-    options: Options, folder: Path, program: int | None, teller: Reporter
+    options: Options, folder: Path, program: int | None, reporter: Reporter
 ) -> Options:
     """Return the options for reducing a program that was captured earlier.
 
@@ -153,7 +153,7 @@ def resolve_earlier_capture(
         raise UsageError(f"{folder}: this folder contains no capture")
     try:
         end = ScriptEnd.from_json(json.loads((place / END).read_text()))
-        return _resolve_options(options, place, end, program, teller)
+        return _resolve_options(options, place, end, program, reporter)
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{place}: damaged, or from another version: {error!r}"
         raise UsageError(f"{reason}; run the capture again") from error
@@ -165,20 +165,20 @@ def find_capture_folder(folder: Path) -> Path | None:
     return next((place for place in places if os.path.isfile(place / END)), None)
 
 
-def read_pending_options(folder: Path, teller: Reporter) -> Options | None:
+def read_pending_options(folder: Path, reporter: Reporter) -> Options | None:
     """Read the options of a reduction that was requested, but has not begun.
 
     Raises:
         NothingToReduce: no program had been chosen, and the script did not fail.
     """
     place = folder / CAPTURE
-    asked, wanted = place / _ASKED, place / _WANTED
-    if os.path.isfile(asked):
-        options = Options.from_json(json.loads(asked.read_text()))
+    request, wanted = place / _REQUEST, place / _WANTED
+    if os.path.isfile(request):
+        options = Options.from_json(json.loads(request.read_text()))
         options = options.with_files(moved_file_finder(folder))
     elif os.path.isfile(wanted) and os.path.isfile(place / END):
         options = Options.from_json(json.loads(wanted.read_text()))
-        options = resolve_earlier_capture(options, place, None, teller)
+        options = resolve_earlier_capture(options, place, None, reporter)
     else:
         return None
     return replace(options, out=folder)
@@ -189,35 +189,35 @@ def _resolve_options(
     place: Path,
     end: ScriptEnd,
     program: int | None,
-    teller: Reporter,
+    reporter: Reporter,
 ) -> Options:
     """Choose a program, report all of them, and return the options of its run."""
     options = replace(options, name=find_script(end.command).name)
-    found_all = Capture.read(place)
-    if options.sweeping and program is None and len(found_all.programs) == 1:
-        program = found_all.programs[0].number  # a sweep finds failures itself
+    captured = Capture.read(place)
+    if options.sweeping and program is None and len(captured.programs) == 1:
+        program = captured.programs[0].number  # a sweep finds failures itself
     try:
-        choice = choose(found_all, end, program)
+        choice = choose(captured, end, program)
     except (NothingToReduce, UsageError):
-        _report_programs(found_all, end, 0, teller)
+        _report_programs(captured, end, 0, reporter)
         raise
-    _report_programs(found_all, end, choice.program.number, teller)
-    found = resolve_captured_program(choice, place, options.preload)
-    for sentence in (choice.reason, *_versions(found_all), *found.notes):
-        teller.say(f"captured: {sentence}")
+    _report_programs(captured, end, choice.program.number, reporter)
+    resolved = resolve_captured_program(choice, place, options.preload)
+    for sentence in (choice.reason, *_versions(captured), *resolved.notes):
+        reporter.say(f"captured: {sentence}")
     if choice.hangs and options.timeout_s is None:
         options = replace(options, timeout_s=_HANG_S)
-    return found.to_options(options)
+    return resolved.to_options(options)
 
 
 def _report_programs(
-    capture: Capture, end: ScriptEnd, chosen: int, teller: Reporter
+    capture: Capture, end: ScriptEnd, chosen: int, reporter: Reporter
 ) -> None:
     if len(capture.programs) > 1:
         for line in render_program_table(capture, end, chosen).splitlines():
-            teller.say(line)
+            reporter.say(line)
         if chosen:
-            teller.say(
+            reporter.say(
                 "*: being reduced; to reduce another program: shrinkfx "
                 f"{capture.folder} --program N"
             )
@@ -231,17 +231,17 @@ def resolve_captured_program(
     Args:
         named: the user's preloads.
     """
-    program, said = choice.program, []
+    program, notes = choice.program, []
     if program.file is None:
         raise LoadError(str(place), f"program {program.number} was not saved", "")
     environment, unset = _environment(program.environment, os.environ)
     if unset:
-        said.append(f"the script unset {', '.join(unset)}: unset it here as well")
+        notes.append(f"the script unset {', '.join(unset)}: unset it here as well")
     inductor = {k: v for k, v in program.inductor.items() if is_setting(k)}
     preloads = choose_captured_preloads(program, place, Path.cwd(), named)
     inputs, why = _inputs(choice.step)
     if why:
-        said.append(
+        notes.append(
             f"cannot save the inputs of the call: {why}: using the exported inputs"
         )
     return ResolvedProgram(
@@ -252,7 +252,7 @@ def resolve_captured_program(
         preload=preloads.names,
         notes=(
             *_carried({**inductor, **environment}),
-            *said,
+            *notes,
             *preloads.notes,
             *preloads.lacking,
         ),
@@ -266,21 +266,21 @@ def _inputs(step: Step | None) -> tuple[Path | None, str]:
 
 
 def _carried(set_here: InductorOptions) -> list[str]:
-    said = ", ".join(f"{name}={value}" for name, value in set_here.items())
-    return [f"with {said}"] if said else []
+    values = ", ".join(f"{name}={value}" for name, value in set_here.items())
+    return [f"with {values}"] if values else []
 
 
 def _environment(
-    theirs: Mapping[str, str], ours: Mapping[str, str]
+    in_script: Mapping[str, str], current: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
     """Return the variables that the script set, and the names of those it unset."""
-    found = {
+    changed = {
         name: value
-        for name, value in theirs.items()
-        if ours.get(name) != value and is_user_variable(name, value)
+        for name, value in in_script.items()
+        if current.get(name) != value and is_user_variable(name, value)
     }
-    unset = [n for n, v in ours.items() if n not in theirs and is_variable(n, v)]
-    return found, sorted(unset)
+    unset = [n for n, v in current.items() if n not in in_script and is_variable(n, v)]
+    return changed, sorted(unset)
 
 
 def _versions(capture: Capture) -> list[str]:
@@ -289,11 +289,11 @@ def _versions(capture: Capture) -> list[str]:
     except PackageNotFoundError:
         return []
     # The metadata of PyPI's builds lack the local part, such as +cu132.
-    theirs = [v for v in capture.torch if here not in (v, v.partition("+")[0])]
-    if not theirs:
+    different = [v for v in capture.torch if here not in (v, v.partition("+")[0])]
+    if not different:
         return []
     return [
-        f"the script ran with torch {theirs[0]}, and the reduction uses torch {here}"
+        f"the script ran with torch {different[0]}, and the reduction uses torch {here}"
     ]
 
 

@@ -30,9 +30,9 @@ class Terminal:
 
     def lend_if_wanted(self, group: int) -> None:
         """Give the terminal to a child that was stopped for reading it; continue it."""
-        how = os.WSTOPPED | os.WNOHANG
+        flags = os.WSTOPPED | os.WNOHANG
         with contextlib.suppress(OSError, ValueError):
-            stopped = os.waitid(os.P_PID, group, how)
+            stopped = os.waitid(os.P_PID, group, flags)
             if stopped is None or stopped.si_status not in _WANTS_IT:
                 return
             if os.tcgetpgrp(_STDIN) == os.getpgrp():  # we have the terminal

@@ -33,8 +33,8 @@ def read_inductor_state() -> InductorState:
     config = sys.modules.get("torch._inductor.config")
     if config is None or not hasattr(config, "_is_default"):
         return InductorState()
-    now = config.get_config_copy()
-    changed = {k: v for k, v in now.items() if _is_other(config, k, v)}
+    config_now = config.get_config_copy()
+    changed = {k: v for k, v in config_now.items() if _is_other(config, k, v)}
     plain = {k: v for k, v in changed.items() if is_plain(v)}
     others = {k: v for k, v in changed.items() if k not in plain}
     made = {k: describe_import(v) for k, v in others.items()}

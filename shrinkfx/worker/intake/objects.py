@@ -132,14 +132,14 @@ def save_inputs(args: tuple[Any, ...] | None, kwargs: Any, path: Path) -> None:
         raise LoadError("the inputs", reason, _INPUTS) from error
 
 
-def remarks(program: object, done: ExportedProgram) -> Iterator[str]:
+def remarks(program: object, exported: ExportedProgram) -> Iterator[str]:
     """Yield remarks on settings that the user may not have intended."""
     if isinstance(program, nn.Module) and program.training:
         yield (
             f"{name_program(program)} is in training mode and was exported so: dropout "
             "and batch norm behave as in training; .eval() is how it is deployed"
         )
-    devices = sorted({str(t.device) for t in done.state_dict.values()})
+    devices = sorted({str(t.device) for t in exported.state_dict.values()})
     if any(device.startswith("cuda") for device in devices):
         yield (
             f"weights are on {', '.join(devices)}: each process of the run loads a "

@@ -74,8 +74,8 @@ def _iter_places(name: str) -> Iterator[tuple[str, str]]:
     if with_decorator:
         yield with_decorator, ""
     dump = operator_api.dispatch_dump(name)
-    found = re.findall(r"registered at (.+?):\d+", dump)
-    for file in [_of_fake(name), *found]:
+    files = re.findall(r"registered at (.+?):\d+", dump)
+    for file in [_of_fake(name), *files]:
         if file and not _is_torchs(file):
             yield "", file
 
@@ -101,8 +101,8 @@ def _module_of(file: str) -> str:
     """Return the module with a file; ``__main__`` for code typed interactively."""
     real = os.path.realpath(file)
     for name, module in [*sys.modules.items()]:
-        own = getattr(module, "__file__", None)
-        if own and name != "__mp_main__" and os.path.realpath(own) == real:
+        source = getattr(module, "__file__", None)
+        if source and name != "__mp_main__" and os.path.realpath(source) == real:
             return name
-    typed = file.startswith("<") or "ipykernel" in file
-    return "__main__" if typed else ""
+    interactive = file.startswith("<") or "ipykernel" in file
+    return "__main__" if interactive else ""

@@ -45,8 +45,8 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
     note(Stage.REBUILD)
     os.chdir(folder)
     text = Path(task.path).read_text(encoding="utf-8")
-    elsewhere = _needs_gpu(text)
-    if elsewhere:
+    on_cpu = _needs_gpu(text)
+    if on_cpu:
         read_cuda_storages_on("cpu")
         text = _TO_CUDA.sub(".to('cpu')", _CUDA.sub("device(type='cpu')", text))
     torch.manual_seed(0)  # for values that the file does not contain
@@ -55,14 +55,14 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
     module = _OnTensors(names["mod"], reader)
     with torch.no_grad():
         exported = _export(module, reader)
-    save = save_for_cuda if elsewhere else torch.export.save
+    save = save_for_cuda if on_cpu else torch.export.save
     save(exported, Path(task.program))
     note(Stage.DONE)
     return Exported(
         inputs=len(reader.tensors),
         made_up=reader.made_up,
         fixed=tuple(sorted(module.fixed)),
-        left_out=len(module.left_out),
+        left_out=len(module.dropped),
     )
 
 
@@ -121,9 +121,9 @@ class Size(int):
     name: str
 
     def __new__(cls, value: int, name: str = "") -> Size:
-        made = super().__new__(cls, value)
-        made.name = name
-        return made
+        size = super().__new__(cls, value)
+        size.name = name
+        return size
 
 
 def _keeping(work: Callable[[int, int], int], *, swapped: bool) -> Any:
@@ -165,14 +165,14 @@ class _Reader(dump_api.InputReader):
         self,
         storage_hash: str | None,
         nbytes: int,
-        **more: Any,
+        **kwargs: Any,
     ) -> torch.UntypedStorage:
         storage: torch.UntypedStorage = super().storage(
-            storage_hash, int(nbytes), **more
+            storage_hash, int(nbytes), **kwargs
         )
         loc = self.store.loc if self.store is not None else None
-        known = loc and storage_hash and Path(loc, "storages", storage_hash).exists()
-        if not known:
+        is_saved = loc and storage_hash and Path(loc, "storages", storage_hash).exists()
+        if not is_saved:
             self._random.add(id(storage))
         return storage
 
@@ -183,26 +183,26 @@ class _Reader(dump_api.InputReader):
         stride: Sequence[int] | None = None,
         *,
         storage_offset: int | None = None,
-        **more: Any,
+        **kwargs: Any,
     ) -> torch.Tensor:
-        made: torch.Tensor = super().tensor(
+        result: torch.Tensor = super().tensor(
             storage,
             tuple(map(int, shape)),
             None if stride is None else tuple(map(int, stride)),
             storage_offset=None if storage_offset is None else int(storage_offset),
-            **more,
+            **kwargs,
         )
-        self.args[-1] = made = made.detach()
-        self.tensors.append(made)
-        named = {dim: size for dim, size in enumerate(shape) if isinstance(size, Size)}
-        self.sizes.append(named)
+        self.args[-1] = result = result.detach()
+        self.tensors.append(result)
+        dims = {dim: size for dim, size in enumerate(shape) if isinstance(size, Size)}
+        self.sizes.append(dims)
         self.made_up += id(storage) in self._random
-        return made
+        return result
 
-    def symint(self, *given: Any, **more: Any) -> Any:
-        value = given[0]
+    def symint(self, *values: Any, **kwargs: Any) -> Any:
+        value = values[0]
         # Dumps from before torch 2.12 or so have no expression for the number.
-        expression = more.get("expr") or getattr(value, "name", "") or str(int(value))
+        expression = kwargs.get("expr") or getattr(value, "name", "") or str(int(value))
         self.expressions[len(self.args)] = expression
         self.args.append(int(value))
         return value
@@ -216,15 +216,15 @@ class _OnTensors(torch.nn.Module):
 
     Attributes:
         fixed: expressions of numbers that become constants.
-        left_out: positions of results that are not tensors.
+        dropped: positions of results that are not tensors.
     """
 
     def __init__(self, inner: torch.nn.Module, reader: _Reader) -> None:
         super().__init__()
         self.inner = inner
-        self.given = [
-            None if isinstance(given, torch.Tensor) else (given,)
-            for given in reader.args
+        self.constants = [
+            None if isinstance(argument, torch.Tensor) else (argument,)
+            for argument in reader.args
         ]
         self.expressions = reader.expressions
         self.places = {
@@ -234,39 +234,39 @@ class _OnTensors(torch.nn.Module):
             if size.name
         }
         self.fixed: set[str] = set()
-        self.left_out: set[int] = set()
+        self.dropped: set[int] = set()
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = self.inner(*self._arguments(tensors))
-        results = found if isinstance(found, (tuple, list)) else (found,)
-        kept = {n: r for n, r in enumerate(results) if isinstance(r, torch.Tensor)}
-        self.left_out.update(n for n in range(len(results)) if n not in kept)
-        return tuple(kept.values())
+        result = self.inner(*self._arguments(tensors))
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        outputs = {n: r for n, r in enumerate(results) if isinstance(r, torch.Tensor)}
+        self.dropped.update(n for n in range(len(results)) if n not in outputs)
+        return tuple(outputs.values())
 
     def _arguments(self, tensors: Sequence[torch.Tensor]) -> Iterator[object]:
         sizes = {
             name: tensors[number].size(dim)
             for name, (number, dim) in self.places.items()
         }
-        left = iter(tensors)
-        for number, given in enumerate(self.given):
-            if given is None:
-                yield next(left)
+        remaining = iter(tensors)
+        for number, constant in enumerate(self.constants):
+            if constant is None:
+                yield next(remaining)
             elif number in self.expressions:
-                yield self._worked_out(self.expressions[number], sizes, given[0])
+                yield self._worked_out(self.expressions[number], sizes, constant[0])
             else:
-                yield given[0]
+                yield constant[0]
 
     def _worked_out(
-        self, expression: str, sizes: dict[str, int], otherwise: object
+        self, expression: str, sizes: dict[str, int], default: object
     ) -> object:
         try:
-            found: object = eval(expression, {"__builtins__": {}}, sizes)
+            value: object = eval(expression, {"__builtins__": {}}, sizes)
         except (NameError, SyntaxError, TypeError):
-            found = otherwise
-        if type(found) is int:
+            value = default
+        if type(value) is int:
             self.fixed.add(expression)
-        return found
+        return value
 
 
 def _export(module: _OnTensors, reader: _Reader) -> ExportedProgram:

@@ -18,13 +18,13 @@ Entry = tuple[str, str]
 
 def own_entries() -> Entries:
     """List the table entries of this process whose code is in no installed package."""
-    found = [
+    entries = [
         (name, str(key))
         for name, table in _tables()
         for key, value in list(table.items())
         if is_own_code(value)
     ]
-    return Entries(tuple(sorted(found)))
+    return Entries(tuple(sorted(entries)))
 
 
 def list_missing_entries(entries: Iterable[Entry]) -> list[Entry]:
@@ -34,18 +34,18 @@ def list_missing_entries(entries: Iterable[Entry]) -> list[Entry]:
 
 def _holds(name: str, key: str) -> bool:
     """Return whether a table has a key; return True if there is no such table."""
-    module, _, held = name.rpartition(".")
-    table = getattr(sys.modules.get(module), held, None)
+    module, _, attribute = name.rpartition(".")
+    table = getattr(sys.modules.get(module), attribute, None)
     return not isinstance(table, dict) or any(str(each) == key for each in table)
 
 
 def _tables() -> Iterator[tuple[str, dict[object, object]]]:
     """Yield each table once, under the alphabetically first module that holds it."""
     seen: set[int] = set()
-    for module, held in sorted(sys.modules.items()):
-        if not module.startswith(_INDUCTOR) or not isinstance(held, ModuleType):
+    for module_name, module in sorted(sys.modules.items()):
+        if not module_name.startswith(_INDUCTOR) or not isinstance(module, ModuleType):
             continue
-        for name, value in list(vars(held).items()):
+        for name, value in list(vars(module).items()):
             if type(value) is dict and id(value) not in seen:
                 seen.add(id(value))
-                yield f"{module}.{name}", value
+                yield f"{module_name}.{name}", value

@@ -30,13 +30,13 @@ def _watch() -> None:
 def _run_the_next() -> None:
     """Import the ``sitecustomize`` that Python would have imported without shrinkfx."""
     sys.path[:] = [place for place in sys.path if os.path.abspath(place) != _HERE]
-    ours = sys.modules.pop("sitecustomize")
+    current = sys.modules.pop("sitecustomize")
     try:
         import_module("sitecustomize")
     except ModuleNotFoundError as error:
         if error.name != "sitecustomize":
             raise
-        sys.modules["sitecustomize"] = ours  # the import system looks for it there
+        sys.modules["sitecustomize"] = current  # the import system looks for it there
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__))

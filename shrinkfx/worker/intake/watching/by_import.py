@@ -51,17 +51,17 @@ def _by_name(value: object) -> ImportDescription | None:
     name = getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str):
         return None
-    held: object = sys.modules.get(module)
+    target: object = sys.modules.get(module)
     for part in name.split("."):
-        held = getattr(held, part, None)
-    return ImportDescription(module, name) if held is value else None
+        target = getattr(target, part, None)
+    return ImportDescription(module, name) if target is value else None
 
 
 def _as_object(value: object) -> ImportDescription:
     """Describe an object by its class and state, in the way that unpickling does."""
-    known = _bound_in_its_module(value)
-    if known is not None:
-        return known
+    described = _bound_in_its_module(value)
+    if described is not None:
+        return described
     name = getattr(value, "__qualname__", "")
     if inspect.ismethod(value):
         return ImportDescription(why_not=f"it is {name} of an object")
@@ -69,20 +69,20 @@ def _as_object(value: object) -> ImportDescription:
         what = "a lambda" if name.endswith("<lambda>") else name
         return ImportDescription(why_not=f"it is {what}, which no module has by a name")
     kind = type(value)
-    who = f"it is an object of {kind.__qualname__}"
+    noun = f"it is an object of {kind.__qualname__}"
     if _by_name(kind) is None:
-        return ImportDescription(why_not=f"{who}, a class made in a function")
+        return ImportDescription(why_not=f"{noun}, a class made in a function")
     made_by = object.__reduce_ex__(value, 2)
-    how, given, state = (*made_by, None)[:3]
-    is_plain = getattr(how, "__name__", "") == "__newobj__" and given == (kind,)
+    factory, arguments, state = (*made_by, None)[:3]
+    is_plain = getattr(factory, "__name__", "") == "__newobj__" and arguments == (kind,)
     if not is_plain or any(made_by[3:]):
-        return ImportDescription(why_not=f"{who}, which holds more than attributes")
+        return ImportDescription(why_not=f"{noun}, which holds more than attributes")
     if state is not None and not isinstance(state, dict):
-        return ImportDescription(why_not=f"{who}, which has slots")
-    texts = {name: _written(held) for name, held in (state or {}).items()}
+        return ImportDescription(why_not=f"{noun}, which has slots")
+    texts = {name: _written(attribute) for name, attribute in (state or {}).items()}
     for name, text in texts.items():
         if text is None or not name.isidentifier():
-            return ImportDescription(why_not=f"{who}, whose {name} is no plain value")
+            return ImportDescription(why_not=f"{noun}, whose {name} is no plain value")
     call = "()" if _takes_nothing(kind) else ".__new__"
     known_texts = {name: text for name, text in texts.items() if text is not None}
     return ImportDescription(kind.__module__, kind.__qualname__, call, known_texts)
@@ -95,8 +95,8 @@ def _bound_in_its_module(value: object) -> ImportDescription | None:
     file = names.get("__file__")
     if module == "__main__" or not isinstance(file, str) or not os.path.isfile(file):
         return None
-    held = [name for name, one in names.items() if one is value]
-    if not held:
+    candidates = [name for name, one in names.items() if one is value]
+    if not candidates:
         return None
     with open(file, "rb") as source:
         body = ast.parse(source.read()).body
@@ -108,7 +108,7 @@ def _bound_in_its_module(value: object) -> ImportDescription | None:
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
     return next(
-        (ImportDescription(module, name) for name in held if name in bound), None
+        (ImportDescription(module, name) for name in candidates if name in bound), None
     )
 
 

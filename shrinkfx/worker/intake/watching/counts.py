@@ -52,11 +52,11 @@ class Counts:
 def read(folder: str) -> Counts:
     """Read the names from the folder of a capture."""
     with open(os.path.join(folder, _FILE)) as file:
-        told = json.load(file)
+        record = json.load(file)
     return Counts(
-        tuple(told["variables"]),
-        tuple(told["secrets"]),
-        frozenset(told["namespaces"]),
-        frozenset(told["of_sizes"]),
-        frozenset(told["arithmetic"]),
+        tuple(record["variables"]),
+        tuple(record["secrets"]),
+        frozenset(record["namespaces"]),
+        frozenset(record["of_sizes"]),
+        frozenset(record["arithmetic"]),
     )

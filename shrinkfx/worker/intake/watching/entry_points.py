@@ -28,11 +28,11 @@ Entry = Callable[..., Any]
 def watch(folder: str) -> None:
     """Wrap the entry points of torch as soon as their modules are imported."""
     hide_own_frames()
-    diary = EventLog(folder)
+    log = EventLog(folder)
     names = counts.read(folder)
     origins, settings = Origins(names.namespaces), InductorSettings()
-    keeper = programs.ProgramSaver(diary, names, origins, settings)
-    points = _EntryPoints(diary, keeper)
+    saver = programs.ProgramSaver(log, names, origins, settings)
+    points = _EntryPoints(log, saver)
     AfterImport(
         {
             "torch.library": origins.watch,
@@ -48,13 +48,13 @@ def watch(folder: str) -> None:
 
 
 class _EntryPoints:
-    def __init__(self, diary: EventLog, keeper: programs.ProgramSaver) -> None:
-        self._diary, self._keeper = diary, keeper
+    def __init__(self, log: EventLog, saver: programs.ProgramSaver) -> None:
+        self._log, self._saver = log, saver
         self._loaded: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def of_export(self, module: ModuleType) -> None:
         with report_errors():
-            _record_process(self._diary)
+            _record_process(self._log)
         _wrap(module, "export", self._exporting)
 
     def of_inductor(self, module: ModuleType) -> None:
@@ -75,39 +75,39 @@ class _EntryPoints:
 
     def _exporting(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        with self._diary.step("export", 0):
+        with self._log.step("export", 0):
             return original(*args, **kwargs)
 
     def _compiling(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         exported = args[0] if args else kwargs.get("exported_program")
-        number = self._keeper.keep(exported, kwargs.get("inductor_configs"))
-        with self._diary.step("compile", number):
-            made = original(*args, **kwargs)
+        number = self._saver.keep(exported, kwargs.get("inductor_configs"))
+        with self._log.step("compile", number):
+            result = original(*args, **kwargs)
         with report_errors():
             packages.record_package_files(
-                self._diary, number, [made, kwargs.get("package_path")]
+                self._log, number, [result, kwargs.get("package_path")]
             )
-        return made
+        return result
 
     def _compiling_module(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
         """Export the module first: the deprecated entry point takes a module."""
         __tracebackhide__ = True
         exported = None
         with report_errors():
-            exported = self._keeper.exported(*args, **kwargs)
-        number = self._keeper.keep(exported, kwargs.get("options"))
-        with self._diary.step("compile", number):
-            made = original(*args, **kwargs)
+            exported = self._saver.exported(*args, **kwargs)
+        number = self._saver.keep(exported, kwargs.get("options"))
+        with self._log.step("compile", number):
+            result = original(*args, **kwargs)
         with report_errors():
-            files = made if isinstance(made, list) else [made]
-            packages.record_package_files(self._diary, number, files)
-        return made
+            files = result if isinstance(result, list) else [result]
+            packages.record_package_files(self._log, number, files)
+        return result
 
     def _loading(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         number = self._number(args[0] if args else kwargs.get("path"))
-        with self._diary.step("load", number):
+        with self._log.step("load", number):
             loaded = original(*args, **kwargs)
         with report_errors():
             self._loaded[loaded] = number
@@ -116,7 +116,7 @@ class _EntryPoints:
     def _loading_library(self, original: Entry, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         number = self._number(args[0] if args else kwargs.get("so_path"))
-        with self._diary.step("load", number):
+        with self._log.step("load", number):
             loaded = original(*args, **kwargs)
 
         @functools.wraps(loaded)
@@ -141,39 +141,37 @@ class _EntryPoints:
         kwargs: Mapping[str, Any],
     ) -> Any:
         __tracebackhide__ = True  # in pytest, as in every wrapper
-        if self._diary.inside:
+        if self._log.inside:
             return original(*args, **kwargs)
 
         def keep(name: str) -> str:
-            return programs.save_call_inputs(
-                self._diary.path(f"{name}.pt"), args, kwargs
-            )
+            return programs.save_call_inputs(self._log.path(f"{name}.pt"), args, kwargs)
 
-        with self._diary.step("call", number, keep):
+        with self._log.step("call", number, keep):
             return original(*args, **kwargs)
 
     def _number(self, package: object) -> int:
         with report_errors():
-            return packages.find_program_number(self._diary, package)
+            return packages.find_program_number(self._log, package)
         return 0
 
 
-def _wrap(holder: Any, name: str, around: Callable[..., Any]) -> None:
-    """Replace a function by a wrapper that passes it to ``around`` as first argument.
+def _wrap(holder: Any, name: str, handler: Callable[..., Any]) -> None:
+    """Replace a function by a wrapper that passes it to ``handler`` as first argument.
 
     Calls that torch makes inside a step are passed through unchanged.
     """
     original = getattr(holder, name, None)
     if original is None:
         return
-    diary = around.__self__._diary  # type: ignore[attr-defined]
+    log = handler.__self__._log  # type: ignore[attr-defined]
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if diary.inside:
+        if log.inside:
             return original(*args, **kwargs)
-        return around(original, *args, **kwargs)
+        return handler(original, *args, **kwargs)
 
     setattr(holder, name, wrapper)
 
@@ -187,7 +185,7 @@ class ProcessRecord:
     python: str
 
 
-def _record_process(diary: EventLog) -> None:
+def _record_process(log: EventLog) -> None:
     version = str(getattr(sys.modules["torch"], "__version__", ""))
     record = ProcessRecord(os.getpid(), version, platform.python_version())
-    diary.write(f"process-{os.getpid()}.json", record)
+    log.write(f"process-{os.getpid()}.json", record)

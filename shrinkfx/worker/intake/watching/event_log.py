@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MOST_CHARACTERS = 2000
 """Maximum number of characters of an exception's text in the log."""
 
-_OWN = f"{os.path.dirname(os.path.abspath(__file__))}{os.sep}"
+_PACKAGE = f"{os.path.dirname(os.path.abspath(__file__))}{os.sep}"
 
 
 @dataclass(frozen=True)
@@ -171,9 +171,9 @@ class EventLog:
         is_known = True
         with report_errors():
             kind = type(error).__name__
-            which = record.what, record.program, kind
-            is_known = record.what == "call" and which in self._raised
-            self._raised.add(which)
+            key = record.what, record.program, kind
+            is_known = record.what == "call" and key in self._raised
+            self._raised.add(key)
             if not is_known:
                 text = str(error)[:_MOST_CHARACTERS]
                 raised = replace(record, error=f"{kind}: {text}" if text else kind)
@@ -195,12 +195,12 @@ def report_errors() -> Iterator[None]:
             yield
     except Exception as error:  # noqa: BLE001 - the script is not to fail of it
         text = f"shrinkfx: {type(error).__name__}: {error}".partition("\n")[0][:300]
-        if text not in _SAID:
-            _SAID.add(text)
+        if text not in _PRINTED:
+            _PRINTED.add(text)
             print(text, file=sys.stderr)
 
 
-_SAID: set[str] = set()
+_PRINTED: set[str] = set()
 
 
 @contextlib.contextmanager
@@ -232,7 +232,7 @@ def find_calling_line() -> str:
     while frame is not None:
         file = frame.f_code.co_filename
         line = f"{os.path.basename(file)}:{frame.f_lineno}"
-        if not file.startswith((_OWN, torch_folder())) and not _is_pythons(file):
+        if not file.startswith((_PACKAGE, torch_folder())) and not _is_pythons(file):
             if _PACKAGES not in file:
                 return line
             packages = line
@@ -247,9 +247,9 @@ _PACKAGES = "-packages/"
 def _is_pythons(file: str) -> bool:
     """Return whether a file is of the standard library; installed packages are not."""
     homes = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
-    at_home = tuple(f"{os.path.realpath(home)}{os.sep}" for home in homes)
-    inside = os.path.realpath(file).startswith(at_home) and _PACKAGES not in file
-    return inside or file.startswith("<frozen ")
+    prefixes = tuple(f"{os.path.realpath(home)}{os.sep}" for home in homes)
+    is_standard = os.path.realpath(file).startswith(prefixes) and _PACKAGES not in file
+    return is_standard or file.startswith("<frozen ")
 
 
 def torch_folder() -> str:

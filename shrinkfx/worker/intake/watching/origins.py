@@ -23,7 +23,7 @@ Names = Mapping[str, object]
 """The namespace of a module."""
 
 _INDUCTOR = "torch._inductor."
-_ROOMS = ("torch", "triton", "_shrinkfx_watching", "shrinkfx")
+_SKIP = ("torch", "triton", "_shrinkfx_watching", "shrinkfx")
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,12 @@ class Origins:
         def load_inline(*args: object, **kwargs: object) -> object:
             frame = sys._getframe(1)
             before = set(_mapped())
-            made = original(*args, **kwargs)
+            result = original(*args, **kwargs)
             if frame.f_code.co_name == "<module>":
                 origin = _origin_of(frame.f_globals, "operators in C++")
                 new = (path for path in _mapped() if path not in before)
                 self._compiled.update(dict.fromkeys(new, origin))
-            return made
+            return result
 
         extension.load_inline = load_inline  # type: ignore[attr-defined]
 
@@ -99,26 +99,26 @@ class Origins:
         """List the origins that a program needs, in an order that can be imported."""
         operators = self.custom_operators(exported)
         spaces = dict.fromkeys(name.partition("::")[0] for name in operators)
-        found = [self._compiled.get(o.library, o) for o in _libraries(operators)]
+        origins = [self._compiled.get(o.library, o) for o in _libraries(operators)]
         for space in spaces:
-            found += self._registrars.get(space, {}).values()
-        found += _of_classes(_classes(exported))
-        found += _foreign_in_inductor()
-        found += _of_values(settings)
+            origins += self._registrars.get(space, {}).values()
+        origins += _of_classes(_classes(exported))
+        origins += _foreign_in_inductor()
+        origins += _of_values(settings)
         first: dict[tuple[str, str], Origin] = {}
-        for origin in found:
+        for origin in origins:
             first.setdefault((origin.module, origin.library), origin)
         return list(first.values())
 
     def custom_operators(self, exported: Any) -> list[str]:
         """Return the names of a program's operators that do not come with PyTorch."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for graph in exported.graph_module.modules():
             for node in getattr(getattr(graph, "graph", None), "nodes", ()):
                 name = getattr(getattr(node.target, "_schema", None), "name", "")
                 if name and name.partition("::")[0] not in self._pytorchs:
-                    found[name] = None
-        return list(found)
+                    names[name] = None
+        return list(names)
 
 
 def _registrar(frame: FrameType | None, why: str) -> Origin | None:
@@ -160,18 +160,18 @@ def _libraries(operators: Iterable[str]) -> Iterator[Origin]:
     """Yield the libraries that hold operators which no Python file has defined."""
     import torch
 
-    wanted = []
+    unlocated = []
     for name in operators:
         dump = torch._C._dispatch_dump(name)
         debug = dump.partition("debug: ")[2].partition("\n")[0]
         if ".py:" not in debug and "/dev/null" not in debug:
-            wanted.append(name)
-    if not wanted:
+            unlocated.append(name)
+    if not unlocated:
         return
     for path in _mapped():
-        held = _named_in(path, wanted)
-        if held:
-            why = f"operators {', '.join(held)}"
+        registered = _named_in(path, unlocated)
+        if registered:
+            why = f"operators {', '.join(registered)}"
             module = _module_at(path)
             if module is None:
                 yield _origin("", "", why, path)
@@ -209,9 +209,9 @@ def _mapped() -> list[str]:
     """List the libraries in this process's memory that did not come with torch."""
     with open("/proc/self/maps", errors="replace") as file:
         paths = [line.split(maxsplit=5)[5].strip() for line in file if "/" in line]
-    known = (torch_folder(), *_SYSTEM)
+    skipped = (torch_folder(), *_SYSTEM)
     libraries = [p for p in dict.fromkeys(paths) if ".so" in os.path.basename(p)]
-    return [p for p in libraries if not p.startswith(known) and os.path.isfile(p)]
+    return [p for p in libraries if not p.startswith(skipped) and os.path.isfile(p)]
 
 
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/local/cuda")
@@ -252,7 +252,7 @@ def _of_classes(classes: Iterable[type]) -> Iterator[Origin]:
 def _of_module(name: str, why: str) -> Iterator[Origin]:
     """Yield the origin of a module, unless it is of torch or the standard library."""
     top = name.partition(".")[0]
-    if top in _ROOMS or (top in sys.stdlib_module_names and top != "__main__"):
+    if top in _SKIP or (top in sys.stdlib_module_names and top != "__main__"):
         return
     module = sys.modules.get(name)
     if module is not None and (name == "__main__" or hasattr(module, "__file__")):
@@ -276,11 +276,11 @@ def _foreign_in_inductor() -> Iterator[Origin]:
     for name, module in list(sys.modules.items()):
         if not name.startswith(_INDUCTOR) or not isinstance(module, ModuleType):
             continue
-        for held, value in list(vars(module).items()):
+        for attribute, value in list(vars(module).items()):
             for part in _within(value, name):
                 for origin in _of_values([part]):
                     if origin.is_local:
-                        yield replace(origin, why=f"{name}.{held}")
+                        yield replace(origin, why=f"{name}.{attribute}")
 
 
 def _within(value: Any, module: str) -> Iterator[object]:
@@ -299,9 +299,9 @@ def _of_values(values: Iterable[object]) -> Iterator[Origin]:
     for value in values:
         while isinstance(value, (staticmethod, classmethod, partial)):
             value = value.func if isinstance(value, partial) else value.__func__
-        home = getattr(value, "__module__", None)
-        if isinstance(home, str) and home and home.partition(".")[0] not in _ROOMS:
-            yield from _of_module(home, "its code is in a setting of Inductor")
+        module = getattr(value, "__module__", None)
+        if isinstance(module, str) and module and module.partition(".")[0] not in _SKIP:
+            yield from _of_module(module, "its code is in a setting of Inductor")
 
 
 def is_own_code(value: object) -> bool:

@@ -25,29 +25,29 @@ class Package:
     content: str
 
 
-def record_package_files(diary: EventLog, number: int, made: Iterable[object]) -> None:
+def record_package_files(log: EventLog, number: int, made: Iterable[object]) -> None:
     """Record the files that a program was compiled to."""
     for place, file in enumerate(made):
-        said = _fingerprint(file)
-        if said:
-            diary.write(f"package-{number}-{place}.json", Package(number, *said))
+        keys = _fingerprint(file)
+        if keys:
+            log.write(f"package-{number}-{place}.json", Package(number, *keys))
 
 
-def find_program_number(diary: EventLog, package: object) -> int:
+def find_program_number(log: EventLog, package: object) -> int:
     """Return the number of the last program that was compiled to a package.
 
     The package is recognized by its path or by its end. Returns 0 if it is unknown.
     """
-    said = _fingerprint(package)
-    found = [0]
-    for name in os.listdir(diary.folder):
+    keys = _fingerprint(package)
+    numbers = [0]
+    for name in os.listdir(log.folder):
         if name.startswith("package-"):
             with contextlib.suppress(OSError, ValueError):
-                with open(diary.path(name)) as file:
+                with open(log.path(name)) as file:
                     record = json.load(file)
-                if {record["path"], record["content"]} & {*filter(None, said)}:
-                    found.append(record["program"])
-    return max(found)
+                if {record["path"], record["content"]} & {*filter(None, keys)}:
+                    numbers.append(record["program"])
+    return max(numbers)
 
 
 def _fingerprint(package: Any) -> tuple[str, str] | tuple[()]:

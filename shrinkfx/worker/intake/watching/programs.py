@@ -45,25 +45,23 @@ class ProgramSaver:
 
     def __init__(
         self,
-        diary: EventLog,
+        log: EventLog,
         counts: Counts,
         origins: Origins,
         settings: InductorSettings,
     ) -> None:
-        self._diary, self._counts = diary, counts
+        self._log, self._counts = log, counts
         self._origins, self._settings = origins, settings
 
     def keep(self, exported: Any, options: Settings | None) -> int:
         """Save a program with its record, and return its number."""
         number = 0
         with report_errors():
-            number = self._diary.claim()
+            number = self._log.claim()
             unsaved = "it could not be exported"
             if exported is not None:
-                with self._diary.step("save", number):
-                    unsaved = _saved(
-                        exported, self._diary.path(f"program-{number}.pt2")
-                    )
+                with self._log.step("save", number):
+                    unsaved = _saved(exported, self._log.path(f"program-{number}.pt2"))
             self._describe(number, exported, options, unsaved)
         return number
 
@@ -91,7 +89,7 @@ class ProgramSaver:
                 custom=tuple(self._origins.custom_operators(exported)),
                 origins=tuple(self._origins.list_origins(exported, settings.values())),
             )
-        self._diary.write(f"program-{number}.json", record)
+        self._log.write(f"program-{number}.json", record)
 
     def exported(
         self,
@@ -108,7 +106,7 @@ class ProgramSaver:
         """
         import torch
 
-        with self._diary.step("export", 0):
+        with self._log.step("export", 0):
             return torch.export.export(f, args, kwargs, dynamic_shapes=dynamic_shapes)
 
 
@@ -121,12 +119,12 @@ def _saved(exported: Any, path: str) -> str:
         torch.export.save(exported, draft)
         os.replace(draft, path)
     except Exception as error:  # noqa: BLE001 - what torch cannot save, the script can do
-        refused = _in_short(error)
+        reason = _in_short(error)
         try:
             _save_as_source(exported, draft)
             os.replace(draft, f"{os.path.splitext(path)[0]}.zip")
         except Exception as second:  # noqa: BLE001 - as above
-            return f"{refused}; as source code: {_in_short(second)}"
+            return f"{reason}; as source code: {_in_short(second)}"
     return ""
 
 

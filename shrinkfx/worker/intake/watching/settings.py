@@ -27,12 +27,12 @@ class InductorSettings:
     def changed(self, options: Settings | None) -> Settings:
         """Return the settings that changed since then, updated with ``options``."""
         now = self._config.get_config_copy() if self._config else {}
-        found = {
+        differing = {
             name: value
             for name, value in now.items()
             if not is_same(value, self._before.get(name, _ABSENT))
         }
-        return {**found, **(options or {})}
+        return {**differing, **(options or {})}
 
 
 _ABSENT = object()

@@ -9,7 +9,7 @@ import threading
 from itertools import pairwise
 from types import TracebackType
 
-_OWN = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
 def hide_own_frames() -> None:
@@ -17,38 +17,38 @@ def hide_own_frames() -> None:
 
     A traceback that the script formats itself still contains them.
     """
-    usual, of_threads = sys.excepthook, threading.excepthook
+    original, thread_hook = sys.excepthook, threading.excepthook
 
-    @functools.wraps(usual)
+    @functools.wraps(original)
     def hook(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         _strip(error)
-        usual(kind, error, without_own(trace))
+        original(kind, error, without_own(trace))
 
-    @functools.wraps(of_threads)
+    @functools.wraps(thread_hook)
     def of_thread(arguments: threading.ExceptHookArgs) -> None:
         if arguments.exc_value is not None:
             _strip(arguments.exc_value)
         exc = arguments.exc_value
         trace = exc.__traceback__ if exc else arguments.exc_traceback
         parts = (arguments.exc_type, exc, trace, arguments.thread)
-        of_threads(threading.ExceptHookArgs(parts))
+        thread_hook(threading.ExceptHookArgs(parts))
 
     sys.excepthook, threading.excepthook = hook, of_thread
 
 
 def without_own(trace: TracebackType | None) -> TracebackType | None:
     """Unlink the frames of this package from a traceback."""
-    kept: list[TracebackType] = []
+    frames: list[TracebackType] = []
     while trace is not None:
-        if os.path.dirname(trace.tb_frame.f_code.co_filename) != _OWN:
-            kept.append(trace)
+        if os.path.dirname(trace.tb_frame.f_code.co_filename) != _PACKAGE:
+            frames.append(trace)
         trace = trace.tb_next
-    for each, following in pairwise([*kept, None]):
+    for each, following in pairwise([*frames, None]):
         if each is not None:
             each.tb_next = following
-    return kept[0] if kept else None
+    return frames[0] if frames else None
 
 
 def _strip(error: BaseException | None) -> None:
