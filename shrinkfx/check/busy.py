@@ -21,14 +21,14 @@ class BusyNotice:
 
     def __init__(self, note: Callable[[str], None], cores: int | None = None) -> None:
         self._note, self._cores = note, cores or count_usable_cores()
-        self._was_said = False
+        self._was_noted = False
 
     def record_ending(self, ending: Ending) -> None:
         """Record how long a check has waited."""
         waited = ending.waited_s >= max(_LEAST_S, ending.seconds / 2)
-        if self._was_said or not waited or ending.runnable <= self._cores:
+        if self._was_noted or not waited or ending.runnable <= self._cores:
             return
-        self._was_said = True
+        self._was_noted = True
         self._note(
             f"the machine is busy: {ending.runnable} runnable processes on "
             f"{self._cores} cores; a check of {ending.seconds:.0f} s waited "

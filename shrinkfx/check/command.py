@@ -50,15 +50,15 @@ class Command:
         Raises:
             UsageError: it cannot be split, or has no placeholder for the path.
         """
-        asked = Flag("--check", shlex.quote(text))
+        flag = Flag("--check", shlex.quote(text))
         try:
             words = shlex.split(text)
         except ValueError as error:
-            raise UsageError(asked, f": {error}") from error
+            raise UsageError(flag, f": {error}") from error
         if not any(PROGRAM in word for word in words):
             example = Flag("--check", "'./still_fails.sh {}'")
             reason = f": the command lacks {PROGRAM} for the candidate's path, as in "
-            raise UsageError(asked, reason, example)
+            raise UsageError(flag, reason, example)
         return cls(text, str(cwd or ""))
 
     @property
@@ -190,11 +190,11 @@ def require_command_failure(
     budget.keep(seen[0].seconds)
     _add_runs(seen, command, client, program, inputs, budget)
     if not all(command.target.admits(s.signature) for s in seen):
-        said = [_describe(command, s) for s in seen]
+        texts = [_describe(command, s) for s in seen]
         by_hand = command.text.replace(PROGRAM, str(program))
         advice = f"to run the command by hand: {by_hand.replace(INPUTS, str(inputs))}"
-        asked = Flag("--check", command.text)
-        raise NotReproducible(asked, len(seen), said, advice)
+        flag = Flag("--check", command.text)
+        raise NotReproducible(flag, len(seen), texts, advice)
     return max(s.own_seconds for s in seen)
 
 

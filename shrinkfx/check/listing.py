@@ -115,8 +115,8 @@ class FakeTensors:
         return None, _why(ending)
 
 
-def _type(told: Typed) -> ListedType:
-    return ListedType(told.dtype, told.shape, told.stride, told.device)
+def _type(spec: Typed) -> ListedType:
+    return ListedType(spec.dtype, spec.shape, spec.stride, spec.device)
 
 
 def _why(ending: Ending) -> str:

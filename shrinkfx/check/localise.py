@@ -26,7 +26,7 @@ _COPIES = 8
 
 def collect_evidence(
     client: CheckClient,
-    whole: Candidate,
+    input_program: Candidate,
     target: Signature,
     known: Evidence,
     note: Callable[[str], None],
@@ -39,7 +39,7 @@ def collect_evidence(
     that was running.
 
     Args:
-        whole: the candidate of the whole input program.
+        input_program: the candidate of the whole input program.
         target: the failure.
         known: the evidence so far.
         note: takes progress messages.
@@ -49,15 +49,15 @@ def collect_evidence(
     Returns:
         The evidence with what was found.
     """
-    again = _Rerun(whole, note, seconds, budget)
+    again = _Rerun(input_program, note, seconds, budget)
     if target.stage is Stage.COMPARE:
         return _with_values(again, client, target, known)
-    has_names = bool(rank_suspects(known, whole.skeleton, target))
+    has_names = bool(rank_suspects(known, input_program.skeleton, target))
     if has_names or target.stage is not Stage.RUN or client.options.probe:
         return known
     printing = {**client.options.inductor, **_PRINTER}
-    said = "running it once more, with each kernel launch printed"
-    ending = again.run(said, client.with_options(inductor=printing))
+    what = "running it once more, with each kernel launch printed"
+    ending = again.run(what, client.with_options(inductor=printing))
     shows = ending is not None and target.admits(classify_ending(ending).signature)
     return replace(known, printed=ending.log) if ending and shows else known
 
@@ -79,9 +79,9 @@ class _Rerun:
             return None
         self.note(f"localizing: {what}")
         often = client.with_options(runs=RUNS_PER_CHILD)
-        whole = CheckCandidate(self.input_program.to_json())
+        request = CheckCandidate(self.input_program.to_json())
         with contextlib.suppress(BudgetExhausted):
-            return often.with_clock_limit(share).ask(whole)
+            return often.with_clock_limit(share).ask(request)
         return None
 
 
@@ -99,8 +99,8 @@ def _with_values(
         size = sum(skeleton.node(value).nbytes for value in taps)
         if size * _COPIES > client.limits.max_rss_bytes:
             continue
-        said = f"comparing {len(taps)} intermediate values with eager"
-        ending = again.run(said, client.with_options(taps=tuple(taps)))
+        what = f"comparing {len(taps)} intermediate values with eager"
+        ending = again.run(what, client.with_options(taps=tuple(taps)))
         if ending is None:
             break
         answer = ending.answer

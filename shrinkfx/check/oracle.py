@@ -122,9 +122,9 @@ class CheckClient:
         return self.builds.add(self.meter.add(ending))
 
     def run_input_program(self, *, fresh: bool = False) -> tuple[Observation, Ending]:
-        """Run the input program: as it is in the file, or ``whole``."""
-        whole = self.input_program and CheckCandidate(self.input_program.to_json())
-        ending = self.ask(whole or CheckOriginal(), fresh=fresh)
+        """Run the input program: as it is in the file, or ``request``."""
+        request = self.input_program and CheckCandidate(self.input_program.to_json())
+        ending = self.ask(request or CheckOriginal(), fresh=fresh)
         return classify_ending(ending), ending
 
     def with_stock_build(self) -> CheckClient:
@@ -259,16 +259,16 @@ class RepeatedOracle:
     def _verdicts(self, candidate: Candidate, package: str) -> Iterator[Verdict]:
         """Check until the verdict is known, which is the last one that is yielded."""
         compiles = self._target.stage is Stage.COMPILE
-        kept = None if compiles else package
-        left = runs_to_be_sure(self.rate)
-        while left > 0:
-            runs = 1 if compiles else min(left, RUNS_PER_CHILD)
-            client = self._client.with_options(runs=runs, package=kept)
+        reused = None if compiles else package
+        remaining = runs_to_be_sure(self.rate)
+        while remaining > 0:
+            runs = 1 if compiles else min(remaining, RUNS_PER_CHILD)
+            client = self._client.with_options(runs=runs, package=reused)
             verdict = InductorOracle(client, self._target).check(candidate)
             yield verdict
             if _is_final(verdict, self._target):
                 return
-            left -= verdict.observation.runs
+            remaining -= verdict.observation.runs
 
 
 def _is_final(verdict: Verdict, target: Signature) -> bool:

@@ -175,37 +175,37 @@ def require_command(text: str, settings: Mapping[str, str]) -> None:
     path = {**os.environ, **settings}.get("PATH")
     if "{" not in name and shutil.which(name, path=path) is None:
         advice = "check that the command is in the PATH and executable (chmod +x)"
-        asked = Flag("--check", text)
-        raise LoadError(asked, f"command not found: {name}", advice)
+        flag = Flag("--check", text)
+        raise LoadError(flag, f"command not found: {name}", advice)
 
 
 def _names(path: Path, where: MessagePart, how: str) -> list[str] | None:
     """List the members of an archive; None if the file is not an archive."""
     _require_file(path, where)
-    subject = str(path)
+    name = str(path)
     try:
         if not path.stat().st_size:
-            raise LoadError(subject, "is empty", how)
+            raise LoadError(name, "is empty", how)
         with path.open("rb") as file:
             begins = file.read(4)
         if not zipfile.is_zipfile(path):
             if begins == _ARCHIVE:
-                raise LoadError(subject, _TRUNCATED, _AGAIN)
+                raise LoadError(name, _TRUNCATED, _AGAIN)
             return None
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
             if begins == _ARCHIVE and entries and _first(entries) > 0:
                 # A truncated file may end with an archive that was a member of it.
-                raise LoadError(subject, _TRUNCATED, _AGAIN)
+                raise LoadError(name, _TRUNCATED, _AGAIN)
             require_one_meaning(path, archive)
     except OSError as error:
-        raise LoadError(subject, _unreadable(error), where) from error
+        raise LoadError(name, _unreadable(error), where) from error
     except _DAMAGED as error:
-        raise LoadError(subject, f"is a damaged archive: {error}", _AGAIN) from error
+        raise LoadError(name, f"is a damaged archive: {error}", _AGAIN) from error
     unpacked = sum(entry.file_size for entry in entries)
     if unpacked > max(_BOMB_BYTES, _BOMB_RATIO * path.stat().st_size):
         reason = f"would unpack to {unpacked >> 20} MiB, {_BOMB_RATIO} times its size"
-        raise LoadError(subject, reason, f"torch does not compress archives: {how}")
+        raise LoadError(name, reason, f"torch does not compress archives: {how}")
     return [entry.filename for entry in entries]
 
 
@@ -239,12 +239,12 @@ def _require_file(path: Path, where: MessagePart) -> None:
         raise LoadError(str(path), "is a folder", where)
     if path.exists():
         raise LoadError(str(path), "is not a regular file", where)
-    meant = ""
+    hint = ""
     with contextlib.suppress(OSError):  # the folder may be unreadable
-        beside = (p.name for p in path.parent.iterdir() if p.suffix == path.suffix)
-        near = difflib.get_close_matches(path.name, sorted(beside), n=3)
-        meant = f"; did you mean {', '.join(near)}?" if near else ""
-    raise LoadError(str(path), "no such file", MessageText(where, meant))
+        siblings = (p.name for p in path.parent.iterdir() if p.suffix == path.suffix)
+        similar = difflib.get_close_matches(path.name, sorted(siblings), n=3)
+        hint = f"; did you mean {', '.join(similar)}?" if similar else ""
+    raise LoadError(str(path), "no such file", MessageText(where, hint))
 
 
 def _unreadable(error: OSError) -> str:

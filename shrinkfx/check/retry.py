@@ -43,9 +43,9 @@ def ask_with_retry(
     if request.one_thread or not is_in_doubt(ending):
         return ending
     alone = server(replace(request, one_thread=True))
-    told = has_full_exception_text(alone) and alone.stage == ending.stage
+    counts = has_full_exception_text(alone) and alone.stage == ending.stage
     return replace(
-        alone if told else ending,
+        alone if counts else ending,
         runs=ending.runs,
         seconds=ending.seconds + alone.seconds,
         waited_s=ending.waited_s + alone.waited_s,
@@ -63,7 +63,7 @@ def may_crash_instead(
     is corrupted.
     """
     overruns = target.detail == MEMORY_FAULT and target.stage is Stage.RUN
-    found = seen.signature
-    hangs = found is not None and found.kind is Kind.HANG
-    ran = found is not None and found.stage in (Stage.RUN, Stage.COMPARE)
+    signature = seen.signature
+    hangs = signature is not None and signature.kind is Kind.HANG
+    ran = signature is not None and signature.stage in (Stage.RUN, Stage.COMPARE)
     return overruns and hangs and ran and options.guard_pages is Guard.OFF

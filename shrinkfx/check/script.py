@@ -161,7 +161,7 @@ class ScriptRunner:
             One entry for each run, None without an answer; fewer if time is short.
         """
         if needs_local_files(files[0]):
-            self.note(_TIED)
+            self.note(_LOCAL_FILES)
             return [False, False]
         failed: list[bool | None] = []
         for fresh in self._repeats(files[0]):
@@ -204,7 +204,7 @@ class ScriptRunner:
             seen = self.run(files, fresh=fresh, target=target)
             if self.limits.timeout_s < _SCRIPT_S and _is_cut_short(seen, target):
                 self.longer_s[:] = [_SCRIPT_S]
-                self.note(_LONGER.format(self.limits.timeout_s, _SCRIPT_S))
+                self.note(_LONGER_LIMIT.format(self.limits.timeout_s, _SCRIPT_S))
                 continue
             if seen.is_conclusive:
                 break
@@ -221,7 +221,7 @@ _PADDING = 97
 _SCRIPT_S = 60.0
 """Seconds that a script may need to start and to compile a reduced program."""
 
-_LONGER = (
+_LONGER_LIMIT = (
     "repro.py did not reach the failing step within {:g} s, the limit of a check: "
     "running it with {:g} s"
 )
@@ -229,10 +229,10 @@ _LONGER = (
 
 def _is_cut_short(seen: Observation, target: Signature) -> bool:
     """Tell whether the time limit ended a run before the stage of the failure."""
-    found, stages = seen.signature, list(Stage)
-    if found is None or found.kind is not Kind.HANG:
+    signature, stages = seen.signature, list(Stage)
+    if signature is None or signature.kind is not Kind.HANG:
         return False
-    return stages.index(found.stage) < stages.index(target.stage)
+    return stages.index(signature.stage) < stages.index(target.stage)
 
 
 def _failed(seen: Observation, target: Signature) -> bool | None:
@@ -252,7 +252,7 @@ def _is_in_doubt(
     return may_vary_by_thread(ending) and not target.admits(read(ending).signature)
 
 
-_TIED = (
+_LOCAL_FILES = (
     "repro.py uses files of this machine (see its header), so it may fail only here, "
     "and its runs are not counted. Build paths in preloaded modules from __file__"
 )

@@ -8,16 +8,16 @@ from collections import deque
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 
-_TIMES = 10
+_FACTOR = 10
 _LEAST_S, _MOST_S = 60.0, 600.0
 
-_ENOUGH = 10
+_MIN_CHECKS = 10
 """The number of checks that must have ended before their times set the limit."""
 
 
 def time_limit(seconds: float) -> float:
     """Return ten times the seconds of another check, between 1 and 10 minutes."""
-    return min(_MOST_S, max(_LEAST_S, _TIMES * seconds))
+    return min(_MOST_S, max(_LEAST_S, _FACTOR * seconds))
 
 
 class AdaptiveTimeLimit:
@@ -29,7 +29,7 @@ class AdaptiveTimeLimit:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._seconds: deque[float] = deque(maxlen=_ENOUGH)
+        self._seconds: deque[float] = deque(maxlen=_MIN_CHECKS)
         self._smallest = math.inf
 
     def covers(self, candidate: Candidate) -> bool:
@@ -44,6 +44,6 @@ class AdaptiveTimeLimit:
         if seen.unresolved or seen.invalid:
             return
         self._seconds.append(seen.own_seconds)
-        if len(self._seconds) == _ENOUGH:
+        if len(self._seconds) == _MIN_CHECKS:
             limit = time_limit(max(self._seconds))
             self.timeout_s = min(self.timeout_s, limit)

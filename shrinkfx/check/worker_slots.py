@@ -77,20 +77,20 @@ class ForkPool:
         self._gpus = gpus
         self.changed = threading.Condition()
         self._free: list[Fork] = []
-        self._asked: set[ForkQuery] = set()
+        self._pending: set[ForkQuery] = set()
         self._failed = 0
         server.add_close_hook(self.close)
 
-    def begin(self, lanes: ForkSlots, candidate: Candidate) -> ForkQuery:
+    def begin(self, slots: ForkSlots, candidate: Candidate) -> ForkQuery:
         """Start a query in a free fork; wait for one if necessary."""
-        self.wait(lambda: len(self._asked) < self.count)
-        if not self._have_one(lanes.oracle.client):
-            return ForkQuery(lanes, None, candidate)
+        self.wait(lambda: len(self._pending) < self.count)
+        if not self._have_one(slots.oracle.client):
+            return ForkQuery(slots, None, candidate)
         with held_interrupt(), self.changed:
-            question = ForkQuery(lanes, self._free.pop(), candidate)
-            question.start()
-            self._asked.add(question)  # before its thread can give the fork back
-        return question
+            query = ForkQuery(slots, self._free.pop(), candidate)
+            query.start()
+            self._pending.add(query)  # before its thread can give the fork back
+        return query
 
     def _have_one(self, client: CheckClient) -> bool:
         """Ensure that a free, living fork exists; False if the server makes none."""
@@ -98,7 +98,7 @@ class ForkPool:
             self._free.pop().close()
         if not self._free and self._failed < _TRIES:
             try:
-                gpu = choose_least_used_gpu(self._gpus, [q.gpu for q in self._asked])
+                gpu = choose_least_used_gpu(self._gpus, [q.gpu for q in self._pending])
                 self._free.append(Fork(self.server, client.options, self.count, gpu))
                 client.meter.add(self._free[-1].birth)
                 self._failed = 0
@@ -108,10 +108,10 @@ class ForkPool:
                 self._failed += 1
         return bool(self._free)
 
-    def release_fork(self, question: ForkQuery, fork: Fork) -> None:
+    def release_fork(self, query: ForkQuery, fork: Fork) -> None:
         """Free the fork of a query that has ended; called by the query's thread."""
         with self.changed:
-            self._asked.discard(question)
+            self._pending.discard(query)
             self._free.append(fork)
             self.changed.notify_all()
 
@@ -123,19 +123,19 @@ class ForkPool:
 
     def wait_for_all(self) -> None:
         """Wait until no query is running."""
-        self.wait(lambda: not self._asked)
+        self.wait(lambda: not self._pending)
 
     def cancel(self) -> None:
         """Cancel all running queries."""
-        for question in tuple(self._asked):
-            question.cancel()
+        for query in tuple(self._pending):
+            query.cancel()
         self.wait_for_all()
 
     def close(self) -> None:
         """End all forks and their queries; safe to call twice."""
         with held_interrupt():
-            for question in tuple(self._asked):
-                question.end()
+            for query in tuple(self._pending):
+                query.end()
             self.wait_for_all()
             while self._free:
                 self._free.pop().close()
@@ -178,19 +178,19 @@ class ForkQuery:
     """
 
     def __init__(
-        self, lanes: ForkSlots, fork: Fork | None, candidate: Candidate
+        self, slots: ForkSlots, fork: Fork | None, candidate: Candidate
     ) -> None:
         self._fork = fork
-        self._lanes, self._candidate = lanes, candidate
-        self._left_s = lanes.forks.server.seconds_left()
+        self._slots, self._candidate = slots, candidate
+        self._budget_s = slots.forks.server.seconds_left()
         self._lock, self._cancelled = threading.Lock(), False
         self._ended = fork is None
         self._endings: list[Ending] = []
         self._answer: Verdict | Exception = ConcurrentQueryError(
             "no process was available"
         )
-        self._builds = LaterBuilds(lanes.oracle.client.builds)
-        self._oracle = self._asking_here(lanes.oracle)
+        self._builds = LaterBuilds(slots.oracle.client.builds)
+        self._oracle = self._asking_here(slots.oracle)
 
     @property
     def gpu(self) -> int:
@@ -222,9 +222,9 @@ class ForkQuery:
         """Wait for the verdict.
 
         Raises:
-            Undecided: there is no verdict; ``Lanes.alone`` gets one.
+            Undecided: there is no verdict; ``ForkSlots.alone`` gets one.
         """
-        self._lanes.wait([self])
+        self._slots.wait([self])
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
@@ -236,7 +236,7 @@ class ForkQuery:
         """
         self._builds.count()
         while self._endings:
-            self._lanes.forks.heard(self._endings.pop(0))
+            self._slots.forks.heard(self._endings.pop(0))
 
     def ask(self, request: Request) -> Ending:
         """Send a request to the fork; for the oracle, in this query's thread.
@@ -245,8 +245,8 @@ class ForkQuery:
             WorkerError: the fork has died, or the query was cancelled.
             StorageError: the disk is full.
         """
-        if self._left_s is not None and self._left_s < request.wall_clock_limit_s:
-            request = dataclasses.replace(request, clock_s=self._left_s)
+        if self._budget_s is not None and self._budget_s < request.wall_clock_limit_s:
+            request = dataclasses.replace(request, clock_s=self._budget_s)
         with self._lock:
             if self._cancelled:
                 raise WorkerError("cancelled")
@@ -259,7 +259,7 @@ class ForkQuery:
 
     def _asking_here(self, oracle: Answers) -> Answers:
         """Return the oracle with this query's fork, and its share of the memory."""
-        limits, count = oracle.client.limits, self._lanes.count
+        limits, count = oracle.client.limits, self._slots.count
         share = limits.max_rss_bytes // count
         return oracle.with_client(
             dataclasses.replace(
@@ -285,7 +285,7 @@ class ForkQuery:
         finally:
             with self._lock:
                 self._ended = True
-            self._lanes.forks.release_fork(self, fork)
+            self._slots.forks.release_fork(self, fork)
 
 
 def choose_least_used_gpu(count: int, used: Sequence[int]) -> int:

@@ -59,19 +59,19 @@ def _read_directory(path: Path) -> tuple[int, int]:
     if len(data) < _END.size:
         raise BadZipFile("its end is cut off")
     end = length - _END.size
-    name, disk, first, here, count, size, start, comment = _END.unpack(
+    name, disk, first, disk_count, count, size, start, comment = _END.unpack(
         data[-_END.size :]
     )
-    if name != b"PK\x05\x06" or comment or disk or first or here != count:
+    if name != b"PK\x05\x06" or comment or disk or first or disk_count != count:
         raise BadZipFile("something follows its list")
     before = data[: -_END.size]
     if before[-_LOCATOR.size :][:4] == b"PK\x06\x07":
         end -= _LOCATOR.size + _LONG_END.size
         long = _read_zip64_record(before, end)
-        for short, whole, most in zip(
+        for short, full, most in zip(
             (count, size, start), long, (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF), strict=True
         ):
-            if short not in (whole, most):
+            if short not in (full, most):
                 raise BadZipFile("its list has two lengths")
         count, size, start = long
     if start + size != end:
@@ -83,11 +83,11 @@ def _read_zip64_record(data: bytes, place: int) -> tuple[int, int, int]:
     """Read the zip64 record, which torch always writes."""
     if len(data) < _LOCATOR.size + _LONG_END.size:
         raise BadZipFile("its end is cut off")
-    _, _, at, _ = _LOCATOR.unpack(data[-_LOCATOR.size :])
-    name, bytes_, *_, here, count, size, start = _LONG_END.unpack(
+    _, _, offset, _ = _LOCATOR.unpack(data[-_LOCATOR.size :])
+    name, bytes_, *_, disk_count, count, size, start = _LONG_END.unpack(
         data[-_LOCATOR.size - _LONG_END.size : -_LOCATOR.size]
     )
-    odd = at != place or bytes_ != _LONG_END.size - 12 or here != count
-    if name != b"PK\x06\x06" or odd:
+    invalid = offset != place or bytes_ != _LONG_END.size - 12 or disk_count != count
+    if name != b"PK\x06\x06" or invalid:
         raise BadZipFile("its list has two ends")
     return count, size, start

@@ -43,11 +43,11 @@ class InterpreterResult:
 
     def __str__(self) -> str:
         where = f"torch {self.torch}" if self.torch else self.python
-        does = {True: "fails", False: PASSES, None: "cannot tell"}[self.fails]
+        verdict = {True: "fails", False: PASSES, None: "cannot tell"}[self.fails]
         if self.python == sys.executable:
-            return f"{where}: {does} (this interpreter)"
+            return f"{where}: {verdict} (this interpreter)"
         seen = "" if self.fails is False else f": {first_line(self.seen)}"
-        return f"{where}: {does}{seen}"
+        return f"{where}: {verdict}{seen}"
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ def by_version(
 def verdicts(runs: Sequence[InterpreterResult]) -> dict[str, bool | None]:
     """Return the verdicts by release, or by build if a release has several builds."""
     names = [public(run.torch) for run in runs]
-    found: dict[str, bool | None] = {}
+    by_name: dict[str, bool | None] = {}
     for name, run in zip(names, runs, strict=True):
         key = name if names.count(name) == 1 else run.torch
         if key:  # no verdict if two interpreters with one version disagree
-            same = found.get(key, run.fails) is run.fails
-            found[key] = run.fails if same else None
-    return found
+            same = by_name.get(key, run.fails) is run.fails
+            by_name[key] = run.fails if same else None
+    return by_name
 
 
 PASSES = "passes"
@@ -132,7 +132,7 @@ def interpreters(named: Sequence[str]) -> list[str]:
     Raises:
         UsageError: an interpreter does not exist.
     """
-    found = []
+    paths = []
     for name in named:
         path = shutil.which(name)
         if path is None:
@@ -143,8 +143,8 @@ def interpreters(named: Sequence[str]) -> list[str]:
                 Flag("--across", "/envs/2.11/bin/python"),
             )
         # Not resolved, because the link to Python is what selects the environment.
-        found.append(str(Path(path).absolute()))
-    return found
+        paths.append(str(Path(path).absolute()))
+    return paths
 
 
 @dataclass(frozen=True)
@@ -169,12 +169,12 @@ class Others:
             self.listener(
                 ActivityStarted(f"running {self.files[0].name} with {python}")
             )
-            asked = self._ask(python, "-c", _ASK_VERSION)
-            version = asked.log.strip().rpartition("\n")[2]
-            if asked.how != "exit" or asked.code or asked.raised:
+            ending = self._ask(python, "-c", _PRINT_VERSION)
+            version = ending.log.strip().rpartition("\n")[2]
+            if ending.how != "exit" or ending.code or ending.raised:
                 why = (
                     cut_text(version)
-                    or f"the process ended with {asked.how} {asked.code}"
+                    or f"the process ended with {ending.how} {ending.code}"
                 )
                 one = InterpreterResult(
                     python, "", f"does not import torch: {why}", None
@@ -195,24 +195,24 @@ class Others:
         Returns:
             The results, and whether Ctrl-C ended the runs early.
         """
-        found: dict[str, InterpreterResult] = {}
+        runs: dict[str, InterpreterResult] = {}
 
         def fails(version: str) -> bool | None:
             if choice.is_here(version):
                 return here.fails
-            if version not in found:
+            if version not in runs:
                 try:
-                    (found[version],) = self.run([choice.python(version)])
+                    (runs[version],) = self.run([choice.python(version)])
                 except InstallError as error:
-                    found[version] = InterpreterResult("", version, error.reason, None)
-                    self.listener(NoteAdded(str(found[version])))
-            return found[version].fails
+                    runs[version] = InterpreterResult("", version, error.reason, None)
+                    self.listener(NoteAdded(str(runs[version])))
+            return runs[version].fails
 
         try:
             choice.visit(fails)
         except KeyboardInterrupt:
-            return [*found.values()], True
-        return [*found.values()], False
+            return [*runs.values()], True
+        return [*runs.values()], False
 
     def _seen(self, python: str, version: str) -> InterpreterResult:
         script = self.files[0]
@@ -238,4 +238,4 @@ class Others:
             return self.server.ask(request)
 
 
-_ASK_VERSION = "import torch; print(torch.__version__)"
+_PRINT_VERSION = "import torch; print(torch.__version__)"

@@ -21,53 +21,53 @@ from shrinkfx.run.oracles import oracle_for
 from shrinkfx.run.subject import Subject
 
 
-def require_any_adjacent_memory(context: RunContext, subject: Subject) -> Subject:
+def require_any_adjacent_memory(context: RunContext, program: Subject) -> Subject:
     """Require candidates to fail for any adjacent memory, if the input program does.
 
     Returns:
         The subject with that option; if the input program fails only by chance, the
         subject with the names of the operators.
     """
-    short = subject.other_causes.short
-    if not short or not _may_read_adjacent_memory(subject):
-        return subject
+    short = program.other_causes.short
+    if not short or not _may_read_adjacent_memory(program):
+        return program
     named = ", ".join(short)
     if context.budget.check_s > context.budget.share():
         context.note(
             "not enough time left: not testing whether the failure depends "
             f"on the memory after the results of {named}"
         )
-        return subject
-    asked = subject.with_options(tails=short)
+        return program
+    with_tails = program.with_options(tails=short)
     try:
-        verdict = oracle_for(asked).check(subject.whole)
+        verdict = oracle_for(with_tails).check(program.whole)
     except BudgetExhausted:
-        return subject
+        return program
     if verdict.reproduced:
-        context.note(_WHATEVER.format(named))
-        return asked
+        context.note(_ANY_MEMORY.format(named))
+        return with_tails
     if verdict.outcome is Outcome.UNRESOLVED:
-        return subject
-    context.note(_BY_CHANCE.format(named, verdict.observation.in_words))
-    return replace(subject, short_results=short)
+        return program
+    context.note(_CHANCE.format(named, verdict.observation.in_words))
+    return replace(program, short_results=short)
 
 
-def _may_read_adjacent_memory(subject: Subject) -> bool:
+def _may_read_adjacent_memory(program: Subject) -> bool:
     """Return whether the failure may depend on adjacent memory, and checks can tell.
 
     With guard pages, an access there would end the process.
     """
-    options = subject.client.options
-    ran = subject.target.stage in (Stage.RUN, Stage.COMPARE)
-    ours = subject.command is None and not subject.not_tested
+    options = program.client.options
+    ran = program.target.stage in (Stage.RUN, Stage.COMPARE)
+    ours = program.command is None and not program.not_tested
     return ran and ours and options.guard_pages is Guard.OFF
 
 
-_WHATEVER = (
+_ANY_MEMORY = (
     "{}: the result's storage is smaller than declared. The failure does not depend "
     "on the adjacent memory, so candidates must fail with any content of that memory"
 )
-_BY_CHANCE = (
+_CHANCE = (
     "{}: the result's storage is smaller than declared. The failure depends on the "
     "adjacent memory; with known content of that memory: {}"
 )

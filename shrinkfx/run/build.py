@@ -40,7 +40,7 @@ def place_of_weights(build: Build, program: Skeleton) -> Weights:
 
 def choose_build(
     context: RunContext,
-    subject: Subject,
+    program: Subject,
     evidence: str | None = None,
     known: Verdict | None = None,
 ) -> Attempt:
@@ -50,15 +50,15 @@ def choose_build(
         evidence: a file for evidence about the culprit operators, or None.
         known: the verdict of the subject's build if it is known; None to run a check.
     """
-    form = subject.client.options.graph
-    asked = subject.with_options(evidence=evidence)
-    first = known or oracle_for(asked).check(subject.whole)
+    form = program.client.options.graph
+    with_evidence = program.with_options(evidence=evidence)
+    first = known or oracle_for(with_evidence).check(program.whole)
     if first.reproduced:
-        chosen = _limit_to_failing_step(context, subject, first)
+        chosen = _limit_to_failing_step(context, program, first)
         return Attempt(form, chosen, (first,))
-    if form is GraphForm.INLINED_COND or subject.build is Build.STOCK:
+    if form is GraphForm.INLINED_COND or program.build is Build.STOCK:
         return Attempt(form, None, (first,))  # the inlined form is tried only once
-    stock = subject.built_stock()
+    stock = program.built_stock()
     second = oracle_for(stock.with_options(evidence=evidence)).check(stock.whole)
     if not second.reproduced:
         return Attempt(form, None, (first, second))
@@ -69,7 +69,7 @@ def choose_build(
 
 
 def _limit_to_failing_step(
-    context: RunContext, subject: Subject, whole: Verdict
+    context: RunContext, program: Subject, verdict: Verdict
 ) -> Subject:
     """Build candidates only up to the step that fails, if that step fails alone.
 
@@ -77,15 +77,15 @@ def _limit_to_failing_step(
     rejects one file, candidates compile that file alone, provided this shows the
     failure of the input program.
     """
-    step = whole.observation.step
+    step = verdict.observation.step
     alone = (Step.LOWERING, Step.WRAPPER, Step.KERNEL)
-    if subject.build is Build.STOCK or step not in alone:
-        return subject
-    if subject.target.kind is not Kind.COMPILE_ERROR:
-        return subject  # a timeout or a signal may occur at another step
-    only = subject.with_options(only=step)
+    if program.build is Build.STOCK or step not in alone:
+        return program
+    if program.target.kind is not Kind.COMPILE_ERROR:
+        return program  # a timeout or a signal may occur at another step
+    only = program.with_options(only=step)
     if step == Step.LOWERING:
         return only
-    if whole.observation.seconds > context.budget.share():
-        return subject  # the test may take more time than it saves
-    return only if oracle_for(only).check(subject.whole).reproduced else subject
+    if verdict.observation.seconds > context.budget.share():
+        return program  # the test may take more time than it saves
+    return only if oracle_for(only).check(program.whole).reproduced else program

@@ -67,7 +67,7 @@ class CommandRunner:
 def verify_by_command(
     context: RunContext,
     server: Server,
-    subject: Subject,
+    program: Subject,
     result: Result,
     printed: Printed,
 ) -> RunRecord:
@@ -75,39 +75,39 @@ def verify_by_command(
 
     A repro is removed if the command does not fail on its program.
     """
-    assert subject.command is not None
+    assert program.command is not None
     context.note("writing repro.py and running --check on the program that it saves")
-    limits = subject.client.limits
-    takes_inputs = subject.command.takes_inputs
+    limits = program.client.limits
+    takes_inputs = program.command.takes_inputs
     with scratch.make_scratch_folder("inputs") as folder:
         inputs = (context.out if takes_inputs else Path(folder)).resolve() / INPUTS
-        client = subject.client.with_options(form=CandidateForm(result.form))
+        client = program.client.with_options(form=CandidateForm(result.form))
         client = client.with_limits(limits, context.meters["verify"])
         saved = f"{folder}/model.pt2", str(inputs)
         client.ask(SaveCandidate(result.candidate.to_json(), *saved))
         with context.bare_server(Backend.AUTO) as bare:
             meter = context.meters["verify"]
             stranger = CheckClient(bare, limits, meter=meter)
-            runner = CommandRunner(subject.command, stranger, client, inputs)
-            record = before_verifying(context, server, subject, result, printed)
-            beside = INPUTS if takes_inputs else ""
-            conditions = replace(record.conditions, inputs=beside)
+            runner = CommandRunner(program.command, stranger, client, inputs)
+            record = before_verifying(context, server, program, result, printed)
+            inputs_name = INPUTS if takes_inputs else ""
+            conditions = replace(record.conditions, inputs=inputs_name)
             record = replace(record, conditions=conditions)
             ways = ways_to_carry(context, server, bare, limits, printed, record)
-            asked = variables_to_test(context.options.environment)
+            variables = variables_to_test(context.options.environment)
             written = write_smallest_repro(
-                *(context.out, printed, record, ways, runner, asked),
+                *(context.out, printed, record, ways, runner, variables),
                 no_source=result.no_source,
             )
             if not written.fails:
                 written.files[0].unlink()
                 written = ReproFiles((context.out / "minimal.pt2",), EMBEDDED)
-        program = (context.out / "minimal.pt2").resolve()
-        runs = runs_of(subject.command, client, program, inputs, context.budget)
+        path = (context.out / "minimal.pt2").resolve()
+        runs = runs_of(program.command, client, path, inputs, context.budget)
     if takes_inputs:
         written = replace(written, files=(*written.files, context.out / INPUTS))
     failed = [
-        subject.target.admits(s.signature) if s.is_conclusive else None for s in runs
+        program.target.admits(s.signature) if s.is_conclusive else None for s in runs
     ]
     verified = VerifiedRepro(written, *count_runs(context, failed, "--check"))
     return replace(record, verified=verified)

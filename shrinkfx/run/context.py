@@ -125,7 +125,7 @@ class RunContext:
         settings = _settings(self.options)
         settings["environment"] = {**(variables or {}), **self.options.environment}
         with _blaming_files(self.options):
-            self._main = self._lasting(command=worker, leaves_stem=True, **settings)
+            self._main = self._lasting(command=worker, leaves_zygote=True, **settings)
         if warning := why_untested(self._main.ready.versions.get("torch", "")):
             self.note(warning)
         return self._main
@@ -147,7 +147,7 @@ class RunContext:
             arch=arch,
             device=device,
             gpus=self.options.gpus if backend == Backend.AOTI else (),
-            beside=self._main,
+            zygote_of=self._main,
             hash_seed=self.options.environment.get(HASH_SEED, ""),
         )
 
@@ -191,9 +191,9 @@ def _blaming_files(options: Options) -> Iterator[None]:
         if error.killed:  # the kill came from outside, so no file caused it
             raise WorkerError(f"{error.reason}, twice{_KILLED}", error.log) from error
         files = [options.model, options.inputs, *options.preload]
-        subject = ", ".join(str(name) for name in files if name)
+        names = ", ".join(str(name) for name in files if name)
         advice = f"check that these files load in Python; {SEE_DOCTOR}"
-        raise LoadError(subject, error.reason, advice) from error
+        raise LoadError(names, error.reason, advice) from error
 
 
 _KILLED = ": something outside shrinkfx killed it, possibly because memory ran out"

@@ -16,7 +16,7 @@ from shrinkfx.run.context import RunContext
 FOLDER = "cuda-core"
 """A subfolder of the output folder."""
 
-_LEFT_OUT = "nonrelocated_elf_images global_memory shared_memory local_memory"
+_OMITTED = "nonrelocated_elf_images global_memory shared_memory local_memory"
 """Parts that are not dumped: they take gigabytes. The host process is not dumped
 either, because its own exit is known.
 """
@@ -27,16 +27,16 @@ def core_dump_variables(folder: Path) -> dict[str, str]:
 
     CUDA reads them when it starts.
     """
-    left_out = [*_LEFT_OUT.split(), "constbank_memory", "abort"]
+    omitted = [*_OMITTED.split(), "constbank_memory", "abort"]
     return {
         "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
         "CUDA_COREDUMP_FILE": f"{folder}/core.%p",
-        "CUDA_COREDUMP_GENERATION_FLAGS": ",".join(f"skip_{name}" for name in left_out),
+        "CUDA_COREDUMP_GENERATION_FLAGS": ",".join(f"skip_{name}" for name in omitted),
     }
 
 
 def leave_core_dump(
-    context: RunContext, client: CheckClient, best: Candidate, form: str
+    context: RunContext, client: CheckClient, candidate: Candidate, form: str
 ) -> Path | None:
     """Run a result once with CUDA core dumps, and return the path of the dump.
 
@@ -57,7 +57,7 @@ def leave_core_dump(
     client = client.with_limits(client.limits, context.meters["verify"])
     context.note("running the reduced program for a CUDA core dump")
     try:
-        seen = classify_ending(client.ask(CheckCandidate(best.to_json()))).in_words
+        seen = classify_ending(client.ask(CheckCandidate(candidate.to_json()))).in_words
     except (WorkerError, BudgetExhausted) as error:
         seen = str(error)
     dumps = sorted(folder.iterdir())

@@ -53,12 +53,12 @@ def is_eager_warning(warning: str) -> bool:
 
 
 def describe_program(
-    context: RunContext, client: CheckClient, told: Collection[FakeMismatch] = ()
+    context: RunContext, client: CheckClient, shown: Collection[FakeMismatch] = ()
 ) -> tuple[CheckClient, Described]:
     """Run the input program in eager, and return its description.
 
     Args:
-        told: fake-kernel mismatches that were already shown for another graph form.
+        shown: fake-kernel mismatches that were already shown for another graph form.
 
     Returns:
         The client, without a reference result if eager fails, and the description.
@@ -67,15 +67,15 @@ def describe_program(
         LoadError: eager did not get far enough to describe the program.
     """
     ending = client.ask(Describe())
-    said = ending.answer
-    if not isinstance(said, Description):
-        subject = context.options.inputs or context.options.model
+    description = ending.answer
+    if not isinstance(description, Description):
+        path = context.options.inputs or context.options.model
         why = _why_undescribed(ending, client.limits.timeout_s)
-        raise LoadError(str(subject), *why)
-    with open(said.skeleton, encoding="utf-8") as file:
-        described = Described(Skeleton.from_json(json.load(file)), said)
+        raise LoadError(str(path), *why)
+    with open(description.skeleton, encoding="utf-8") as file:
+        described = Described(Skeleton.from_json(json.load(file)), description)
     for line in merge_mismatch_lines(
-        each for each in said.mismatches if each not in told
+        each for each in description.mismatches if each not in shown
     ):
         context.note(line)
     if line := described.eager_error:
@@ -99,19 +99,19 @@ def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, MessagePart
     frames = "\n  ".join(frames_of_death(ending.log))
     where = f"its innermost frames:\n  {frames}\n" if frames else ""
     if ending.how == "timeout":
-        did = f"eager did not end in {timeout_s:.0f} s"
-        does = "hangs"
+        event = f"eager did not end in {timeout_s:.0f} s"
+        verb = "hangs"
         longer = Flag("--timeout", stands="SECONDS")
-        else_ = MessageText("if it is only slow: ", longer)
+        hint = MessageText("if it is only slow: ", longer)
     else:
-        did = f"eager died of {signal.Signals(ending.code).name}"
-        does, else_ = (
+        event = f"eager died of {signal.Signals(ending.code).name}"
+        verb, hint = (
             "dies",
             MessageText("check that the script runs without AOTInductor"),
         )
-    told = _NOT_COMPILED.format(does=does, what=ending.operator or "the program")
-    advice = MessageText(f"{where}{told}; ", else_)
-    return f"{did}{place}, before anything was compiled", advice
+    message = _NOT_COMPILED.format(does=verb, what=ending.operator or "the program")
+    advice = MessageText(f"{where}{message}; ", hint)
+    return f"{event}{place}, before anything was compiled", advice
 
 
 _NOT_COMPILED = (

@@ -49,17 +49,17 @@ def examine_operators(
     with scratch.make_scratch_folder("operators") as folder:
         path = Path(folder).resolve() / "findings"
         ending = bounded.ask(Examine(str(path), SECONDS))
-        found = _worth_telling(_read(path), described.description.mismatches)
-    found += [died] if (died := _how_it_died(ending)) else []
-    for each in found:
+        findings = _worth_telling(_read(path), described.description.mismatches)
+    findings += [died] if (died := _how_it_died(ending)) else []
+    for each in findings:
         context.note(format_finding(each))
     if why := _cut_short(ending):
         context.note(f"custom operators: only partly tested, {why}")
-    return tuple(found)
+    return tuple(findings)
 
 
 def _worth_telling(
-    found: Sequence[OperatorFinding], mismatches: Sequence[FakeMismatch]
+    findings: Sequence[OperatorFinding], mismatches: Sequence[FakeMismatch]
 ) -> list[OperatorFinding]:
     """Remove findings that repeat what is known of an operator.
 
@@ -67,17 +67,17 @@ def _worth_telling(
     implies that the fake kernel is wrong. An operator that leaves part of its result
     unfilled also returns other values each time.
     """
-    told = {lie.operator for lie in mismatches}
-    told |= {each.operator for each in found if each.what is Misbehavior.FIXES}
-    unfilled = {each.operator for each in found if each.what is Misbehavior.UNFILLED}
-    known = {Misbehavior.FAKE: told, Misbehavior.UNSTEADY: unfilled}
-    return [f for f in found if f.operator not in known.get(f.what, ())]
+    faulty = {mismatch.operator for mismatch in mismatches}
+    faulty |= {each.operator for each in findings if each.what is Misbehavior.FIXES}
+    unfilled = {each.operator for each in findings if each.what is Misbehavior.UNFILLED}
+    known = {Misbehavior.FAKE: faulty, Misbehavior.UNSTEADY: unfilled}
+    return [f for f in findings if f.operator not in known.get(f.what, ())]
 
 
 def _cut_short(ending: Ending) -> str:
     """Return why the tests ended early, if that is not a finding; else ''."""
-    said = ending.answer
-    over = isinstance(said, Examined) and said.over
+    answer = ending.answer
+    over = isinstance(answer, Examined) and answer.over
     if ending.how in ("timeout", "late") or over:
         return f"for {SECONDS:.0f} s"
     if error := ending.raised:

@@ -70,27 +70,27 @@ class Explained:
         return self.folder / EXPLAIN
 
 
-def explain_result(context: RunContext, kept: VerifiedResult) -> Explained:
+def explain_result(context: RunContext, final: VerifiedResult) -> Explained:
     """Analyze the cause of the result's failure, and write it to the folder.
 
     The result is already written. No error here changes it.
     """
     nothing = Explained(Explanation(), (), (), context.out)
-    memory = kept.record.memory.report
-    shown = _shown(kept.subject, kept.verified.always_fails, memory)
-    own, inside = (
-        _own_code_sentence(context, kept.verified),
-        _own_function_sentence(context, kept.record),
+    memory = final.record.memory.report
+    shown = _shown(final.subject, final.verified.always_fails, memory)
+    user_code, inside = (
+        _own_code_sentence(context, final.verified),
+        _own_function_sentence(context, final.record),
     )
-    shown = replace(shown, own=own, inside=inside)
+    shown = replace(shown, own=user_code, inside=inside)
     try:
-        context.journal.note(RESULT, _to_json(context.options, kept, shown))
+        context.journal.note(RESULT, _to_json(context.options, final, shown))
         if context.options.no_explain:
             return nothing
-        found = _analyze_cause(context, kept.subject, kept.result, shown)
-        failure, new = kept.record.failure.seen, kept.record.programs.renamed
+        cause = _analyze_cause(context, final.subject, final.result, shown)
+        failure, new = final.record.failure.seen, final.record.programs.renamed
         anonymous = context.options.anonymous
-        return _write_explanation(context.out, found, failure, new, anonymous=anonymous)
+        return _write_explanation(context.out, cause, failure, new, anonymous=anonymous)
     except KeyboardInterrupt:
         context.note("interrupted before the cause was known")
     except Exception as error:
@@ -99,10 +99,10 @@ def explain_result(context: RunContext, kept: VerifiedResult) -> Explained:
     return nothing
 
 
-def _shown(subject: Subject, fails: bool, memory: MemoryReport | None) -> KnownFacts:
+def _shown(program: Subject, fails: bool, memory: MemoryReport | None) -> KnownFacts:
     """Return what the run has shown about a result, for the analysis."""
-    lies = {lie.node: lie for lie in subject.other_causes.mismatches}
-    return KnownFacts(fails, memory, lies)
+    mismatches = {each.node: each for each in program.other_causes.mismatches}
+    return KnownFacts(fails, memory, mismatches)
 
 
 def _own_code_sentence(context: RunContext, verified: VerifiedRepro) -> str:
@@ -131,93 +131,93 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
     Raises:
         UsageError: the folder holds no result.
     """
-    asked = replace(options, explain=True, no_explain=False)
-    asked = replace(asked, max_checks=None, max_minutes=None)
+    explain_options = replace(options, explain=True, no_explain=False)
+    explain_options = replace(explain_options, max_checks=None, max_minutes=None)
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
-    with open_run_folder(asked, out, listener, "--explain") as context:
+    with open_run_folder(explain_options, out, listener, "--explain") as context:
         known = context.journal.fact(RESULT)
         assert known is not None  # ``over`` has refused a run without a result
         listener(PhaseEntered(Phase.EXPLANATION))
         with context.server(worker) as server:
-            subject = load_or_find_subject(context, server)
-            subject = subject.with_options(calls=known["calls"])
-            subject = replace(subject, client=with_values(subject.client, out))
-            result = _from_json(subject, known)
-            found = _analyze_cause(
-                context, subject, result, _shown_from_json(subject, known)
+            program = load_or_find_subject(context, server)
+            program = program.with_options(calls=known["calls"])
+            program = replace(program, client=with_values(program.client, out))
+            result = _from_json(program, known)
+            cause = _analyze_cause(
+                context, program, result, _shown_from_json(program, known)
             )
-            failure = result.seen or subject.target
-            new, anonymous = known.get("renamed", {}), asked.anonymous
+            failure = result.seen or program.target
+            new, anonymous = known.get("renamed", {}), explain_options.anonymous
             explained = _write_explanation(
-                out, found, failure, new, anonymous=anonymous
+                out, cause, failure, new, anonymous=anonymous
             )
-            rewrite_issue(context, subject.client, found)
+            rewrite_issue(context, program.client, cause)
             return explained
 
 
 def _to_json(
-    options: Options, kept: VerifiedResult, shown: KnownFacts
+    options: Options, final: VerifiedResult, shown: KnownFacts
 ) -> dict[str, Any]:
     """Return all that ``--explain DIR`` needs for the analysis of a result."""
-    result = kept.result
+    result = final.result
     return {
         "candidate": result.candidate.to_json(),
         "form": result.form,
         "seen": asdict(result.seen) if result.seen else None,
         "rate": result.rate,
-        "calls": kept.subject.calls,
+        "calls": final.subject.calls,
         "fails": shown.fails,
         "memory": asdict(shown.memory) if shown.memory else None,
         "own": shown.own,
         "inside": shown.inside,
         "inputs": str(options.inputs.resolve()) if options.inputs else None,
         "environment": dict(options.environment),
-        "renamed": dict(kept.record.programs.renamed),
+        "renamed": dict(final.record.programs.renamed),
     }
 
 
-def _from_json(subject: Subject, known: Mapping[str, Any]) -> Result:
-    candidate = Candidate.from_json(subject.whole.skeleton, known["candidate"])
+def _from_json(program: Subject, known: Mapping[str, Any]) -> Result:
+    candidate = Candidate.from_json(program.whole.skeleton, known["candidate"])
     seen = Signature.from_json(known["seen"]) if known["seen"] else None
     return Result(candidate, known["form"], seen, rate=known["rate"])
 
 
-def _shown_from_json(subject: Subject, known: Mapping[str, Any]) -> KnownFacts:
+def _shown_from_json(program: Subject, known: Mapping[str, Any]) -> KnownFacts:
     """Restore what a run has shown; earlier versions of shrinkfx recorded less."""
-    told = known.get("memory")
-    memory = MemoryReport(**told) if told else None
-    shown = _shown(subject, known.get("fails", True), memory)
+    recorded = known.get("memory")
+    memory = MemoryReport(**recorded) if recorded else None
+    shown = _shown(program, known.get("fails", True), memory)
     return replace(shown, own=known.get("own", ""), inside=known.get("inside", ""))
 
 
 def _analyze_cause(
-    context: RunContext, subject: Subject, result: Result, shown: KnownFacts
+    context: RunContext, program: Subject, result: Result, shown: KnownFacts
 ) -> Explanation:
     """Analyze a result; with ``--check`` there is nothing to analyze."""
-    if subject.target.kind is Kind.CHECK:
-        return Explanation(unknown=(_OF_A_COMMAND,))
+    if program.target.kind is Kind.CHECK:
+        return Explanation(unknown=(_COMMAND_ONLY,))
     context.note("analyzing the cause of the failure")
-    client = subject.client.with_options(form=CandidateForm(result.form))
+    client = program.client.with_options(form=CandidateForm(result.form))
     client = client.with_limits(client.limits, context.meters["explain"])
-    minimum = ReducedProgram(
+    reduced = ReducedProgram(
         replace(client, patience=None),
         result.candidate,
-        result.seen or subject.target,
+        result.seen or program.target,
         context.note,
         context.budget,
         context.budget.pace_s,
         result.rate,
     )
     folder = context.out / FOLDER if context.options.explain else None
-    return explain(minimum, shown, folder)
+    return explain(reduced, shown, folder)
 
 
-_OF_A_COMMAND = "with --check, only your command knows how the program fails"
+_COMMAND_ONLY = "with --check, only your command knows how the program fails"
 
 
 def _write_explanation(
     out: Path,
-    found: Explanation,
+    explanation: Explanation,
     failure: Signature,
     renamed: Mapping[str, str],
     *,
@@ -231,21 +231,23 @@ def _write_explanation(
     Args:
         renamed: the repro's names of inputs and weights, by those of the program.
     """
-    write_json(out / EXPLAIN, _with_old_keys(json.loads(found.to_line())))
+    write_json(out / EXPLAIN, _with_old_keys(json.loads(explanation.to_line())))
     if anonymous:  # the text must not name code that is not in the repro
-        told, new = found, anonymize_explanation(found, renamed)
+        readable, new = explanation, anonymize_explanation(explanation, renamed)
         cause = tuple(strip_origins(s, new, anonymous=True) for s in new.cause)
     else:
-        told = use_repro_names(found, renamed, models_too=True)
-        cause = use_repro_names(found, renamed, models_too=False).cause
-    liar = (
-        found.culprit_mismatch.operator.operator
-        if found.culprit_mismatch is not None
+        readable = use_repro_names(explanation, renamed, models_too=True)
+        cause = use_repro_names(explanation, renamed, models_too=False).cause
+    culprit = (
+        explanation.culprit_mismatch.operator.operator
+        if explanation.culprit_mismatch is not None
         else ""
     )
-    _add_cause_to_repro(out / "repro.py", cause, liar)
-    write_cause(out, told.cause)
-    return Explained(found, told.cause, explanation_lines(told, failure), out)
+    _add_cause_to_repro(out / "repro.py", cause, culprit)
+    write_cause(out, readable.cause)
+    return Explained(
+        explanation, readable.cause, explanation_lines(readable, failure), out
+    )
 
 
 _OLD_KEYS = {"culprits": "guilty", "mismatches": "lies", "compile_error": "halted"}
@@ -257,14 +259,14 @@ def _with_old_keys(value: Any) -> Any:  # noqa: ANN401 - any JSON value
         return [_with_old_keys(item) for item in value]
     if not isinstance(value, dict):
         return value
-    found = {key: _with_old_keys(item) for key, item in value.items()}
-    return found | {old: found[key] for key, old in _OLD_KEYS.items() if key in found}
+    new = {key: _with_old_keys(item) for key, item in value.items()}
+    return new | {old: new[key] for key, old in _OLD_KEYS.items() if key in new}
 
 
-def _add_cause_to_repro(repro: Path, cause: Sequence[str], liar: str) -> None:
+def _add_cause_to_repro(repro: Path, cause: Sequence[str], culprit: str) -> None:
     """Add the cause to the header of a verified repro, if the code stays the same."""
     before = repro.read_text(encoding="utf-8")
-    after = set_cause(before, cause, liar)
+    after = set_cause(before, cause, culprit)
     if ast.dump(ast.parse(before)) == ast.dump(ast.parse(after)):
         draft_of(repro).write_text(after, encoding="utf-8")
         publish_draft(repro)

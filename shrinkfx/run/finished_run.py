@@ -54,44 +54,46 @@ def read_finished_run(folder: Path) -> Past:
                 moved_file_finder(folder)
             )
         try:
-            came = _reduction(folder, journal, anonymous=options.anonymous)
+            reduction = _reduction(folder, journal, anonymous=options.anonymous)
         except (OSError, ValueError, TypeError, LookupError, AttributeError):
-            came = None  # a file is missing, or was edited by hand
+            reduction = None  # a file is missing, or was edited by hand
     captured = options.model.parent.name == CAPTURE
-    return Past(came, folder / CAPTURE if captured else options.model)
+    return Past(reduction, folder / CAPTURE if captured else options.model)
 
 
 def _reduction(folder: Path, journal: Journal, *, anonymous: bool) -> Reduction | None:
     result, program = journal.fact(RESULT), journal.fact(PROGRAM)
     if result is None or program is None:
         return None
-    told = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    target = Signature.from_json(told["signature"])
+    summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    target = Signature.from_json(summary["signature"])
     seen = Signature.from_json(result["seen"]) if result["seen"] else target
-    operators, verified = told["operators"], told["verified"]
-    pages, left = told["guard_pages"] or {}, told.get("left_of_model", {})
+    operators, verified = summary["operators"], summary["verified"]
+    pages, remains = summary["guard_pages"] or {}, summary.get("left_of_model", {})
     explanation = read_explanation(folder)
     if not anonymous:
         new = result.get("renamed", {})
         explanation = use_repro_names(explanation, new, models_too=True)
     return Reduction(
-        status=told["status"],
+        status=summary["status"],
         candidate=Candidate.from_json(Skeleton.from_json(program), result["candidate"]),
         signature=target,
         seen=seen,
-        minimal=told["minimal"],
+        minimal=summary["minimal"],
         operators=(operators["before"], operators["after"]),
-        checks=told["checks"]["total"],
-        seconds=told["seconds"],
+        checks=summary["checks"]["total"],
+        seconds=summary["seconds"],
         verified=(verified["runs"], verified["failed"]),
-        repro=folder / told["files"][0],
-        summary=told,
+        repro=folder / summary["files"][0],
+        summary=summary,
         cause=explanation.cause,
         cause_lines=explanation_lines(explanation, seen),
         report=_there(folder / REPORT),
         issue=_there(folder / ISSUE),
-        left_of_model=read_older(ModelRemains, left).in_words(),
-        shows_alone=not (pages.get("repro_needs_them") or told.get("interpreted_for")),
+        left_of_model=read_older(ModelRemains, remains).in_words(),
+        shows_alone=not (
+            pages.get("repro_needs_them") or summary.get("interpreted_for")
+        ),
     )
 
 

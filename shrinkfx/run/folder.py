@@ -83,7 +83,7 @@ def open_run_folder(
 def record_run_end(
     context: RunContext,
     status: str,
-    said: str,
+    message: str,
     exit_code: int,
     *,
     is_short: bool = False,
@@ -94,7 +94,7 @@ def record_run_end(
         is_short: the run skipped steps that a larger budget allows.
     """
     name = "stopped" if status == "stopped" else "finished"
-    ended = {"said": said, "exit_code": exit_code, "budget": context.out_of_budget}
+    ended = {"said": message, "exit_code": exit_code, "budget": context.out_of_budget}
     more = larger_budget(context.options) if is_short else ""
     context.journal.note(name, {**ended, "more": more})
 
@@ -120,8 +120,8 @@ def create_run_folder(options: Options) -> Iterator[Path]:
 def _refuse_if_begun(out: Path, options: Options) -> None:
     if not _holds_journal(out, "--out"):
         if (out / "summary.json").exists():
-            asked = Flag("--out", str(out))
-            raise UsageError(asked, " contains another run: choose an empty folder")
+            flag = Flag("--out", str(out))
+            raise UsageError(flag, " contains another run: choose an empty folder")
         return
     with closing(Journal(out / JOURNAL)) as journal:
         run, finished = journal.fact("run"), _read_finished(out, journal)
@@ -137,8 +137,8 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
         )
     if finished:
         raise finished
-    asked, again = Flag("--out", str(out)), Flag("--resume", str(out))
-    raise UsageError(asked, " contains this run, unfinished; to resume it: ", again)
+    flag, again = Flag("--out", str(out)), Flag("--resume", str(out))
+    raise UsageError(flag, " contains this run, unfinished; to resume it: ", again)
 
 
 def _read_finished(out: Path, journal: Journal) -> Finished | None:
@@ -151,11 +151,11 @@ def _read_finished(out: Path, journal: Journal) -> Finished | None:
     return Finished(str(out), known["said"], known["exit_code"], at, more)
 
 
-def load_options_to_resume(out: Path, given: Options) -> Options:
+def load_options_to_resume(out: Path, new: Options) -> Options:
     """Return the recorded options of a run, with new ones for the program and budget.
 
     Args:
-        given: the options of this call: the path of the program, and the budget.
+        new: the options of this call: the path of the program, and the budget.
 
     Raises:
         UsageError: the folder holds no run, or its files or environment have changed.
@@ -171,19 +171,19 @@ def load_options_to_resume(out: Path, given: Options) -> Options:
         run = journal.fact("run")
         if run is None:
             again = "repeat the original command"
-            asked = Flag("--resume", str(out))
-            raise UsageError(asked, f": the run was killed before it started: {again}")
+            flag = Flag("--resume", str(out))
+            raise UsageError(flag, f": the run was killed before it started: {again}")
         with journal.db.checked_decoding():
             before = Options.from_json(run["options"]).with_files(
                 moved_file_finder(out)
             )
         finished = _read_finished(out, journal)
-        if finished and not (finished.more and is_larger(given.budget, before.budget)):
+        if finished and not (finished.more and is_larger(new.budget, before.budget)):
             raise finished
-        anew = {name: getattr(given, name) or getattr(before, name) for name in BUDGET}
-        options = replace(before, out=out, **anew)
-        if given.model != Path():
-            options = replace(options, model=given.model.resolve())
+        limits = {name: getattr(new, name) or getattr(before, name) for name in BUDGET}
+        options = replace(before, out=out, **limits)
+        if new.model != Path():
+            options = replace(options, model=new.model.resolve())
         require_unchanged(Flag("--resume", str(out)), run, options)
         stopped = journal.fact("stopped")
         if stopped and stopped["budget"] and options.budget == before.budget:
@@ -210,7 +210,7 @@ def load_finished_options(out: Path) -> Options:
         UsageError: there is no run, it has no result yet, or its files have changed.
     """
     require_journal(out, "--explain")
-    asked = Flag("--explain", str(out))
+    flag = Flag("--explain", str(out))
     with (
         _add_resume_hint(out, "--explain"),
         lock_folder(out),
@@ -220,18 +220,16 @@ def load_finished_options(out: Path) -> Options:
         ended = journal.fact("finished") or journal.fact("stopped")
         if run is None or not ended:
             again = Flag("--resume", str(out))
-            raise UsageError(
-                asked, ": the run has no result yet; to resume it: ", again
-            )
+            raise UsageError(flag, ": the run has no result yet; to resume it: ", again)
         if result is None:
             why = (
                 "the run has no recorded result (it is a sweep, or of an earlier "
                 "version)"
             )
             raise UsageError(
-                asked, f": {why}: start a new run with another ", Flag("--out")
+                flag, f": {why}: start a new run with another ", Flag("--out")
             )
-        return load_unchanged_options(out, journal, asked)
+        return load_unchanged_options(out, journal, flag)
 
 
 @contextlib.contextmanager
@@ -248,13 +246,13 @@ def open_journal_for_report(out: Path) -> Iterator[Journal]:
         closing(Journal(out / JOURNAL, counts_time=False)) as journal,
     ):
         if journal.fact("run") is None:
-            asked = Flag("--report", str(out))
-            raise UsageError(asked, ": the run was killed before it started")
+            flag = Flag("--report", str(out))
+            raise UsageError(flag, ": the run was killed before it started")
         yield journal
 
 
 def load_unchanged_options(
-    out: Path, journal: Journal, asked: MessagePart, moved: Path | None = None
+    out: Path, journal: Journal, flag: MessagePart, moved: Path | None = None
 ) -> Options:
     """Return the recorded options of a run whose files have not changed.
 
@@ -271,15 +269,13 @@ def load_unchanged_options(
         options = replace(options, out=out)
     if moved is not None:
         options = replace(options, model=moved.resolve())
-    require_unchanged(asked, run, options)
+    require_unchanged(flag, run, options)
     if result is None:
         return options
     # A sweep creates the inputs of its reduction, and drops the options of sweeps.
     inputs = Path(result["inputs"]) if result["inputs"] else None
-    with_result = {"inputs": inputs, "environment": result["environment"]}
-    return replace(options, sweeping=None, **with_result).with_files(
-        moved_file_finder(out)
-    )
+    changes = {"inputs": inputs, "environment": result["environment"]}
+    return replace(options, sweeping=None, **changes).with_files(moved_file_finder(out))
 
 
 def require_journal(out: Path, option: str) -> None:
@@ -290,21 +286,21 @@ def require_journal(out: Path, option: str) -> None:
     """
     if not _holds_journal(out, option):
         what = "the folder contains no run" if out.exists() else "no such folder"
-        asked = Flag(option, str(out))
+        flag = Flag(option, str(out))
         where = (
             "the folder of a run is its ",
             Flag("--out"),
             ", or shrinkfx-out/<model>-<number>",
         )
-        raise UsageError(asked, f": {what}; ", *where)
+        raise UsageError(flag, f": {what}; ", *where)
 
 
 def _holds_journal(out: Path, option: str) -> bool:
     try:
         return (out / JOURNAL).is_file()
     except OSError as error:  # no permission, or not a valid name of a folder
-        asked, advice = Flag(option, str(out)), "choose a writable folder"
-        raise UsageError(asked, f": {error.strerror}: {advice}") from error
+        flag, advice = Flag(option, str(out)), "choose a writable folder"
+        raise UsageError(flag, f": {error.strerror}: {advice}") from error
 
 
 def _more(out: Path) -> str:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 def choose_graph_form(
     context: RunContext,
-    subject: Subject,
+    program: Subject,
     described: Described,
     in_one: WholeCandidate | None = None,
 ) -> Subject:
@@ -39,46 +39,46 @@ def choose_graph_form(
         NotCuttable: the program fails in no form.
     """
     runs = []
-    for tried in _attempts(context, subject, described, in_one):
+    for tried in _attempts(context, program, described, in_one):
         if tried.subject is not None:
             return tried.subject
         if tried.form is not GraphForm.INLINED_COND:  # that form may pass
             runs += [verdict.observation.in_words for verdict in tried.seen]
-    fails = f"the program fails ({subject.target})"
-    raise NotCuttable(subject.target.kind, fails, runs)
+    fails = f"the program fails ({program.target})"
+    raise NotCuttable(program.target.kind, fails, runs)
 
 
 def _attempts(
     context: RunContext,
-    subject: Subject,
+    program: Subject,
     described: Described,
     in_one: WholeCandidate | None,
 ) -> Iterator[Attempt]:
     """Try one form after the other, the form that is best to cut first."""
-    yield from _attempt_inlined_cond(context, subject, described)
-    yield attempt(context, subject, described, in_one)
+    yield from _attempt_inlined_cond(context, program, described)
+    yield attempt(context, program, described, in_one)
     context.note("the program does not fail without in-place operators: keeping them")
-    yield attempt(context, *_convert_to_form(context, subject, GraphForm.IN_PLACE))
+    yield attempt(context, *_convert_to_form(context, program, GraphForm.IN_PLACE))
 
 
 def _attempt_inlined_cond(
-    context: RunContext, subject: Subject, described: Described
+    context: RunContext, program: Subject, described: Described
 ) -> Iterator[Attempt]:
     """Try the program with each ``cond`` replaced by the branch that it takes."""
-    program = described.skeleton
-    if all(program.node(name).target != "cond" for name in program.operators):
+    skeleton = described.skeleton
+    if all(skeleton.node(name).target != "cond" for name in skeleton.operators):
         return
     if context.budget.check_s > context.budget.share():
         return  # this form is better to cut, but the others work, too
     try:
-        subject, inlined = _convert_to_form(context, subject, GraphForm.INLINED_COND)
+        program, inlined = _convert_to_form(context, program, GraphForm.INLINED_COND)
     except LoadError as error:
         # A program that cannot be written without cond can still be cut with it.
         logger.debug("no form without cond: %s", error)
         return
-    if inlined.skeleton.operators == program.operators:
+    if inlined.skeleton.operators == skeleton.operators:
         return  # no cond was inlined, because its branch differs between runs
-    tried = attempt(context, subject, inlined)
+    tried = attempt(context, program, inlined)
     if tried.subject is not None:
         context.note(
             "the program also fails without cond: continuing with the branches that "
@@ -88,19 +88,19 @@ def _attempt_inlined_cond(
 
 
 def _convert_to_form(
-    context: RunContext, subject: Subject, form: GraphForm
+    context: RunContext, program: Subject, form: GraphForm
 ) -> tuple[Subject, Described]:
     """Return the program in another graph form, and the description of that form."""
-    known = subject.other_causes
-    client = subject.client.with_options(graph=form)
+    known = program.other_causes
+    client = program.client.with_options(graph=form)
     client, described = describe_program(context, client, known.mismatches)
     here = described.other_causes
-    kept = [text for text in known.warnings if not is_eager_warning(text)]
-    warnings = [*here.warnings, *kept]
+    retained = [text for text in known.warnings if not is_eager_warning(text)]
+    warnings = [*here.warnings, *retained]
     causes = replace(here, examined=known.examined, warnings=tuple(warnings))
-    whole = Candidate.from_skeleton(described.skeleton)
-    before = replace(subject.before, operators=whole.cost[0])  # counts of one form
-    taken = replace(
-        subject, client=client, whole=whole, before=before, other_causes=causes
+    candidate = Candidate.from_skeleton(described.skeleton)
+    before = replace(program.before, operators=candidate.cost[0])  # counts of one form
+    converted = replace(
+        program, client=client, whole=candidate, before=before, other_causes=causes
     )
-    return taken, described
+    return converted, described

@@ -120,28 +120,28 @@ def find_input_failure(original: InputProgram) -> InputFailure:
     known = context.journal.fact(_FACT)
     if known is None:
         with add_missing_state_advice(context.options.lacking):
-            found = _reproduce_kind_or_alike(original)
-        _require_same_as_script(original, found.base.target)
-        asked, seen = context.options.until or "", found.base.target.kind
-        if why := explain_other_kind(asked, seen):
+            failure = _reproduce_kind_or_alike(original)
+        _require_same_as_script(original, failure.base.target)
+        wanted, seen = context.options.until or "", failure.base.target.kind
+        if why := explain_other_kind(wanted, seen):
             context.note(f"note: {why}")
         versions = dict(server.ready.versions)
-        stated = {
-            **asdict(found),
+        recorded = {
+            **asdict(failure),
             "schema": SCHEMA,
             "versions": versions,
             "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
-            "check_s": max(context.budget.check_s, found.base.seconds),
+            "check_s": max(context.budget.check_s, failure.base.seconds),
         }
-        context.journal.note(_FACT, stated)
+        context.journal.note(_FACT, recorded)
     else:
         require_same_versions(context, server, known)
-        found = InputFailure.from_json(known)
+        failure = InputFailure.from_json(known)
         meter = context.meters["baseline"]
         meter.peak_rss_bytes = known.get("peak_rss_bytes", 0)
-        context.note(f"baseline: {found.base.target} (from the journal)")
-    context.budget.keep(known["check_s"] if known else found.base.seconds)
-    return found
+        context.note(f"baseline: {failure.base.target} (from the journal)")
+    context.budget.keep(known["check_s"] if known else failure.base.seconds)
+    return failure
 
 
 def _require_same_as_script(original: InputProgram, seen: Signature) -> None:
@@ -161,7 +161,7 @@ def has_recorded_failure(journal: Journal) -> bool:
     return any(journal.fact(name) for name in (_FACT, "baseline"))
 
 
-def require_schema(asked: Flag, known: Mapping[str, Any]) -> None:
+def require_schema(flag: Flag, known: Mapping[str, Any]) -> None:
     """Refuse facts that another version of shrinkfx has recorded.
 
     Raises:
@@ -169,7 +169,7 @@ def require_schema(asked: Flag, known: Mapping[str, Any]) -> None:
     """
     if known.get("schema") != SCHEMA:
         raise UsageError(
-            asked,
+            flag,
             ": another version of shrinkfx wrote the journal: start a new run with "
             "another ",
             Flag("--out"),
@@ -184,13 +184,13 @@ def require_same_versions(
     Raises:
         UsageError: the earlier session used another machine or another torch.
     """
-    asked = Flag("--resume", str(context.out))
-    require_schema(asked, known)
+    flag = Flag("--resume", str(context.out))
+    require_schema(flag, known)
     if known["versions"] == dict(server.ready.versions):
         return
     then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
     raise UsageError(
-        asked,
+        flag,
         f": that run used {then}, and its checks do not apply to the versions "
         "installed now: start a new run with another ",
         Flag("--out"),
@@ -207,10 +207,10 @@ def _reproduce_kind_or_alike(original: InputProgram) -> InputFailure:
     try:
         return _reproduce(original)
     except NotReproducible as error:
-        asked, kind = options.until or "", error.kind
-        if options.strict_kind or kind == asked or not looks_alike(asked, kind):
+        wanted, kind = options.until or "", error.kind
+        if options.strict_kind or kind == wanted or not looks_alike(wanted, kind):
             raise
-        context.note(_ANOTHER_KIND.format(kind, asked))
+        context.note(_ANOTHER_KIND.format(kind, wanted))
         other = context.with_options(replace(options, until=kind))
         return _reproduce(replace(original, context=other))
 
@@ -231,17 +231,17 @@ def _reproduce(original: InputProgram) -> InputFailure:
     if not settings:
         _require_failure(original)
         return InputFailure(_run_unchanged(original), Guarding())
-    asked = original.client, options.until, options.match
+    request = original.client, options.until, options.match
     if original.in_one is not None:
         bounds = options.baseline_runs, context.note, context.budget
-        found = find_guarded_baseline(original.in_one, *asked, *bounds, settings)
-        if found is not None:
-            return InputFailure(*found)
+        guarded = find_guarded_baseline(original.in_one, *request, *bounds, settings)
+        if guarded is not None:
+            return InputFailure(*guarded)
         original = replace(original, in_one=None)
     with scratch.make_scratch_folder("package") as folder:
         packages = Packages(folder, on_gpu=settings is ON_GPU)
-        how = context.note, context.budget
-        guarding = find_guarding(*asked, *how, settings, packages)
+        note_budget = context.note, context.budget
+        guarding = find_guarding(*request, *note_budget, settings, packages)
         original = original.with_options(guarding.apply_to(original.client.options))
         return InputFailure(_run_unchanged(original, packages), guarding)
 
@@ -314,19 +314,19 @@ def _run_compiled(original: InputProgram, packages: Packages | None) -> Baseline
     """
     context, options = original.context, original.context.options
     max_calls = MAX_CALLS if original.described.description.keeps_state else 1
-    asked = options.until, options.match, options.baseline_runs, context.note
+    request = options.until, options.match, options.baseline_runs, context.note
     has_failed = options.in_script is not None
     seeds = seeds_to_try(options.environment, has_failed=has_failed)
 
     def see(client: CheckClient, packages: Packages | None = None) -> Baseline:
         if original.in_one is not None:
-            found = find_whole_candidate_baseline(
-                original.in_one, client, *asked, context.budget
+            baseline = find_whole_candidate_baseline(
+                original.in_one, client, *request, context.budget
             )
-            if found is not None:
-                return found
-        how = max_calls, original.build, context.budget, packages
-        return find_baseline(client, *asked, *how, seeds)
+            if baseline is not None:
+                return baseline
+        extra = max_calls, original.build, context.budget, packages
+        return find_baseline(client, *request, *extra, seeds)
 
     chosen = is_allocator_chosen(options.environment, os.environ)
     between_zones = original.client.options.guard_pages in (Guard.AFTER, Guard.BEFORE)
@@ -341,14 +341,14 @@ def _see_it_fail_flat(original: InputProgram, command: Command) -> float:
     The user's file may nest them. If the command does not fail, its files remain in the
     folder.
     """
-    context, told = original.context, original.described.description.mismatches
+    context, mismatches = original.context, original.described.description.mismatches
     as_exported = original.client.with_options(graph=GraphForm.IN_PLACE)
-    client, described = describe_program(context, as_exported, told)
+    client, described = describe_program(context, as_exported, mismatches)
     folder = context.out.resolve()
     program, inputs = folder / "original.pt2", folder / "original_inputs.pt"
-    whole = Candidate.from_skeleton(described.skeleton)
+    candidate = Candidate.from_skeleton(described.skeleton)
     saved = classify_ending(
-        client.ask(SaveCandidate(whole.to_json(), str(program), str(inputs)))
+        client.ask(SaveCandidate(candidate.to_json(), str(program), str(inputs)))
     )
     if not inputs.exists():
         known = "the program may fail (--check has not run)"

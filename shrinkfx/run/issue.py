@@ -47,16 +47,16 @@ GPU.
 
 def with_explanation(out: Path, record: RunRecord, cause: Sequence[str]) -> RunRecord:
     """Add the cause to a record, and what the repro contains of the user's model."""
-    carried, left = record.verified.written.carried, ModelRemains()
+    carried, remains = record.verified.written.carried, ModelRemains()
     try:
-        left = find_model_remains(
+        remains = find_model_remains(
             (out / "repro.py").read_text(encoding="utf-8"), carried
         )
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - add nothing then
         logger.info(
             "cannot determine what the repro contains from the model: %r", error
         )
-    return replace(record, cause=tuple(cause), remains=left)
+    return replace(record, cause=tuple(cause), remains=remains)
 
 
 def drop_issue(out: Path) -> None:
@@ -88,13 +88,13 @@ def collect_versions(
 
 def _collected(context: RunContext, client: CheckClient) -> str | None:
     limits = Limits(_SECONDS, client.limits.max_rss_bytes)
-    asked = client.with_limits(limits, context.meters["explain"]).with_clock_limit(
+    bounded = client.with_limits(limits, context.meters["explain"]).with_clock_limit(
         2 * _SECONDS
     )
-    said = asked.ask(CollectVersions()).answer
-    if not isinstance(said, Collected):
+    answer = bounded.ask(CollectVersions()).answer
+    if not isinstance(answer, Collected):
         return None
-    text = environment_text(said.text, said.hosts)
+    text = environment_text(answer.text, answer.hosts)
     context.journal.note(_VERSIONS, text)
     return text
 

@@ -20,36 +20,36 @@ from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.staged import StagedSearch
 
 
-def must_fail_without_guard_pages(subject: Subject) -> bool:
+def must_fail_without_guard_pages(program: Subject) -> bool:
     """Return whether guard pages only save runs, so results must fail without them."""
-    at_run_time = subject.target.stage not in (Stage.COMPILE, Stage.LOAD)
-    return bool(subject.guarding.name) and subject.guarding.steady and at_run_time
+    at_run_time = program.target.stage not in (Stage.COMPILE, Stage.LOAD)
+    return bool(program.guarding.name) and program.guarding.steady and at_run_time
 
 
 def fails_without_guard_pages(
-    context: RunContext, subject: Subject, search: StagedSearch
+    context: RunContext, program: Subject, search: StagedSearch
 ) -> bool:
     """Return whether the result of a search fails without guard pages in every run."""
-    judge = make_guard_page_confirmation(context, subject, search.reducer.asker)
+    judge = make_guard_page_confirmation(context, program, search.reducer.asker)
     return judge.confirms(search.reducer.best)
 
 
 def confirm_without_guard_pages(
-    context: RunContext, subject: Subject, search: StagedSearch
+    context: RunContext, program: Subject, search: StagedSearch
 ) -> bool:
     """Require the result, and each later one, to fail without guard pages, too.
 
     Returns:
         Whether any step does; if none does, the result stays.
     """
-    best = search.reducer.best
-    judge = make_guard_page_confirmation(context, subject, search.reducer.asker)
+    reduced = search.reducer.best
+    judge = make_guard_page_confirmation(context, program, search.reducer.asker)
     if not search.confirm(judge):
         context.note(
             "without guard pages, not even the input program fails in every run"
         )
         return False
-    if search.reducer.best is not best:
+    if search.reducer.best is not reduced:
         context.note(_SILENT)
     search.continue_search()
     return True
@@ -62,18 +62,18 @@ _SILENT = (
 
 
 def make_guard_page_confirmation(
-    context: RunContext, subject: Subject, asker: Asker
+    context: RunContext, program: Subject, cache: Asker
 ) -> Confirmation:
     """Return a confirmation by runs without guard pages, in the build of the search.
 
     Args:
-        asker: the query cache whose verdicts are confirmed.
+        cache: the query cache whose verdicts are confirmed.
     """
-    form = asker.form
-    client = subject.built_as(asker.build).client
+    form = cache.form
+    client = program.built_as(cache.build).client
     client = client.with_options(form=CandidateForm(form))
-    oracle = _PlainRuns(context.journal, client, subject.target, form)
-    build = f"{asker.build}, no guard pages"
+    oracle = _PlainRuns(context.journal, client, program.target, form)
+    build = f"{cache.build}, no guard pages"
     plain = Asker(oracle, journal=context.journal, form=form, build=build, again=True)
     refusal = "it does not fail in every run without guard pages"
     return Confirmation("plain runs", plain, refusal)

@@ -69,7 +69,7 @@ def analyze_memory_error(
     context: RunContext,
     client: CheckClient,
     target: Signature,
-    best: Candidate,
+    candidate: Candidate,
     form: str,
     known: str = "",
     *,
@@ -81,7 +81,7 @@ def analyze_memory_error(
         known: how it fails without guard pages in every run, if that is known.
         on_gpu: it runs on a GPU, where a sanitizer reports any illegal access.
     """
-    memory = _without_guard_pages(context, client, target, best, form, known)
+    memory = _without_guard_pages(context, client, target, candidate, form, known)
     memory = replace(memory, on_gpu=on_gpu)
     if not (memory.without_guards or (on_gpu and _is_of_the_run(target))):
         return memory
@@ -89,7 +89,7 @@ def analyze_memory_error(
         return replace(memory, no_report=_SHORT)
     client = _for_verifying(context, client, form)
     context.note(f"running the reduced program under {memory.sanitizer}")
-    report, why = _sanitized(client, best, on_gpu=on_gpu)
+    report, why = _sanitized(client, candidate, on_gpu=on_gpu)
     context.note(f"{memory.sanitizer}: {report or why}")
     return replace(memory, report=report, no_report=why)
 
@@ -98,7 +98,7 @@ def _without_guard_pages(
     context: RunContext,
     client: CheckClient,
     target: Signature,
-    best: Candidate,
+    candidate: Candidate,
     form: str,
     known: str,
 ) -> Memory:
@@ -111,7 +111,7 @@ def _without_guard_pages(
     if not context.budget.has(_CHECKS * context.budget.pace_s):
         return Memory(pages, no_report=_SHORT)
     client = _for_verifying(context, client, form)
-    seen = seen_without_guard_pages(client, target, best)
+    seen = seen_without_guard_pages(client, target, candidate)
     plain = describe_runs(seen)
     if target.admits(seen[-1].signature):
         return Memory(Guard.OFF, plain)
@@ -133,22 +133,22 @@ def _for_verifying(context: RunContext, client: CheckClient, form: str) -> Check
 
 
 def _sanitized(
-    client: CheckClient, best: Candidate, *, on_gpu: bool
+    client: CheckClient, candidate: Candidate, *, on_gpu: bool
 ) -> tuple[MemoryReport | None, str]:
     """Run a candidate once under AddressSanitizer, or a tool for GPUs.
 
     Returns:
         The report, or None and the reason.
     """
-    patient = replace(client.limits, timeout_s=_SANITIZE_TIMEOUT_S)
-    client = replace(client, patience=None).with_limits(patient, client.meter)
+    limits = replace(client.limits, timeout_s=_SANITIZE_TIMEOUT_S)
+    client = replace(client, patience=None).with_limits(limits, client.meter)
     client = client.with_options(only=None, weights=Weights.INSIDE)
-    asked = client.options.guard_pages
-    tool = asked if asked.is_sanitizer else Guard.MEMCHECK
+    guard = client.options.guard_pages
+    tool = guard if guard.is_sanitizer else Guard.MEMCHECK
     pages = tool if on_gpu else Guard.OFF
     try:
         ending = client.with_options(guard_pages=pages, sanitize=not on_gpu).ask(
-            CheckCandidate(best.to_json()), fresh=True
+            CheckCandidate(candidate.to_json()), fresh=True
         )
     except WorkerError as error:
         return None, str(error.reason)
@@ -160,5 +160,5 @@ def _sanitized(
         compute_sanitizer.parse_sanitizer_report if on_gpu else asan.parse_asan_report
     )(ending.log)
     seen = classify_ending(ending)
-    nothing = seen.unresolved or f"no report; outcome of the run: {seen.in_words}"
-    return report, "" if report else nothing
+    no_report = seen.unresolved or f"no report; outcome of the run: {seen.in_words}"
+    return report, "" if report else no_report

@@ -46,19 +46,19 @@ def reproduce_failure(context: RunContext, server: Server) -> Subject:
     with _note_missing_failure():
         original, causes = _describe_original(context, server)
         unchanged = find_input_failure(original)
-    subject = _subject(original, unchanged, causes)
-    subject = _in_a_form_that_fails(context, subject, original)
+    program = _subject(original, unchanged, causes)
+    program = _in_a_form_that_fails(context, program, original)
     if original.described.description.operators not in (
         0,
-        cut := subject.before.operators,
+        cut := program.before.operators,
     ):
-        said = _OTHER_COUNT.format(original.described.description.operators, cut)
-        context.note(said)
+        message = _OTHER_COUNT.format(original.described.description.operators, cut)
+        context.note(message)
     if server.ready.backend != Backend.INTERPRETER:  # it checks each access
-        subject = require_any_adjacent_memory(context, subject)
-    client = subject.client
+        program = require_any_adjacent_memory(context, program)
+    client = program.client
     client = client.with_limits(client.limits, context.meters["search"])
-    return replace(subject, client=client)
+    return replace(program, client=client)
 
 
 def _describe_original(
@@ -113,11 +113,11 @@ def _subject(
     if original.build is Build.FAST:
         client = client.with_options(build=original.build)
     skeleton = described.skeleton
-    whole = Candidate.from_skeleton(skeleton)
+    candidate = Candidate.from_skeleton(skeleton)
     return Subject(
-        whole=whole,
+        whole=candidate,
         before=ProgramSize(
-            operators=whole.cost[0],
+            operators=candidate.cost[0],
             nodes=skeleton.original_nodes,
             inputs=described.description.inputs,
             dynamic_dims=described.description.dynamic_dims,
@@ -132,14 +132,14 @@ def _subject(
 
 
 def _in_a_form_that_fails(
-    context: RunContext, subject: Subject, original: InputProgram
+    context: RunContext, program: Subject, original: InputProgram
 ) -> Subject:
     """Find a graph form that can be cut, if there is time for that."""
     if context.budget.has(context.budget.check_s * _FAST):
         with contextlib.suppress(BudgetExhausted):
-            asked = context, subject, original.described
-            return choose_graph_form(*asked, original.in_one)
-    return replace(subject, not_tested=_NO_SEARCH.format(context.budget.seconds / 60))
+            arguments = context, program, original.described
+            return choose_graph_form(*arguments, original.in_one)
+    return replace(program, not_tested=_NO_SEARCH.format(context.budget.seconds / 60))
 
 
 _FAST = 0.5
@@ -169,8 +169,8 @@ def _refuse_probes(options: Options) -> None:
     Raises:
         UsageError: such an option is set.
     """
-    asked = {"--probe": options.probe, "--all-probes": options.all_probes}
-    for name in filter(asked.get, asked):
+    probes = {"--probe": options.probe, "--all-probes": options.all_probes}
+    for name in filter(probes.get, probes):
         where = Flag("--device", "cuda")
         raise UsageError(Flag(name), " only works for CUDA without a GPU: add ", where)
 

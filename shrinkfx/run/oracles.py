@@ -17,47 +17,47 @@ from shrinkfx.run.subject import Subject
 from shrinkfx.search.speculation import SpeculativeOracle
 
 
-def oracle_for(subject: Subject) -> Oracle:
+def oracle_for(program: Subject) -> Oracle:
     """Return an oracle that checks whether candidates fail as the subject does."""
-    if subject.command:
-        return CommandOracle(subject.client, subject.command)
-    return make_oracle(subject.client, subject.target, subject.rate)
+    if program.command:
+        return CommandOracle(program.client, program.command)
+    return make_oracle(program.client, program.target, program.rate)
 
 
-def rate_of(subject: Subject, candidate: Candidate) -> float:
+def rate_of(program: Subject, candidate: Candidate) -> float:
     """Measure the fraction of runs in which a candidate fails."""
-    if subject.rate == 1.0:
+    if program.rate == 1.0:
         return 1.0
-    oracle = RepeatedOracle(subject.client, subject.target, subject.rate)
+    oracle = RepeatedOracle(program.client, program.target, program.rate)
     return oracle.measure(candidate)
 
 
-def forks_for(context: RunContext, subject: Subject) -> ForkPool | None:
+def forks_for(context: RunContext, program: Subject) -> ForkPool | None:
     """Return the worker slots for parallel checks; None if checks run one at a time."""
-    server = subject.client.server
+    server = program.client.server
     if not isinstance(server, RestartingServer):
         return None
-    context.jobs = jobs_for(context, subject, server.ready)
+    context.jobs = jobs_for(context, program, server.ready)
     if context.jobs == 1:
         return None
     gpus = max(1, len(context.options.gpus))
     return ForkPool(server, context.jobs, context.busyness.record_ending, gpus)
 
 
-def jobs_for(context: RunContext, subject: Subject, ready: Ready) -> int:
+def jobs_for(context: RunContext, program: Subject, ready: Ready) -> int:
     """Return how many candidates to check at once; note why it is less than asked."""
     on_gpu = ready.for_cuda and ready.backend == Backend.AOTI
     # A command, or the memory of a GPU, may not allow parallel checks.
-    usual = 1 if subject.command or on_gpu else usual_jobs()
-    if on_gpu and not subject.command:
+    usual = 1 if program.command or on_gpu else usual_jobs()
+    if on_gpu and not program.command:
         usual = max(usual, len(context.options.gpus))
     jobs = context.options.jobs or usual
-    if jobs > 1 and subject.rate < 1.0:
+    if jobs > 1 and program.rate < 1.0:
         if context.options.jobs:
             context.note(_ONE_BY_ONE)
         return 1
     peak_bytes = context.meters["baseline"].peak_rss_bytes
-    fit = jobs_that_fit(peak_bytes, subject.client.limits.max_rss_bytes)
+    fit = jobs_that_fit(peak_bytes, program.client.limits.max_rss_bytes)
     if context.options.jobs and fit < jobs:
         context.note(_NO_MEMORY.format(jobs, fit, peak_bytes / 1e9))
     return min(jobs, fit)

@@ -36,19 +36,19 @@ def yield_bare_cut_first(
     If the repro of that cut fails, the user's code in the compiler is not to blame; if
     it does not, the failure needs that code.
     """
-    own, first, least = trials.last.own, cuts[0], _smallest_cheap_cut(cuts)
+    user_code, first, least = trials.last.own, cuts[0], _smallest_cheap_cut(cuts)
     units = trials.made(least).units
-    trials = replace(trials, besides=own)
-    gone = find_droppable_units(
+    trials = replace(trials, besides=user_code)
+    dropped = find_droppable_units(
         units, lambda some: trials.suffice(_less(least, some)), trials.judge
     )
-    found = find_custom_code(own, gone)
-    if gone and not trials.last.own:
+    custom = find_custom_code(user_code, dropped)
+    if dropped and not trials.last.own:
         as_first = replace(
-            _less(least, gone), compiles=first.compiles, joined=first.joined
+            _less(least, dropped), compiles=first.compiles, joined=first.joined
         )
         yield replace(as_first, modules=first.modules, files=first.files, bare=True)
-    yield from (replace(cut, in_compiler=found) for cut in cuts)
+    yield from (replace(cut, in_compiler=custom) for cut in cuts)
 
 
 def _smallest_cheap_cut(cuts: Sequence[PreloadCut]) -> PreloadCut:
@@ -57,9 +57,9 @@ def _smallest_cheap_cut(cuts: Sequence[PreloadCut]) -> PreloadCut:
 
 
 def _less(cut: PreloadCut, gone: Sequence[Unit]) -> PreloadCut:
-    more = cut_without_units(gone)
+    units = cut_without_units(gone)
     return replace(
-        cut, acts=cut.acts | more.acts, preloads=cut.preloads | more.preloads
+        cut, acts=cut.acts | units.acts, preloads=cut.preloads | units.preloads
     )
 
 
@@ -80,8 +80,8 @@ class CompilerCodeQueries:
     @property
     def is_tired(self) -> bool:
         needed = _RUNS_THAT_FOLLOW * self.budget.pace_s
-        asked_enough = self._is_over or self.queries >= MAX_QUESTIONS
-        return asked_enough or not self.budget.has(needed)
+        exhausted = self._is_over or self.queries >= MAX_QUESTIONS
+        return exhausted or not self.budget.has(needed)
 
     def is_enough(self, carried: PreloadBundle) -> bool:
         """Return whether the failure shows with these preloads; False if unknown."""
@@ -110,20 +110,24 @@ def add_narrowed_cuts(
     if not bare.bare or len(rest[0].in_compiler.places) < _LEAST_TO_CHOOSE_FROM:
         return [*cuts]
     first, least = rest[0], _smallest_cheap_cut(rest)
-    own = bare.acts - least.acts
+    acts = bare.acts - least.acts
     names = bare.preloads - least.preloads
-    units = [u for u in made(least).units if u in own or (u[0] in names and not u[1])]
-    gone = find_droppable_units(
+    units = [u for u in made(least).units if u in acts or (u[0] in names and not u[1])]
+    dropped = find_droppable_units(
         units, lambda some: questions.is_enough(made(_less(least, some))), questions
     )
-    if not 0 < len(gone) < len(units):  # all is needed, or the bare cut seems to fail
+    if (
+        not 0 < len(dropped) < len(units)
+    ):  # all is needed, or the bare cut seems to fail
         return [*cuts]
-    effect = None if judge.is_tired else judge.effect(made(_less(least, gone)))
-    left = effect.own & set(first.in_compiler.places) if effect else None
-    if not left:
+    effect = None if judge.is_tired else judge.effect(made(_less(least, dropped)))
+    remaining = effect.own & set(first.in_compiler.places) if effect else None
+    if not remaining:
         return [*cuts]
-    found = find_custom_code(left, [unit for unit in units if unit not in gone])
-    ways = (replace(_less(c, gone), in_compiler=found) for c in (first, least))
+    custom = find_custom_code(
+        remaining, [unit for unit in units if unit not in dropped]
+    )
+    ways = (replace(_less(c, dropped), in_compiler=custom) for c in (first, least))
     return [bare, *dict.fromkeys(ways), *rest]
 
 

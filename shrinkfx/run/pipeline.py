@@ -67,42 +67,42 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     with open_run_folder(options, out, listener) as context:
         listener(PhaseEntered(Phase.BASELINE))
         with context.server(worker) as server:
-            subject = load_or_find_subject(context, server)
-            target, reserve_s = subject.target, context.budget.reserve_s
-            asked = target.kind, target.stage, target.text or target.detail
-            operators = subject.before.operators, subject.whole.cost[0]
-            listener(BaselineFound(*asked, subject.rate, *operators))
+            program = load_or_find_subject(context, server)
+            target, reserve_s = program.target, context.budget.reserve_s
+            failure = target.kind, target.stage, target.text or target.detail
+            operators = program.before.operators, program.whole.cost[0]
+            listener(BaselineFound(*failure, program.rate, *operators))
             listener(PhaseEntered(Phase.SEARCH))
-            found = reduce(context, subject)
+            state = reduce(context, program)
             listener(PhaseEntered(Phase.PLAINER))
-            found = reduce_listing(context, subject, found, reserve_s)
+            state = reduce_listing(context, program, state, reserve_s)
             listener(PhaseEntered(Phase.VERIFICATION))
             try:
-                found, kept = verify_reduction(
-                    context, server, subject, found, reserve_s
+                state, final = verify_reduction(
+                    context, server, program, state, reserve_s
                 )
-                record_minimal_kinds(context, found)
-                record = with_end(kept.record, context, found, subject.client.builds)
-                reduction = conclude(context, record, found.reducer.best)
+                record_minimal_kinds(context, state)
+                record = with_end(final.record, context, state, program.client.builds)
+                reduction = conclude(context, record, state.reducer.best)
             except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
-                _write_unverified_summary(context, server, subject, found, reason)
+                _write_unverified_summary(context, server, program, state, reason)
                 raise
             listener(PhaseEntered(Phase.EXPLANATION))
-            explained = explain_result(context, kept)
-            versions = collect_versions(context, subject.client, target)
+            explained = explain_result(context, final)
+            versions = collect_versions(context, program.client, target)
         # The times now include the end of the worker process.
         record = with_explanation(context.out, record, explained.cause)
-        record = with_end(record, context, found, subject.client.builds)
+        record = with_end(record, context, state, program.client.builds)
         with contextlib.suppress(OSError):  # a summary without the cause exists
-            reduction = conclude(context, record, found.reducer.best)
+            reduction = conclude(context, record, state.reducer.best)
         issue = write_issue(context, record, explained.explanation, versions)
         before, after = reduction.operators
-        status = "stopped" if found.stopped else reduction.status
-        said = found.stopped or f"{status}: {before} -> {after} operators"
-        is_short = _is_short(context.options, found, kept)
-        record_run_end(context, status, said, reduction.exit_code, is_short=is_short)
-        if is_short and not found.stopped:
-            context.note(_LEFT_OUT.format(again=resume_command(context, larger=True)))
+        status = "stopped" if state.stopped else reduction.status
+        text = state.stopped or f"{status}: {before} -> {after} operators"
+        is_short = _is_short(context.options, state, final)
+        record_run_end(context, status, text, reduction.exit_code, is_short=is_short)
+        if is_short and not state.stopped:
+            context.note(_SKIPPED.format(again=resume_command(context, larger=True)))
         page = report_run(context)
         reduction = replace(
             reduction,
@@ -111,26 +111,26 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             issue=issue,
             report=page,
         )
-        if found.stopped:
+        if state.stopped:
             reduction = replace(reduction, to_go_on=resume_command(context))
     for caught in record.search.by_catch:
         listener(OtherFailureFound(**asdict(caught)))
     return reduction
 
 
-def _is_short(options: Options, found: SearchResult, kept: VerifiedResult) -> bool:
+def _is_short(options: Options, state: SearchResult, final: VerifiedResult) -> bool:
     """Return whether a larger budget would run steps that this run has skipped."""
     if not larger_budget(options):
         return False
-    unseen = kept.result.no_source is NoSource.NO_TIME
-    few_runs = kept.verified.always_fails and kept.verified.runs < _RUNS
-    return unseen or found.is_short or few_runs
+    unseen = final.result.no_source is NoSource.NO_TIME
+    few_runs = final.verified.always_fails and final.verified.runs < _RUNS
+    return unseen or state.is_short or few_runs
 
 
 _RUNS = 3
 """Number of runs of a repro, if there is time for them."""
 
-_LEFT_OUT = (
+_SKIPPED = (
     "some steps were skipped for lack of time or checks; to continue with them: {again}"
 )
 
@@ -138,8 +138,8 @@ _LEFT_OUT = (
 def verify_reduction(
     context: RunContext,
     server: Server,
-    subject: Subject,
-    found: SearchResult,
+    program: Subject,
+    state: SearchResult,
     reserve_s: float,
 ) -> tuple[SearchResult, VerifiedResult]:
     """Write the smallest program and its repro, and verify that the repro fails.
@@ -147,19 +147,19 @@ def verify_reduction(
     If verification leads back to other operators, these are simplified as a printed
     program in turn, once.
     """
-    if found.stopped:
-        said = f"{found.stopped}: writing and verifying the smallest program so far"
+    if state.stopped:
+        text = f"{state.stopped}: writing and verifying the smallest program so far"
         takes_s = math.ceil(_VERIFYING * context.budget.check_s)
         again = _AGAIN.format(takes_s=takes_s, out=context.out)
-        context.note(said + (again if found.stopped == INTERRUPTED else ""))
-    operators = (found.made_of or found).reducer.best
-    asked = context, server, subject, reserve_s
-    found, kept = _verify_simplified(*asked, found)
-    is_listed = found.made_of is not None
-    if is_listed or found.reducer.best is operators or not kept.verified.always_fails:
-        return found, kept
-    listed = reduce_listing(context, subject, found, reserve_s)
-    return (found, kept) if listed is found else _verify_simplified(*asked, listed)
+        context.note(text + (again if state.stopped == INTERRUPTED else ""))
+    operators = (state.made_of or state).reducer.best
+    args = context, server, program, reserve_s
+    state, final = _verify_simplified(*args, state)
+    is_listed = state.made_of is not None
+    if is_listed or state.reducer.best is operators or not final.verified.always_fails:
+        return state, final
+    listed = reduce_listing(context, program, state, reserve_s)
+    return (state, final) if listed is state else _verify_simplified(*args, listed)
 
 
 _VERIFYING = 4
@@ -177,18 +177,18 @@ _AGAIN = (
 def _verify_simplified(
     context: RunContext,
     server: Server,
-    subject: Subject,
+    program: Subject,
     reserve_s: float,
-    found: SearchResult,
+    state: SearchResult,
 ) -> tuple[SearchResult, VerifiedResult]:
     """Verify a result, or what it was before simplification if no repro fails."""
-    asked = subject.with_options(data=found.data)
-    kept = Verification(context, server, asked, found, reserve_s).run()
-    if found.made_of is None or kept.verified.always_fails:
-        return found, kept
+    with_data = program.with_options(data=state.data)
+    final = Verification(context, server, with_data, state, reserve_s).run()
+    if state.made_of is None or final.verified.always_fails:
+        return state, final
     context.note(_NOT_LISTED)
-    found = drop_listing(found, "no repro of the simplified program fails in every run")
-    return found, Verification(context, server, subject, found, reserve_s).run()
+    state = drop_listing(state, "no repro of the simplified program fails in every run")
+    return state, Verification(context, server, program, state, reserve_s).run()
 
 
 _NOT_LISTED = (
@@ -200,19 +200,19 @@ _NOT_LISTED = (
 def _write_unverified_summary(
     context: RunContext,
     server: Server,
-    subject: Subject,
-    found: SearchResult,
+    program: Subject,
+    state: SearchResult,
     reason: BaseException,
 ) -> None:
     """Write a summary of the smallest program, although its repro was not verified."""
-    found.stopped = found.stopped or str(reason) or INTERRUPTED
+    state.stopped = state.stopped or str(reason) or INTERRUPTED
     drop_issue(context.out)
     if (repro := context.out / "repro.py").exists():
         reason.add_note(f"written but not verified: {repro}")
-    subject = subject.with_options(calls=found.calls)
-    result = result_of(subject, found, found.reducer.best, found.rate)
-    record = with_result(with_baseline(context, server, subject), result)
-    record = with_end(record, context, found, subject.client.builds)
+    program = program.with_options(calls=state.calls)
+    result = result_of(program, state, state.reducer.best, state.rate)
+    record = with_result(with_baseline(context, server, program), result)
+    record = with_end(record, context, state, program.client.builds)
     try:
         write_summary(context.out, summarise(record))
     except OSError as error:  # the disk is full; ``reason`` remains the main error

@@ -51,19 +51,19 @@ class Effect:
     own: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, said: Answer | None) -> Effect | None:
+    def of(cls, answer: Answer | None) -> Effect | None:
         """Convert a worker's answer; return None if it reports no registration."""
-        if not isinstance(said, Registered):
+        if not isinstance(answer, Registered):
             return None
         return cls(
-            outcome=said.outcome,
-            exported=said.exported,
-            changes={p: v for p, v in said.changes.items() if not _BUILDS.match(p)},
-            registered=frozenset(said.registered),
-            modules=frozenset(said.modules),
-            files=frozenset(said.files),
-            elsewhere=frozenset(said.elsewhere),
-            own=frozenset(said.own),
+            outcome=answer.outcome,
+            exported=answer.exported,
+            changes={p: v for p, v in answer.changes.items() if not _BUILDS.match(p)},
+            registered=frozenset(answer.registered),
+            modules=frozenset(answer.modules),
+            files=frozenset(answer.files),
+            elsewhere=frozenset(answer.elsewhere),
+            own=frozenset(answer.own),
         )
 
     def without(self, places: Set[str]) -> Effect:
@@ -76,11 +76,11 @@ class Effect:
         if other is None:
             return False
         same = (other.outcome, other.exported) == (self.outcome, self.exported)
-        gone = {name.partition(".")[0] for name in self.registered} - set(operators)
-        about = [re.escape(name).replace("::", r"\W+") for name in sorted(gone)]
-        allowed = re.compile(rf"\b({'|'.join(about) or '(?!)'})\b")
-        mine, theirs = self.changes.items(), other.changes.items()
-        return same and all(allowed.search(place) for place, _ in mine ^ theirs)
+        unused = {name.partition(".")[0] for name in self.registered} - set(operators)
+        patterns = [re.escape(name).replace("::", r"\W+") for name in sorted(unused)]
+        allowed = re.compile(rf"\b({'|'.join(patterns) or '(?!)'})\b")
+        before, after = self.changes.items(), other.changes.items()
+        return same and all(allowed.search(place) for place, _ in before ^ after)
 
 
 @dataclass

@@ -38,13 +38,13 @@ class Trials:
     besides: frozenset[str] = frozenset()
 
     def suffice(self, cut: PreloadCut) -> bool:
-        seen = self.judge.effect(self.made(cut))
-        if seen is None:
+        effect = self.judge.effect(self.made(cut))
+        if effect is None:
             return False
-        wanted, less = (each.without(self.besides) for each in (self.before, seen))
-        if not wanted.is_kept_by(less, self.operators):
+        wanted, actual = (each.without(self.besides) for each in (self.before, effect))
+        if not wanted.is_kept_by(actual, self.operators):
             return False
-        self.last = seen
+        self.last = effect
         return True
 
 
@@ -52,18 +52,18 @@ def find_droppable_units(
     units: Sequence[Unit], fine: Callable[[Sequence[Unit]], bool], judge: Tires
 ) -> list[Unit]:
     """Return units that can go together; try halves first, a file's last ones first."""
-    gone: list[Unit] = []
+    dropped: list[Unit] = []
     size = len(units)
     while size:
-        left = [unit for unit in units if unit not in gone]
-        for end in range(len(left), 0, -size):
-            chunk = left[max(0, end - size) : end]
+        remaining = [unit for unit in units if unit not in dropped]
+        for end in range(len(remaining), 0, -size):
+            chunk = remaining[max(0, end - size) : end]
             if judge.is_tired:
-                return gone
-            if fine([*gone, *chunk]):
-                gone += chunk
+                return dropped
+            if fine([*dropped, *chunk]):
+                dropped += chunk
         size //= 2
-    return gone
+    return dropped
 
 
 def cut_without_units(units: Sequence[Unit]) -> PreloadCut:

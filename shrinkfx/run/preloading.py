@@ -33,7 +33,7 @@ from shrinkfx.run.preload_trials import Trials, cut_without_units, find_droppabl
 PART_OF_THE_REST = 3
 """Divisor of the remaining time, because the repro is yet to be written and run."""
 
-_RUNS_WITHOUT_OWN = 8
+_BARE_CUT_RUNS = 8
 """Runs of a repro for which there must be time to try it without the user's code in the
 compiler: as source and as embedded program, and the other ways after it.
 """
@@ -81,19 +81,19 @@ def ways_to_carry(
     custom = frozenset(name for name in operators if not name.startswith(BUILT_IN))
     if custom not in cuts:
         cuts[custom] = smallest_first(made, judge, operators)
-    if not context.budget.has(_RUNS_WITHOUT_OWN * context.budget.pace_s):
+    if not context.budget.has(_BARE_CUT_RUNS * context.budget.pace_s):
         return distinct([made(cut) for cut in cuts[custom] if not cut.bare])
-    found = cuts[custom]
+    chosen = cuts[custom]
     if fails is not None and record.failure.rate_after == 1:
-        found = add_narrowed_cuts(
-            found, made, CompilerCodeQueries(fails, context.budget), judge
+        chosen = add_narrowed_cuts(
+            chosen, made, CompilerCodeQueries(fails, context.budget), judge
         )
-    return distinct([made(cut) for cut in found])
+    return distinct([made(cut) for cut in chosen])
 
 
-def seconds_for(left_s: float) -> float:
+def seconds_for(spare_s: float) -> float:
     """Return the time limit for queries, given the time besides running a repro."""
-    return min(MAX_SECONDS, max(0.0, left_s) / PART_OF_THE_REST)
+    return min(MAX_SECONDS, max(0.0, spare_s) / PART_OF_THE_REST)
 
 
 def smallest_first(
@@ -106,35 +106,35 @@ def smallest_first(
     Without anything to cut or to miss there is no query. Preloads are not cut if they
     do not register the operators, or return different values twice.
     """
-    whole = PreloadCut(whole=True)
+    full = PreloadCut(whole=True)
     sliced = made(PreloadCut())
-    doubts = sliced.units, sliced.modules, sliced.files, sliced.absent
-    if judge.is_tired or not any(doubts):
-        return [PreloadCut(), whole]
+    parts = sliced.units, sliced.modules, sliced.files, sliced.absent
+    if judge.is_tired or not any(parts):
+        return [PreloadCut(), full]
     before = judge.effect(sliced)
     if before is None:  # the slice lacks a line, or crashed for another reason
-        of_whole = None if judge.is_tired else judge.effect(made(whole))
-        if of_whole is None:
-            return [PreloadCut(), whole]
-        return [replace(whole, elsewhere=of_whole.elsewhere)]
-    if sliced.modules and not _does_as(made(whole), before, judge, operators):
-        return [PreloadCut(), whole]
+        full_effect = None if judge.is_tired else judge.effect(made(full))
+        if full_effect is None:
+            return [PreloadCut(), full]
+        return [replace(full, elsewhere=full_effect.elsewhere)]
+    if sliced.modules and not _does_as(made(full), before, judge, operators):
+        return [PreloadCut(), full]
     trials = Trials(made, judge, operators, before, last=before)
-    gone = find_droppable_units(
+    dropped = find_droppable_units(
         sliced.units, lambda some: trials.suffice(cut_without_units(some)), judge
     )
-    cut = cut_without_units(gone)
+    cut = cut_without_units(dropped)
     used = replace(cut, modules=trials.last.modules, files=trials.last.files)
     if made(used) != made(cut) and trials.suffice(used):
         cut = used
-    apart, in_one = cut, replace(cut, joined=True)
+    separate, in_one = cut, replace(cut, joined=True)
     if made(in_one).modules != made(cut).modules and trials.suffice(in_one):
         cut = in_one
-    surer = (
-        replace(each, elsewhere=before.elsewhere) for each in (PreloadCut(), whole)
+    cautious = (
+        replace(each, elsewhere=before.elsewhere) for each in (PreloadCut(), full)
     )
-    least = [*_as_sources(cut, trials), *dict.fromkeys((cut, apart))]
-    cuts = [*(replace(c, elsewhere=trials.last.elsewhere) for c in least), *surer]
+    least = [*_as_sources(cut, trials), *dict.fromkeys((cut, separate))]
+    cuts = [*(replace(c, elsewhere=trials.last.elsewhere) for c in least), *cautious]
     return [*yield_bare_cut_first(cuts, trials)] if trials.last.own else cuts
 
 

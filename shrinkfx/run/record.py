@@ -58,15 +58,15 @@ class Result:
     at_passing: bool = False
 
 
-def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunRecord:
+def with_baseline(context: RunContext, server: Server, program: Subject) -> RunRecord:
     """Return a new record with the facts of the baseline."""
-    options, checks = context.options, subject.client.options
+    options, checks = context.options, program.client.options
     interpreted = server.ready.backend == Backend.INTERPRETER
-    until, rate = options.until or ANY, subject.rate
-    target, guarding = subject.target, subject.guarding
+    until, rate = options.until or ANY, program.rate
+    target, guarding = program.target, program.guarding
     return RunRecord(
-        Failure(target, target, until, rate, rate, subject.calls),
-        Programs(subject.before, subject.before, cut=subject.whole.cost[0]),
+        Failure(target, target, until, rate, rate, program.calls),
+        Programs(program.before, program.before, cut=program.whole.cost[0]),
         command=_command(options),
         versions=server.ready.versions,
         missing_features=server.ready.missing_features,
@@ -76,10 +76,10 @@ def with_baseline(context: RunContext, server: Server, subject: Subject) -> RunR
             reference=checks.reference,
             strict=options.strict,
             interpreted_for=options.arch if interpreted else "",
-            short_results=subject.short_results,
+            short_results=program.short_results,
         ),
-        other_causes=subject.other_causes,
-        suspects=subject.suspects,
+        other_causes=program.other_causes,
+        suspects=program.suspects,
         guard_pages=GuardPages(guarding.name, guarding.without_guards),
     )
 
@@ -88,13 +88,13 @@ def _environment(
     server: Server, options: Options, checks: CheckOptions
 ) -> dict[str, str]:
     """Return the environment variables of the failing run, without empty ones."""
-    together = {
+    merged = {
         **inherited_variables(),
         **server.ready.environment,
         **options.environment,
         **checks.environment,
     }
-    return {name: value for name, value in together.items() if value}
+    return {name: value for name, value in merged.items() if value}
 
 
 def _command(options: Options) -> str:
@@ -121,10 +121,10 @@ def with_result(record: RunRecord, result: Result) -> RunRecord:
     )
 
 
-def with_printed(record: RunRecord, subject: Subject, printed: Printed) -> RunRecord:
+def with_printed(record: RunRecord, program: Subject, printed: Printed) -> RunRecord:
     """Add the worker's description of the printed program."""
     conditions, inductor = record.conditions, dict(record.conditions.inductor)
-    if printed.random and subject.client.options.fallback_random:
+    if printed.random and program.client.options.fallback_random:
         inductor["fallback_random"] = True
     return replace(
         record,
@@ -151,24 +151,24 @@ def with_printed(record: RunRecord, subject: Subject, printed: Printed) -> RunRe
 def before_verifying(
     context: RunContext,
     server: Server,
-    subject: Subject,
+    program: Subject,
     result: Result,
     printed: Printed,
 ) -> RunRecord:
     """Return a record with all facts that a repro is written from."""
-    record = with_result(with_baseline(context, server, subject), result)
-    return with_printed(record, subject, printed)
+    record = with_result(with_baseline(context, server, program), result)
+    return with_printed(record, program, printed)
 
 
 def with_end(
-    record: RunRecord, context: RunContext, found: SearchResult, builds: Builds
+    record: RunRecord, context: RunContext, state: SearchResult, builds: Builds
 ) -> RunRecord:
     """Add the end of the search, and the cost of the run so far."""
-    searches, target = [each.search for each in found.all], record.failure.target
-    told = found.minimal, found.rest, found.collect_other_failures(target), found.kinds
+    searches, target = [each.search for each in state.all], record.failure.target
+    facts = state.minimal, state.rest, state.collect_other_failures(target), state.kinds
     return replace(
         record,
-        search=Search(found.stopped, *told),
+        search=Search(state.stopped, *facts),
         spent=Spent(
             outcomes=[str(v.outcome) for search in searches for v in search.verdicts()],
             cached=sum(search.cached for search in searches),
@@ -180,14 +180,14 @@ def with_end(
     )
 
 
-def conclude(context: RunContext, record: RunRecord, best: Candidate) -> Reduction:
+def conclude(context: RunContext, record: RunRecord, reduced: Candidate) -> Reduction:
     """Write ``summary.json``, and return the result of the run."""
     summary = summarise(record)
     write_summary(context.out, summary)
     failure, verified = record.failure, record.verified
     return Reduction(
         status=record.status,
-        candidate=best,
+        candidate=reduced,
         signature=failure.target,
         seen=failure.seen,
         minimal=record.search.minimal,

@@ -20,24 +20,24 @@ BUDGET = tuple(option.name for option in list_record_options(BudgetOptions))
 _EXPLAIN = tuple(option.name for option in list_record_options(ExplainOptions))
 """Options about the analysis of a result, which do not change the result."""
 
-_OF_THE_START = "title", "name", "command", "cwd", "lacking", "in_script"
+_START_OPTIONS = "title", "name", "command", "cwd", "lacking", "in_script"
 """Options about how the run was started; no verdict in the journal depends on them."""
 
 
 def describe_request(options: Options) -> dict[str, Any]:
     """Return all that the verdicts of a run depend on, as JSON-serializable data."""
-    said = {
+    request = {
         "options": options.to_json(),
         "content": digest_inputs(options),
         "tuning": inherited_variables(),
     }
-    read: dict[str, Any] = json.loads(json.dumps(said))  # tuples become lists
+    read: dict[str, Any] = json.loads(json.dumps(request))  # tuples become lists
     return read
 
 
 def request_identity(run: dict[str, Any]) -> dict[str, Any]:
     """Return a run's description without the options that may change during a run."""
-    free = {*BUDGET, *_EXPLAIN, *_OF_THE_START}
+    free = {*BUDGET, *_EXPLAIN, *_START_OPTIONS}
     options = {k: v for k, v in run["options"].items() if k not in free}
     return {**run, "options": options}
 
@@ -58,13 +58,11 @@ _TAKES_THE_PROGRAM = ("--resume", "--candidate")
 """Options for the folder of a run that also accept a new path of its program."""
 
 
-def require_unchanged(
-    asked: MessagePart, run: dict[str, Any], options: Options
-) -> None:
+def require_unchanged(flag: MessagePart, run: dict[str, Any], options: Options) -> None:
     """Require that the files and the environment of a run are still the same.
 
     Args:
-        asked: the option that the user typed, such as ``--resume out``.
+        flag: the option that the user typed, such as ``--resume out``.
         run: the description in the journal.
 
     Raises:
@@ -73,21 +71,21 @@ def require_unchanged(
     """
     if options.cwd and not options.cwd.is_dir():
         raise UsageError(
-            asked,
+            flag,
             ": the run's working folder no longer exists, and the run imports modules "
             f"from it: mkdir -p {options.cwd}, or start a new run",
         )
     for path in options.files:
         if not path.is_file():
-            anew = "restore the file, or start a new run with another "
-            advice = MessageText(anew, Flag("--out"))
-            if path == options.model and str(asked).startswith(_TAKES_THE_PROGRAM):
-                advice = MessageText(f"if the file has moved: shrinkfx NEW.pt2 {asked}")
+            remedy = "restore the file, or start a new run with another "
+            advice = MessageText(remedy, Flag("--out"))
+            if path == options.model and str(flag).startswith(_TAKES_THE_PROGRAM):
+                advice = MessageText(f"if the file has moved: shrinkfx NEW.pt2 {flag}")
             raise LoadError(str(path), "the file no longer exists", advice)
     if digest_inputs(options) != run["content"]:
         names = ", ".join(str(path) for path in options.files)
         raise UsageError(
-            asked,
+            flag,
             f": one of these files changed since that run: {names}. Start a new run "
             "with another ",
             Flag("--out"),
@@ -98,7 +96,7 @@ def require_unchanged(
         if now.get(name) != was:
             how = f"unset {name}" if was is None else f"export {name}={was}"
             raise UsageError(
-                asked,
+                flag,
                 f": the environment variable {name} had another "
                 f"value in that run: {how}",
             )

@@ -112,9 +112,9 @@ class SearchResult:
         self.short_of = str(reason)
         self.is_short = not isinstance(reason, PhaseLimitReached)
 
-    def forget(self, subject: Subject) -> None:
+    def forget(self, program: Subject) -> None:
         """Drop the facts about a result that another one replaces."""
-        self.calls, self.rate = subject.calls, subject.rate
+        self.calls, self.rate = program.calls, program.rate
         if self.made_of is None:
             self.rest, self.second = "", []
 
@@ -124,194 +124,194 @@ class SearchResult:
         The target is not among them, also if it shows on the inputs that must pass:
         then the candidate's sizes became those that fail.
         """
-        caught = (
+        failures = (
             pair for each in self.all for pair in each.search.list_other_failures()
         )
         others = [
             (candidate, verdict)
-            for candidate, verdict in caught
+            for candidate, verdict in failures
             if not target.occurs_in(verdict.observation.signature)
         ]
         return [*group_other_failures(self.second), *group_other_failures(others)]
 
 
-def reduce(context: RunContext, subject: Subject) -> SearchResult:
+def reduce(context: RunContext, program: Subject) -> SearchResult:
     """Search until no operator can be removed, or the search is stopped.
 
     The repro of the result will show whether it fails as source and in the stock build.
     These stages run here only if the result must fail without guard pages, and does
     not.
     """
-    forks = forks_for(context, subject)
+    forks = forks_for(context, program)
     search = make_staged_search(
-        context, subject, choose(context.options.strategies), forks
+        context, program, choose(context.options.strategies), forks
     )
-    found = SearchResult(
+    state = SearchResult(
         search,
-        subject.rate,
-        subject.calls,
-        without_guard_pages=must_fail_without_guard_pages(subject),
+        program.rate,
+        program.calls,
+        without_guard_pages=must_fail_without_guard_pages(program),
         forks=forks,
     )
-    context.listener(SearchStarted(subject.whole.cost[0], context.options.max_checks))
-    with stop_on_errors(context, found):
-        if subject.not_tested:
-            raise BudgetExhausted(subject.not_tested)
-        found.search.find()
-        if found.without_guard_pages and not fails_without_guard_pages(
-            context, subject, search
+    context.listener(SearchStarted(program.whole.cost[0], context.options.max_checks))
+    with stop_on_errors(context, state):
+        if program.not_tested:
+            raise BudgetExhausted(program.not_tested)
+        state.search.find()
+        if state.without_guard_pages and not fails_without_guard_pages(
+            context, program, search
         ):
             search.ask_stages()
-            found.without_guard_pages = confirm_without_guard_pages(
-                context, subject, search
+            state.without_guard_pages = confirm_without_guard_pages(
+                context, program, search
             )
-        measure_result(context, subject, found)
-    return found
+        measure_result(context, program, state)
+    return state
 
 
 def make_staged_search(
     context: RunContext,
-    subject: Subject,
+    program: Subject,
     strategies: Sequence[Strategy],
     forks: ForkPool | None,
 ) -> StagedSearch:
     """Return a search with all its stages: by form, and by build."""
-    suspects = {s.node: s.weight for s in subject.suspects}
+    suspects = {s.node: s.weight for s in program.suspects}
 
-    def reducer(asked: Subject, form: CandidateForm, oracle: Oracle) -> Reducer:
-        ahead = SpeculativeChecks(context.journal, form, asked.build)
-        asker = Asker(
+    def reducer(variant: Subject, form: CandidateForm, oracle: Oracle) -> Reducer:
+        ahead = SpeculativeChecks(context.journal, form, variant.build)
+        cache = Asker(
             with_speculation(oracle, forks, ahead),
             budget=context.budget,
             journal=context.journal,
             form=form,
-            build=asked.build,
+            build=variant.build,
         )
-        asker.record_failure(subject.whole, subject.target)
+        cache.record_failure(program.whole, program.target)
         return Reducer(
-            subject.whole,
-            asker,
+            program.whole,
+            cache,
             strategies,
             suspects=suspects,
             listener=context.listener,
         )
 
-    def built_as(asked: Subject) -> StagedSearch:
-        source = oracle_for(asked.with_options(form=CandidateForm.SOURCE))
+    def built_as(variant: Subject) -> StagedSearch:
+        source = oracle_for(variant.with_options(form=CandidateForm.SOURCE))
         return in_each_form(
-            reducer(asked, CandidateForm.PROGRAM, oracle_for(asked)),
-            reducer(asked, CandidateForm.SOURCE, source),
+            reducer(variant, CandidateForm.PROGRAM, oracle_for(variant)),
+            reducer(variant, CandidateForm.SOURCE, source),
         )
 
-    if subject.build is Build.STOCK:
-        return built_as(subject)
+    if program.build is Build.STOCK:
+        return built_as(program)
     return in_each_build(
-        built_as(subject), built_as(subject.built_stock()), context.note
+        built_as(program), built_as(program.built_stock()), context.note
     )
 
 
 @contextlib.contextmanager
-def stop_on_errors(context: RunContext, found: SearchResult) -> Iterator[None]:
+def stop_on_errors(context: RunContext, state: SearchResult) -> Iterator[None]:
     """End only the search on an error that stops it, so that its result is written."""
     try:
         yield
     except BudgetExhausted as reason:
-        if found.made_of is None:
-            found.stopped, context.out_of_budget = str(reason), True
+        if state.made_of is None:
+            state.stopped, context.out_of_budget = str(reason), True
         else:
-            found.cut_short(reason)
+            state.cut_short(reason)
     except StorageError as reason:  # the disk may have space for the result
-        found.stopped = "; ".join(str(reason).splitlines())
+        state.stopped = "; ".join(str(reason).splitlines())
     except (StrategyError, WorkerError) as reason:
-        found.stopped = first_line(str(reason))
+        state.stopped = first_line(str(reason))
     except OSError as reason:  # for example, a folder cannot be created
-        found.stopped = str(reason)
+        state.stopped = str(reason)
     except KeyboardInterrupt:
-        found.stopped = INTERRUPTED
+        state.stopped = INTERRUPTED
     finally:
         context.budget.reserve_s = 0.0
 
 
 def run_search_stages(
-    context: RunContext, subject: Subject, found: SearchResult
+    context: RunContext, program: Subject, state: SearchResult
 ) -> None:
     """Run the stages of the result as source and in the stock build."""
-    best = found.reducer.best
+    reduced = state.reducer.best
     try:
-        found.search.ask_stages()
+        state.search.ask_stages()
     finally:
-        if found.reducer.best is not best:
-            found.forget(subject)
-    if found.reducer.best is not best:
-        measure_result(context, subject, found)
+        if state.reducer.best is not reduced:
+            state.forget(program)
+    if state.reducer.best is not reduced:
+        measure_result(context, program, state)
 
 
-def measure_result(context: RunContext, subject: Subject, found: SearchResult) -> None:
+def measure_result(context: RunContext, program: Subject, state: SearchResult) -> None:
     """Measure how often the result fails, and test the rest of the program."""
-    found.calls, found.rate = calls_and_rate(
-        context, subject, found, found.reducer.best
+    state.calls, state.rate = calls_and_rate(
+        context, program, state, state.reducer.best
     )
-    if found.made_of is not None:
+    if state.made_of is not None:
         return  # the rest was tested before the result was printed
-    found.rest, found.second = "", []
-    if subject.target.is_vague:
-        _ablate(context, subject, found)
+    state.rest, state.second = "", []
+    if program.target.is_vague:
+        _ablate(context, program, state)
 
 
 def calls_and_rate(
-    context: RunContext, subject: Subject, found: SearchResult, candidate: Candidate
+    context: RunContext, program: Subject, state: SearchResult, candidate: Candidate
 ) -> tuple[int, float]:
     """Return how many calls a candidate needs, and the fraction of runs that fail.
 
     If the search was stopped and they are not known, return those of the input program.
     """
-    form = found.reducer.asker.form
+    form = state.reducer.asker.form
     name = f"rate of {candidate.digest} as {form}"
-    if name in found.known:
-        return found.known[name]
-    if found.stopped:
-        return subject.calls, subject.rate
-    subject = subject.built_as(found.reducer.asker.build)
-    calls = _fewest_calls(context, subject, candidate, form)
-    subject = subject.with_options(calls=calls, form=CandidateForm(form))
-    rate = context.journal.get_or_compute(name, lambda: rate_of(subject, candidate))
-    found.known[name] = calls, rate
+    if name in state.known:
+        return state.known[name]
+    if state.stopped:
+        return program.calls, program.rate
+    program = program.built_as(state.reducer.asker.build)
+    calls = _fewest_calls(context, program, candidate, form)
+    program = program.with_options(calls=calls, form=CandidateForm(form))
+    rate = context.journal.get_or_compute(name, lambda: rate_of(program, candidate))
+    state.known[name] = calls, rate
     return calls, rate
 
 
 def _fewest_calls(
-    context: RunContext, subject: Subject, best: Candidate, form: str
+    context: RunContext, program: Subject, candidate: Candidate, form: str
 ) -> int:
     """Return the least number of calls with which a result fails.
 
     The input program's number is the maximum.
     """
-    for calls in range(1, subject.calls):
-        fewer = subject.with_options(calls=calls, form=CandidateForm(form))
-        build = f"{subject.build}, called {calls} times"
-        verdict = context.journal.recall(best, form, build)
+    for calls in range(1, program.calls):
+        fewer = program.with_options(calls=calls, form=CandidateForm(form))
+        build = f"{program.build}, called {calls} times"
+        verdict = context.journal.recall(candidate, form, build)
         if verdict is None:
             check = oracle_for(fewer).check
-            verdict = context.journal.ask("calls", form, best, build, check)
+            verdict = context.journal.ask("calls", form, candidate, build, check)
         if verdict.reproduced:
             return calls
-    return subject.calls
+    return program.calls
 
 
-def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
+def _ablate(context: RunContext, program: Subject, state: SearchResult) -> None:
     """Test the input program without the result's operators.
 
     If a failure has no message that identifies it, this shows whether the result's
     operators cause it: then the rest passes. Any call of an operator that is not what
     it declares may fail alike, so all its calls are removed.
     """
-    best = found.reducer.best
-    targets = {best.target(name) for name in best.operators}
-    wrong = subject.other_causes.faulty_among(targets)
-    whole = subject.whole
-    also = {name for name in whole.operators if whole.target(name) in wrong}
+    reduced = state.reducer.best
+    targets = {reduced.target(name) for name in reduced.operators}
+    wrong = program.other_causes.faulty_among(targets)
+    full = program.whole
+    also = {name for name in full.operators if full.target(name) in wrong}
     try:
-        rest = apply(whole, [Drop(best.keep | also)])
+        rest = apply(full, [Drop(reduced.keep | also)])
     except InvalidEdit:
         return
     if context.budget.check_s > context.budget.share():
@@ -320,12 +320,12 @@ def _ablate(context: RunContext, subject: Subject, found: SearchResult) -> None:
         )
         return
     try:
-        verdict = found.reducer.ask("ablation", rest, judged=False)
+        verdict = state.reducer.ask("ablation", rest, judged=False)
     except BudgetExhausted:
         return  # the search itself is complete
-    found.rest = verdict.outcome.value
+    state.rest = verdict.outcome.value
     if verdict.outcome is Outcome.REPRODUCED:
-        found.second = [(rest, verdict)]
+        state.second = [(rest, verdict)]
         more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
         context.note(
             f"note: without the operators of the result{more}, the program still "

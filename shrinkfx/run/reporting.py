@@ -59,7 +59,7 @@ from shrinkfx.wording import Flag
 
 logger = logging.getLogger(__name__)
 
-_MOST_CHARS, _SAID = 1 << 20, 400
+_MOST_CHARS, _WIDTH = 1 << 20, 400
 """Maximum number of characters: of a file that is shown, and of a check's outcome."""
 
 
@@ -106,8 +106,8 @@ def report_folder(out: Path, listener: Listener) -> Path:
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             reason = f"cannot read the files of the run ({error!r})"
             advice = "check whether a file in the folder was edited by hand"
-            asked = Flag("--report", str(out))
-            raise UsageError(asked, f": {reason}: {advice}") from error
+            flag = Flag("--report", str(out))
+            raise UsageError(flag, f": {reason}: {advice}") from error
         return write_page(out, run)
 
 
@@ -128,26 +128,26 @@ def collect_run(out: Path, journal: Journal, no_program: str = "") -> Run:
     Args:
         no_program: why the journal lacks the program's graph, if that is known.
     """
-    asked = (journal.fact("run") or {}).get("options", {})
+    options = (journal.fact("run") or {}).get("options", {})
     result: Mapping[str, Any] = journal.fact(RESULT) or {}
-    left = result.get("candidate", {})
-    program, candidate = _program(journal, left)
+    reduced = result.get("candidate", {})
+    program, candidate = _program(journal, reduced)
     known = (journal.fact("baseline") or {}).get("target")
     target = Signature.from_json(known) if known else None
     summary = _read(out / SUMMARY)
     explanation, why = _explanation(out)
     swept = _read(out / "sweep.json")
     run = Run(
-        model=asked.get("name") or Path(asked.get("model", "")).name,
-        command=asked.get("command", ""),
-        folder=_named(out) if asked else "",
+        model=options.get("name") or Path(options.get("model", "")).name,
+        command=options.get("command", ""),
+        folder=_named(out) if options else "",
         summary=Summary.from_json(summary) if summary else Summary(),
-        checks=tuple(_check(asked, target) for asked in list_queries(journal)),
+        checks=tuple(_check(query, target) for query in list_queries(journal)),
         program=program,
         no_program=no_program,
         reduced=candidate,
-        listing=PrintedProgram.from_json(left["listing"])
-        if "listing" in left
+        listing=PrintedProgram.from_json(reduced["listing"])
+        if "listing" in reduced
         else None,
         explanation=explanation,
         no_explanation=why,
@@ -156,28 +156,28 @@ def collect_run(out: Path, journal: Journal, no_program: str = "") -> Run:
         swept=_swept(swept) if swept else None,
     )
     new = result.get("renamed", {})
-    if not asked.get("anonymous"):
+    if not options.get("anonymous"):
         if explanation is not None:
             explanation = use_repro_names(explanation, new, models_too=True)
         return replace(run, explanation=explanation)
     if (summary or {}).get("repro_form") == EMBEDDED:
         run = replace(run, repro="")  # it embeds the program, with all its names
-    return anonymize_run(run, new, _files(asked))
+    return anonymize_run(run, new, _files(options))
 
 
-def _files(asked: Mapping[str, Any]) -> set[str]:
+def _files(options: Mapping[str, Any]) -> set[str]:
     """Return the names of the files and modules in the options of a run."""
-    told = (asked.get("model"), asked.get("inputs"), asked.get("name"))
-    names = filter(None, (*told, *asked.get("preload", ())))
+    paths = (options.get("model"), options.get("inputs"), options.get("name"))
+    names = filter(None, (*paths, *options.get("preload", ())))
     return {Path(name).name for name in names}
 
 
-def _check(asked: RecordedQuery, target: Signature | None) -> Check:
-    differs = asked.outcome is Outcome.DIFFERENT
-    told = {name: value for name, value in vars(asked).items() if name != "seen"}
-    told |= {"keep": frozenset(asked.keep), "message": cut_text(asked.message, _SAID)}
-    is_target = target is not None and target.occurs_in(asked.seen)
-    return Check(**told, is_by_catch=differs and not is_target)
+def _check(query: RecordedQuery, target: Signature | None) -> Check:
+    differs = query.outcome is Outcome.DIFFERENT
+    data = {name: value for name, value in vars(query).items() if name != "seen"}
+    data |= {"keep": frozenset(query.keep), "message": cut_text(query.message, _WIDTH)}
+    is_target = target is not None and target.occurs_in(query.seen)
+    return Check(**data, is_by_catch=differs and not is_target)
 
 
 class _Known(NamedTuple):
@@ -185,13 +185,13 @@ class _Known(NamedTuple):
     candidate: Candidate | None
 
 
-def _program(journal: Journal, left: Mapping[str, Any]) -> _Known:
+def _program(journal: Journal, reduced: Mapping[str, Any]) -> _Known:
     """Return the graph of the input program, and the reduced program."""
-    told = journal.fact(PROGRAM)
-    if told is None:
+    recorded = journal.fact(PROGRAM)
+    if recorded is None:
         return _Known(None, None)
-    program = Skeleton.from_json(told)
-    return _Known(program, Candidate.from_json(program, left) if left else None)
+    program = Skeleton.from_json(recorded)
+    return _Known(program, Candidate.from_json(program, reduced) if reduced else None)
 
 
 def _note_program(out: Path, journal: Journal, listener: Listener) -> str:
@@ -232,8 +232,8 @@ def _named(out: Path) -> str:
 def _explanation(out: Path) -> tuple[Explanation | None, str]:
     """Return the explanation of a run, or None and the reason."""
     try:
-        if (told := _read(out / EXPLAIN)) is not None:
-            return read_older(Explanation, told), ""
+        if (recorded := _read(out / EXPLAIN)) is not None:
+            return read_older(Explanation, recorded), ""
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         return None, f"{EXPLAIN} cannot be read: {error}"
     return None, (
@@ -246,8 +246,8 @@ def _read(path: Path) -> dict[str, Any] | None:
     """Parse a JSON file; return None if it does not exist."""
     if not path.exists():
         return None
-    told = json.loads(path.read_text(encoding="utf-8"))
-    return told if isinstance(told, dict) else None
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return data if isinstance(data, dict) else None
 
 
 def _text(path: Path) -> str:
@@ -259,11 +259,11 @@ def _text(path: Path) -> str:
 def _sources(out: Path) -> dict[str, str]:
     """Return the generated code that was kept, by its path in the run's folder."""
     folder = out / FOLDER / ArtifactFile.SOURCES
-    found = sorted(path for path in folder.glob("*") if path.is_file())
-    return {path.relative_to(out).as_posix(): _text(path) for path in found}
+    files = sorted(path for path in folder.glob("*") if path.is_file())
+    return {path.relative_to(out).as_posix(): _text(path) for path in files}
 
 
-def _swept(told: Mapping[str, Any]) -> SweepResult:
+def _swept(data: Mapping[str, Any]) -> SweepResult:
     findings = [
         SweepFinding(
             each["described"],
@@ -271,6 +271,6 @@ def _swept(told: Mapping[str, Any]) -> SweepResult:
             each["signature"]["text"] or each["signature"]["detail"],
             ", ".join(f"{k}={v}" for k, v in (each["nearest_pass"] or {}).items()),
         )
-        for each in told["findings"]
+        for each in data["findings"]
     ]
-    return SweepResult(told["examples"]["inside"], tuple(findings))
+    return SweepResult(data["examples"]["inside"], tuple(findings))

@@ -39,8 +39,8 @@ class ReproMaker:
 
     def check_s(self, budget: Budget, candidate: Candidate) -> float:
         """Return the expected seconds of a check of a candidate."""
-        is_whole = candidate.cost >= self.subject.whole.cost
-        return budget.check_s if is_whole else budget.pace_s
+        is_full = candidate.cost >= self.subject.whole.cost
+        return budget.check_s if is_full else budget.pace_s
 
     def has_time_for_source(self, budget: Budget, candidate: Candidate) -> bool:
         """Return whether there is time to try the repro as source."""
@@ -55,22 +55,22 @@ class ReproMaker:
             must: if the time limit ends the runs as source, run a repro that embeds the
                 program instead, beyond the limit.
         """
-        found, budget = self.found, context.budget
-        calls, rate = calls_and_rate(context, self.subject, found, candidate)
-        subject = self.subject.with_options(calls=calls)
-        result = result_of(subject, found, candidate, rate)
+        state, budget = self.found, context.budget
+        calls, rate = calls_and_rate(context, self.subject, state, candidate)
+        program = self.subject.with_options(calls=calls)
+        result = result_of(program, state, candidate, rate)
         known = seen_to_fail_without_guard_pages(context, candidate, result.form)
-        about = subject.target, candidate, result.form, known
+        details = program.target, candidate, result.form, known
         on_gpu = is_on_gpu(self.server.ready)
-        client = subject.built_as(found.reducer.asker.build).client
-        memory = analyze_memory_error(context, client, *about, on_gpu=on_gpu)
-        at_run_time = subject.target.stage is Stage.RUN and not subject.command
+        client = program.built_as(state.reducer.asker.build).client
+        memory = analyze_memory_error(context, client, *details, on_gpu=on_gpu)
+        at_run_time = program.target.stage is Stage.RUN and not program.command
         if context.options.cuda_coredump and on_gpu and at_run_time:
-            leave_core_dump(context, subject.client, candidate, result.form)
-        if found.without_guard_pages:
+            leave_core_dump(context, program.client, candidate, result.form)
+        if state.without_guard_pages:
             memory = replace(memory, guard=Guard.OFF)
         result = replace(result, memory=memory)
-        printed = write_result(context, subject.client, result)
+        printed = write_result(context, program.client, result)
         if not result.no_source and not self.has_time_for_source(budget, candidate):
             context.note(
                 "not enough time left: repro.py will embed the program "
@@ -78,26 +78,26 @@ class ReproMaker:
             )
             result = replace(result, no_source=NoSource.NO_TIME)
         try:
-            return self._run(context, subject, result, printed)
+            return self._run(context, program, result, printed)
         except BudgetExhausted:
             if result.no_source or printed.unprintable or not must:
                 raise
             reserve_time_for_repro(budget)
             result = replace(result, no_source=NoSource.NO_TIME)
-            return self._run(context, subject, result, printed)
+            return self._run(context, program, result, printed)
 
     def _run(
-        self, context: RunContext, subject: Subject, result: Result, printed: Printed
+        self, context: RunContext, program: Subject, result: Result, printed: Printed
     ) -> VerifiedResult:
         """Write the repro of a result that is saved and printed, and run the repro."""
-        asked = context, self.server, subject, result, printed
-        if subject.command:
-            record = verify_by_command(*asked)
+        arguments = context, self.server, program, result, printed
+        if program.command:
+            record = verify_by_command(*arguments)
         elif self.found.without_guard_pages:
-            record = verify_as_is(*asked)
+            record = verify_as_is(*arguments)
         else:
-            record = verify_result(*asked)
-        return VerifiedResult(subject, result, record)
+            record = verify_result(*arguments)
+        return VerifiedResult(program, result, record)
 
 
 _CHECKS_TO_RUN, _TO_WRITE_S = 2, 30.0

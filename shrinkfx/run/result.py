@@ -54,10 +54,10 @@ def write_result(context: RunContext, client: CheckClient, result: Result) -> Pr
     )
     program, data = (context.out / name for name in (MINIMAL, DATA))
     saved, values = (str(draft_of(path).resolve()) for path in (program, data))
-    told = with_short_names(result.candidate)
+    renamed = with_short_names(result.candidate)
     anonymous = context.options.anonymous
     task = WriteCandidate(
-        *(told.to_json(), saved, values),
+        *(renamed.to_json(), saved, values),
         anonymous=anonymous,
         at_passing=result.at_passing,
     )
@@ -86,11 +86,11 @@ def by_first_names(candidate: Candidate, printed: Printed) -> Mapping[str, str]:
     if candidate.listing is None:
         return printed.renamed
     short = short_names(candidate.listing).values[candidate.listing.main.name]
-    own = {
+    names = {
         each.name: short[each.spelling].removeprefix("self.")
         for each in candidate.listing.given
     }
-    return {old: printed.renamed.get(new, new) for old, new in own.items()}
+    return {old: printed.renamed.get(new, new) for old, new in names.items()}
 
 
 def with_short_names(candidate: Candidate) -> Candidate:
@@ -104,7 +104,7 @@ def with_short_names(candidate: Candidate) -> Candidate:
 def verify_result(
     context: RunContext,
     server: Server,
-    subject: Subject,
+    program: Subject,
     result: Result,
     printed: Printed,
 ) -> RunRecord:
@@ -113,12 +113,12 @@ def verify_result(
     If the repro of a memory error does not fail in every run, write forms that are more
     likely to fail. A repro gets guard pages only if no other form fails in every run.
     """
-    record = verify_as_is(context, server, subject, result, printed)
-    plainly, script = record.verified, record.verified.written.files[0]
+    record = verify_as_is(context, server, program, result, printed)
+    unguarded, script = record.verified, record.verified.written.files[0]
     is_of_layout = _is_of_layout(record, server) and not needs_local_files(script)
     if is_of_layout:
-        record = _made_surer(context, server, subject, result, record)
-    verified, pages = record.verified, subject.client.options.guard_pages
+        record = _made_surer(context, server, program, result, record)
+    verified, pages = record.verified, program.client.options.guard_pages
     if verified.always_fails or not verified.runs:
         return record  # all runs were inconclusive
     if pages == result.memory.guard:
@@ -128,17 +128,17 @@ def verify_result(
         "the repro does not fail in every run: writing and running a repro with guard "
         "pages"
     )
-    known = filter(None, [result.memory.without_guards, _describe_runs(plainly)])
+    known = filter(None, [result.memory.without_guards, _describe_runs(unguarded)])
     memory = replace(result.memory, guard=pages, without_guards="; ".join(known))
     result = replace(result, memory=memory)
-    printed = write_result(context, subject.client, result)  # its data may be removed
-    return verify_as_is(context, server, subject, result, printed)
+    printed = write_result(context, program.client, result)  # its data may be removed
+    return verify_as_is(context, server, program, result, printed)
 
 
 def _made_surer(
     context: RunContext,
     server: Server,
-    subject: Subject,
+    program: Subject,
     result: Result,
     record: RunRecord,
 ) -> RunRecord:
@@ -146,19 +146,19 @@ def _made_surer(
 
     The last form states its rate, and is written only if no guard pages follow.
     """
-    pages = subject.client.options.guard_pages
+    pages = program.client.options.guard_pages
     for memory in _surer(result, may_be_unsure=pages == result.memory.guard):
         if record.verified.always_fails or not record.verified.runs:
             break
         if not context.budget.has(INDEPENDENT_RUNS * context.budget.pace_s):
             break
         context.note(_MAKING_SURER.format(_describe_runs(record.verified)))
-        surer = replace(result, memory=memory)
+        variant = replace(result, memory=memory)
         try:
             printed = write_result(
-                context, subject.client, surer
+                context, program.client, variant
             )  # its data may be removed
-            record = verify_as_is(context, server, subject, surer, printed)
+            record = verify_as_is(context, server, program, variant, printed)
         except BudgetExhausted:
             break
     return record
@@ -221,7 +221,7 @@ def _describe_runs(verified: VerifiedRepro) -> str:
 def verify_as_is(
     context: RunContext,
     server: Server,
-    subject: Subject,
+    program: Subject,
     result: Result,
     printed: Printed,
 ) -> RunRecord:
@@ -234,7 +234,7 @@ def verify_as_is(
     process. With little time left there are fewer runs, but at least one.
     """
     context.note("writing repro.py and running it in an empty folder")
-    record = before_verifying(context, server, subject, result, printed)
+    record = before_verifying(context, server, program, result, printed)
     # In a clean environment, the script itself must set what matters.
     side = result.memory.guard
     worker = WORKER if side == Guard.OFF else GUARDED_WORKER
@@ -242,26 +242,26 @@ def verify_as_is(
     device = ("cuda",) if guarded_gpu else ()
     with context.bare_server(server.ready.backend, worker, *device) as bare:
         meter = context.meters["verify"]
-        probe = subject.client.options.probe or Probe.REAL
+        probe = program.client.options.probe or Probe.REAL
         is_of_layout = _is_of_layout(record, server)
         runner = ScriptRunner(
-            *(bare, subject.client.limits, meter, probe, side, context.note),
+            *(bare, program.client.limits, meter, probe, side, context.note),
             afresh_first=_is_compiled(record.signature, server.ready.backend),
-            build=subject.build,
+            build=program.build,
             independent=_independent_runs(record, server),
             measures_rate=result.memory.unsure,
         )
-        limits = subject.client.limits
-        asks = partial(_seems_to_fail, runner, context.out, printed, record, result)
-        ways = ways_to_carry(context, server, bare, limits, printed, record, asks)
-        asked = variables_to_test(context.options.environment)
-        if not context.budget.has((len(asked) + 2) * context.budget.pace_s):
-            asked = []
+        limits = program.client.limits
+        fails = partial(_seems_to_fail, runner, context.out, printed, record, result)
+        ways = ways_to_carry(context, server, bare, limits, printed, record, fails)
+        variables = variables_to_test(context.options.environment)
+        if not context.budget.has((len(variables) + 2) * context.budget.pace_s):
+            variables = []
         # A printed program is not embedded: the search has an earlier one to verify.
         as_source = not printed.unprintable and result.no_source is None
         listed = result.candidate.listing is not None and as_source
         written = write_smallest_repro(
-            *(context.out, printed, record, ways, runner, asked),
+            *(context.out, printed, record, ways, runner, variables),
             embedded=() if listed else None,
             no_source=result.no_source,
         )
@@ -269,10 +269,10 @@ def verify_as_is(
     counts = count_runs(context, [written.fails, *again])
     script = written.files[0]
     if is_of_layout and counts[0] and not needs_local_files(script):
-        told = set_failure_rate(
+        text = set_failure_rate(
             script.read_text(encoding="utf-8"), counts[1], counts[0]
         )
-        draft_of(script).write_text(told, encoding="utf-8")
+        draft_of(script).write_text(text, encoding="utf-8")
         publish_draft(script)
     log = runner.logs[-1] if runner.logs else ""
     above = lines_left_out(written.files[0].read_text(encoding="utf-8"))

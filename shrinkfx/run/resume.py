@@ -42,43 +42,43 @@ def load_or_find_subject(context: RunContext, server: Server) -> Subject:
     """
     known = context.journal.fact(_FACT)
     if known is None:
-        subject = reproduce_failure(context, server)
-        if not subject.not_tested:  # else a session with more time tests the forms
-            context.journal.note(_FACT, _to_json(context, server, subject))
+        program = reproduce_failure(context, server)
+        if not program.not_tested:  # else a session with more time tests the forms
+            context.journal.note(_FACT, _to_json(context, server, program))
     else:
         require_same_versions(context, server, known)
         context.note(f"baseline: {known['target']['text']} (from the journal)")
         context.budget.keep(known["check_s"])
-        subject = _from_json(context, server, known)
+        program = _from_json(context, server, known)
     # If a session could not test all forms, the last form that was found is cut.
-    context.journal.note(PROGRAM, subject.whole.skeleton.to_json())
-    return _with_adaptive_limit(context, subject)
+    context.journal.note(PROGRAM, program.whole.skeleton.to_json())
+    return _with_adaptive_limit(context, program)
 
 
-def _with_adaptive_limit(context: RunContext, subject: Subject) -> Subject:
+def _with_adaptive_limit(context: RunContext, program: Subject) -> Subject:
     """Let the time limit adapt to the checks, unless the user has set one."""
     if context.options.timeout_s is not None:
-        return subject
-    patience = AdaptiveTimeLimit(subject.client.limits.timeout_s)
-    return replace(subject, client=replace(subject.client, patience=patience))
+        return program
+    patience = AdaptiveTimeLimit(program.client.limits.timeout_s)
+    return replace(program, client=replace(program.client, patience=patience))
 
 
-def _to_json(context: RunContext, server: Server, subject: Subject) -> dict[str, Any]:
-    client = subject.client
+def _to_json(context: RunContext, server: Server, program: Subject) -> dict[str, Any]:
+    client = program.client
     return {
         "schema": SCHEMA,
         "versions": dict(server.ready.versions),
         "options": asdict(client.options),
         "timeout_s": client.limits.timeout_s,
         "builds": client.builds.to_json(),
-        "before": asdict(subject.before),
-        "target": asdict(subject.target),
-        "rate": subject.rate,
-        "guarding": asdict(subject.guarding),
-        "suspects": [asdict(suspect) for suspect in subject.suspects],
-        "warnings": subject.other_causes.warnings,
-        "examined": [asdict(each) for each in subject.other_causes.examined],
-        "by_what_is_behind": subject.short_results,
+        "before": asdict(program.before),
+        "target": asdict(program.target),
+        "rate": program.rate,
+        "guarding": asdict(program.guarding),
+        "suspects": [asdict(suspect) for suspect in program.suspects],
+        "warnings": program.other_causes.warnings,
+        "examined": [asdict(each) for each in program.other_causes.examined],
+        "by_what_is_behind": program.short_results,
         "check_s": context.budget.check_s,
         "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
     }
@@ -100,14 +100,14 @@ def _from_json(
         examined=tuple(map(OperatorFinding.from_json, known["examined"])),
         warnings=tuple(known["warnings"]),
     )
-    asked, cwd = context.options.check, context.options.cwd
+    command, cwd = context.options.check, context.options.cwd
     return Subject(
         whole=Candidate.from_skeleton(described.skeleton),
         before=ProgramSize.from_json(known["before"]),
         client=client.with_limits(limits, context.meters["search"]),
         target=Signature.from_json(known["target"]),
         rate=known["rate"],
-        command=Command.parse(asked, cwd) if asked else None,
+        command=Command.parse(command, cwd) if command else None,
         guarding=Guarding.from_json(known["guarding"]),
         suspects=tuple(Suspect(**suspect) for suspect in known["suspects"]),
         other_causes=causes,

@@ -19,15 +19,15 @@ def resume_command(context: RunContext, *, larger: bool = False) -> str:
 
 def larger_budget(options: Options) -> str:
     """Return the budget options that the run has, with placeholders; '' for none."""
-    told = ["--max-checks N"] if options.max_checks else []
-    told += ["--max-minutes M"] if options.max_minutes else []
-    return " ".join(told)
+    flags = ["--max-checks N"] if options.max_checks else []
+    flags += ["--max-minutes M"] if options.max_minutes else []
+    return " ".join(flags)
 
 
 _Budget = tuple[int | None, float | None]
 
 
-def is_larger(given: _Budget, before: _Budget) -> bool:
+def is_larger(request: _Budget, before: _Budget) -> bool:
     """Return whether a limit that was set before is larger now."""
-    pairs = zip(given, before, strict=True)
+    pairs = zip(request, before, strict=True)
     return any(new and old and new > old for new, old in pairs)

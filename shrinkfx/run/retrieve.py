@@ -75,14 +75,14 @@ class TestedCandidate:
     baseline: Mapping[str, Any]
 
 
-def retrieve(met: TestedCandidate, folder: Path, listener: Listener) -> Retrieved:
+def retrieve(tested: TestedCandidate, folder: Path, listener: Listener) -> Retrieved:
     """Write a candidate of the run in ``folder``, and check it as that run did.
 
     Raises:
         UsageError: the program now loads differently than in that run.
     """
-    asked, options, settings = met.query, met.options, met.baseline
-    out = folder / f"{_FOLDER}{asked.digest[:DIGITS]}"
+    query, options, settings = tested.query, tested.options, tested.baseline
+    out = folder / f"{_FOLDER}{query.digest[:DIGITS]}"
     context = RunContext(options, out, listener)
     checked = CheckOptions.from_json(settings["options"])
     guarded = checked.guard_pages is not Guard.OFF
@@ -93,14 +93,14 @@ def retrieve(met: TestedCandidate, folder: Path, listener: Listener) -> Retrieve
         client = CheckClient(server, limits, checked, meter)
         client = with_values(client, folder)
         client, described = describe_program(context, client)
-        candidate = _restore_candidate(asked, described.skeleton, folder)
+        candidate = _restore_candidate(query, described.skeleton, folder)
         out.mkdir(exist_ok=True)
-        client = client.with_stock_build().with_options(form=CandidateForm(asked.form))
-        wanted = asked.failure or Signature.from_json(settings["target"])
+        client = client.with_stock_build().with_options(form=CandidateForm(query.form))
+        wanted = query.failure or Signature.from_json(settings["target"])
         seen, rate = check_again(client, candidate, wanted, settings["rate"])
         shown = seen.signature or wanted
-        subject = _subject(client, described, shown.without_passing_run, rate)
-        return _write(context, server, subject, candidate, seen)
+        program = _subject(client, described, shown.without_passing_run, rate)
+        return _write(context, server, program, candidate, seen)
 
 
 @contextlib.contextmanager
@@ -120,8 +120,8 @@ def _remove_incomplete_folder(folder: Path, out: Path) -> Iterator[None]:
             again = shlex.join(
                 ["shrinkfx", "--candidate", digest, "--out", str(folder)]
             )
-            kept = "" if was_there else "nothing was kept; "
-            error.add_note(f"{kept}to try again: {again}")
+            notice = "" if was_there else "nothing was kept; "
+            error.add_note(f"{notice}to try again: {again}")
         raise
 
 
@@ -130,10 +130,10 @@ def _subject(
 ) -> Subject:
     """Return the input program as one that fails as a candidate of it does."""
     skeleton = described.skeleton
-    whole = Candidate.from_skeleton(skeleton)
+    candidate = Candidate.from_skeleton(skeleton)
     return Subject(
-        whole=whole,
-        before=ProgramSize(whole.cost[0], skeleton.original_nodes, 0, 0),
+        whole=candidate,
+        before=ProgramSize(candidate.cost[0], skeleton.original_nodes, 0, 0),
         client=client,
         target=target,
         rate=rate,
@@ -142,14 +142,14 @@ def _subject(
 
 
 def _restore_candidate(
-    asked: StoredQuery, skeleton: Skeleton, folder: Path
+    query: StoredQuery, skeleton: Skeleton, folder: Path
 ) -> Candidate:
-    candidate = Candidate.from_json(skeleton, asked.candidate)
+    candidate = Candidate.from_json(skeleton, query.candidate)
     if not candidate.keep <= set(skeleton.operators) or (
-        candidate.digest != asked.digest
+        candidate.digest != query.digest
     ):
         raise UsageError(
-            Flag("--candidate", asked.digest[:DIGITS]),
+            Flag("--candidate", query.digest[:DIGITS]),
             f": the program of {folder} now loads differently than in that run; check "
             "whether PyTorch or a preloaded module has changed",
         )
@@ -176,7 +176,7 @@ def check_again(
 def _write(
     context: RunContext,
     server: Server,
-    subject: Subject,
+    program: Subject,
     candidate: Candidate,
     seen: Observation,
 ) -> Retrieved:
@@ -185,24 +185,24 @@ def _write(
     If the candidate fails on the inputs on which it must pass, the repro contains only
     these.
     """
-    client = subject.client
+    client = program.client
     form = str(client.options.form)
     shown = seen.signature.without_passing_run if seen.signature else None
     result = Result(
         *(candidate, form, shown),
-        rate=subject.rate,
+        rate=program.rate,
         at_passing=shown != seen.signature,
     )
     printed = write_result(context, client, result)
     verified = None
     if seen.signature is not None:
         on_gpu = is_on_gpu(server.ready)
-        about = seen.signature, candidate, form
-        memory = analyze_memory_error(context, client, *about, on_gpu=on_gpu)
+        details = seen.signature, candidate, form
+        memory = analyze_memory_error(context, client, *details, on_gpu=on_gpu)
         result = dataclasses.replace(result, memory=memory)
-        verified = verify_result(context, server, subject, result, printed).verified
-    program = minimal_program(context.out)
-    return Retrieved(seen.in_words, printed.operators, program, verified)
+        verified = verify_result(context, server, program, result, printed).verified
+    path = minimal_program(context.out)
+    return Retrieved(seen.in_words, printed.operators, path, verified)
 
 
 def find_candidate(
@@ -219,37 +219,39 @@ def find_candidate(
         LoadError: a file does not exist any more.
     """
     require_journal(folder, "--out")
-    path, asked_for = folder / JOURNAL, Flag("--candidate", digest)
+    path, flag = folder / JOURNAL, Flag("--candidate", digest)
     again = Flag("--resume", str(folder))
     with closing(Journal(path, only_read=True)) as journal:
         baseline = journal.fact("baseline")
         for known in (journal.fact("unchanged"), baseline):
             if known is not None:
-                require_schema(asked_for, known)
-        found = journal.find(digest)
-        digests = {asked.digest for asked in found}
+                require_schema(flag, known)
+        queries = journal.find(digest)
+        digests = {query.digest for query in queries}
         if not digests:
-            there = _by_catch(journal, baseline)
+            others = _by_catch(journal, baseline)
             raise UsageError(
-                asked_for, f": no candidate in {path} has this digest; {there}"
+                flag, f": no candidate in {path} has this digest; {others}"
             )
         if baseline is None:
             why = "that run spent its time before the search"
-            raise UsageError(asked_for, f": {why}; to resume it: ", again)
+            raise UsageError(flag, f": {why}; to resume it: ", again)
         if len(digests) > 1:
-            what = (
+            reason = (
                 f"{len(digests)} candidates in {path} have this prefix: give more "
                 "digits"
             )
-            raise UsageError(asked_for, f": {what}")
-        asked = MessageText(asked_for, " ", Flag("--out", str(folder)))
-        options = load_unchanged_options(folder, journal, asked, moved)
+            raise UsageError(flag, f": {reason}")
+        flags = MessageText(flag, " ", Flag("--out", str(folder)))
+        options = load_unchanged_options(folder, journal, flags, moved)
         if options.sweeping:
             why = "the failures of that sweep are not fully reduced yet"
-            raise UsageError(asked, f": {why}; to resume it: ", again)
+            raise UsageError(flags, f": {why}; to resume it: ", again)
     # AOTInductor checks the candidate, even if a user's command did in the run.
-    free = dataclasses.replace(options, check=None, max_checks=None, max_minutes=None)
-    return TestedCandidate(found[-1], free, baseline)
+    unlimited = dataclasses.replace(
+        options, check=None, max_checks=None, max_minutes=None
+    )
+    return TestedCandidate(queries[-1], unlimited, baseline)
 
 
 def _by_catch(journal: Journal, baseline: Mapping[str, Any] | None) -> str:
@@ -258,9 +260,9 @@ def _by_catch(journal: Journal, baseline: Mapping[str, Any] | None) -> str:
     if baseline is not None:
         target = Signature.from_json(baseline["target"])
         others = {
-            str(asked.failure): asked.digest[:DIGITS]
-            for asked in journal.find("")
-            if asked.failure and not target.admits(asked.failure.without_passing_run)
+            str(query.failure): query.digest[:DIGITS]
+            for query in journal.find("")
+            if query.failure and not target.admits(query.failure.without_passing_run)
         }
     if not others:
         return "that run found no other failure; report.html lists all checks"

@@ -47,7 +47,7 @@ class State(StrEnum):
 RESUMABLE = (State.STOPPED, State.KILLED, State.BROKEN_OFF, State.CAPTURED)
 """States of runs that ``--resume`` accepts."""
 
-_OF_SWEEPS = {0: "passes", 3: "missed", 6: "found"}
+_SWEEP_STATUS = {0: "passes", 3: "missed", 6: "found"}
 """The status of a finished sweep, by its exit code."""
 
 
@@ -109,22 +109,22 @@ def list_runs(
     try:
         inside = sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError as error:
-        asked = Flag("--list", str(folder))
-        raise UsageError(asked, f": {error.strerror}\n", _WHERE) from error
-    found = []
+        flag = Flag("--list", str(folder))
+        raise UsageError(flag, f": {error.strerror}\n", _WHERE) from error
+    runs = []
     for path in (folder, *inside):
         if os.path.isfile(path / JOURNAL):
-            found.append(_run_in(path))
+            runs.append(_run_in(path))
         elif (capture := captured(path)) is not None:
-            found.append(_of_capture(capture))
-    return sorted(found, key=lambda run: run.at)
+            runs.append(_of_capture(capture))
+    return sorted(runs, key=lambda run: run.at)
 
 
 def _of_capture(capture: Capture) -> Run:
-    ended = State.CAPTURED if capture.has_ended else State.UNREADABLE
+    ended_as = State.CAPTURED if capture.has_ended else State.UNREADABLE
     if capture.does_not_fail:
-        ended = State.DOES_NOT_FAIL
-    state = State.AT_WORK if is_folder_locked(capture.folder) else ended
+        ended_as = State.DOES_NOT_FAIL
+    state = State.AT_WORK if is_folder_locked(capture.folder) else ended_as
     why = "" if state != State.UNREADABLE else _KILLED_IN_CAPTURE
     return Run(capture.folder, state, capture.script, at=capture.at, problem=why)
 
@@ -171,7 +171,7 @@ def _read_journal_state(folder: Path, journal: Journal) -> Run:
     if run is None:  # the run was killed before it began
         run = {"options": {"model": "", "sweeping": None}}
     known = journal.fact("baseline") or {}
-    found = read_progress(journal.db)
+    progress = read_progress(journal.db)
     with journal.db.checked_decoding():
         before = known["before"]["operators"] if known else None
         return Run(
@@ -179,10 +179,10 @@ def _read_journal_state(folder: Path, journal: Journal) -> Run:
             _status(folder, journal),
             run["options"].get("name") or Path(run["options"]["model"]).name,
             _kind(known, journal.fact("unchanged"), sweeps=run["options"]["sweeping"]),
-            (before, found.operators),
-            checks=found.checks or found.examples,
-            seconds=found.seconds,
-            at=found.at or (folder / JOURNAL).stat().st_mtime,
+            (before, progress.operators),
+            checks=progress.checks or progress.examples,
+            seconds=progress.seconds,
+            at=progress.at or (folder / JOURNAL).stat().st_mtime,
         )
 
 
@@ -196,9 +196,9 @@ def _kind(known: Any, unchanged: Any, *, sweeps: object) -> str:  # noqa: ANN401
 
 def _status(folder: Path, journal: Journal) -> str:
     if finished := journal.fact("finished"):
-        said: str = finished["said"].partition(":")[0]
-        of_sweep = not said.isalpha()
-        return _OF_SWEEPS.get(finished["exit_code"], "over") if of_sweep else said
+        status: str = finished["said"].partition(":")[0]
+        of_sweep = not status.isalpha()
+        return _SWEEP_STATUS.get(finished["exit_code"], "over") if of_sweep else status
     if journal.fact("stopped"):
         return State.STOPPED
     if is_folder_locked(folder):  # a finished run has returned above, even if in use
@@ -210,14 +210,14 @@ def _status(folder: Path, journal: Journal) -> str:
 def _with_summary(run: Run) -> Run:
     """Add the facts of ``summary.json`` to a run that has ended, if it can be read."""
     try:
-        told = json.loads((run.folder / SUMMARY).read_text(encoding="utf-8"))
+        summary = json.loads((run.folder / SUMMARY).read_text(encoding="utf-8"))
         return replace(
             run,
-            kind=told["kind"],
-            operators=(told["operators"]["before"], told["operators"]["after"]),
-            verified=(told["verified"]["runs"], told["verified"]["failed"]),
-            checks=told["checks"]["total"],
-            seconds=told["seconds"],
+            kind=summary["kind"],
+            operators=(summary["operators"]["before"], summary["operators"]["after"]),
+            verified=(summary["verified"]["runs"], summary["verified"]["failed"]),
+            checks=summary["checks"]["total"],
+            seconds=summary["seconds"],
         )
     except (OSError, ValueError, LookupError, TypeError):
         return run

@@ -40,25 +40,25 @@ _VECTORISED = (4, 16)
 (``torch/_inductor/codegen/cpp.py``: ``select_tiling``)."""
 
 
-def restore_cause(context: RunContext, subject: Subject, listed: SearchResult) -> None:
+def restore_cause(context: RunContext, program: Subject, listed: SearchResult) -> None:
     """Go back to a step that fails for the reason of the first, and continue there.
 
     Raises:
         BudgetExhausted: too little time is left.
     """
-    target = subject.target
+    target = program.target
     compared = target.stage in (Stage.RUN, Stage.COMPARE) and target.is_vague
-    if not compared or subject.rate < 1.0 or subject.command:
+    if not compared or program.rate < 1.0 or program.command:
         return
-    _restore_decisions(context, subject, listed)
-    judge = _Judge(_asker(context, subject, listed.search.reducer.asker, {}), context)
-    for _ in range(_GAPS):
+    _restore_decisions(context, program, listed)
+    judge = _Judge(_asker(context, program, listed.search.reducer.asker, {}), context)
+    for _ in range(_MAX_BACKTRACKS):
         if not _restore_sizes(context, judge, listed):
             return
 
 
 def _restore_decisions(
-    context: RunContext, subject: Subject, listed: SearchResult
+    context: RunContext, program: Subject, listed: SearchResult
 ) -> None:
     """Go back if a setting of Inductor tells the first step and the last one apart.
 
@@ -66,40 +66,40 @@ def _restore_decisions(
     with two settings, tests each setting alone.
     """
     search = listed.search
-    first, best = search.reducer.history[0], search.reducer.best
-    settings = dict(_settings_to_test(first, best))
+    first, reduced = search.reducer.history[0], search.reducer.best
+    settings = dict(_settings_to_test(first, reduced))
     if not settings:
         return
     alone = [{name: value} for name, value in settings.items()]
     for tested in [settings, *(alone if len(alone) > 1 else [])]:
-        judge = _Judge(_asker(context, subject, search.reducer.asker, tested), context)
-        before, after = (judge.verdict(each).outcome for each in (first, best))
+        judge = _Judge(_asker(context, program, search.reducer.asker, tested), context)
+        before, after = (judge.verdict(each).outcome for each in (first, reduced))
         if before is after is Outcome.REPRODUCED:
             return
         if {before, after} == {Outcome.REPRODUCED, Outcome.PASSED}:
-            said = ", ".join(f"{name}={value}" for name, value in tested.items())
-            did = _DOES[before], _DOES[after]
-            context.note(_ANOTHER.format(said, *did, best.digest[:12]))
+            named = ", ".join(f"{name}={value}" for name, value in tested.items())
+            verbs = _VERBS[before], _VERBS[after]
+            context.note(_OTHER_CAUSE.format(named, *verbs, reduced.digest[:12]))
             _go_back(listed, _SameOutcome(judge, before, search.reducer.asker))
             return
 
 
 _NAME = "same cause"
-_ANOTHER = (
+_OTHER_CAUSE = (
     "the smaller program seems to fail for another reason: with {}, the program {} "
     "before its sizes became smaller, and {} after (--candidate {}); continuing from a "
     "step that behaves as before"
 )
-_DOES = {Outcome.REPRODUCED: "still failed", Outcome.PASSED: "passed"}
+_VERBS = {Outcome.REPRODUCED: "still failed", Outcome.PASSED: "passed"}
 
 
 def _settings_to_test(
-    first: Candidate, best: Candidate
+    first: Candidate, reduced: Candidate
 ) -> Iterator[tuple[str, bool | int]]:
     """List the settings that disable decisions which changed with the sizes."""
-    if first.listing is None or best.listing is None:
+    if first.listing is None or reduced.listing is None:
         return
-    after = {each.name: each.recipe(Run.FAILING) for each in best.listing.given}
+    after = {each.name: each.recipe(Run.FAILING) for each in reduced.listing.given}
     both = [each for each in first.listing.given if each.name in after]
     pairs = [(each, each.recipe(Run.FAILING), after[each.name]) for each in both]
     if any(
@@ -136,18 +136,18 @@ def _restore_sizes(context: RunContext, judge: _Judge, listed: SearchResult) -> 
             sizes = [[group.size for group in between[0].sizes]]
             sizes += [list(each.sizes.values()) for each in between]
             sizes += [[_size(after, group) for group in between[0].sizes]]
-            said = [" x ".join(map(str, each)) for each in sizes]
-            passing = " and ".join(said[1:-1])
+            texts = [" x ".join(map(str, each)) for each in sizes]
+            passing = " and ".join(texts[1:-1])
             digest = reducer.best.digest[:12]
-            context.note(_GAP.format(said[0], passing, said[-1], digest))
+            context.note(_SIZES_PASS.format(texts[0], passing, texts[-1], digest))
             return _go_back(listed, _Larger(between[-1].sizes, reducer.asker))
     return False
 
 
-_GAPS = 4
+_MAX_BACKTRACKS = 4
 """How often a search may go back because of sizes; each time it is for other sizes."""
 
-_GAP = (
+_SIZES_PASS = (
     "the smaller program seems to fail for another reason: the program fails with size "
     "{}, passes with {}, and fails with {} (--candidate {}); continuing with the large "
     "size"
@@ -194,10 +194,10 @@ def _between(before: Candidate, after: Candidate, fitter: Fitter) -> Iterator[_B
 def _size(candidate: Candidate, group: SizeGroup) -> int:
     """Return the size of the first place of a group that a program still has."""
     assert candidate.listing is not None
-    given = {each.name: each for each in candidate.listing.given}
+    specs = {each.name: each for each in candidate.listing.given}
     for place in group.places:
-        if place.name in given:
-            shape = given[place.name].recipe(group.run or Run.EXAMPLE).shape
+        if place.name in specs:
+            shape = specs[place.name].recipe(group.run or Run.EXAMPLE).shape
             return shape[place.dim] if place.dim < len(shape) else max(shape, default=1)
     return group.size
 
@@ -279,14 +279,14 @@ class _SameOutcome:
 
 
 def _asker(
-    context: RunContext, subject: Subject, like: Asker, settings: InductorOptions
+    context: RunContext, program: Subject, like: Asker, settings: InductorOptions
 ) -> Asker:
     """Return a query cache for the candidates of another one, with more settings."""
     # The adaptive time limit follows the search's checks, and not these.
-    client = replace(subject.client, patience=None)
+    client = replace(program.client, patience=None)
     client = client.with_options(inductor={**client.options.inductor, **settings})
     return Asker(
-        make_oracle(client, subject.target, subject.rate),
+        make_oracle(client, program.target, program.rate),
         journal=context.journal,
         form=like.form,
         build=f"{like.build}, {dict(settings)}",

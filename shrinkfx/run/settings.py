@@ -38,19 +38,19 @@ _SHOWN = frozenset(name for names in ONLY_SHOWN.values() for name in names)
 
 def inherited_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables that may have changed the failure."""
-    found = select_tuning_variables(environment)
-    return {name: found[name] for name in found if name not in _SHOWN}
+    variables = select_tuning_variables(environment)
+    return {name: variables[name] for name in variables if name not in _SHOWN}
 
 
 def variables_to_test(
-    given: Mapping[str, str], environment: Mapping[str, str] = os.environ
+    preset: Mapping[str, str], environment: Mapping[str, str] = os.environ
 ) -> list[str]:
     """Return the environment variables without which a repro may still fail.
 
     The hash seed is not among them, because one run tells nothing about other seeds.
 
     Args:
-        given: variables that the user has set with ``--env``. They are set for the
+        preset: variables that the user has set with ``--env``. They are set for the
             input program, so the repro may not need them.
     """
-    return sorted({*inherited_variables(environment), *given} - {HASH_SEED})
+    return sorted({*inherited_variables(environment), *preset} - {HASH_SEED})

@@ -68,27 +68,27 @@ def with_values(client: CheckClient, folder: Path) -> CheckClient:
 
 
 def reduce_listing(
-    context: RunContext, subject: Subject, found: SearchResult, reserve_s: float
+    context: RunContext, program: Subject, state: SearchResult, reserve_s: float
 ) -> SearchResult:
     """Simplify a result, if it fails as a printed program.
 
     Returns:
-        The search among printed programs; or ``found``, with the reason why there is
+        The search among printed programs; or ``state``, with the reason why there is
         none.
     """
     strategies = rewriters(context)
-    found.short_of = _why_not(context, found, strategies)
-    found.is_short = found.short_of == _NO_TIME
-    if found.short_of:
-        return found
+    state.short_of = _why_not(context, state, strategies)
+    state.is_short = state.short_of == _NO_TIME
+    if state.short_of:
+        return state
     context.budget.reserve_s, context.budget.overtime_s = reserve_s, 0.0
-    listed = found
-    with stop_on_errors(context, found):
+    listed = state
+    with stop_on_errors(context, state):
         try:
-            listed = _search_listings(context, subject, found, strategies)
+            listed = _search_listings(context, program, state, strategies)
         except BudgetExhausted as reason:  # the operators are minimal all the same
-            found.cut_short(reason)
-    if listed is not found:
+            state.cut_short(reason)
+    if listed is not state:
         _tell(context, listed)
     return listed
 
@@ -100,19 +100,19 @@ def rewriters(context: RunContext) -> list[Rewriter]:
     """Return the selected strategies for the kinds that the user does not keep."""
     options = context.options
     chosen = choose(options.strategies)
-    found = [each for each in chosen if isinstance(each, Rewriter)]
-    return [each for each in found if each.kind not in options.keep]
+    selected = [each for each in chosen if isinstance(each, Rewriter)]
+    return [each for each in selected if each.kind not in options.keep]
 
 
 def _why_not(
-    context: RunContext, found: SearchResult, strategies: Sequence[Rewriter]
+    context: RunContext, state: SearchResult, strategies: Sequence[Rewriter]
 ) -> str:
     """Return why a result is not simplified, or ''."""
-    if found.stopped:
-        return found.stopped
+    if state.stopped:
+        return state.stopped
     if not strategies:
         return "no strategy for this was selected"
-    if not found.printable:
+    if not state.printable:
         return "the printed program does not fail"
     if not context.budget.has(_LEAST * context.budget.pace_s):
         return _NO_TIME
@@ -121,44 +121,44 @@ def _why_not(
 
 def _search_listings(
     context: RunContext,
-    subject: Subject,
-    found: SearchResult,
+    program: Subject,
+    state: SearchResult,
     strategies: Sequence[Rewriter],
 ) -> SearchResult:
     """Search among the printed programs of a result, from the first one that fails."""
-    subject = subject.built_as(found.reducer.asker.build)
-    subject = subject.with_options(form=CandidateForm.SOURCE, calls=found.calls)
-    subject = _require_same_difference(subject, found)
+    program = program.built_as(state.reducer.asker.build)
+    program = program.with_options(form=CandidateForm.SOURCE, calls=state.calls)
+    program = _require_same_difference(program, state)
     data = context.out / VALUES
-    told, why = list_candidate(subject.client, found.reducer.best, data.resolve())
-    if told is None:
-        found.short_of = f"the reduced program cannot be printed as source: {why}"
-        context.note(found.short_of)
-        return found
-    subject = subject.with_options(data=told.data or None)
-    starts = _starts(found.reducer.best, told)
-    listed = _begun(context, subject, found, starts, strategies)
+    printed, why = list_candidate(program.client, state.reducer.best, data.resolve())
+    if printed is None:
+        state.short_of = f"the reduced program cannot be printed as source: {why}"
+        context.note(state.short_of)
+        return state
+    program = program.with_options(data=printed.data or None)
+    starts = _starts(state.reducer.best, printed)
+    listed = _begun(context, program, state, starts, strategies)
     # Its queries count even if the search fails.
-    found.unused_searches = [*found.unused_searches, listed]
+    state.unused_searches = [*state.unused_searches, listed]
     if not _begins_where_it_fails(listed.reducer, starts):
-        found.short_of = "the printed program does not fail"
-        context.note(f"{found.short_of}: the repro keeps sizes and values")
-        return found
-    context.note(_BEGINS)
+        state.short_of = "the printed program does not fail"
+        context.note(f"{state.short_of}: the repro keeps sizes and values")
+        return state
+    context.note(_SIMPLIFYING)
     reserve_s = context.budget.reserve_s
     with stop_on_errors(context, listed):
         listed.search.find()
     if not listed.stopped:
         context.budget.reserve_s = reserve_s
         with stop_on_errors(context, listed):
-            restore_cause(context, subject, listed)
-    return _confirmed(context, subject, listed)
+            restore_cause(context, program, listed)
+    return _confirmed(context, program, listed)
 
 
-_BEGINS = "simplifying the reduced program: sizes, values, arguments"
+_SIMPLIFYING = "simplifying the reduced program: sizes, values, arguments"
 
 
-def _require_same_difference(subject: Subject, found: SearchResult) -> Subject:
+def _require_same_difference(program: Subject, state: SearchResult) -> Subject:
     """Require programs to fail with the same difference and fake-kernel mismatch.
 
     While operators are removed, wrong shapes may turn into wrong values, and the
@@ -167,76 +167,76 @@ def _require_same_difference(subject: Subject, found: SearchResult) -> Subject:
     For the same reason, an operator with a fake-kernel mismatch must keep that
     mismatch.
     """
-    best = found.reducer.best
-    target = subject.target.require_same_difference(
-        found.reducer.asker.find_signature(best)
+    reduced = state.reducer.best
+    target = program.target.require_same_difference(
+        state.reducer.asker.find_signature(reduced)
     )
-    subject = replace(subject, target=target)
+    program = replace(program, target=target)
     if target.stage not in (Stage.RUN, Stage.COMPARE):
-        return subject
-    left = (m for m in subject.other_causes.mismatches if m.within in best.keep)
-    subject = subject.with_options(
-        mismatches=tuple(dict.fromkeys(m.about for m in left))
+        return program
+    remaining = (m for m in program.other_causes.mismatches if m.within in reduced.keep)
+    program = program.with_options(
+        mismatches=tuple(dict.fromkeys(m.about for m in remaining))
     )
-    return _require_bounded_reads(subject, best)
+    return _require_bounded_reads(program, reduced)
 
 
-def _require_bounded_reads(subject: Subject, best: Candidate) -> Subject:
+def _require_bounded_reads(program: Subject, reduced: Candidate) -> Subject:
     """Forbid operators to read outside their arguments, unless the input program's do.
 
     Inputs get smaller, so a program could fail only because of adjacent memory.
     """
-    targets = {best.target(name) for name in best.operators}
+    targets = {reduced.target(name) for name in reduced.operators}
     custom = {
         each for each in targets if each.partition(".")[0] not in PYTORCH_NAMESPACES
     }
-    astray = {
-        found.operator
-        for found in subject.other_causes.examined
-        if found.what is Misbehavior.STRAYS
+    unbounded = {
+        finding.operator
+        for finding in program.other_causes.examined
+        if finding.what is Misbehavior.STRAYS
     }
-    return subject.with_options(bounded=tuple(sorted(custom - astray)))
+    return program.with_options(bounded=tuple(sorted(custom - unbounded)))
 
 
 def _begun(
     context: RunContext,
-    subject: Subject,
-    found: SearchResult,
+    program: Subject,
+    state: SearchResult,
     starts: Sequence[Candidate],
     strategies: Sequence[Rewriter],
 ) -> SearchResult:
     """Return a search among printed programs, built as the result was."""
-    ahead = SpeculativeChecks(context.journal, CandidateForm.SOURCE, subject.build)
-    asker = Asker(
-        with_speculation(oracle_for(subject), found.forks, ahead),
+    ahead = SpeculativeChecks(context.journal, CandidateForm.SOURCE, program.build)
+    cache = Asker(
+        with_speculation(oracle_for(program), state.forks, ahead),
         budget=context.budget,
         journal=context.journal,
         form=CandidateForm.SOURCE,
-        build=subject.build,
+        build=program.build,
         most=_MOST,
     )
-    fitter, listener = FakeTensors(subject.client), context.listener
-    reducer = Reducer(starts[0], asker, strategies, listener=listener, fitter=fitter)
+    fitter, listener = FakeTensors(program.client), context.listener
+    reducer = Reducer(starts[0], cache, strategies, listener=listener, fitter=fitter)
     return replace(
-        found,
+        state,
         search=UnstagedSearch(reducer, starts[-1:]),
-        made_of=found,
-        unused_searches=list(found.unused_searches),
+        made_of=state,
+        unused_searches=list(state.unused_searches),
         known={},
-        data=subject.client.options.data,
+        data=program.client.options.data,
         fitter=fitter,
     )
 
 
-def _starts(candidate: Candidate, told: Listed) -> list[Candidate]:
+def _starts(candidate: Candidate, printed: Listed) -> list[Candidate]:
     """Return the programs to start from; the first has the most seeded values."""
-    exact = candidate.with_listing(sort_by_use(told.listing))
-    inputs = {given.name for given in told.listing.inputs}
-    drawn = [c for c in told.seeded.changes if isinstance(c, Refill)]
+    exact = candidate.with_listing(sort_by_use(printed.listing))
+    inputs = {spec.name for spec in printed.listing.inputs}
+    drawn = [c for c in printed.seeded.changes if isinstance(c, Refill)]
     of_inputs = [change for change in drawn if change.name in inputs]
     of_weights = [change for change in drawn if change.name not in inputs]
-    some: list[list[Refill]] = [drawn, of_weights, of_inputs, []]
-    made = (apply(exact, [Rewrite(tuple(changes))]) for changes in some)
+    choices: list[list[Refill]] = [drawn, of_weights, of_inputs, []]
+    made = (apply(exact, [Rewrite(tuple(changes))]) for changes in choices)
     return list({start.digest: start for start in made}.values())
 
 
@@ -251,30 +251,30 @@ def _begins_where_it_fails(reducer: Reducer, starts: Sequence[Candidate]) -> boo
 
 
 def _confirmed(
-    context: RunContext, subject: Subject, listed: SearchResult
+    context: RunContext, program: Subject, listed: SearchResult
 ) -> SearchResult:
     """Require the result to fail without guard pages if it must; measure its rate."""
-    found = listed.made_of
-    assert found is not None
+    state = listed.made_of
+    assert state is not None
     if listed.stopped:
         return listed
     with stop_on_errors(context, listed):
-        asked = context, subject, listed.search
-        refused = listed.without_guard_pages and not fails_without_guard_pages(*asked)
-        if refused and not confirm_without_guard_pages(*asked):
+        args = context, program, listed.search
+        refused = listed.without_guard_pages and not fails_without_guard_pages(*args)
+        if refused and not confirm_without_guard_pages(*args):
             return drop_listing(listed, "no printed program fails without guard pages")
-        measure_result(context, subject, listed)
+        measure_result(context, program, listed)
     return listed
 
 
 def drop_listing(listed: SearchResult, why: str) -> SearchResult:
     """Return the result before the search among printed programs, with the reason."""
-    found = listed.made_of
-    assert found is not None
-    found.short_of = why
-    found.stopped = found.stopped or listed.stopped
+    state = listed.made_of
+    assert state is not None
+    state.short_of = why
+    state.stopped = state.stopped or listed.stopped
     listed.made_of = None
-    return found
+    return state
 
 
 def _tell(context: RunContext, listed: SearchResult) -> None:
@@ -297,39 +297,39 @@ def _count_bytes(tensors: Sequence[InputOrWeight]) -> int:
     return sum(recipe.nbytes for each in tensors for _, recipe in each.recipes)
 
 
-def record_minimal_kinds(context: RunContext, found: SearchResult) -> None:
+def record_minimal_kinds(context: RunContext, state: SearchResult) -> None:
     """Record for each kind of simplification whether the result is 1-minimal.
 
     ``docs/rooms/run.md`` states what that claims for each kind.
     """
     known: dict[Kind, bool] = {}
     refused = unseen = ""
-    if found.made_of is not None:
+    if state.made_of is not None:
         try:
-            known = found.reducer.minimal_kinds
+            known = state.reducer.minimal_kinds
         except (ShrinkfxError, OSError) as reason:  # the repro is written already
             refused = first_line(str(reason))
-    if found.fitter is not None:
-        refused = refused or found.fitter.refused
-        unseen = found.fitter.unseen
-    why = found.short_of or found.stopped or refused or "some checks were inconclusive"
-    said = {OPERATORS: MINIMAL if found.minimal else claim_not_tested(why)}
+    if state.fitter is not None:
+        refused = refused or state.fitter.refused
+        unseen = state.fitter.unseen
+    why = state.short_of or state.stopped or refused or "some checks were inconclusive"
+    claims = {OPERATORS: MINIMAL if state.minimal else claim_not_tested(why)}
     for kind in Kind:
         if kind in context.options.keep:
-            said[kind] = KEPT
+            claims[kind] = KEPT
         elif unseen and kind is not Kind.VALUES and known.get(kind):
-            said[kind] = claim_not_tested(
+            claims[kind] = claim_not_tested(
                 f"the program does not run with fake tensors: {unseen}"
             )
         elif kind is Kind.OPERANDS and context.options.strategies and known.get(kind):
-            said[kind] = claim_not_tested(_NOT_BYPASSED)
+            claims[kind] = claim_not_tested(_NOT_BYPASSED)
         elif known.get(kind) and not refused:
-            said[kind] = PLAINEST if kind in _OF_NUMBERS else MINIMAL
-        elif found.made_of is not None and known and kind not in known:
-            said[kind] = claim_not_tested("no strategy for this was selected")
+            claims[kind] = PLAINEST if kind in _OF_NUMBERS else MINIMAL
+        elif state.made_of is not None and known and kind not in known:
+            claims[kind] = claim_not_tested("no strategy for this was selected")
         else:
-            said[kind] = claim_not_tested(why)
-    found.kinds = said
+            claims[kind] = claim_not_tested(why)
+    state.kinds = claims
 
 
 _OF_NUMBERS = (Kind.VALUES, Kind.WEIGHTS)

@@ -24,7 +24,7 @@ _SHOWN = 3
 
 def attempt(
     context: RunContext,
-    subject: Subject,
+    program: Subject,
     described: Described,
     in_one: WholeCandidate | None = None,
 ) -> Attempt:
@@ -34,27 +34,27 @@ def attempt(
         described: the description of this form.
         in_one: the known failure of the whole candidate in this form, or None.
     """
-    checks = subject.client.options
-    known = in_one.verdict(subject.target, checks) if in_one else None
+    checks = program.client.options
+    known = in_one.verdict(program.target, checks) if in_one else None
     with scratch.make_scratch_folder("evidence") as folder:
-        left = Path(folder) / "evidence.json"
-        tried = choose_build(context, subject, evidence=str(left), known=known)
+        path = Path(folder) / "evidence.json"
+        tried = choose_build(context, program, evidence=str(path), known=known)
         if tried.subject is None:
             return tried
-        told = Traces.from_line(left.read_text()) if left.exists() else Traces()
+        traces = Traces.from_line(path.read_text()) if path.exists() else Traces()
     if in_one and known:
-        told = in_one.traces
-    evidence = Evidence.from_traces(told)
-    blamed = _suspects(context, tried.subject, described, evidence, tried.seen[-1])
-    shown = (short_kernels(str(tie)) for tie in group_ties(blamed)[:_SHOWN])
+        traces = in_one.traces
+    evidence = Evidence.from_traces(traces)
+    suspects = _suspects(context, tried.subject, described, evidence, tried.seen[-1])
+    shown = (short_kernels(str(tie)) for tie in group_ties(suspects)[:_SHOWN])
     for line in dict.fromkeys(shown):  # calls in one line of the model read alike
         context.note(line)
-    return replace(tried, subject=replace(tried.subject, suspects=blamed))
+    return replace(tried, subject=replace(tried.subject, suspects=suspects))
 
 
 def _suspects(
     context: RunContext,
-    subject: Subject,
+    program: Subject,
     described: Described,
     known: Evidence,
     seen: Verdict,
@@ -65,16 +65,16 @@ def _suspects(
         known: the evidence that the failing run has left.
         seen: the verdict of that run.
     """
-    whole, target, failed = subject.whole, subject.target, seen.observation
-    lies = described.description.mismatches
+    input_program, target, failed = program.whole, program.target, seen.observation
+    mismatches = described.description.mismatches
     known = replace(
         known,
         text=known.text or failed.log,
-        mismatched=tuple(dict.fromkeys(lie.within for lie in lies)),
+        mismatched=tuple(dict.fromkeys(mismatch.within for mismatch in mismatches)),
         stopped=described.description.stopped,
     )
-    if subject.command is None:
+    if program.command is None:
         seconds = failed.seconds / failed.runs
-        asked = subject.client, whole, target, known, context.note
-        known = collect_evidence(*asked, seconds, context.budget)
-    return rank_suspects(known, whole.skeleton, target)
+        arguments = program.client, input_program, target, known, context.note
+        known = collect_evidence(*arguments, seconds, context.budget)
+    return rank_suspects(known, input_program.skeleton, target)

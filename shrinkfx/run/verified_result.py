@@ -35,7 +35,7 @@ class VerifiedResult:
 
 
 def move_result(
-    kept: VerifiedResult, folder: Path, out: Path, before: VerifiedResult | None
+    result: VerifiedResult, folder: Path, out: Path, before: VerifiedResult | None
 ) -> VerifiedResult:
     """Replace the files in the output folder by those that were verified in another.
 
@@ -49,29 +49,29 @@ def move_result(
     for file in files:
         publish_draft(out / file.name)
     if before is not None:
-        mine = before.verified.written
-        theirs = {file.resolve() for file in mine.carried.files.values()}
-        gone = {file.name for file in mine.files} - {file.name for file in files}
-        for name in gone:
-            if (out / name).resolve() not in theirs:  # keep the user's preloads
+        old = before.verified.written
+        user_files = {file.resolve() for file in old.carried.files.values()}
+        obsolete = {file.name for file in old.files} - {file.name for file in files}
+        for name in obsolete:
+            if (out / name).resolve() not in user_files:  # keep the user's preloads
                 (out / name).unlink(missing_ok=True)
-    written = kept.verified.written
+    written = result.verified.written
     written = replace(written, files=tuple(out / file.name for file in written.files))
-    verified = replace(kept.verified, written=written)
-    return replace(kept, record=replace(kept.record, verified=verified))
+    verified = replace(result.verified, written=written)
+    return replace(result, record=replace(result.record, verified=verified))
 
 
 def result_of(
-    subject: Subject, found: SearchResult, candidate: Candidate, rate: float
+    program: Subject, state: SearchResult, candidate: Candidate, rate: float
 ) -> Result:
     """Return the facts about a program that is to be reported."""
-    reducer = found.reducer
+    reducer = state.reducer
     of_result = candidate is reducer.best
     return Result(
         candidate=candidate,
         form=reducer.asker.form,
-        seen=reducer.asker.find_signature(candidate) or subject.target,
-        no_source=NoSource.PASSES if of_result and not found.printable else None,
+        seen=reducer.asker.find_signature(candidate) or program.target,
+        no_source=NoSource.PASSES if of_result and not state.printable else None,
         rate=rate,
-        stopped=found.stopped,
+        stopped=state.stopped,
     )

@@ -104,8 +104,8 @@ def run_repro(
         seen_on = public(read_torch(text))
         choice = choose(torch, _installed_torch(), seen_on, agree, listener)
     files = [script, *_needed_files(script, text)]
-    begins = f"running {script.name} in an empty folder"
-    for event in (NoteAdded(begins), ActivityStarted(begins)):
+    notice = f"running {script.name} in an empty folder"
+    for event in (NoteAdded(notice), ActivityStarted(notice)):
         listener(event)
     device = _device_in(text)
     with Server(
@@ -127,19 +127,19 @@ def run_repro(
             listener(NoteAdded(f"running on Triton's interpreter, for {options.arch}"))
         seen = runner.run(files, fresh=True, target=expected)
         guarded = guard is not Guard.OFF and not bare.ready.no_guard_pages
-        said, fails = classify_run(seen, expected, checked=interpreted or guarded)
-        here = InterpreterResult(sys.executable, version, said, fails)
+        outcome, fails = classify_run(seen, expected, checked=interpreted or guarded)
+        here = InterpreterResult(sys.executable, version, outcome, fails)
         others = Others(bare, limits, files, expected, listener)
-        found, interrupted = [*others.run(pythons)], False
+        results, interrupted = [*others.run(pythons)], False
         if choice is not None:
             on_versions, interrupted = others.run_on(choice, here)
-            found += on_versions
+            results += on_versions
     table = None
-    if choice or found:
+    if choice or results:
         released, needs = (choice.released, read_needs(text)) if choice else (None, "")
-        table = by_version([here, *found], released, needs)
+        table = by_version([here, *results], released, needs)
         add_versions(script, table.verdicts, listener)
-    known = expected, said, bool(fails), version, tuple(found), table
+    known = expected, outcome, bool(fails), version, tuple(results), table
     return Confirmed(*known, interrupted)
 
 
@@ -201,8 +201,8 @@ def _device_in(script: str) -> str | None:
     >>> _device_in('x.to("cuda:1") + y.to("cuda")'), _device_in("x")
     ('cuda:1', None)
     """
-    found = _CUDA.findall(script)
-    numbers = [int(one or other or 0) for one, other in found]
+    matches = _CUDA.findall(script)
+    numbers = [int(one or other or 0) for one, other in matches]
     return f"cuda:{max(numbers)}" if numbers else None
 
 
@@ -226,10 +226,10 @@ def _needed_files(script: Path, text: str) -> list[Path]:
         named = set(summary["files"]) if summary["repro"] == script.name else None
     except (OSError, ValueError, KeyError, TypeError):
         named = None
-    beside = sorted(p for p in folder.iterdir() if p.name != script.name)
+    siblings = sorted(p for p in folder.iterdir() if p.name != script.name)
     if named is None:
-        return [file for file in beside if _named(file, text)]
-    return [file for file in beside if file.name in named and file.is_file()]
+        return [file for file in siblings if _named(file, text)]
+    return [file for file in siblings if file.name in named and file.is_file()]
 
 
 def _named(file: Path, text: str) -> bool:

@@ -83,12 +83,12 @@ def find_local_minimum(start: Sizes, fails: Test, grid: Grid) -> Sizes:
     In a local minimum none of these fails: one symbol at its smallest size or one less,
     two symbols lowered by the same number, all symbols of equal size lowered alike.
     """
-    best = start
+    current = start
     while True:
-        found = next(_yield_lower(best, fails, grid), None)
-        if found is None:
-            return best
-        best = found
+        lower = next(_yield_lower(current, fails, grid), None)
+        if lower is None:
+            return current
+        current = lower
 
 
 def find_smaller_beyond_passes(
@@ -106,18 +106,18 @@ def find_smaller_beyond_passes(
     def still(tried: Sizes) -> bool:
         return grid.admits(tried) and fails(tried)
 
-    found = next(filter(still, _borrowed(start, known, grid)), None)
-    if found is not None:
-        return found
+    smaller = next(filter(still, _borrowed(start, known, grid)), None)
+    if smaller is not None:
+        return smaller
     away = [(index,) for index, k in enumerate(start) if k]
     groups = [
         *away,
         *(same for same in _equal(start, grid) if all(start[i] for i in same)),
     ]
     divided = (_divided(start, group, by, grid) for group in groups for by in (2, 4))
-    found = next((k for k in divided if k != start and still(k)), None)
-    if found is not None:
-        return found
+    smaller = next((k for k in divided if k != start and still(k)), None)
+    if smaller is not None:
+        return smaller
     for stride, group in itertools.product(STRIDES, groups):
         by = _strides(start, group, stride, still) * stride
         if by:
@@ -181,20 +181,20 @@ def _yield_lower(positions: Sizes, fails: Test, grid: Grid) -> Iterator[Sizes]:
         return grid.admits(lowered) and fails(lowered)
 
     for group in groups:
-        room = min(positions[index] for index in group)
-        by = _most(positions, group, room, still) if room else 0
+        limit = min(positions[index] for index in group)
+        by = _most(positions, group, limit, still) if limit else 0
         if by:
             yield _less(positions, group, by)
 
 
-def _most(positions: Sizes, group: Sequence[int], room: int, still: Test) -> int:
+def _most(positions: Sizes, group: Sequence[int], limit: int, still: Test) -> int:
     """Return by how much a group of symbols can be lowered at once."""
-    if still(_less(positions, group, room)):
-        return room
+    if still(_less(positions, group, limit)):
+        return limit
     # A single symbol may fail again at smaller sizes; groups seldom do.
     if len(group) > 1 and not still(_less(positions, group, 1)):
         return 0
-    good, bad = 0, room
+    good, bad = 0, limit
     while bad - good > 1:
         middle = (good + bad) // 2
         if still(_less(positions, group, middle)):
@@ -212,15 +212,15 @@ def _boundary(
     inside: Sizes, outside: Sizes, index: int, holds: Test, grid: Grid
 ) -> int:
     """Bisect between two positions for the last one at which a test holds."""
-    yes, no = inside[index], outside[index]
-    while abs(yes - no) > 1:
-        middle = (yes + no) // 2
+    good, bad = inside[index], outside[index]
+    while abs(good - bad) > 1:
+        middle = (good + bad) // 2
         tried = _with(inside, index, middle)
         if grid.admits(tried) and holds(tried):
-            yes = middle
+            good = middle
         else:
-            no = middle
-    return yes
+            bad = middle
+    return good
 
 
 def nearest_pass(
@@ -245,7 +245,7 @@ def nearest_pass(
         for tried in _farther(failing, grid)
         if passes(tried)
     ] or [_approached(failing, k, passes, grid) for k in _best(failing, known)]
-    return min(far, key=lambda found: _distance(failing, found), default=None)
+    return min(far, key=lambda passing: _distance(failing, passing), default=None)
 
 
 def _farther(failing: Sizes, grid: Grid) -> Iterator[Sizes]:
@@ -260,25 +260,25 @@ def _farther(failing: Sizes, grid: Grid) -> Iterator[Sizes]:
 
 
 def _best(failing: Sizes, known: Sequence[Sizes]) -> list[Sizes]:
-    return sorted(known, key=lambda found: _distance(failing, found))[:1]
+    return sorted(known, key=lambda passing: _distance(failing, passing))[:1]
 
 
-def _approached(failing: Sizes, found: Sizes, passes: Test, grid: Grid) -> Sizes:
+def _approached(failing: Sizes, sizes: Sizes, passes: Test, grid: Grid) -> Sizes:
     """Move each symbol back to its failing size, or as near as still passes."""
     for index in range(len(failing)):
-        back = _with(found, index, failing[index])
-        if found == back:
+        back = _with(sizes, index, failing[index])
+        if sizes == back:
             continue
         if grid.admits(back) and passes(back):
-            found = back
+            sizes = back
         else:
-            found = _with(found, index, _boundary(found, back, index, passes, grid))
-    return found
+            sizes = _with(sizes, index, _boundary(sizes, back, index, passes, grid))
+    return sizes
 
 
-def _distance(failing: Sizes, found: Sizes) -> tuple[int, int, Sizes]:
-    gaps = [abs(a - b) for a, b in zip(failing, found, strict=True)]
-    return sum(gap > 0 for gap in gaps), sum(gaps), found
+def _distance(failing: Sizes, sizes: Sizes) -> tuple[int, int, Sizes]:
+    gaps = [abs(a - b) for a, b in zip(failing, sizes, strict=True)]
+    return sum(gap > 0 for gap in gaps), sum(gaps), sizes
 
 
 def _with(positions: Sizes, index: int, k: int) -> Sizes:

@@ -39,7 +39,7 @@ _PRIMES = (3, 5, 7, 11, 13, 17, 31, 61, 127, 251, 509, 1021, 2039, 4093)
 _EQUAL = (0, 1, 2, 3, 16, 33, 127, 1024)
 """Sizes that all symbols take at once in some of the planned rows."""
 
-_WHOLE = 8
+_FULL_WEIGHT = 8
 """The weight of the span of all sizes of a symbol; any other span has weight 1."""
 
 
@@ -78,20 +78,20 @@ class Plan:
         sizes |= {*_PRIMES, *powers}
         sizes |= {block + by for block in _BLOCKS for by in (-1, 0, 1)}
         last = len(allowed) - 1
-        found = {bisect_left(allowed, size) for size in sizes} | {0, 1, last - 1, last}
-        return sorted(position for position in found if 0 <= position <= last)
+        places = {bisect_left(allowed, size) for size in sizes} | {0, 1, last - 1, last}
+        return sorted(position for position in places if 0 <= position <= last)
 
     def spans(self, index: int, top: int, chosen: Sequence[int]) -> list[Span]:
         """Return ranges of positions above 0 to draw from; the first is all of them."""
-        found = [(1, top)] * _WHOLE
+        spans = [(1, top)] * _FULL_WEIGHT
         octaves = range(top.bit_length())
-        found += [(1 << n, min(top, (2 << n) - 1)) for n in octaves] * 2
+        spans += [(1 << n, min(top, (2 << n) - 1)) for n in octaves] * 2
         allowed = self.space.allowed
         pairs = zip(chosen, allowed, strict=False)
         others = [bisect_left(allowed[index], sizes[k]) for k, sizes in pairs]
         single = (*self.edges[index], *others, *others)
-        found += [(k, k) for k in single if 0 < k <= top]
-        return found
+        spans += [(k, k) for k in single if 0 < k <= top]
+        return spans
 
 
 Span = tuple[int, int]
@@ -129,16 +129,16 @@ def sweep(
     known: set[int] = set()
     while (number := _round(plan, examples, known, count, seed)) is not None:
         known.add(number)
-    found: dict[int, SweepFailure] = {}
+    failures: dict[int, SweepFailure] = {}
     # The search for a pass, or for another failure's minimum, may find smaller sizes.
     while stale := [
         number
         for number in sorted(known)
-        if number not in found
-        or not is_smallest(found[number], plan.grid, examples, number)
+        if number not in failures
+        or not is_smallest(failures[number], plan.grid, examples, number)
     ]:
-        found[stale[0]] = minimise(plan.grid, examples, stale[0])
-    return [found[number] for number in sorted(known)]
+        failures[stale[0]] = minimise(plan.grid, examples, stale[0])
+    return [failures[number] for number in sorted(known)]
 
 
 def _round(

@@ -27,11 +27,11 @@ def minimise(grid: Grid, examples: Examples, number: int) -> SweepFailure:
     def passes(positions: Sizes) -> bool:
         return examples.ask(grid.sizes(positions)).answer is Answer.PASSES
 
-    best = _minimum(grid, examples, number)
-    sizes = grid.sizes(best)
+    lowest = _minimum(grid, examples, number)
+    sizes = grid.sizes(lowest)
     again = [examples.run_attempt(sizes, n + 1) for n in range(CONFIRMATIONS)]
     known = [grid.positions(e.sizes) for e in examples.passing()]
-    near = nearest_pass(best, passes, known, grid)
+    near = nearest_pass(lowest, passes, known, grid)
     return replace(
         _make_sweep_failure(sizes, examples, number),
         nearest=None if near is None else grid.sizes(near),
@@ -49,16 +49,16 @@ def _minimum(grid: Grid, examples: Examples, number: int) -> Sizes:
     def leaps(positions: Sizes) -> bool:
         return len(examples.all()) < limit and fails(positions)
 
-    best = find_local_minimum(
+    lowest = find_local_minimum(
         grid.positions(_smallest(grid, examples, number)), fails, grid
     )
     limit = len(examples.all()) + LEAPS
     while True:
         known = [grid.positions(e.sizes) for e in examples.failing(number)]
-        found = find_smaller_beyond_passes(best, known, leaps, grid)
-        if found is None:
-            return best
-        best = find_local_minimum(found, fails, grid)
+        lower = find_smaller_beyond_passes(lowest, known, leaps, grid)
+        if lower is None:
+            return lowest
+        lowest = find_local_minimum(lower, fails, grid)
 
 
 def collect_failures(grid: Grid, examples: Examples) -> list[SweepFailure]:
@@ -75,26 +75,26 @@ def minimise_outside(
     """Run sizes outside of the declared ranges; each failure is a missing guard."""
     for at in sizes:
         examples.ask(at)
-    found = []
+    failures = []
     for number in examples.failures():
         smallest = examples.failing(number)[-1].sizes
         within = grid.sizes(grid.positions(smallest))
         passes = inside.ask(within).answer is Answer.PASSES
-        found.append(
+        failures.append(
             replace(
                 _make_sweep_failure(smallest, examples, number),
                 nearest=within if passes else None,
                 missing_guard=True,
             )
         )
-    return found
+    return failures
 
 
 def is_smallest(
-    found: SweepFailure, grid: Grid, examples: Examples, number: int
+    failure: SweepFailure, grid: Grid, examples: Examples, number: int
 ) -> bool:
     """Return whether none of the sizes that were run is smaller and fails alike."""
-    return found.sizes == _smallest(grid, examples, number)
+    return failure.sizes == _smallest(grid, examples, number)
 
 
 def _smallest(grid: Grid, examples: Examples, number: int) -> Sizes:

@@ -59,8 +59,8 @@ def seen_by(server: Server) -> dict[str, Any]:
 def test_stem_becomes_what_a_new_process_would_be(
     start: Callable[..., Server], survivors: Callable[[], list[str]]
 ) -> None:
-    main = start(leaves_stem=True, environment={})
-    new, grown = start(environment=None), start(environment=None, beside=main)
+    main = start(leaves_zygote=True, environment={})
+    new, grown = start(environment=None), start(environment=None, zygote_of=main)
     assert main.ready.zygote == grown.pid != new.pid
     assert seen_by(grown) == seen_by(new)
     assert grown.ask(request_of("segfault")).how == "signal"
@@ -76,11 +76,11 @@ def test_stem_becomes_what_a_new_process_would_be(
 def test_server_goes_on_beside_the_stem_that_it_has_left(
     start: Callable[..., Server],
 ) -> None:
-    main, other = start(leaves_stem=True), start()
+    main, other = start(leaves_zygote=True), start()
     pipes = [told(s.ask(request_of("list_pipes"))) for s in (main, other)]
     assert pipes[0] == pipes[1]
     assert main.ask(request_of("runaways")).how == "exit"
-    grown = start(environment=None, beside=main)
+    grown = start(environment=None, zygote_of=main)
     assert isinstance(grown._process, Zygote)
 
 
@@ -88,8 +88,8 @@ def test_server_goes_on_beside_the_stem_that_it_has_left(
 def test_stem_with_other_variables_is_left_alone(
     start: Callable[..., Server], name: str
 ) -> None:
-    main = start(leaves_stem=True, environment={name: "1"})
-    bare = start(environment=None, beside=main)
+    main = start(leaves_zygote=True, environment={name: "1"})
+    bare = start(environment=None, zygote_of=main)
     assert bare.pid != main.ready.zygote != 0
     assert name not in seen_by(bare)["environment"]
 
@@ -97,11 +97,11 @@ def test_stem_with_other_variables_is_left_alone(
 def test_server_of_scripts_has_the_hash_seed_that_they_begin_with(
     start: Callable[..., Server],
 ) -> None:
-    main = start(leaves_stem=True, environment={"PYTHONHASHSEED": "3"})
-    other = start(environment=None, beside=main, hash_seed="4")
+    main = start(leaves_zygote=True, environment={"PYTHONHASHSEED": "3"})
+    other = start(environment=None, zygote_of=main, hash_seed="4")
     assert seen_by(other)["environment"]["PYTHONHASHSEED"] == "4"
     assert other.pid != main.ready.zygote
-    same = start(environment=None, beside=main, hash_seed="3")
+    same = start(environment=None, zygote_of=main, hash_seed="3")
     assert same.pid == main.ready.zygote
     assert seen_by(same)["environment"]["PYTHONHASHSEED"] == "3"
 
@@ -110,8 +110,8 @@ def test_variables_of_an_image_of_python_do_not_matter(
     start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHON_VERSION", "3.11.7")
-    main = start(leaves_stem=True)
-    bare = start(environment=None, beside=main)
+    main = start(leaves_zygote=True)
+    bare = start(environment=None, zygote_of=main)
     assert bare.pid == main.ready.zygote
     assert "PYTHON_VERSION" not in seen_by(bare)["environment"]
 
@@ -119,37 +119,37 @@ def test_variables_of_an_image_of_python_do_not_matter(
 def test_stem_of_another_command_is_left_alone(
     start: Callable[..., Server],
 ) -> None:
-    main = start("--waits-for-children", leaves_stem=True)
-    assert start(environment=None, beside=main).pid != main.ready.zygote
+    main = start("--waits-for-children", leaves_zygote=True)
+    assert start(environment=None, zygote_of=main).pid != main.ready.zygote
 
 
 def test_stem_is_used_once(start: Callable[..., Server]) -> None:
-    main = start(leaves_stem=True)
-    first, second = (start(environment=None, beside=main) for _ in range(2))
+    main = start(leaves_zygote=True)
+    first, second = (start(environment=None, zygote_of=main) for _ in range(2))
     assert first.pid == main.ready.zygote != second.pid
 
 
 def test_stem_that_was_killed_is_done_without(
     start: Callable[..., Server], wait_for: Callable[[Callable[[], object]], None]
 ) -> None:
-    main = start(leaves_stem=True)
+    main = start(leaves_zygote=True)
     os.kill(main.ready.zygote, signal.SIGKILL)
     wait_for(lambda: not Path(f"/proc/{main.ready.zygote}/exe").exists())
-    assert start(environment=None, beside=main).pid != main.ready.zygote
+    assert start(environment=None, zygote_of=main).pid != main.ready.zygote
 
 
 def test_stem_that_dies_as_it_becomes_a_server_is_done_without(
     start: Callable[..., Server],
 ) -> None:
-    main = start("--dies-when-grown", leaves_stem=True)
-    bare = start("--dies-when-grown", environment=None, beside=main)
+    main = start("--dies-when-grown", leaves_zygote=True)
+    bare = start("--dies-when-grown", environment=None, zygote_of=main)
     assert bare.pid != main.ready.zygote != 0
     seen_by(bare)
 
 
 def test_death_of_a_grown_server_is_told(start: Callable[..., Server]) -> None:
-    main = start(leaves_stem=True)
-    bare = start(environment=None, beside=main)
+    main = start(leaves_zygote=True)
+    bare = start(environment=None, zygote_of=main)
     with pytest.raises(WorkerError, match="SIGKILL while compiling"):
         bare.ask(request_of("kill_server_and_hang"))
     bare.close()
@@ -164,8 +164,8 @@ def test_what_a_grown_server_uses_is_counted_where_others_are(
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return usage.ru_utime + usage.ru_stime
 
-    main = start(leaves_stem=True)
-    bare, before = start(environment=None, beside=main), used()
+    main = start(leaves_zygote=True)
+    bare, before = start(environment=None, zygote_of=main), used()
     ending = bare.ask(request_of("busy"))
     bare.close()
     assert used() - before > 0.35
@@ -180,9 +180,9 @@ def test_stem_that_cannot_be_adopted_is_done_without(
             return -1
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Refusing())
-    main = start(leaves_stem=True)
+    main = start(leaves_zygote=True)
     monkeypatch.undo()
-    bare = start(environment=None, beside=main)
+    bare = start(environment=None, zygote_of=main)
     assert bare.pid != main.ready.zygote
     seen_by(bare)
 
@@ -204,7 +204,7 @@ def test_this_process_adopts_while_a_server_starts_and_no_longer() -> None:
 def test_stem_ends_with_its_server(
     start: Callable[..., Server], survivors: Callable[[], list[str]]
 ) -> None:
-    main = start(leaves_stem=True)
+    main = start(leaves_zygote=True)
     stem = main.ready.zygote
     main.close()
     assert survivors() == []
@@ -218,7 +218,7 @@ PARENT = """
 import sys, time
 from shrinkfx.check.client.server import Server
 
-with Server(command=[sys.executable, sys.argv[1]], leaves_stem=True) as server:
+with Server(command=[sys.executable, sys.argv[1]], leaves_zygote=True) as server:
     print(server.ready.zygote, flush=True)
     time.sleep(1000)
 """

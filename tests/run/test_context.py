@@ -43,9 +43,9 @@ def test_bare_server_may_be_the_stem_of_the_main_one(
     main = run.server()
     run.with_output_folder(tmp_path / "scratch").bare_server(Backend.AOTI)
     alone, first, second = started
-    assert first["leaves_stem"]
-    assert alone["beside"] is None
-    assert second["beside"] is main
+    assert first["leaves_zygote"]
+    assert alone["zygote_of"] is None
+    assert second["zygote_of"] is main
     assert first["environment"] == seed
     assert alone["hash_seed"] == second["hash_seed"] == "3"
 

@@ -65,9 +65,9 @@ def test_stem_knows_nothing_of_preloads_or_the_program(
     script.write_text(SCRIPT)
     with (
         Server(
-            model=model, preloads=[str(preload)], cwd=tmp_path, leaves_stem=True
+            model=model, preloads=[str(preload)], cwd=tmp_path, leaves_zygote=True
         ) as main,
-        Server(environment=None, beside=main) as grown,
+        Server(environment=None, zygote_of=main) as grown,
     ):
         assert grown.pid == main.ready.zygote
         assert grown.ready.versions == main.ready.versions

@@ -57,23 +57,23 @@ def find_guarded_baseline(
     with scratch.make_scratch_folder("package") as folder:
         evidence = Path(folder, "evidence.json")
         packages = Packages(folder, on_gpu=settings is ON_GPU)
-        kept = replace(client, input_program=in_one.whole)
-        kept = kept.with_options(build=Build.FAST, evidence=str(evidence))
-        asked = kept, until, match, note, budget, settings
-        guarding = find_guarding(*asked, packages)
+        packaged = replace(client, input_program=in_one.whole)
+        packaged = packaged.with_options(build=Build.FAST, evidence=str(evidence))
+        request = packaged, until, match, note, budget, settings
+        guarding = find_guarding(*request, packages)
         if guarding.name and packages.first is not None:
             note("baseline: running the input program")
-            checks = guarding.apply_to(kept.options)
-            kept = replace(kept, options=checks)
-            kept = kept.with_options(package=packages.path_for(checks))
-            in_one.seen, _ = kept.run_input_program()
+            checks = guarding.apply_to(packaged.options)
+            packaged = replace(packaged, options=checks)
+            packaged = packaged.with_options(package=packages.path_for(checks))
+            in_one.seen, _ = packaged.run_input_program()
             if evidence.exists():
                 in_one.traces = Traces.from_line(evidence.read_text())
-            kept = kept.with_options(evidence=None)
+            packaged = packaged.with_options(evidence=None)
             runs = Runs(until or ANY, match, [in_one.seen])
             bounds = Bounds.after_first_run(packages.first, max_runs, budget)
             if runs.target is not None:
-                way = run_until_enough(kept, runs, bounds, 1, note)
+                way = run_until_enough(packaged, runs, bounds, 1, note)
                 if runs.failed_count == runs.answered_count:
                     return make_baseline(way, runs, bounds, Build.FAST, note), guarding
     note(_STOCK)

@@ -39,10 +39,10 @@ def require_failure(client: CheckClient, wanted: str) -> None:
     """
     seen, _ = client.run_input_program()
     if seen.passed:
-        raise NotReproducible(wanted, seen.runs, [seen.in_words], _ALL_THE_SAME)
+        raise NotReproducible(wanted, seen.runs, [seen.in_words], _MORE_RUNS)
 
 
-_ALL_THE_SAME = MessageText(
+_MORE_RUNS = MessageText(
     "to run the program more often anyway: ", Flag("--baseline-runs", 100)
 )
 """This flag skips ``require_failure``."""

@@ -15,14 +15,14 @@ def make_not_reproducible(
 ) -> NotReproducible:
     """Create the error, with the number of runs, and their time if that ended them."""
     seen = [s for runs, _ in tried for s in (*runs.seen, *runs.later)]
-    said = list(dict.fromkeys(s.in_words for s in seen))
+    texts = list(dict.fromkeys(s.in_words for s in seen))
     made = sum(runs.made_count for runs, _ in tried)
     why = [bounds.explain_end(runs) for runs, bounds in tried]
     compiled = sum(bounds.compilations for _, bounds in tried)
     advice = MessageText.lines(dict.fromkeys([_advice(seen, wanted, compiled), *why]))
     spent_s = sum(bounds.spent_s for _, bounds in tried)
     seconds = spent_s if any(why) and spent_s else None
-    return NotReproducible(wanted, made, said, advice, seconds, _only_kind(seen))
+    return NotReproducible(wanted, made, texts, advice, seconds, _only_kind(seen))
 
 
 def _only_kind(seen: list[Observation]) -> str:

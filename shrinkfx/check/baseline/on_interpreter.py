@@ -65,9 +65,9 @@ def probe_baseline(
         if ending.answer is None:
             silent.add(probe)
         unseen = _list_unchecked(ending)
-        said = _describe_probe(probe, seen, whole=not unseen)
-        note(f"probe {probe} ({_LOOKS_AT[probe]}): {cut_text(said, _NOTED)}")
-        described.append(f"{probe}: {said}")
+        finding = _describe_probe(probe, seen, complete=not unseen)
+        note(f"probe {probe} ({_LOOKS_AT[probe]}): {cut_text(finding, _NOTED)}")
+        described.append(f"{probe}: {finding}")
         if unseen:
             warnings[probe] = f"not checked: {'; '.join(unseen)}"
             note(warnings[probe])
@@ -86,15 +86,15 @@ def probe_baseline(
             showing = Probe.REAL
             calls, shown[Probe.REAL] = often
     if showing is not None:
-        asked = client.with_options(probe=showing, calls=calls)
+        probe_client = client.with_options(probe=showing, calls=calls)
         first = shown[showing]
         ways = (showing in silent, False)
-        base = _repeat_probe(asked, first, match, note, budget, ways)
+        base = _repeat_probe(probe_client, first, match, note, budget, ways)
         known = filter(None, [base.warning, warnings.get(showing, "")])
         return replace(base, calls=calls, warning="; ".join(known))
     if any(seen.unresolved == _CUT_SHORT for seen in shown.values()):
-        said = "\n".join(f"  {text}" for text in described)
-        raise BudgetExhausted(f"the time limit is too short for the probes:\n{said}")
+        lines = "\n".join(f"  {text}" for text in described)
+        raise BudgetExhausted(f"the time limit is too short for the probes:\n{lines}")
     raise NotReproducible(wanted, len(shown), described, _advice(shown, bool(warnings)))
 
 
@@ -126,10 +126,10 @@ _CUT_SHORT = "this probe takes more than half of the remaining time"
 
 def _shows(probe: Probe, seen: Observation, wanted: str, match: str) -> bool:
     """Tell whether a probe has shown the requested failure."""
-    found = seen.signature
-    if not found or _is_probe_failure(probe, seen):
+    signature = seen.signature
+    if not signature or _is_probe_failure(probe, seen):
         return False
-    return is_until_target(wanted, found) and found.matches_text(match)
+    return is_until_target(wanted, signature) and signature.matches_text(match)
 
 
 def _list_unchecked(ending: Ending) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ def _list_unchecked(ending: Ending) -> tuple[str, ...]:
 
 
 def _repeat_probe(
-    asked: CheckClient,
+    client: CheckClient,
     first: Observation,
     match: str,
     note: Callable[[str], None],
@@ -161,7 +161,7 @@ def _repeat_probe(
     for fresh in ways:
         if first.seconds <= budget.share():
             with contextlib.suppress(BudgetExhausted):
-                seen.append(asked.run_input_program(fresh=fresh)[0])
+                seen.append(client.run_input_program(fresh=fresh)[0])
     failed = sum(target.admits(s.signature) for s in seen)
     if failed < len(seen):
         described = list(dict.fromkeys(s.in_words for s in seen))
@@ -175,7 +175,7 @@ def _repeat_probe(
     if len(seen) == 1:
         warning = _SHOWN_ONCE
         note(f"warning: {warning}")
-    probe = asked.options.probe
+    probe = client.options.probe
     return Baseline(target, 1.0, False, seconds, probe=probe, warning=warning)
 
 
@@ -206,7 +206,7 @@ def _is_probe_failure(probe: Probe, seen: Observation) -> bool:
 _IN_PYTHON = (Probe.REAL, Probe.CONTRACT)
 
 
-def _describe_probe(probe: Probe, seen: Observation, *, whole: bool) -> str:
+def _describe_probe(probe: Probe, seen: Observation, *, complete: bool) -> str:
     """Describe what a probe found.
 
     Only the real probe compares results, and only if it ran all kernels.
@@ -216,7 +216,7 @@ def _describe_probe(probe: Probe, seen: Observation, *, whole: bool) -> str:
     if seen.signature and _is_probe_failure(probe, seen):
         why = seen.unresolved or f"Inductor for Python: {seen.signature}"
         return f"inconclusive: {why}"
-    compares = probe is Probe.REAL and whole
+    compares = probe is Probe.REAL and complete
     return "finds nothing" if seen.passed and not compares else seen.in_words
 
 

@@ -27,7 +27,7 @@ their order is missed in one of 4 cases, or of 16, the server's seed included.""
 
 
 def seeds_to_try(
-    given: Mapping[str, str],
+    preset: Mapping[str, str],
     *,
     has_failed: bool,
     environment: Mapping[str, str] = os.environ,
@@ -35,22 +35,22 @@ def seeds_to_try(
     """List the hash seeds to recompile a passing program with.
 
     Args:
-        given: the variables that the user has set for the run. If they set a seed, all
+        preset: the variables that the user has set for the run. If they set a seed, all
             processes use it, and there is nothing to try.
         has_failed: whether the program is known to have failed in its script.
     """
-    if HASH_SEED in given:
+    if HASH_SEED in preset:
         return ()
     count, used = _SURE if has_failed else _USUAL, environment.get(HASH_SEED)
     seeds = map(str, range(1, count + 2))
     return tuple([seed for seed in seeds if seed != used][:count])
 
 
-def leaves_out_weights(kept: CheckClient) -> bool:
-    return kept.options.weights is Weights.BESIDE
+def leaves_out_weights(client: CheckClient) -> bool:
+    return client.options.weights is Weights.BESIDE
 
 
-def recompile_program(kept: CheckClient, runs: Runs, bounds: Bounds) -> CheckClient:
+def recompile_program(client: CheckClient, runs: Runs, bounds: Bounds) -> CheckClient:
     """Compile and run the program again, with its weights inside the package.
 
     A program that passes is compiled with one hash seed after another, until it fails.
@@ -62,12 +62,12 @@ def recompile_program(kept: CheckClient, runs: Runs, bounds: Bounds) -> CheckCli
         NotReproducible: the program fails with one of the seeds only.
     """
     if runs.target or not bounds.seeds:
-        return _again(kept, runs, bounds)
-    again = kept
+        return _again(client, runs, bounds)
+    again = client
     for seed in bounds.seeds:
-        again = _again(kept, runs, bounds, seed)
+        again = _again(client, runs, bounds, seed)
         if runs.target:
-            _require_failure_here(kept, runs, bounds, seed)
+            _require_failure_here(client, runs, bounds, seed)
             break
         if runs.made_count >= bounds.max_runs or not bounds.allow_compiling(runs):
             break
@@ -75,7 +75,7 @@ def recompile_program(kept: CheckClient, runs: Runs, bounds: Bounds) -> CheckCli
 
 
 def _again(
-    kept: CheckClient, runs: Runs, bounds: Bounds, seed: str = ""
+    client: CheckClient, runs: Runs, bounds: Bounds, seed: str = ""
 ) -> CheckClient:
     """Compile and run the program again, once.
 
@@ -84,18 +84,18 @@ def _again(
     Args:
         seed: the hash seed of the fresh interpreter; if empty, Python draws one.
     """
-    name, before = f"{kept.options.package}.again{seed}", list(runs.seen)
-    again = kept.with_options(package=name, weights=Weights.INSIDE)
+    name, before = f"{client.options.package}.again{seed}", list(runs.seen)
+    again = client.with_options(package=name, weights=Weights.INSIDE)
     seen = bounds.recompile_and_run(
         _with_hash_seed(again, seed), fresh=not is_self_explanatory(runs.target)
     )
     if seen is None:
-        return kept
+        return client
     runs.seen.append(seen)
-    if not leaves_out_weights(kept):
+    if not leaves_out_weights(client):
         return again
     if replace(runs, seen=before).target or not runs.target:
-        return kept
+        return client
     # Passing runs without the weights say nothing about the failure rate with them.
     runs.seen[:] = runs.seen[-1:]
     return again
@@ -109,7 +109,7 @@ def _with_hash_seed(client: CheckClient, seed: str) -> CheckClient:
 
 
 def _require_failure_here(
-    kept: CheckClient, runs: Runs, bounds: Bounds, seed: str
+    client: CheckClient, runs: Runs, bounds: Bounds, seed: str
 ) -> None:
     """Refuse a failure that depends on a hash seed other than the server's.
 
@@ -119,9 +119,9 @@ def _require_failure_here(
     Raises:
         NotReproducible: it does; with the seed to set for all processes.
     """
-    target, inside = runs.target, kept.with_options(weights=Weights.INSIDE)
+    target, inside = runs.target, client.with_options(weights=Weights.INSIDE)
     assert target is not None
-    here, there = (f"{kept.options.package}.{at}" for at in ("here", f"again{seed}"))
+    here, there = (f"{client.options.package}.{at}" for at in ("here", f"again{seed}"))
     if not bounds.allow_compiling(runs):
         return
     passed = bounds.recompile_and_run(inside.with_options(package=here, runs=ENOUGH))
@@ -135,9 +135,9 @@ def _require_failure_here(
             runs.seen.append(seen)
             if not target.admits(seen.signature):
                 return
-    said = dict.fromkeys(s.in_words for s in (passed, *runs.seen))
+    texts = dict.fromkeys(s.in_words for s in (passed, *runs.seen))
     made = runs.made_count + passed.runs
-    raise NotReproducible(runs.wanted, made, list(said), _to_have(seed))
+    raise NotReproducible(runs.wanted, made, list(texts), _to_have(seed))
 
 
 def _to_have(seed: str) -> MessageText:

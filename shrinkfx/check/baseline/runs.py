@@ -47,8 +47,8 @@ class Packages:
     def path_for(self, options: CheckOptions) -> str:
         """Return the path of the package for these options."""
         code = "not-reused" if options.inductor else "as-it-is"
-        beside = f"-{options.guard_pages}" if self.on_gpu else ""
-        return f"{self.folder}/{code}{beside}.pt2"
+        suffix = f"-{options.guard_pages}" if self.on_gpu else ""
+        return f"{self.folder}/{code}{suffix}.pt2"
 
 
 @dataclass(frozen=True)

@@ -99,31 +99,31 @@ def find_baseline(
     tried: list[tuple[Runs, Bounds]] = []
     with scratch.make_scratch_folder("package") as folder:
         packages = packages or Packages(folder)
-        kept = client.with_options(package=packages.path_for(client.options))
+        packaged = client.with_options(package=packages.path_for(client.options))
         alone = max_runs == 1 or wanted == Kind.HANG  # there may be no second run
-        first, ending = kept.run_input_program(fresh=alone)
-        ways = [kept]
-        said = ending.answer
-        skipped = isinstance(said, Checked) and said.values_skipped > 0
+        first, ending = packaged.run_input_program(fresh=alone)
+        ways = [packaged]
+        answer = ending.answer
+        skipped = isinstance(answer, Checked) and answer.values_skipped > 0
         skipped = skipped and first.signature is None
         if skipped and wanted in (ANY, Kind.MISMATCH, Kind.NAN):
             note(
                 "the program draws random numbers: comparing it with eager on "
                 "eager's random numbers"
             )
-            own = kept.with_options(package=f"{folder}/random.pt2")
-            ways.insert(0, own.with_options(fallback_random=True))
+            with_random = packaged.with_options(package=f"{folder}/random.pt2")
+            ways.insert(0, with_random.with_options(fallback_random=True))
         for way in ways:
             bounds = Bounds.after_first_run(
                 packages.first or first, max_runs, budget, seeds
             )
             if tried:
                 often = f"up to {bounds.max_runs} more runs"
-                note(f"the program does not fail this way: {often}, {_OWN_RANDOM}")
-            begun = first if way is kept else bounds.compile_and_run(way)
-            if begun is None:
+                note(f"the program does not fail this way: {often}, {_INDUCTOR_RANDOM}")
+            first_run = first if way is packaged else bounds.compile_and_run(way)
+            if first_run is None:
                 continue
-            runs = Runs(wanted, match, [begun])
+            runs = Runs(wanted, match, [first_run])
             tried.append((runs, bounds))
             way = run_until_enough(way, runs, bounds, max_calls, note)
             if runs.target:
@@ -131,11 +131,11 @@ def find_baseline(
     raise make_not_reproducible(wanted, tried)
 
 
-_OWN_RANDOM = "with its own random numbers"
+_INDUCTOR_RANDOM = "with its own random numbers"
 
 
 def run_until_enough(
-    kept: CheckClient,
+    client: CheckClient,
     runs: Runs,
     bounds: Bounds,
     max_calls: int,
@@ -150,18 +150,20 @@ def run_until_enough(
         The client with which the last runs were made.
     """
     calls = 1
-    in_vain = runs.target is None and (bounds.max_runs > 1 or leaves_out_weights(kept))
+    may_retry = runs.target is None and (
+        bounds.max_runs > 1 or leaves_out_weights(client)
+    )
     fails_to_compile = runs.target and runs.target.stage is Stage.COMPILE
-    if (in_vain or fails_to_compile) and bounds.allow_compiling(runs):
-        kept = recompile_program(kept, runs, bounds)
+    if (may_retry or fails_to_compile) and bounds.allow_compiling(runs):
+        client = recompile_program(client, runs, bounds)
     max_calls = min(
         max_calls, 1 + bounds.max_runs - runs.made_count
     )  # the first run is made
     if max_calls > 1 and all(s.passed for s in runs.seen):
-        calls = _calls_needed(kept, runs, bounds, max_calls, note)
-    kept = kept.with_options(calls=calls)
-    _go_on(kept, runs, bounds, note)
-    return kept
+        calls = _calls_needed(client, runs, bounds, max_calls, note)
+    client = client.with_options(calls=calls)
+    _go_on(client, runs, bounds, note)
+    return client
 
 
 def _explains_failure(target: Signature | None, options: CheckOptions) -> bool:
@@ -169,8 +171,8 @@ def _explains_failure(target: Signature | None, options: CheckOptions) -> bool:
 
     Guard pages tell which tensor was overrun, and by how much.
     """
-    beside_pages = options.guard_pages in (Guard.AFTER, Guard.BEFORE)
-    overruns = target is not None and target.kind is Kind.IMA and beside_pages
+    has_pages = options.guard_pages in (Guard.AFTER, Guard.BEFORE)
+    overruns = target is not None and target.kind is Kind.IMA and has_pages
     return overruns or is_self_explanatory(target)
 
 
@@ -219,12 +221,12 @@ def _other_causes(
         )
         return []
     try:
-        found = other_cause(
+        cause = other_cause(
             client.with_clock_limit(share), runs.target, runs.have_shown
         )
     except BudgetExhausted:
         return []
-    return [found] if found else []
+    return [cause] if cause else []
 
 
 _FEW_RUNS = (
@@ -234,7 +236,7 @@ _FEW_RUNS = (
 
 
 def _calls_needed(
-    kept: CheckClient,
+    client: CheckClient,
     runs: Runs,
     bounds: Bounds,
     max_calls: int,
@@ -251,7 +253,7 @@ def _calls_needed(
     for calls in range(2, max_calls + 1):
         if not bounds.have_minutes():  # another call is not a repetition
             break
-        seen = bounds.run(kept.with_options(calls=calls))
+        seen = bounds.run(client.with_options(calls=calls))
         if seen is None:
             break
         if replace(runs, seen=[seen]).target:
@@ -263,7 +265,7 @@ def _calls_needed(
 
 
 def _go_on(
-    kept: CheckClient, runs: Runs, bounds: Bounds, note: Callable[[str], None]
+    client: CheckClient, runs: Runs, bounds: Bounds, note: Callable[[str], None]
 ) -> None:
     """Run the compiled program until the runs are enough."""
     max_runs = bounds.max_runs
@@ -275,14 +277,16 @@ def _go_on(
         note(f"checking {(often if runs.target is None else until)}")
     while not runs.are_enough(max_runs) and not bounds.is_exhausted(runs):
         # At first, each run has its own process: a run may see another one's state.
-        left = max_runs * (ENOUGH if runs.target else 1) - runs.made_count
-        batch = 1 if len(runs.seen) < ENOUGH else min(RUNS_PER_CHILD, left)
+        remaining = max_runs * (ENOUGH if runs.target else 1) - runs.made_count
+        batch = 1 if len(runs.seen) < ENOUGH else min(RUNS_PER_CHILD, remaining)
         compiles = runs.target and runs.target.stage is Stage.COMPILE
         if compiles:
-            again = kept.with_options(package=None)
+            again = client.with_options(package=None)
         else:
-            again = kept.with_options(runs=batch)
-        fresh = len(runs.seen) == 1 and not _explains_failure(runs.target, kept.options)
+            again = client.with_options(runs=batch)
+        fresh = len(runs.seen) == 1 and not _explains_failure(
+            runs.target, client.options
+        )
         if seen := bounds.run(again, fresh=fresh):
             runs.seen.append(seen)
     silent = [s.unresolved for s in runs.seen if s.unresolved]

@@ -80,15 +80,17 @@ def find_whole_candidate_baseline(
     note("baseline: running the input program")
     with scratch.make_scratch_folder("package") as folder:
         package, evidence = f"{folder}/whole.pt2", Path(folder, "evidence.json")
-        kept = replace(client, input_program=in_one.whole)
-        kept = kept.with_options(build=Build.FAST, package=package)
-        in_one.seen, _ = kept.with_options(evidence=str(evidence)).run_input_program()
+        packaged = replace(client, input_program=in_one.whole)
+        packaged = packaged.with_options(build=Build.FAST, package=package)
+        in_one.seen, _ = packaged.with_options(
+            evidence=str(evidence)
+        ).run_input_program()
         if evidence.exists():
             in_one.traces = Traces.from_line(evidence.read_text())
         runs = Runs(until or ANY, match, [in_one.seen])
         if is_self_explanatory(runs.target):
             bounds = Bounds.after_first_run(in_one.seen, max_runs, budget)
-            way = run_until_enough(kept, runs, bounds, 1, note)
+            way = run_until_enough(packaged, runs, bounds, 1, note)
             if runs.failed_count == runs.answered_count:
                 return make_baseline(way, runs, bounds, Build.FAST, note)
     note(_STOCK)

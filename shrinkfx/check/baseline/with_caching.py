@@ -29,7 +29,7 @@ CACHED = {NO_CACHING: ""}
 
 
 def baseline_with_either(
-    see: Callable[[CheckClient], Baseline],
+    run_baseline: Callable[[CheckClient], Baseline],
     client: CheckClient,
     note: Callable[[str], None],
     budget: Allowance = UNLIMITED,
@@ -40,7 +40,7 @@ def baseline_with_either(
     result is reported, and the search and the repro use the same allocator.
 
     Args:
-        see: makes the baseline, or raises ``NotReproducible``.
+        run_baseline: makes the baseline, or raises ``NotReproducible``.
 
     Raises:
         NotReproducible: the program does not fail as requested with either.
@@ -48,16 +48,16 @@ def baseline_with_either(
     """
     note("running the program without CUDA's caching allocator")
     try:
-        found = see(client)
+        baseline = run_baseline(client)
     except NotReproducible as without:
-        return _with_it(see, client, note, without)
-    if found.target.stage in (Stage.RUN, Stage.COMPARE, Stage.PASSING):
-        note(_SHOWS_WITHOUT.format(_seen_with(client, found, budget)))
-    return found
+        return _with_it(run_baseline, client, note, without)
+    if baseline.target.stage in (Stage.RUN, Stage.COMPARE, Stage.PASSING):
+        note(_SHOWS_WITHOUT.format(_seen_with(client, baseline, budget)))
+    return baseline
 
 
 def _with_it(
-    see: Callable[[CheckClient], Baseline],
+    run_baseline: Callable[[CheckClient], Baseline],
     client: CheckClient,
     note: Callable[[str], None],
     without: NotReproducible,
@@ -68,30 +68,30 @@ def _with_it(
     )
     environment = {**client.options.environment, **CACHED}
     try:
-        found = see(client.with_options(environment=environment))
+        baseline = run_baseline(client.with_options(environment=environment))
     except NotReproducible as with_it:
         raise NotReproducible(
             without.wanted,
             without.runs + with_it.runs,
             [
-                *(f"{said} (without the caching allocator)" for said in without.seen),
-                *(f"{said} (with the caching allocator)" for said in with_it.seen),
+                *(f"{text} (without the caching allocator)" for text in without.seen),
+                *(f"{text} (with the caching allocator)" for text in with_it.seen),
             ],
             MessageText.lines([without.advice, _SILENT]),
             _sum(without.seconds, with_it.seconds),
             without.kind if without.kind == with_it.kind else "",
         ) from with_it
     note(_NEEDS)
-    return replace(found, environment=environment)
+    return replace(baseline, environment=environment)
 
 
-def _seen_with(client: CheckClient, found: Baseline, budget: Allowance) -> str:
+def _seen_with(client: CheckClient, baseline: Baseline, budget: Allowance) -> str:
     """Describe one run with the caching allocator, if there is time for it."""
     share = budget.share()
-    if found.seconds > share:
+    if baseline.seconds > share:
         return "not enough time left for a run with the allocator"
     environment = {**client.options.environment, **CACHED}
-    cached = client.with_options(environment=environment, calls=found.calls)
+    cached = client.with_options(environment=environment, calls=baseline.calls)
     try:
         seen, ending = cached.with_clock_limit(share).run_input_program()
     except BudgetExhausted:

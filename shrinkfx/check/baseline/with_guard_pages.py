@@ -58,12 +58,12 @@ _OUR_WEIGHTS = {**_NO_REUSE, "aot_inductor.weight_use_caching_allocator": True}
 """On a GPU, AOTInductor's runtime allocates weights itself without the last setting."""
 
 
-def _settings(apart: Mapping[str, bool]) -> tuple[Guarding, ...]:
+def _settings(no_reuse: Mapping[str, bool]) -> tuple[Guarding, ...]:
     return (
         Guarding("after each tensor", Guard.AFTER),
-        Guarding("after each tensor, buffers not reused", Guard.AFTER, apart),
+        Guarding("after each tensor, buffers not reused", Guard.AFTER, no_reuse),
         Guarding("before each tensor", Guard.BEFORE),
-        Guarding("before each tensor, buffers not reused", Guard.BEFORE, apart),
+        Guarding("before each tensor, buffers not reused", Guard.BEFORE, no_reuse),
     )
 
 
@@ -104,8 +104,8 @@ def find_guarding(
         packages.first = runs[0]
         compiling_s = runs[0].seconds
         plain = describe_runs(runs)
-        told = [seen for seen in runs if seen.is_conclusive]
-        fails = bool(told) and all(_is_wanted(seen, until, match) for seen in told)
+        usable = [seen for seen in runs if seen.is_conclusive]
+        fails = bool(usable) and all(_is_wanted(seen, until, match) for seen in usable)
         steady = fails and len(runs) == _PLAIN_RUNS
         note(f"without guard pages: {plain}")
         tried, kind = "guard pages", ""
@@ -196,9 +196,11 @@ def runs_without_guard_pages(
 ) -> Iterator[Observation]:
     """Run a candidate without guard pages, compiled once, each run in a new process."""
     with scratch.make_scratch_folder("package") as folder:
-        kept = client.with_options(package=f"{folder}/model.pt2")
+        packaged = client.with_options(package=f"{folder}/model.pt2")
         for _ in range(ENOUGH):
-            yield kept.with_options(guard_pages=Guard.OFF).check_candidate(candidate)
+            yield packaged.with_options(guard_pages=Guard.OFF).check_candidate(
+                candidate
+            )
 
 
 def seen_without_guard_pages(
@@ -210,12 +212,12 @@ def seen_without_guard_pages(
     second such run is the last.
     """
     seen: list[Observation] = []
-    asked_again = False
+    retried = False
     plain = replace(client.options, guard_pages=Guard.OFF)
     for observation in runs_without_guard_pages(client, candidate):
         doubted = may_crash_instead(observation, target, plain)
-        if (doubted or not observation.is_conclusive) and not asked_again:
-            asked_again = True
+        if (doubted or not observation.is_conclusive) and not retried:
+            retried = True
             continue
         seen.append(observation)
         if not target.admits(observation.signature):

@@ -15,8 +15,8 @@ from shrinkfx.protocol.requests import MARK
 
 def find_tlparse() -> str | None:
     """Find tlparse in the folder of the interpreter, or else on the PATH."""
-    beside = str(Path(sys.executable).parent)
-    places = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    folder = str(Path(sys.executable).parent)
+    places = os.pathsep.join([folder, os.environ.get("PATH", os.defpath)])
     return shutil.which("tlparse", path=places)
 
 

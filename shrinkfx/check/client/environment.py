@@ -44,13 +44,13 @@ def make_worker_environment(
         mark: the mark by which the process can be found.
     """
     root = str(Path(shrinkfx.__file__).resolve().parents[1])
-    given = dict(os.environ)
+    base = dict(os.environ)
     if extra is None:
-        given = remove_python_variables(
-            dict(given.items() - select_tuning_variables(given).items())
+        base = remove_python_variables(
+            dict(base.items() - select_tuning_variables(base).items())
         )
     fixed = {
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, given.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, base.get("PYTHONPATH")])),
         "PYTHONUNBUFFERED": "1",
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
@@ -58,11 +58,11 @@ def make_worker_environment(
         "OPENBLAS_NUM_THREADS": "1",
         MARK: mark,
     }
-    together = {**given, **fixed, **(extra or {})}
+    merged = {**base, **fixed, **(extra or {})}
     unset = {name for name, value in (extra or {}).items() if not value}
     # This one would move the values that an explanation reads (torch 2.15).
     unset.add("AOTI_TORCH_SAVE_DIR")
-    return {name: value for name, value in together.items() if name not in unset}
+    return {name: value for name, value in merged.items() if name not in unset}
 
 
 def remove_python_variables(makers: Mapping[str, str]) -> dict[str, str]:

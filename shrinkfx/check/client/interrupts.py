@@ -19,17 +19,17 @@ def held_interrupt() -> Iterator[Callable[[], bool]]:
     Yields:
         A function that tells whether Ctrl-C was pressed.
     """
-    caught: list[int] = []
+    signals: list[int] = []
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     ):
         yield lambda: False
         return
-    signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
     try:
-        yield lambda: bool(caught)
+        yield lambda: bool(signals)
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        if caught:
+        if signals:
             signal.raise_signal(signal.SIGINT)

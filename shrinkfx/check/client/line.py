@@ -17,7 +17,7 @@ from shrinkfx.protocol.requests import CLOCK_LIMIT_FACTOR, Request
 
 _GRACE_S, _GLANCE_S = 60.0, 0.1
 
-Said = TypeVar("Said", bound=Message)
+MessageT = TypeVar("MessageT", bound=Message)
 
 
 class OtherEnd(Protocol):
@@ -102,25 +102,25 @@ class Line:
         timeout_s: float,
         doing: str,
         interrupted: Callable[[], bool] = bool,
-        own: OwnTime | None = None,
+        clock: OwnTime | None = None,
         deadline: float = math.inf,
     ) -> bool:
         """Wait for a line; False if interrupted before there is one.
 
         Args:
-            own: a clock without waiting times, which the limit is for; the wall-time
+            clock: a clock without waiting times, which the limit is for; the wall-time
                 limit is ``CLOCK_LIMIT_FACTOR`` as long then.
             deadline: an earlier limit, by ``time.monotonic``.
 
         Raises:
             WorkerError: there will be no line, or none in time.
         """
-        most_s = timeout_s * (CLOCK_LIMIT_FACTOR if own else 1)
+        most_s = timeout_s * (CLOCK_LIMIT_FACTOR if clock else 1)
         deadline = min(deadline, time.monotonic() + most_s)
         while b"\n" not in self._buffer:
             if interrupted():
                 return False
-            hangs = own is not None and own.exceeds(timeout_s)
+            hangs = clock is not None and clock.exceeds(timeout_s)
             if hangs or time.monotonic() > deadline:
                 reason = f"the worker did not answer in {timeout_s:.0f} s ({doing})"
                 raise WorkerError(reason, self._other.log)
@@ -141,7 +141,7 @@ class Line:
             raise self._other.make_death_error(doing)
         return data
 
-    def parse_answer(self, kind: type[Said], doing: str) -> Said:
+    def parse_answer(self, kind: type[MessageT], doing: str) -> MessageT:
         """Parse the line that was waited for.
 
         Raises:
@@ -151,8 +151,8 @@ class Line:
         try:
             return kind.from_line(line)
         except (ValueError, TypeError, AttributeError, LookupError):
-            said = line[:200].decode(errors="replace")
-            reason = f"the worker sent an invalid message ({said!r}) while {doing}"
+            text = line[:200].decode(errors="replace")
+            reason = f"the worker sent an invalid message ({text!r}) while {doing}"
             raise WorkerError(reason, self._other.log) from None
 
 

@@ -68,15 +68,15 @@ def kill_marked(mark: str) -> None:
     numbers = range(int(number), int(number) + 1) if number else _numbers(owner)
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        found = [
+        pids = [
             pid
             for pid in _pids()
             if needle in _environ(pid)
             or (_limit(pid) in numbers and read_rss_bytes(pid))
         ]
-        if not found:
+        if not pids:
             return
-        for pid in found:
+        for pid in pids:
             _kill(pid)
         time.sleep(0.005)
 

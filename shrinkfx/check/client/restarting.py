@@ -36,10 +36,10 @@ _TRIES = 2
 
 _FULL = "No space left on device"
 
-_TOO_MUCH = re.compile(rf"{_FULL}: (weights in a package take .*? are free)")
+_NO_SPACE = re.compile(rf"{_FULL}: (weights in a package take .*? are free)")
 """A worker's message that data would not fit, before it begins to write it."""
 
-_MORE = MessageText(
+_FREE_SPACE = MessageText(
     "free some space, set TMPDIR to a folder on a disk with more space, or raise ",
     Flag("--max-disk"),
 )
@@ -152,12 +152,12 @@ class RestartingServer(Server):
         Raises:
             BudgetExhausted: the time is up.
         """
-        left = self.seconds_left()
-        if left is None:
+        remaining_s = self.seconds_left()
+        if remaining_s is None:
             return math.inf
-        if left <= 0:
+        if remaining_s <= 0:
             raise BudgetExhausted(_TIME_IS_UP)
-        return left
+        return remaining_s
 
     def _ask_with_restart(self, request: Request) -> Ending:
         why = ""
@@ -174,10 +174,10 @@ class RestartingServer(Server):
         return Ending("server", log=why)
 
     def _ask_in_time(self, request: Request) -> Ending:
-        left = self._left_s()
-        if left >= request.wall_clock_limit_s:
+        remaining_s = self._left_s()
+        if remaining_s >= request.wall_clock_limit_s:
             return super().ask(request)
-        ending = super().ask(replace(request, clock_s=left))
+        ending = super().ask(replace(request, clock_s=remaining_s))
         if ending.how == "late":
             raise BudgetExhausted(_TIME_IS_UP)
         return ending
@@ -185,7 +185,7 @@ class RestartingServer(Server):
     def _describe_again(self, request: Request) -> None:
         """Describe a candidate's form again, if only an earlier process has done so."""
         form = request.options.graph
-        while isinstance(request.task, _CUT) and form in self._lost:
+        while isinstance(request.task, _CANDIDATE_TASKS) and form in self._lost:
             again = self._described[form]
             self._asking(again.task)
             try:
@@ -193,7 +193,7 @@ class RestartingServer(Server):
                 self._heard(ending)
                 refuse_if_full(ending, self._folders)
                 if not _is_described(ending):
-                    reason = f"{_NOT_AGAIN}: the worker ended with {ending.how}"
+                    reason = f"{_NO_DESCRIPTION}: the worker ended with {ending.how}"
                     raise WorkerError(reason, ending.log)
             except WorkerError as error:
                 self._start_server_again(error)
@@ -233,10 +233,10 @@ class RestartingServer(Server):
 
 _TIME_IS_UP = "time limit reached"
 
-_CUT = (CheckCandidate, SaveCandidate, WriteCandidate, ForkServer)
+_CANDIDATE_TASKS = (CheckCandidate, SaveCandidate, WriteCandidate, ForkServer)
 """Tasks about candidates, which need a described form."""
 
-_NOT_AGAIN = "the program could not be described again"
+_NO_DESCRIPTION = "the program could not be described again"
 
 
 def _is_described(ending: Ending) -> bool:
@@ -251,19 +251,19 @@ def refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
     """
     if ending.how == "exit" and not ending.code and not ending.raised:
         return
-    said = ending.log + (ending.raised.message if ending.raised else "")
+    log = ending.log + (ending.raised.message if ending.raised else "")
     for folder in folders:
-        if found := _TOO_MUCH.search(said):
-            raise StorageError(str(folder), found[1], _MORE)
+        if match := _NO_SPACE.search(log):
+            raise StorageError(str(folder), match[1], _FREE_SPACE)
         if shutil.disk_usage(folder).free < _LEAST_BYTES:
             raise _full(str(folder), folders)
-    if line := _SAID_FULL.search(said):  # another disk, or space was freed meanwhile
+    if line := _FULL_LINE.search(log):  # another disk, or space was freed meanwhile
         _, _, what = line[0].partition(": ")  # without the program's name
         named = _PATH.findall(what)
         raise _full(named[-1] if named else str(folders[0]), folders)
 
 
-_SAID_FULL = re.compile(rf"^.*{_FULL}.*$", re.MULTILINE)
+_FULL_LINE = re.compile(rf"^.*{_FULL}.*$", re.MULTILINE)
 
 _PATH = re.compile(r"(?<![^\s'\"])/[^\s:'\"]+")
 
@@ -284,8 +284,8 @@ def _refuse_if_lost(ending: Ending) -> None:
     """
     if ending.how == "exit" and not ending.code and not ending.raised:
         return
-    said = ending.log + (ending.raised.message if ending.raised else "")
-    if why := find_gpu_loss(said):
+    log = ending.log + (ending.raised.message if ending.raised else "")
+    if why := find_gpu_loss(log):
         raise WorkerError(f"the GPU is no longer available ({why}): {_SEE_DRIVER}")
 
 

@@ -71,8 +71,8 @@ class Server:
         max_disk_bytes: the disk space that it may use at a time; None for all that is
             free.
         gpus: the numbers of the GPUs that its forks are spread over; it uses the first.
-        leaves_stem: whether to leave a zygote that can become another server.
-        beside: a server whose zygote this one may use, if that makes no difference.
+        leaves_zygote: whether to leave a zygote that can become another server.
+        zygote_of: a server whose zygote this one may use, if that makes no difference.
         hash_seed: the hash seed of its Python unless a variable sets one: the seed that
             scripts start their own Python with.
 
@@ -96,8 +96,8 @@ class Server:
         max_disk_bytes: int | None = None,
         gpus: Sequence[str] = (),
         start_timeout_s: float = 600.0,
-        leaves_stem: bool = False,
-        beside: Server | None = None,
+        leaves_zygote: bool = False,
+        zygote_of: Server | None = None,
         hash_seed: str = "",
     ) -> None:
         if not scratch.allows_loading_libraries():
@@ -107,8 +107,8 @@ class Server:
         self._hash_seed = {HASH_SEED: hash_seed} if hash_seed else {}
         self._cwd = cwd if environment is not None else self.directory / _EMPTY
         self._start_timeout_s = start_timeout_s
-        self._leaves_stem, self._beside = leaves_stem, beside
-        self._stem: Zygote | None = None
+        self._leaves_zygote, self._zygote_of = leaves_zygote, zygote_of
+        self._zygote: Zygote | None = None
         self._setup = Setup(
             directory=str(self.directory),
             model=str(model) if model else None,
@@ -148,11 +148,11 @@ class Server:
         with held_interrupt() as interrupted, self._adopting():
             self._process = self._start_process()
             self._line = self._line_to(self._process)
-            own = OwnTime(self._look)
+            clock = OwnTime(self._look)
             try:
                 within = self._start_timeout_s, _LOADING
                 self._line.write(self._setup.to_line(), *within)
-                if not self._line.wait(*within, interrupted, own, deadline):
+                if not self._line.wait(*within, interrupted, clock, deadline):
                     raise KeyboardInterrupt
                 self.ready = self._line.parse_answer(Ready, _LOADING)
                 self._record_zygote()
@@ -240,40 +240,40 @@ class Server:
         return read_log_end(self.directory)
 
     def _adopting(self) -> AbstractContextManager[None]:
-        return ADOPTION if self._leaves_stem else contextlib.nullcontext()
+        return ADOPTION if self._leaves_zygote else contextlib.nullcontext()
 
     def _record_zygote(self) -> None:
         """Record the zygote that was left; close it if it cannot be used."""
-        if self._stem and not self._stem.record_pid(self.ready.zygote):
+        if self._zygote and not self._zygote.record_pid(self.ready.zygote):
             self._close_zygote()
 
     def _close_zygote(self) -> None:
-        if self._stem:
-            self._stem.close()
-            self._stem = None
+        if self._zygote:
+            self._zygote.close()
+            self._zygote = None
 
     def _take_zygote(
         self, command: Sequence[str], environment: Mapping[str, str], cwd: Path | None
     ) -> Zygote | None:
         """Turn the zygote into a server, if a new process would be the same."""
-        stem = self._stem
-        if not (stem and cwd and stem.become_server(command, environment, cwd)):
+        zygote = self._zygote
+        if not (zygote and cwd and zygote.become_server(command, environment, cwd)):
             return None
-        self._stem = None
-        return stem
+        self._zygote = None
+        return zygote
 
     def _start_process(self) -> subprocess.Popen[bytes] | Zygote:
         environment = environments.make_worker_environment(
             self._environment, self._mark
         )
         environment = {**self._hash_seed, **environment}
-        asked = self._command, environment, self._cwd
-        grown = self._beside._take_zygote(*asked) if self._beside else None
-        return grown or self._popen(environment)
+        arguments = self._command, environment, self._cwd
+        reused = self._zygote_of._take_zygote(*arguments) if self._zygote_of else None
+        return reused or self._popen(environment)
 
     def _popen(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        stem = Zygote(self._command, environment) if self._leaves_stem else None
-        self._setup = replace(self._setup, zygote=stem.its_ends if stem else None)
+        zygote = Zygote(self._command, environment) if self._leaves_zygote else None
+        self._setup = replace(self._setup, zygote=zygote.its_ends if zygote else None)
         try:
             with (self.directory / _LOG).open("ab") as log:
                 process = subprocess.Popen(
@@ -285,16 +285,16 @@ class Server:
                     cwd=self._cwd,
                     env=environment,
                     start_new_session=True,
-                    pass_fds=stem.its_ends if stem else (),
+                    pass_fds=zygote.its_ends if zygote else (),
                 )
         except BaseException:
-            if stem:
-                stem.close()
+            if zygote:
+                zygote.close()
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
-        if stem:
-            stem.close_inherited_ends()
-        self._stem = stem
+        if zygote:
+            zygote.close_inherited_ends()
+        self._zygote = zygote
         return process
 
     def _line_to(self, process: subprocess.Popen[bytes] | Zygote) -> Line:

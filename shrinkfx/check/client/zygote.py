@@ -58,10 +58,10 @@ class Zygote:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._command, self._environment = tuple(command), environment
-        orders, tell = os.pipe()
-        hear, answers = os.pipe()
-        self.its_ends: tuple[int, ...] = orders, answers
-        self.stdin, self.stdout = FileIO(tell, "wb"), FileIO(hear, "rb")
+        order_source, order_sink = os.pipe()
+        answer_source, answer_sink = os.pipe()
+        self.its_ends: tuple[int, ...] = order_source, answer_sink
+        self.stdin, self.stdout = FileIO(order_sink, "wb"), FileIO(answer_source, "rb")
         self.pid = 0
         self._status: int | None = None
 
@@ -88,10 +88,10 @@ class Zygote:
         """Make it a server with this command and environment; False if it cannot."""
         before = self._environment
         names = {*environment, *before}
-        other = {n for n in names if environment.get(n) != before.get(n)}
-        if tuple(command) != self._command or not other <= _MAY_DIFFER:
+        differing = {n for n in names if environment.get(n) != before.get(n)}
+        if tuple(command) != self._command or not differing <= _MAY_DIFFER:
             return False
-        changes = {name: environment.get(name) for name in sorted(other)}
+        changes = {name: environment.get(name) for name in sorted(differing)}
         try:
             self.stdin.write(Growth(changes, str(cwd)).to_line().encode())
         except OSError:  # the zygote has died

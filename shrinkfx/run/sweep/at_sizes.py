@@ -81,7 +81,7 @@ def settings_of(
     Raises:
         UsageError: the earlier session used another torch or backend.
     """
-    options, asked = context.options, context.options.sweeping or Sweeping()
+    options, wanted = context.options, context.options.sweeping or Sweeping()
     free = estimate_available_bytes() // _BYTES_PER_ELEMENT
     settings = SweepSettings(
         content=digest_inputs(options),
@@ -92,18 +92,18 @@ def settings_of(
         inductor=dict(options.inductor),
         environment=dict(options.environment),
         guard_pages=wants_guard_pages(options),
-        examples=EXAMPLES if asked.examples is None else asked.examples,
-        seed=asked.seed or 0,
+        examples=EXAMPLES if wanted.examples is None else wanted.examples,
+        seed=wanted.seed or 0,
         max_elements=min(
-            MAX_ELEMENTS if asked.max_elements is None else asked.max_elements, free
+            MAX_ELEMENTS if wanted.max_elements is None else wanted.max_elements, free
         ),
-        ranges=asked.ranges,
+        ranges=wanted.ranges,
     )
-    noted = journal.settings()
-    if not noted:
+    recorded = journal.settings()
+    if not recorded:
         journal.begin(settings.to_json())
         return settings
-    before = SweepSettings.from_json(noted)
+    before = SweepSettings.from_json(recorded)
     for name in ("torch", "backend"):  # other settings come from the same journal
         here, there = getattr(settings, name), getattr(before, name)
         if here != there:
@@ -140,13 +140,13 @@ class ExampleRunner:
         options = context.options.compared(options)
         self._client = CheckClient(server, limits, options, context.meters["search"])
         if context.options.probe and not self._interprets:
-            asked = Flag("--probe"), " only works for CUDA without a GPU: add "
-            raise UsageError(*asked, Flag("--device", "cuda"))
+            message = Flag("--probe"), " only works for CUDA without a GPU: add "
+            raise UsageError(*message, Flag("--device", "cuda"))
         if self._interprets:
             context.note("on the interpreter, code is generated again for each example")
             if settings.ranges == "beyond":
-                asked_for = Flag("--beyond-ranges")
-                raise UsageError(asked_for, ": the interpreter does not check ranges")
+                flag = Flag("--beyond-ranges")
+                raise UsageError(flag, ": the interpreter does not check ranges")
 
     def inside(self, sizes: Sizes) -> Example:
         return self._run(sizes, outside=False)
@@ -163,8 +163,8 @@ class ExampleRunner:
             ending = self._client.ask(CheckAtSizes(named, self._seed, outside))
             seen = classify_ending(ending)
             is_over = ending.how in ("timeout", "late")
-            compiled_in_vain = is_over and not self._is_compiled()
-            if not compiled_in_vain and not _is_speechless(seen):
+            lost_package = is_over and not self._is_compiled()
+            if not lost_package and not _is_speechless(seen):
                 break
         else:
             seen = replace(seen, signature=None, unresolved=NO_EXCEPTION_TEXT)
@@ -188,17 +188,17 @@ class ExampleRunner:
         limits = self.context.limits(BASELINE_TIMEOUT_S)
         client = self._client.with_limits(limits, self.context.meters["baseline"])
         seen = classify_ending(client.ask(CompileOriginal()))
-        said = str(seen.signature or seen.invalid or seen.unresolved)
-        if again and said:
-            raise WorkerError(f"the program compiled before, but now: {said}")
+        reason = str(seen.signature or seen.invalid or seen.unresolved)
+        if again and reason:
+            raise WorkerError(f"the program compiled before, but now: {reason}")
         if failure := seen.signature:
-            that = Flag("--until", str(failure.kind))
+            until = Flag("--until", str(failure.kind))
             sweep = Flag("--dynamic-sweep")
-            advice = MessageText("to reduce that failure: ", that, ", without ", sweep)
+            advice = MessageText("to reduce that failure: ", until, ", without ", sweep)
             raise NotReproducible(self._until, 1, [str(failure)], advice)
-        if said:
+        if reason:
             longer = MessageText("try a longer ", Flag("--timeout"))
-            raise NotReproducible(self._until, 1, [said], longer)
+            raise NotReproducible(self._until, 1, [reason], longer)
 
     def _is_compiled(self) -> bool:
         return self._interprets or Path(self._package).exists()

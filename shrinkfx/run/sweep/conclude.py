@@ -92,8 +92,8 @@ def conclude_sweep(
 ) -> Swept:
     space, out, until = runner.space, context.out, context.options.until
     findings = tuple(
-        _finding(runner, found, out, number)
-        for number, found in enumerate(searched.found, 1)
+        _finding(runner, failure, out, number)
+        for number, failure in enumerate(searched.found, 1)
     )
     wanted = [f for f in findings if _is_wanted(f.found, context.options)]
     examples = searched.inside.all()
@@ -134,23 +134,23 @@ def conclude_sweep(
 
 def _to_reduce(options: Options, finding: SweepFinding) -> str:
     """Return the command that reduces a finding with the files in the folder."""
-    found = finding.found
-    shown_by = REQUIRED_VARIABLES[Kind.CHECK_INPUTS] if found.missing_guard else {}
+    failure = finding.found
+    variables = REQUIRED_VARIABLES[Kind.CHECK_INPUTS] if failure.missing_guard else {}
     return format_command(
         replace(
             options,
-            until=str(found.signature.kind),
-            match=options.match if _is_wanted(found, options) else "",
+            until=str(failure.signature.kind),
+            match=options.match if _is_wanted(failure, options) else "",
             inputs=finding.failing,
             run_code=is_source_archive(options.model),
-            environment={**options.environment, **shown_by},
+            environment={**options.environment, **variables},
             out=None,
         )
     )
 
 
-def _is_wanted(found: SweepFailure, options: Options) -> bool:
-    failure = found.signature
+def _is_wanted(case: SweepFailure, options: Options) -> bool:
+    failure = case.signature
     return is_until_target(options.until or ANY, failure) and failure.matches_text(
         options.match
     )
@@ -165,38 +165,38 @@ def _status(stopped: str, until: str | None, wanted: Sequence[SweepFinding]) -> 
 
 
 def _finding(
-    runner: ExampleRunner, found: SweepFailure, out: Path, number: int
+    runner: ExampleRunner, failure: SweepFailure, out: Path, number: int
 ) -> SweepFinding:
-    space, near = runner.space, found.nearest
+    space, near = runner.space, failure.nearest
     return SweepFinding(
-        found,
-        space.named(found.sizes),
+        failure,
+        space.named(failure.sizes),
         None if near is None else space.named(near),
-        runner.save(found.sizes, out / f"failing-{number}.pt", near),
+        runner.save(failure.sizes, out / f"failing-{number}.pt", near),
         None if near is None else runner.save(near, out / f"passing-{number}.pt"),
     )
 
 
-def _row(space: Space, found: SweepFailure) -> Row:
-    failure = found.signature
+def _row(space: Space, case: SweepFailure) -> Row:
+    failure = case.signature
     text = " ".join((failure.text or failure.detail).split())
-    missing = "missing guard: " if found.missing_guard else ""
-    near = "none found" if found.nearest is None else space.describe(found.nearest)
-    return Row(space.describe(found.sizes), failure.kind, f"{missing}{text}", near)
+    missing = "missing guard: " if case.missing_guard else ""
+    near = "none found" if case.nearest is None else space.describe(case.nearest)
+    return Row(space.describe(case.sizes), failure.kind, f"{missing}{text}", near)
 
 
 def _to_json(space: Space, finding: SweepFinding) -> dict[str, Any]:
-    found = finding.found
+    failure = finding.found
     return {
         "sizes": finding.sizes,
-        "described": space.describe(found.sizes),
-        "kind": found.signature.kind,
-        "signature": asdict(found.signature),
+        "described": space.describe(failure.sizes),
+        "kind": failure.signature.kind,
+        "signature": asdict(failure.signature),
         "nearest_pass": finding.nearest,
-        "missing_guard": found.missing_guard,
-        "first_seen_after": found.first,
-        "sizes_that_show_it": found.failing,
-        "confirmed": {"runs": found.runs, "failed": found.failed},
+        "missing_guard": failure.missing_guard,
+        "first_seen_after": failure.first,
+        "sizes_that_show_it": failure.failing,
+        "confirmed": {"runs": failure.runs, "failed": failure.failed},
         "failing_inputs": finding.failing.name,
         "passing_inputs": finding.passing.name if finding.passing else None,
     }

@@ -54,7 +54,7 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         open_run_folder(options, out, listener) as context,
         context.server(worker, QUIET_THREADS) as server,
         closing(SweepJournal(out / JOURNAL)) as journal,
-        closing(SweepJournal(out / JOURNAL, "outside")) as beside,
+        closing(SweepJournal(out / JOURNAL, "outside")) as outside_journal,
     ):
         listener(PhaseEntered(Phase.SWEEP))
         context.budget.checks = journal.count()
@@ -62,14 +62,14 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
         settings = settings_of(context, server, journal)
         listener(SizesFound(tuple(map(asdict, space.symbols)), settings.to_json()))
         runner = ExampleRunner(context, server, space, settings)
-        searched = _search(context, runner, settings, journal, beside)
+        searched = _search(context, runner, settings, journal, outside_journal)
         context.budget.max_seconds = None  # the findings are written in any case
         swept = conclude_sweep(context, runner, settings, searched)
         if swept.findings and not (swept.goes_on or searched.stopped):
             _tell_other_causes(context, server)
-        said = searched.stopped or f"findings in sweep.json: {len(swept.findings)}"
+        message = searched.stopped or f"findings in sweep.json: {len(swept.findings)}"
         if not swept.goes_on:
-            record_run_end(context, swept.status, said, swept.exit_code)
+            record_run_end(context, swept.status, message, swept.exit_code)
         return swept
 
 
@@ -85,8 +85,8 @@ def _tell_other_causes(context: RunContext, server: Server) -> None:
         client, described = describe_program(context, client)
         examine_operators(context, client, described)
     except (LoadError, WorkerError, KeyboardInterrupt) as error:
-        said = first_line(str(error)) or INTERRUPTED
-        context.note(f"the custom operators were not tested: {said}")
+        message = first_line(str(error)) or INTERRUPTED
+        context.note(f"the custom operators were not tested: {message}")
 
 
 def _space(context: RunContext, server: Server) -> Space:
@@ -121,8 +121,8 @@ class _Teller:
 
     def __call__(self, example: Example) -> None:
         text, failure = self._space.describe(example.sizes), example.signature
-        said = str(failure) if failure else example.reason
-        self._context.listener(SizesTried(text, str(example.answer), said))
+        reason = str(failure) if failure else example.reason
+        self._context.listener(SizesTried(text, str(example.answer), reason))
         if example.failure >= 0 and example.failure not in self._known:
             self._known.add(example.failure)
             if failure:
@@ -136,7 +136,7 @@ def _search(
     runner: ExampleRunner,
     settings: SweepSettings,
     journal: SweepJournal,
-    beside: SweepJournal,
+    outside_journal: SweepJournal,
 ) -> SweepSearch:
     # Imported here, because Hypothesis reads the current folder when it is imported.
     # If the folder was removed, that would fail before shrinkfx can report it.
@@ -146,7 +146,7 @@ def _search(
 
     searched = SweepSearch(
         Examples(runner.inside, journal, _Teller(context, space)),
-        Examples(runner.outside, beside, _Teller(context, space)),
+        Examples(runner.outside, outside_journal, _Teller(context, space)),
     )
     plan = Plan(space, settings.max_elements, seed)
     try:
