@@ -30,13 +30,13 @@ class BlameLadder:
     combines = False
 
     def propose(self, view: View) -> Iterator[Drop]:
-        program, kept = view.skeleton, frozenset(view.operators)
-        if not 0 < len(view.suspects) * _SHARE <= len(kept):
+        program, operators = view.skeleton, frozenset(view.operators)
+        if not 0 < len(view.suspects) * _SHARE <= len(operators):
             return
         rungs = [upstream(program, view.suspects, hops) for hops in _HOPS]
         rungs += [with_users(program, rung) for rung in (rungs[1], rungs[-1])]
         rungs += [ancestors(program, view.suspects)]
-        distinct = dict.fromkeys(kept & rung for rung in rungs)
+        distinct = dict.fromkeys(operators & rung for rung in rungs)
         for rung in sorted(distinct, key=len):
-            if len(rung) * _SHARE <= len(kept):
-                yield Drop(kept - rung)
+            if len(rung) * _SHARE <= len(operators):
+                yield Drop(operators - rung)

@@ -39,12 +39,12 @@ class BypassOperators:
 
 def _nearest(view: View, node: str) -> list[str]:
     """List the values fewest steps above an operator that its users could read."""
-    kept, seen = frozenset(view.operators), frozenset[str]()
+    operators, seen = frozenset(view.operators), frozenset[str]()
     values = dict.fromkeys(view.operands(node))
     while values:
-        if found := [v for v in values if view.can_bypass(node, v)]:
-            return found
+        if readable := [v for v in values if view.can_bypass(node, v)]:
+            return readable
         seen |= values.keys()
-        above = (o for v in values if v in kept for o in view.operands(v))
+        above = (o for v in values if v in operators for o in view.operands(v))
         values = dict.fromkeys(v for v in above if v not in seen)
     return []

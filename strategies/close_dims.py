@@ -37,10 +37,10 @@ class CloseDims:
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         listing = view.listing
-        opened = [given for given in listing.inputs if given.open_dims]
+        opened = [tensor for tensor in listing.inputs if tensor.open_dims]
         if not opened:
             return
-        fills = [f for given in listing.inputs for f in use_failing_values(given)]
+        fills = [f for tensor in listing.inputs for f in use_failing_values(tensor)]
         yield Rewrite((*make_dims_static(opened, ""), *fills))
         for name in names_in(opened):
             yield Rewrite((*make_dims_static(opened, name),))

@@ -50,9 +50,9 @@ def _parts(view: View) -> Iterator[list[str]]:
         kinds[tuple(view.skeleton.node(n).target for n in nodes)].append(nodes)
     for modules in kinds.values():
         middle = len(modules) // 2
-        best = max(modules, key=view.suspicion)
+        likeliest = max(modules, key=view.suspicion)
         for part in (
-            [nodes for nodes in modules if nodes is not best],
+            [nodes for nodes in modules if nodes is not likeliest],
             *(modules[:middle], modules[middle:]),
         ):
             yield [name for nodes in part for name in nodes]

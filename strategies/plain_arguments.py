@@ -37,10 +37,10 @@ class PlainArguments:
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         calls = {(c.caller, c.statement.name) for c in all_calls(view.listing)}
-        held = loop_control_statements(view.listing) | calls
+        excluded = loop_control_statements(view.listing) | calls
         for block in reversed(view.listing.blocks):
             for line in reversed(block.statements):
-                if line.is_operator and (block.name, line.name) not in held:
+                if line.is_operator and (block.name, line.name) not in excluded:
                     yield from _plainer(block, line)
 
 

@@ -28,15 +28,15 @@ class PlainDtypes:
     combines = True
 
     def propose(self, view: View) -> Iterator[Rewrite]:
-        given: dict[str, list[str]] = defaultdict(list)
+        by_dtype: dict[str, list[str]] = defaultdict(list)
         for each in view.listing.given:
             dtype = each.recipe().dtype
             if _plain(dtype) != dtype and _is_formula(each):
-                given[dtype].append(each.name)
-        for dtype, names in given.items():
+                by_dtype[dtype].append(each.name)
+        for dtype, names in by_dtype.items():
             casts = [Cast(name, _plain(dtype)) for name in names]
             yield Rewrite((*casts, *_words(view.listing, dtype)))
-        for dtype, names in given.items():
+        for dtype, names in by_dtype.items():
             for name in names:
                 yield Rewrite((Cast(name, _plain(dtype)),))
 
@@ -48,7 +48,7 @@ def _plain(dtype: str) -> str:
     return "int64" if "int" in dtype else dtype
 
 
-def _is_formula(given: InputOrWeight) -> bool:
+def _is_formula(tensor: InputOrWeight) -> bool:
     """Tell whether the dtype sets the elements: not if they are written out."""
     return all(
         isinstance(recipe.fill, (Counted, Seeded))
@@ -56,7 +56,7 @@ def _is_formula(given: InputOrWeight) -> bool:
             isinstance(recipe.fill, Constant)
             and not isinstance(recipe.fill.value, complex)
         )
-        for _, recipe in given.recipes
+        for _, recipe in tensor.recipes
     )
 
 

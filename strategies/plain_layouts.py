@@ -24,10 +24,10 @@ class PlainLayouts:
     combines = True
 
     def propose(self, view: View) -> Iterator[Rewrite]:
-        for given in view.listing.given:
-            strided = [r for _, r in given.recipes if r.stride is not None]
+        for tensor in view.listing.given:
+            strided = [r for _, r in tensor.recipes if r.stride is not None]
             if strided and not any(isinstance(r.fill, Saved) for r in strided):
-                yield Rewrite((Straighten(given.name),))
+                yield Rewrite((Straighten(tensor.name),))
                 packed = {r.contiguous(in_order=True).stride for r in strided}
                 if None not in packed and packed != {r.stride for r in strided}:
-                    yield Rewrite((Straighten(given.name, in_order=True),))
+                    yield Rewrite((Straighten(tensor.name, in_order=True),))

@@ -39,10 +39,10 @@ class PlainValues:
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         fills = {
-            given.name: list_simpler_formulas(_least_plain(given))
-            for given in view.listing.inputs
+            tensor.name: list_simpler_formulas(_least_plain(tensor))
+            for tensor in view.listing.inputs
         }
-        fills = {name: plainer for name, plainer in fills.items() if plainer}
+        fills = {name: simpler for name, simpler in fills.items() if simpler}
         names = [*fills]
         for part in yield_parts(names):
             yield _filled(part, fills, 0)
@@ -51,17 +51,17 @@ class PlainValues:
         for name in names:
             for nth in range(1, len(fills[name])):
                 yield _filled([name], fills, nth)
-        for given in view.listing.inputs:
-            for run, recipe in given.recipes:
+        for tensor in view.listing.inputs:
+            for run, recipe in tensor.recipes:
                 for fill in [
                     *list_simpler_formulas(recipe)[:1],
                     *yield_simpler_elements(recipe),
                 ]:
-                    yield Rewrite((Refill(given.name, fill, run),))
+                    yield Rewrite((Refill(tensor.name, fill, run),))
 
 
-def _least_plain(given: InputOrWeight) -> TensorSpec:
-    return max((recipe for _, recipe in given.recipes), key=lambda r: r.complexity)
+def _least_plain(tensor: InputOrWeight) -> TensorSpec:
+    return max((recipe for _, recipe in tensor.recipes), key=lambda r: r.complexity)
 
 
 def _filled(

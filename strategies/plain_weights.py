@@ -42,20 +42,20 @@ class PlainWeights:
             name: list_simpler_formulas(recipe) for name, recipe in tensors.items()
         }
         first = {n: [Refill(n, fill) for fill in fills[n][:1]] for n in tensors}
-        turned = {name: [Convert(name, "input")] for name in tensors}
+        to_input = {name: [Convert(name, "input")] for name in tensors}
         rest = [name for name in tensors if fills[name]]
-        for some, by in (([*tensors], (turned, first)), (rest, (first,))):
-            if some:
-                yield _joined(some, *by)
+        for names, edits in (([*tensors], (to_input, first)), (rest, (first,))):
+            if names:
+                yield _joined(names, *edits)
         for part in yield_parts([*tensors]):
-            yield _joined(part, turned, first)
+            yield _joined(part, to_input, first)
         for part in yield_parts(rest):
             yield _joined(part, first)
         for other, name in pairwise(tensors):
             if _are_alike(tensors[other], tensors[name]):
                 yield Rewrite((*_shared(listing, name, other),))
         for name in rest:
-            yield _joined([name], turned)
+            yield _joined([name], to_input)
             for fill in [*fills[name][1:], *yield_simpler_elements(tensors[name])]:
                 yield Rewrite((Refill(name, fill),))
 

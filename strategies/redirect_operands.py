@@ -40,9 +40,9 @@ class RedirectOperands:
         main = view.listing.main
         known = types_in_block(view.listing, view.types, main)
         yield from propose_redirects(main, known, _bypassed(view))
-        given = [each.spelling for each in view.listing.given]
-        likes_given = {name: known[name] for name in known if name in given}
-        yield from merge_equal_inputs(main, likes_given, _merged_before(view))
+        spellings = [each.spelling for each in view.listing.given]
+        input_types = {name: known[name] for name in known if name in spellings}
+        yield from merge_equal_inputs(main, input_types, _merged_before(view))
         yield from composed_views(main, known)
         yield from remove_operands(main)
         before = {name: view.operands(name) for name in view.operators}

@@ -46,8 +46,8 @@ class ShrinkSizes:
     def propose(self, view: View) -> Iterator[Rewrite]:
         sizes = list_size_groups(view.listing, view.types)
         free = [group for group in sizes if group.run is not Run.FAILING]
-        for whole in lower_to_goals(view.listing, view.types, dict.fromkeys(free, 1)):
-            yield replace(whole, partly=True)
+        for rewrite in lower_to_goals(view.listing, view.types, dict.fromkeys(free, 1)):
+            yield replace(rewrite, partly=True)
         for part in yield_parts(free):
             yield from lower_to_goals(view.listing, view.types, dict.fromkeys(part, 1))
         yield from lower_to_goals(view.listing, view.types, dict.fromkeys(free, 2))

@@ -73,8 +73,8 @@ class Evidence:
     @classmethod
     def from_traces(cls, traces: Traces) -> Self:
         """Create the evidence from the traces of a worker."""
-        said = traces.message, traces.raised_at, traces.kernel, traces.launch
-        return cls(traces.launches, *said, code=traces.code, is_own=traces.is_own)
+        details = traces.message, traces.raised_at, traces.kernel, traces.launch
+        return cls(traces.launches, *details, code=traces.code, is_own=traces.is_own)
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ class Tie:
         return f"suspects: {len(self.members)} operators{why}: {', '.join(shown)}"
 
 
-def group_ties(found: Sequence[Suspect]) -> list[Tie]:
+def group_ties(suspects: Sequence[Suspect]) -> list[Tie]:
     """Group suspects of equal weight, the largest weight first."""
-    told: list[Tie] = []
-    for _, members in itertools.groupby(found, key=lambda suspect: suspect.weight):
-        rank = 1 + sum(len(tie.members) for tie in told)
-        told.append(Tie(rank, tuple(members)))
-    return told
+    ties: list[Tie] = []
+    for _, members in itertools.groupby(suspects, key=lambda suspect: suspect.weight):
+        rank = 1 + sum(len(tie.members) for tie in ties)
+        ties.append(Tie(rank, tuple(members)))
+    return ties
 
 
 _SHOWN = 3
@@ -123,16 +123,16 @@ def rank_suspects(
     evidence: Evidence, skeleton: Skeleton, failure: Signature
 ) -> tuple[Suspect, ...]:
     """List the operators that the failure may come from, the most likely first."""
-    found: dict[str, Suspect] = {}
+    suspects: dict[str, Suspect] = {}
     for name, weight, why in _accusations(evidence, skeleton, failure):
         node = skeleton.node(skeleton.producer(name)) if name in skeleton else None
         if node is None or node.role is not Role.OPERATOR:
             continue
-        known = found.get(node.name)
+        known = suspects.get(node.name)
         if known is None or known.weight < weight:
-            about = (node.target, node.source)
-            found[node.name] = Suspect(node.name, round(weight, 3), why, *about)
-    in_order = [found[name] for name in skeleton.in_order(found)]
+            location = (node.target, node.source)
+            suspects[node.name] = Suspect(node.name, round(weight, 3), why, *location)
+    in_order = [suspects[name] for name in skeleton.in_order(suspects)]
     return tuple(sorted(in_order, key=lambda suspect: -suspect.weight))
 
 
@@ -214,17 +214,17 @@ def _find_named_launches(evidence: Evidence) -> list[int]:
     is known, else all launches of this kernel.
     """
     kernels = {launch.kernel for launch in evidence.launches}
-    said = f"{evidence.kernel}\n{evidence.text}"
-    words = [w for w in re.findall(r"\w[\w.]*", said) if w in kernels]
+    text = f"{evidence.kernel}\n{evidence.text}"
+    words = [w for w in re.findall(r"\w[\w.]*", text) if w in kernels]
     if not words:
         # A compiler names a user's kernel without the number that Inductor appends.
         users = [k for k in kernels if not _INDUCTORS.search(k)]
-        stems = {re.sub(r"_\d+$", "", k): k for k in users}
-        words = [stems[w] for w in re.findall(r"\w+", said) if w in stems]
+        bases = {re.sub(r"_\d+$", "", k): k for k in users}
+        words = [bases[w] for w in re.findall(r"\w+", text) if w in bases]
     places = enumerate(evidence.launches)
-    found = [n for n, launch in places if words and launch.kernel == words[0]]
-    told = found[evidence.launch - 1 : evidence.launch] if evidence.launch else []
-    return told or found
+    named = [n for n, launch in places if words and launch.kernel == words[0]]
+    failing = named[evidence.launch - 1 : evidence.launch] if evidence.launch else []
+    return failing or named
 
 
 _INDUCTORS = re.compile(r"(?:^|_)(?:cpp|cuda|triton_[a-z]{3})_fused_")
@@ -261,23 +261,23 @@ def _accuse_kernel_nodes(
     kernel = launches[accused[0]].kernel
     names = [name for place in accused for name in launches[place].nodes]
     names = [name for name in dict.fromkeys(names) if name in skeleton]
-    own = _owners(kernel, names, evidence.text, skeleton)
+    owners = _owners(kernel, names, evidence.text, skeleton)
     if failure.stage is Stage.COMPILE:
-        well = [launch.nodes for launch in launches if launch.kernel != kernel]
+        passed = [launch.nodes for launch in launches if launch.kernel != kernel]
     else:
-        well = [launch.nodes for launch in launches[: accused[0]]]
+        passed = [launch.nodes for launch in launches[: accused[0]]]
     branching = _find_subgraph_operators(
         names, skeleton
     )  # some of several kernels are well
-    cleared = {name for nodes in well for name in nodes} - own - branching
+    cleared = {name for nodes in passed for name in nodes} - owners - branching
     kinds = {skeleton.node(name).target for name in cleared if name in skeleton}
-    kept_out = set(names) - (own or branching or {*names})
+    excluded = set(names) - (owners or branching or {*names})
     for name in names:
-        weight = sure * (0.3 if name in cleared or name in kept_out else 1.0)
+        weight = sure * (0.3 if name in cleared or name in excluded else 1.0)
         weight *= 0.6 if skeleton.node(name).target in kinds else 1.0
         if failure.detail == _BOUNDS and not _indexes(skeleton, name):
             weight *= 0.5
-        yield name, sure if name in own else weight, f"{_IN_KERNEL}{kernel}"
+        yield name, sure if name in owners else weight, f"{_IN_KERNEL}{kernel}"
 
 
 _BOUNDS = "index out of bounds"

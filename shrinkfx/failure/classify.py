@@ -51,9 +51,9 @@ _ASSERTION = re.compile(
 _BAD_INPUT = re.compile(
     r"put_handles\[\d+\]: ([a-z ]+?)(?: at \d+)?,|(At least one (?:NaN|INF)) in"
 )
-_KEPT_CHARACTERS, _FIRST_CHARACTERS = 16_000, 4_000
+_LOG_CHARACTERS, _FIRST_CHARACTERS = 16_000, 4_000
 # The C++ runner may raise only "API call failed", after it printed the reason.
-_SAID = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE)
+_API_ERROR = re.compile(r"^(?:Exception in aoti_torch|Error): ([^\n]+)", re.MULTILINE)
 # The frame of a Python operator that raised when compiled code called it.
 _RAISED_AT = re.compile(r"^At:\n[^\n]*\(\d+\): (\w+)", re.MULTILINE)
 _LATE = "the machine is too busy: the check waited {:.0f} of {:.0f} s for a CPU, in {}"
@@ -118,10 +118,10 @@ def _cut_log(log: str) -> str:
     Threads that fault at once dump their frames one after the other, so the text before
     is more informative.
     """
-    if len(log) <= _KEPT_CHARACTERS:
+    if len(log) <= _LOG_CHARACTERS:
         return log
     return (
-        f"{log[:_FIRST_CHARACTERS]}\n...\n{log[_FIRST_CHARACTERS - _KEPT_CHARACTERS :]}"
+        f"{log[:_FIRST_CHARACTERS]}\n...\n{log[_FIRST_CHARACTERS - _LOG_CHARACTERS :]}"
     )
 
 
@@ -187,8 +187,8 @@ def _map_to_run_stage(stage: Stage) -> Stage:
 
 def _classify_known_message(text: str, stage: Stage) -> Signature | None:
     """Recognize run-time failures by their messages."""
-    if found_by_interpreter := classify_finding(text, stage):
-        return found_by_interpreter
+    if finding := classify_finding(text, stage):
+        return finding
     if memory := classify_memory_error(text, stage):
         return memory
     if printed := device.classify_device_assertion(text, stage):
@@ -217,18 +217,18 @@ def _classify_exception(error: Raised, log: str, stage: Stage) -> Signature:
     # An exception may only state that a device assertion or a call of the C++ runner
     # failed; the reason was printed before.
     triggered = device.TRIGGERED in text
-    both = f"{text}\n{log}" if triggered else text
+    output = f"{text}\n{log}" if triggered else text
     if stage is Stage.COMPILE and not triggered:  # else a kernel's benchmark failed
         return classify_finding(text, stage) or classify_compile_error(error)
     if stage is Stage.LOAD:
         return classify_memory_error(text, stage) or _load_error(error)
-    if known := _classify_known_message(both, stage) or _classify_known_message(
+    if known := _classify_known_message(output, stage) or _classify_known_message(
         log, stage
     ):
         return known
     line = first_line(text)
-    if "API call failed" in line and (said := _SAID.findall(log)):
-        line = said[-1].strip()
+    if "API call failed" in line and (messages := _API_ERROR.findall(log)):
+        line = messages[-1].strip()
     if line.endswith((":", "<EMPTY MESSAGE>")) and (found := _RAISED_AT.search(text)):
         line = f"{line} at {found[1]}"
     return _exception(error.type, line, stage, innermost_torch_frame(error))

@@ -27,10 +27,10 @@ def accuse_first_divergence(
     for name in first:
         writers = _writers_into(skeleton, name)
         # Values that share memory are compared in their state after the last write.
-        well = {skeleton.node(value).target for value in agreeing}
+        agreeing_kinds = {skeleton.node(value).target for value in agreeing}
         for writer in writers:
             kind = skeleton.node(writer).target
-            yield writer, 0.6 if kind in well else 1.0, _WRITES
+            yield writer, 0.6 if kind in agreeing_kinds else 1.0, _WRITES
         if not writers:
             yield name, 1.0, _FIRST
     if not first:

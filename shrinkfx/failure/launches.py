@@ -35,7 +35,7 @@ _CODE = re.compile(r"guard pages: by the code at (\d+)\b")
 
 
 def find_faulting_launch(
-    kernels: Sequence[str], code: Sequence[Code], said: str
+    kernels: Sequence[str], code: Sequence[Code], text: str
 ) -> int | None:
     """Return the index of the launch of the kernel whose code faulted.
 
@@ -45,17 +45,17 @@ def find_faulting_launch(
     Returns:
         None if the kernel is unknown or has several launches.
     """
-    if (told := _CODE.search(said)) is None:
+    if (match := _CODE.search(text)) is None:
         return None
-    found = (c.kernel for c in code if 0 <= int(told[1]) - c.start < c.size)
-    kernel = next(found, "")
+    faulting = (c.kernel for c in code if 0 <= int(match[1]) - c.start < c.size)
+    kernel = next(faulting, "")
     return kernels.index(kernel) if kernels.count(kernel) == 1 else None
 
 
 def ended_inside_launch(printed: str) -> bool:
     """Return whether the last printed launch did not end."""
-    said = _PRINTED.findall(printed)
-    return bool(said) and said[-1][0] == "before"
+    launches = _PRINTED.findall(printed)
+    return bool(launches) and launches[-1][0] == "before"
 
 
 def is_call(kernel: str) -> bool:

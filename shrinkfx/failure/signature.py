@@ -218,24 +218,24 @@ _WITH_A_MESSAGE = (
 )
 
 
-def looks_alike(asked: str, seen: str) -> bool:
+def looks_alike(requested: str, seen: str) -> bool:
     """Return whether a user may mistake one kind of failure for the other.
 
     This applies to errors with a message, whose kind depends only on the stage.
     """
-    return asked in _WITH_A_MESSAGE and seen in _WITH_A_MESSAGE
+    return requested in _WITH_A_MESSAGE and seen in _WITH_A_MESSAGE
 
 
-def explain_other_kind(asked: str, seen: Kind) -> str:
+def explain_other_kind(requested: str, seen: Kind) -> str:
     """Explain in a sentence why the failure has another kind than requested; or ''.
 
     Args:
-        asked: the value of ``--until``, or '' if it was not given.
+        requested: the value of ``--until``, or '' if it was not given.
     """
-    return _ANOTHER_WORD.get((asked, seen), "") if asked != seen else ""
+    return _OTHER_KIND.get((requested, seen), "") if requested != seen else ""
 
 
-_ANOTHER_WORD: Mapping[tuple[str, Kind], str] = {
+_OTHER_KIND: Mapping[tuple[str, Kind], str] = {
     (Kind.IMA, Kind.CRASH): (
         "on a CPU, an illegal memory access shows as a segmentation fault (or death by "
         "another signal); shrinkfx calls this kind crash, and --until ima accepts it"

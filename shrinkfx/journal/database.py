@@ -121,9 +121,9 @@ class Database:
 
     def check(self) -> None:
         """Check every page now, so that damage does not stop the run hours later."""
-        said = [text for (text,) in self.read("PRAGMA quick_check(1)")]
-        if said != ["ok"]:
-            raise JournalError(self._path, "; ".join(said), _DAMAGED)
+        lines = [text for (text,) in self.read("PRAGMA quick_check(1)")]
+        if lines != ["ok"]:
+            raise JournalError(self._path, "; ".join(lines), _DAMAGED)
 
     @contextmanager
     def checked_decoding(self) -> Iterator[None]:
@@ -163,8 +163,8 @@ def _read_only_uri(path: Path) -> str:
     Without a ``-wal`` file no process is writing, so the file is complete and can be
     opened as immutable.
     """
-    is_still = not path.with_name(f"{path.name}-wal").exists()
-    return f"{path.resolve().as_uri()}?{'immutable=1' if is_still else 'mode=ro'}"
+    is_unused = not path.with_name(f"{path.name}-wal").exists()
+    return f"{path.resolve().as_uri()}?{'immutable=1' if is_unused else 'mode=ro'}"
 
 
 def _cause(error: sqlite3.Error) -> str:
@@ -183,12 +183,12 @@ _DAMAGED = MessageText(
     Flag("--out"),
 )
 
-_HELD = MessageText("another process uses the file: end that process")
+_IN_USE = MessageText("another process uses the file: end that process")
 
 _ADVICE = {
     "SQLITE_FULL": MessageText("the disk is full: free some space"),
-    "SQLITE_BUSY": _HELD,
-    "SQLITE_LOCKED": _HELD,
+    "SQLITE_BUSY": _IN_USE,
+    "SQLITE_LOCKED": _IN_USE,
     "SQLITE_CORRUPT": _DAMAGED,
     "SQLITE_NOTADB": _DAMAGED,
 }

@@ -56,11 +56,11 @@ def list_queries(journal: Journal) -> list[RecordedQuery]:
 
 
 def _question(row: Row, sessions: Sequence[Row]) -> RecordedQuery:
-    number, asked_at, *asked, operators, candidate, outcome, said, seconds, seen = row
-    strategy, form, build, digest = asked
+    number, started, *query, operators, candidate, outcome, message, seconds, seen = row
+    strategy, form, build, digest = query
     return RecordedQuery(
         number,
-        _worked_s(asked_at, sessions),
+        _worked_s(started, sessions),
         strategy,
         form,
         build,
@@ -68,7 +68,7 @@ def _question(row: Row, sessions: Sequence[Row]) -> RecordedQuery:
         operators,
         tuple(json.loads(candidate)["keep"]),
         Outcome(outcome) if outcome else None,
-        said,
+        message,
         seconds,
         Observation.from_line(seen).signature if seen else None,
     )

@@ -22,14 +22,14 @@ class SpeculativeChecks:
         self, journal: Journal, form: str = "program", build: str = Build.STOCK
     ) -> None:
         self._journal = journal
-        self._of = form, build
+        self._key = form, build
 
     def record_start(self, candidate: Candidate) -> None:
         """Write down a speculative query before its check starts."""
         self._journal.tick()
         self._journal.db.write(
             "INSERT OR REPLACE INTO ahead (digest, form, build) VALUES (?, ?, ?)",
-            (candidate.digest, *self._of),
+            (candidate.digest, *self._key),
         )
 
     def record_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
@@ -42,7 +42,7 @@ class SpeculativeChecks:
                 verdict.outcome.value,
                 json.dumps(asdict(replace(seen, log=""))),
                 seen.log[-LOG_CHARS:],
-                *(candidate.digest, *self._of),
+                *(candidate.digest, *self._key),
             ),
         )
 
@@ -50,7 +50,7 @@ class SpeculativeChecks:
         """Delete a query that was stopped, or whose verdict the search now needs."""
         self._journal.db.write(
             "DELETE FROM ahead WHERE digest=? AND form=? AND build=?",
-            (candidate.digest, *self._of),
+            (candidate.digest, *self._key),
         )
 
     def recall(self, candidate: Candidate) -> Verdict | None:
@@ -62,7 +62,7 @@ class SpeculativeChecks:
         rows = self._journal.db.read(
             "SELECT outcome, observation, log FROM ahead"
             " WHERE digest=? AND form=? AND build=?",
-            (candidate.digest, *self._of),
+            (candidate.digest, *self._key),
         )
         for outcome, text, log in rows:
             if outcome is None:

@@ -34,8 +34,8 @@ class SweepJournal:
         """Return the settings that all examples share; empty if there was no sweep."""
         rows = self._db.read("SELECT value FROM facts WHERE name='sweep'")
         with self._db.checked_decoding():
-            found: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
-        return found
+            settings: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
+        return settings
 
     def recall(self, sizes: Sizes, attempt: int) -> Example | None:
         """Return a recorded example, or None if its sizes have to be run.

@@ -88,8 +88,8 @@ def _bypassed(program: Skeleton, node: str, operand: str) -> list[str]:
     return program.values_like(node, operand) or repeated
 
 
-def _first(program: Skeleton, value: str, rival: str | None) -> str:
-    return value if rival is None else min(rival, value, key=program.order)
+def _first(program: Skeleton, value: str, other: str | None) -> str:
+    return value if other is None else min(other, value, key=program.order)
 
 
 def _join_groups(
@@ -114,14 +114,14 @@ def remaining_edit(edit: Edit, candidate: Candidate) -> Edit | None:
     """Return the part of an edit that is not done yet; None if all of it is done."""
     match edit:
         case Drop(nodes):
-            kept = nodes & candidate.keep
-            return Drop(kept) if kept else None
+            remaining = nodes & candidate.keep
+            return Drop(remaining) if remaining else None
         case Bypass(node):
-            there = node in candidate.keep or node in candidate.subgraph_nodes
-            return edit if there else None
+            is_present = node in candidate.keep or node in candidate.subgraph_nodes
+            return edit if is_present else None
         case Replace(node):
-            open_to_it = node in candidate.keep and candidate.is_replaceable(node)
-            return edit if open_to_it else None
+            is_open = node in candidate.keep and candidate.is_replaceable(node)
+            return edit if is_open else None
         case Merge(inputs):
             fed = inputs & set(candidate.inputs)
             return Merge(fed) if len(fed) > 1 else None
@@ -142,10 +142,10 @@ def _remaining_rewrite(
     """
     listing = candidate.listing
     assert listing is not None
-    made = _try_changes(listing, changes)
-    each = [(change, _try_changes(listing, [change])) for change in changes]
-    left = [c for c, alone in each if alone != listing and (alone or made)]
-    return Rewrite(tuple(left), partly) if left else None
+    combined = _try_changes(listing, changes)
+    single = [(change, _try_changes(listing, [change])) for change in changes]
+    remaining = [c for c, alone in single if alone != listing and (alone or combined)]
+    return Rewrite(tuple(remaining), partly) if remaining else None
 
 
 def _try_changes(

@@ -20,14 +20,14 @@ def repeats(skeleton: Skeleton, value: str, base: str) -> bool:
     node, source = skeleton.node(value), skeleton.node(base)
     if node.value is None or source.value is None or node.storage is None:
         return False
-    shape, whole = source.value.shape, node.value.shape
+    shape, expanded = source.value.shape, node.value.shape
     return (
         node.storage == source.storage
         and node.value.dtype == source.value.dtype
         # A 0-dim tensor would not take part in the type promotion of a result.
         and bool(shape)
-        and shape != whole
-        and _broadcast([shape, whole]) == whole
+        and shape != expanded
+        and _broadcast([shape, expanded]) == expanded
     )
 
 
@@ -49,8 +49,8 @@ def find_retyped_values(candidate: Candidate) -> set[str]:
 def find_misfitting_readers(candidate: Candidate) -> list[str]:
     """List the nodes whose type would change, because an operand has another shape."""
     read = [*_readers(candidate, find_retyped_values(candidate)), *candidate.replace]
-    found = (reader for reader in read if not _fits(candidate, reader, {}))
-    return candidate.skeleton.in_order(found)
+    misfits = (reader for reader in read if not _fits(candidate, reader, {}))
+    return candidate.skeleton.in_order(misfits)
 
 
 def _readers(candidate: Candidate, values: Iterable[str]) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _broadcast(shapes: Iterable[tuple[str, ...]]) -> tuple[str, ...] | None:
         dims += [set() for _ in range(len(shape) - len(dims))]
         for sizes, size in zip(dims, reversed(shape), strict=False):
             sizes.add(size)
-    wide = [sizes - {"1"} for sizes in dims]
-    if any(len(sizes) > 1 for sizes in wide):
+    known = [sizes - {"1"} for sizes in dims]
+    if any(len(sizes) > 1 for sizes in known):
         return None
-    return tuple(next(iter(sizes), "1") for sizes in reversed(wide))
+    return tuple(next(iter(sizes), "1") for sizes in reversed(known))

@@ -99,15 +99,15 @@ class Candidate:
             raise InvalidEdit("nothing would be left")
         if live != self.keep:
             return dataclasses.replace(self, keep=live).normalised()
-        plain = {n: self.operands(n)[0] for n in self.operators if n in self.replace}
-        as_it_was = [n for n in self.operators if n not in plain]
-        wanted = {v for n in as_it_was for v in self.skeleton.node(n).operands}
+        simple = {n: self.operands(n)[0] for n in self.operators if n in self.replace}
+        originals = [n for n in self.operators if n not in simple]
+        wanted = {v for n in originals for v in self.skeleton.node(n).operands}
         wanted |= values_in_subgraphs(self.skeleton, self.keep, self.resolve)
-        taken = {v: self.resolve(v) for v in wanted if self.resolve(v) != v}
-        draft = dataclasses.replace(self, bypass=taken, replace=plain)
+        bypassed = {v: self.resolve(v) for v in wanted if self.resolve(v) != v}
+        draft = dataclasses.replace(self, bypass=bypassed, replace=simple)
         if draft.sizes:
-            in_effect = draft.dynamic_sizes.in_effect()
-            draft = dataclasses.replace(draft, sizes=in_effect)
+            sizes = draft.dynamic_sizes.in_effect()
+            draft = dataclasses.replace(draft, sizes=sizes)
         differs = draft._returns_inner_values() or draft._stored
         if self.outputs is Outputs.ORIGINAL and not differs:
             return dataclasses.replace(draft, outputs=Outputs.SINKS)
@@ -130,11 +130,11 @@ class Candidate:
         A buffer that no kept operator reads is left out, because writing it has no
         effect.
         """
-        there = self.keep.union(self.feeds)
+        present = self.keep.union(self.feeds)
         return {
             value: buffer
             for value, buffer in self.skeleton.writes
-            if buffer in self.feeds and {value, self.skeleton.producer(value)} & there
+            if buffer in self.feeds and {value, self.skeleton.producer(value)} & present
         }
 
     @property
@@ -180,8 +180,8 @@ class Candidate:
         needed: set[str] = set()
         for name in self.operators:
             for operand in self.operands(name):
-                own = operand == name  # of a replaced operator, fed from outside
-                if own or self.skeleton.producer(operand) not in self.keep:
+                is_self = operand == name  # of a replaced operator, fed from outside
+                if is_self or self.skeleton.producer(operand) not in self.keep:
                     needed.add(operand)
         fed = (v for v in needed if self.skeleton.node(v).role not in _CARRIED)
         return tuple(self.skeleton.in_order(fed))
@@ -213,7 +213,7 @@ class Candidate:
         # Written by hand, because it takes a quarter of the search's own time: 12 to 14
         # ms for 5,000 operators, where walks.reached takes 15 to 22
         # (benchmarks/walks.py).
-        found: set[str] = set()
+        producers: set[str] = set()
         seen: set[str] = set()
         stack = [value for value in self.operands(name) if value != name]
         while stack:
@@ -223,10 +223,10 @@ class Candidate:
             seen.add(value)
             producer = self.skeleton.producer(value)
             if producer in self.keep:
-                found.add(producer)
+                producers.add(producer)
             elif self.skeleton.node(producer).role is Role.SIZE:
                 stack += self.skeleton.node(producer).operands
-        return found
+        return producers
 
     @cached_property
     def _used(self) -> frozenset[str]:
@@ -253,12 +253,12 @@ class Candidate:
             return self.listing.cost
         nodes = (self.skeleton.node(n) for n in self.keep)
         operators = sum(1 if n.name in self.replace else n.operators for n in nodes)
-        dear = sum(is_expensive(self.target(n)) for n in self.keep)
+        expensive = sum(is_expensive(self.target(n)) for n in self.keep)
         bypassed = count_bypassed(
             self.skeleton, self.keep, self.bypass.keys(), self.resolve
         )
         openness = self.dynamic_sizes.openness()
-        return operators - bypassed, dear, len(self.inputs), openness
+        return operators - bypassed, expensive, len(self.inputs), openness
 
     @cached_property
     def digest(self) -> str:

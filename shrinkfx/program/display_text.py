@@ -46,11 +46,11 @@ def cut_text(text: str, most: int = LINE) -> str:
 
 def cut_middle(text: str, most: int) -> str:
     """Keep both ends of a text, because a message begins or ends with its cause."""
-    left_out = len(text) - most
-    if left_out <= 0:
+    omitted = len(text) - most
+    if omitted <= 0:
         return text
     half = most // 2
-    return f"{text[:half]}\n... ({left_out} characters)\n{text[-half:]}"
+    return f"{text[:half]}\n... ({omitted} characters)\n{text[-half:]}"
 
 
 def cut_distinctly(text: str, most: int = LINE) -> str:

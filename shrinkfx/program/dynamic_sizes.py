@@ -36,20 +36,20 @@ class DynamicSizes:
 
         A size that differs between the passing and the failing run stays dynamic.
         """
-        found: dict[str, list[Specialisation]] = {}
+        modes: dict[str, list[Specialisation]] = {}
         for symbol in sorted(self._symbols() - self.specialised.keys()):
             agrees = self.known[symbol].passing == self.known[symbol].failing
-            found[symbol] = [Specialisation.STATIC if agrees else Specialisation.NARROW]
+            modes[symbol] = [Specialisation.STATIC if agrees else Specialisation.NARROW]
         for size in self._derived():
             known = self.known[size]
             if size not in self.specialised and known.passing != known.failing:
-                found[size] = [Specialisation.PLAIN]
-        return found
+                modes[size] = [Specialisation.PLAIN]
+        return modes
 
     def in_effect(self) -> dict[str, Specialisation]:
         """Return the specializations of sizes that still exist."""
-        there = self._symbols() | set(self._derived())
-        return {size: how for size, how in self.specialised.items() if size in there}
+        present = self._symbols() | set(self._derived())
+        return {size: how for size, how in self.specialised.items() if size in present}
 
     def openness(self) -> int:
         """Return the openness of all sizes; each specialization lowers it."""
@@ -112,8 +112,8 @@ def _sizes_of(skeleton: Skeleton, values: Iterable[str]) -> tuple[str, ...]:
     """List the dynamic sizes in the shapes of values, each once."""
     nodes = (skeleton.node(name) for name in values)
     shapes = (node.value.shape for node in nodes if node.value is not None)
-    found = dict.fromkeys(size for shape in shapes for size in shape)
-    return tuple(size for size in found if size in skeleton.sizes)
+    sizes = dict.fromkeys(size for shape in shapes for size in shape)
+    return tuple(size for size in sizes if size in skeleton.sizes)
 
 
 def _carriers(skeleton: Skeleton, operands: Iterable[str]) -> list[str]:

@@ -20,12 +20,12 @@ def upstream(program: Skeleton, names: Iterable[str], hops: int) -> frozenset[st
 
     The computation of an index or a size is no step; it is added at any distance.
     """
-    edge = found = _with_indices(program, names)
+    edge = visited = _with_indices(program, names)
     for _ in range(hops):
         above = {p for name in edge for p in _reads(program, name)}
-        edge = _with_indices(program, above - found)
-        found = found | edge
-    return frozenset(found)
+        edge = _with_indices(program, above - visited)
+        visited = visited | edge
+    return frozenset(visited)
 
 
 def ancestors(program: Skeleton, names: Iterable[str]) -> frozenset[str]:
@@ -59,13 +59,13 @@ def _reads(program: Skeleton, name: str) -> dict[str, bool]:
         is_size = producer.role is Role.SIZE
         return [(value, True) for value in producer.operands] if is_size else []
 
-    found: dict[str, bool] = {}
+    operators: dict[str, bool] = {}
     values = [(v, _is_index(program, v)) for v in program.node(name).operands]
     for value, is_index in reached(values, through_sizes):
         producer = program.producer(value)
         if program.node(producer).role is Role.OPERATOR:
-            found[producer] = is_index and found.get(producer, True)
-    return found
+            operators[producer] = is_index and operators.get(producer, True)
+    return operators
 
 
 def _is_index(program: Skeleton, name: str) -> bool:

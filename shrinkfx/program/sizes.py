@@ -97,10 +97,10 @@ class Space:
 
     def _allowed(self, symbol: Symbol) -> Sequence[int]:
         sizes = range(symbol.low, _high(symbol) + 1)
-        own = [code for names, code in self._conditions if names == {symbol.name}]
-        if not own or len(sizes) > _LISTED:
+        codes = [code for names, code in self._conditions if names == {symbol.name}]
+        if not codes or len(sizes) > _LISTED:
             return sizes
-        return [s for s in sizes if all(_holds(c, {symbol.name: s}) for c in own)]
+        return [s for s in sizes if all(_holds(c, {symbol.name: s}) for c in codes)]
 
     @cached_property
     def _conditions(self) -> list[tuple[set[str], CodeType]]:
@@ -146,7 +146,7 @@ def sizes_near_export(space: Space) -> list[Sizes]:
     Tensors become no more than a few times as large.
     """
     steps = [(1, 1), (2, 0), (1, -1)]
-    whole = [
+    joint = [
         tuple(
             _nearest(allowed, symbol.exported * factor + step * (1 + place))
             for place, (symbol, allowed) in enumerate(
@@ -157,12 +157,12 @@ def sizes_near_export(space: Space) -> list[Sizes]:
     ]
     alone = [
         (*space.exported[:place], size, *space.exported[place + 1 :])
-        for place, size in enumerate(whole[0])
+        for place, size in enumerate(joint[0])
     ]
     most = 4 * max(space.elements(space.exported), 1 << 16)
     return [
         sizes
-        for sizes in dict.fromkeys([*whole, *alone])
+        for sizes in dict.fromkeys([*joint, *alone])
         if sizes != space.exported
         and space.admits(sizes)
         and space.elements(sizes) <= most
@@ -185,13 +185,13 @@ def outside(space: Space) -> list[Sizes]:
     other symbols as exported, then with them at their minimum.
     """
     smallest = tuple(symbol.low for symbol in space.symbols)
-    found: dict[Sizes, None] = {}
+    outliers: dict[Sizes, None] = {}
     for base, index in itertools.product(
         dict.fromkeys((space.exported, smallest)), range(len(space.symbols))
     ):
         for size in _beyond(space.symbols[index]):
-            found[(*base[:index], size, *base[index + 1 :])] = None
-    return list(found)
+            outliers[(*base[:index], size, *base[index + 1 :])] = None
+    return list(outliers)
 
 
 def _beyond(symbol: Symbol) -> Iterable[int]:

@@ -179,11 +179,13 @@ class Skeleton:
 
     @cached_property
     def _producers(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        producers: dict[str, str] = {}
         for node in self._nodes.values():
             is_projection = node.role is Role.PROJECTION
-            found[node.name] = found[node.operands[0]] if is_projection else node.name
-        return found
+            producers[node.name] = (
+                producers[node.operands[0]] if is_projection else node.name
+            )
+        return producers
 
     def projections(self, operator: str) -> list[str]:
         """List the getitems of an operator that returns several values."""
@@ -191,18 +193,18 @@ class Skeleton:
 
     @cached_property
     def _projections(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        by_node: dict[str, list[str]] = {}
         for node in self._nodes.values():
             if node.role is Role.PROJECTION:
-                found.setdefault(node.operands[0], []).append(node.name)
-        return found
+                by_node.setdefault(node.operands[0], []).append(node.name)
+        return by_node
 
     def values(self, operator: str) -> list[str]:
         """List the tensors that an operator returns: itself or its getitems."""
-        found = [operator] if self.node(operator).value is not None else []
+        tensors = [operator] if self.node(operator).value is not None else []
         for projection in self.projections(operator):
-            found += self.values(projection)
-        return found
+            tensors += self.values(projection)
+        return tensors
 
     def values_like(self, operator: str, value: str) -> list[str]:
         """List the tensors of an operator that have the type of ``value``."""

@@ -40,8 +40,8 @@ def returns_an_input(
 
     Export refuses this, like any result that shares memory with an input.
     """
-    given = program.node(resolve(operand))
-    if given.role is not Role.SUBGRAPH_NODE or given.operands or given.operators:
+    source = program.node(resolve(operand))
+    if source.role is not Role.SUBGRAPH_NODE or source.operands or source.operators:
         return False
     returned = map(resolve, program.node(graph_of(node)).operands)
     return node in returned

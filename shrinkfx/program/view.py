@@ -112,8 +112,8 @@ class View:
             for producer in self._candidate.producers(name):
                 sink = serves.setdefault(producer, serves[name])
                 serves[producer] = sink if sink == serves[name] else None
-        found: dict[str, set[str]] = {sink: set() for sink in self.sinks}
+        slices: dict[str, set[str]] = {sink: set() for sink in self.sinks}
         for name, sink in serves.items():
             if sink is not None:
-                found[sink].add(name)
-        return [frozenset(nodes) for nodes in found.values()]
+                slices[sink].add(name)
+        return [frozenset(nodes) for nodes in slices.values()]

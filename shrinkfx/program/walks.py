@@ -20,11 +20,11 @@ def reached(
 
     The result includes the starts, and is in the order of a depth-first search.
     """
-    found: dict[Place, None] = {}
+    visited: dict[Place, None] = {}
     stack = list(starts)
     while stack:
         place = stack.pop()
-        if place not in found:
-            found[place] = None
+        if place not in visited:
+            visited[place] = None
             stack += step(place)
-    return list(found)
+    return list(visited)

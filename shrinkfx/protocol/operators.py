@@ -60,16 +60,16 @@ def _listed(numbers: tuple[int | None, ...]) -> str:
 
 def differing_properties(declared: TensorFacts, made: TensorFacts) -> tuple[str, ...]:
     """Name the properties that differ from the declaration, such as ``strides``."""
-    found = ["dtype"] if declared.dtype != made.dtype else []
+    differing = ["dtype"] if declared.dtype != made.dtype else []
     if _of_a_kind(declared.device) != _of_a_kind(made.device):
-        found.append("device")
+        differing.append("device")
     if declared.layout != made.layout:
-        found.append("layout")
+        differing.append("layout")
     if not _agree(declared.shape, made.shape):
-        found.append("shape")
+        differing.append("shape")
     elif not _agree(*_where_they_count(declared, made)):
-        found.append("strides")
-    return tuple(found)
+        differing.append("strides")
+    return tuple(differing)
 
 
 def _of_a_kind(device: str) -> str:
@@ -225,12 +225,12 @@ class OperatorFinding(Reported):
                 return f"returns results that share memory, {_UNDECLARED}"
             case Misbehavior.DIES:
                 where = "in eager at sizes that the program declares"
-                told = f"crashes with {self.error} {where}"
-                return ", ".join(filter(None, (told, self.call)))
+                text = f"crashes with {self.error} {where}"
+                return ", ".join(filter(None, (text, self.call)))
             case what if what in VALUE_DEPENDENCIES:
                 return ", ".join(filter(None, (VALUE_DEPENDENCIES[what], self.call)))
-        told = f"has a fake kernel that {self._promises()}"
-        return ", ".join(filter(None, (told, self.call)))
+        text = f"has a fake kernel that {self._promises()}"
+        return ", ".join(filter(None, (text, self.call)))
 
     @property
     def text(self) -> str:

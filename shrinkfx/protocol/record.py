@@ -139,9 +139,9 @@ class Named(Message):
             KeyError: there is no such kind.
             TypeError: a field is unknown, or missing.
         """
-        ((name, told),) = data.items()
+        ((name, content),) = data.items()
         kinds = {kind.__name__: kind for kind in (cls, *cls.__subclasses__())}
-        read: Self = super(Named, kinds[name]).from_json(told)
+        read: Self = super(Named, kinds[name]).from_json(content)
         return read
 
 

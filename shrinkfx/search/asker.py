@@ -29,7 +29,7 @@ class SearchFollower(Protocol):
     """An oracle that follows the state of a search, and so can speculate."""
 
     def follow(
-        self, course: SearchState, known: Callable[[Candidate], Verdict | None]
+        self, search: SearchState, known: Callable[[Candidate], Verdict | None]
     ) -> None: ...
 
     def stop_following(self) -> None: ...
@@ -113,12 +113,12 @@ class Asker:
         return verdict
 
     @contextmanager
-    def speculate_for(self, course: SearchState) -> Iterator[None]:
+    def speculate_for(self, search: SearchState) -> Iterator[None]:
         """Have a speculating oracle follow a search until the block ends."""
         if not isinstance(self._oracle, SearchFollower):
             yield
             return
-        self._oracle.follow(course, self.find_verdict)
+        self._oracle.follow(search, self.find_verdict)
         try:
             yield
         finally:
@@ -172,8 +172,8 @@ class Asker:
 
     def _recalled(self, candidate: Candidate) -> Verdict | None:
         """Return an earlier session's verdict from the journal, and count its check."""
-        about = candidate, self.form, self.build
-        verdict = self._journal.recall(*about, again=self._again)
+        query = candidate, self.form, self.build
+        verdict = self._journal.recall(*query, again=self._again)
         if verdict is not None:
             self.budget.count()
             if isinstance(self._oracle, Learner):
@@ -190,8 +190,8 @@ class Asker:
 
         self.budget.spend()
         began = self.budget.seconds
-        asked = strategy, self.form, candidate, self.build
-        verdict = self._journal.ask(*asked, check)
+        request = strategy, self.form, candidate, self.build
+        verdict = self._journal.ask(*request, check)
         check_s = verdict.observation.seconds
         self.budget.record_wait(self.budget.seconds - began, check_s)
         return verdict

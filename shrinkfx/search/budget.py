@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 from shrinkfx.errors import BudgetExhausted
 
-_PACE_OF = 20
+_PACE_CHECKS = 20
 """The number of last checks whose mean time, in seconds, predicts the next one."""
 
 _PARTS = 4
 """The divisor of the seconds left that gives the share of an optional phase."""
 
-_CHECKS_KEPT = 2
+_RESERVE_CHECKS = 2
 """The time kept for the repro, in checks of the input program.
 
 It covers one check of the input program's repro and its overhead, or three checks of
@@ -43,8 +43,8 @@ class Budget:
     check_s: float = 0.0
     overtime_s: float = 0.0
     started: float = field(init=False)
-    _pace: deque[float] = field(default_factory=lambda: deque(maxlen=_PACE_OF))
-    _checks_s: deque[float] = field(default_factory=lambda: deque(maxlen=_PACE_OF))
+    _pace: deque[float] = field(default_factory=lambda: deque(maxlen=_PACE_CHECKS))
+    _checks_s: deque[float] = field(default_factory=lambda: deque(maxlen=_PACE_CHECKS))
 
     def __post_init__(self) -> None:
         self.started = self.clock()
@@ -88,7 +88,7 @@ class Budget:
         """
         self.check_s = max(self.check_s, check_s)
         if self.max_seconds is not None:
-            self.reserve_s = _CHECKS_KEPT * self.check_s
+            self.reserve_s = _RESERVE_CHECKS * self.check_s
 
     def guarantee_seconds(self, seconds: float) -> None:
         """Guarantee that so many seconds are left, beyond the limit if necessary."""

@@ -1,7 +1,7 @@
 """Remove items in bundles until each remaining item was rejected alone.
 
 This is the part of delta debugging that does not depend on what the items are: edits to
-a program, or elements of any other set. The probabilities (``odds``) choose a bundle,
+a program, or elements of any other set. The probabilities choose a bundle,
 and a query tells whether it may go.
 """
 
@@ -18,62 +18,64 @@ class Bundles(Generic[Item]):
     """The sequence of bundles of some items, as answers come in.
 
     Args:
-        odds: the probabilities; they learn from the answers.
+        probabilities: the probabilities; they learn from the answers.
     """
 
-    def __init__(self, items: Sequence[Item], odds: Probabilities[Item]) -> None:
-        self._items, self._odds = items, odds
+    def __init__(
+        self, items: Sequence[Item], probabilities: Probabilities[Item]
+    ) -> None:
+        self._items, self._probabilities = items, probabilities
         self._stuck: frozenset[Item] = frozenset()  # rejected alone in this round
 
-    def copy(self, odds: Probabilities[Item]) -> Self:
+    def copy(self, probabilities: Probabilities[Item]) -> Self:
         """Copy the state, to use other probabilities."""
-        twin = copy.copy(self)
-        twin._odds = odds
-        return twin
+        copied = copy.copy(self)
+        copied._probabilities = probabilities
+        return copied
 
     def next(self) -> list[Item]:
         """Choose the next bundle; empty once each item was rejected alone."""
-        return self._odds.choose_bundle(
+        return self._probabilities.choose_bundle(
             [i for i in self._items if i not in self._stuck]
         )
 
     def record_accepted(
-        self, bundle: Sequence[Item], left: Callable[[Sequence[Item]], list[Item]]
+        self, bundle: Sequence[Item], remaining: Callable[[Sequence[Item]], list[Item]]
     ) -> None:
         """Record that a bundle was removed, and go on with the items that remain.
 
         Args:
-            left: returns the items, of those given, that can still be removed.
+            remaining: returns the items, of those given, that can still be removed.
         """
-        self._odds.record_accepted(bundle)
-        self._items = left(self._items)
+        self._probabilities.record_accepted(bundle)
+        self._items = remaining(self._items)
 
     def record_rejected(self, bundle: Sequence[Item]) -> None:
-        self._odds.record_rejected(bundle)
+        self._probabilities.record_rejected(bundle)
         if len(bundle) == 1:
             self._stuck |= {*bundle}
 
 
 def in_bundles(
     items: Sequence[Item],
-    odds: Probabilities[Item],
+    probabilities: Probabilities[Item],
     accepts: Callable[[list[Item]], bool],
-    left: Callable[[Sequence[Item]], list[Item]],
+    remaining: Callable[[Sequence[Item]], list[Item]],
 ) -> Iterator[list[Item]]:
     """Remove items in bundles until each remaining item was rejected alone.
 
     Args:
         accepts: queries whether a bundle may go, and removes it if so.
-        left: returns the items, of those given, that can still be removed.
+        remaining: returns the items, of those given, that can still be removed.
 
     Yields:
         Each bundle that was removed.
     """
-    bundles = Bundles(items, odds)
+    bundles = Bundles(items, probabilities)
     while bundle := bundles.next():
         if accepts(bundle):
             yield bundle
-            bundles.record_accepted(bundle, left)
+            bundles.record_accepted(bundle, remaining)
         else:
             bundles.record_rejected(bundle)
 
@@ -88,7 +90,7 @@ class Subset(Generic[Item]):
     def __init__(
         self,
         items: Sequence[Item],
-        odds: Probabilities[Item],
+        probabilities: Probabilities[Item],
         holds: Callable[[list[Item]], bool],
     ) -> None:
         """Begin with all items: these have the property, and the empty set has not.
@@ -97,7 +99,7 @@ class Subset(Generic[Item]):
             holds: tests a subset for the property; it is called once for each subset.
         """
         self.kept = list(items)
-        self._odds, self._holds = odds, holds
+        self._probabilities, self._holds = probabilities, holds
         self._known: dict[frozenset[Item], bool] = {frozenset(): False}
 
     def run(self) -> list[Item]:
@@ -105,8 +107,8 @@ class Subset(Generic[Item]):
         before: list[Item] = []
         while self.kept != before:
             before = self.kept
-            self._odds.start_round(len(before))
-            for _ in in_bundles(before, self._odds, self._accepts, self._left):
+            self._probabilities.start_round(len(before))
+            for _ in in_bundles(before, self._probabilities, self._accepts, self._left):
                 pass
         return self.kept
 

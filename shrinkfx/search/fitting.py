@@ -88,12 +88,12 @@ def collect_valid_proposals(
         if isinstance(edit, Rewrite)
     ]
     fits = fitter.fit(candidate, edits)
-    found = [
+    valid = [
         fit if edit.partly else edit
         for edit, fit in zip(edits, fits, strict=True)
         if fit is not None and fit.changes
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(valid))
 
 
 def join_fitting_rewrites(
@@ -110,9 +110,9 @@ def join_fitting_rewrites(
     for _ in range(_TRIES):
         if not chosen:
             break
-        [whole] = fitter.fit(candidate, [_joined(chosen)])
-        if whole is not None:
-            return chosen, whole
+        [joined] = fitter.fit(candidate, [_joined(chosen)])
+        if joined is not None:
+            return chosen, joined
         counts = range(1, len(chosen))
         parts = fitter.fit(candidate, [_joined(chosen[:n]) for n in counts])
         wrong = next((n for n, part in enumerate(parts) if part is None), len(parts))

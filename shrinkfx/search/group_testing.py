@@ -41,29 +41,29 @@ class GroupTesting:
         edits = list(dict.fromkeys(edits))
         self._open = [edit for edit in edits if edit not in refused]
         self._last = [edit for edit in edits if edit in refused]
-        self._guilty: list[Edit] = []  # at least one of these cannot be made
+        self._culprits: list[Edit] = []  # at least one of these cannot be made
 
     def next(self) -> Sequence[Edit]:
-        if not self._guilty:
+        if not self._culprits:
             return self._open or self._last[:1]
-        return self._guilty[: max(1, len(self._guilty) // 2)]
+        return self._culprits[: max(1, len(self._culprits) // 2)]
 
-    def record_accepted(self, edits: Sequence[Edit], best: Candidate) -> None:
-        self._open = _left(self._open, best)
-        self._guilty = _left(self._guilty, best)
-        self._last = _left(self._last, best)
+    def record_accepted(self, edits: Sequence[Edit], reduced: Candidate) -> None:
+        self._open = _left(self._open, reduced)
+        self._culprits = _left(self._culprits, reduced)
+        self._last = _left(self._last, reduced)
 
     def record_rejected(self, edits: Sequence[Edit]) -> None:
-        rest = [edit for edit in self._guilty + self._open if edit not in edits]
+        rest = [edit for edit in self._culprits + self._open if edit not in edits]
         # A rewrite that was rejected alone is not tried again in this round.
-        self._guilty = list(edits) if len(edits) > 1 else []
+        self._culprits = list(edits) if len(edits) > 1 else []
         self._open = rest
         self._last = [edit for edit in self._last if edit not in edits]
 
-    def copy(self, odds: EditProbabilities) -> GroupTesting:
+    def copy(self, probabilities: EditProbabilities) -> GroupTesting:
         return copy.copy(self)
 
 
-def _left(edits: Sequence[Edit], best: Candidate) -> list[Edit]:
-    left = (remaining_edit(edit, best) for edit in edits)
-    return list(dict.fromkeys(edit for edit in left if edit is not None))
+def _left(edits: Sequence[Edit], reduced: Candidate) -> list[Edit]:
+    remaining = (remaining_edit(edit, reduced) for edit in edits)
+    return list(dict.fromkeys(edit for edit in remaining if edit is not None))

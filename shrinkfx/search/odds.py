@@ -84,9 +84,9 @@ class Probabilities(ABC, Generic[Item]):
 
     def copy(self) -> Self:
         """Copy the state that answers change."""
-        twin = copy.copy(self)
-        twin._raised, twin._rejected = dict(self._raised), list(self._rejected)
-        return twin
+        copied = copy.copy(self)
+        copied._raised, copied._rejected = dict(self._raised), list(self._rejected)
+        return copied
 
     def acceptance_probability(self, items: Sequence[Item]) -> float:
         """Return the probability that the failure needs none of the items' keys."""
@@ -95,13 +95,13 @@ class Probabilities(ABC, Generic[Item]):
     def choose_bundle(self, items: Sequence[Item]) -> list[Item]:
         """Choose the next bundle; empty if there are no items."""
         self._least = 1 / max(1, len(self._keys(items)))
-        believed = [[self._p(key) for key in self._keys([item])] for item in items]
-        order = sorted(range(len(items)), key=lambda i: max(believed[i]))
+        ps = [[self._p(key) for key in self._keys([item])] for item in items]
+        order = sorted(range(len(items)), key=lambda i: max(ps[i]))
         chosen: list[Item] = []
-        doubt = 0.0
+        total = 0.0
         for i in order:
-            doubt += self._sum_negative_logs(believed[i])
-            if chosen and doubt > _DOUBT:
+            total += self._sum_negative_logs(ps[i])
+            if chosen and total > _DOUBT:
                 break
             chosen.append(items[i])
         return chosen
@@ -112,8 +112,8 @@ class Probabilities(ABC, Generic[Item]):
         If the bundle was part of a rejected one, raise p of that one's remaining keys.
         """
         self._fresh *= _LUCK
-        gone = set(self._keys(bundle))
-        rest = [[k for k in keys if k not in gone] for keys in self._rejected]
+        accepted = set(self._keys(bundle))
+        rest = [[k for k in keys if k not in accepted] for keys in self._rejected]
         for keys, before in zip(rest, self._rejected, strict=True):
             if len(keys) < len(before):
                 self._blame(keys)
@@ -122,26 +122,26 @@ class Probabilities(ABC, Generic[Item]):
     def record_rejected(self, bundle: Sequence[Item]) -> None:
         """Raise p of each key of the bundle."""
         keys = self._keys(bundle)
-        believed = {key: max(self._p(key), self._least) for key in keys}
-        hope = math.exp(-max(_DOUBT, self._sum_negative_logs(believed.values())))
-        self._raised.update({key: p / (1 - hope) for key, p in believed.items()})
+        ps = {key: max(self._p(key), self._least) for key in keys}
+        chance = math.exp(-max(_DOUBT, self._sum_negative_logs(ps.values())))
+        self._raised.update({key: p / (1 - chance) for key, p in ps.items()})
         self._rejected.append(keys)
 
     def _blame(self, keys: list[Key]) -> None:
         """Raise p of the keys until the sum of their -ln(1 - p) is ``_DOUBT``."""
-        doubt = self._sum_negative_logs(map(self._p, keys))
-        if keys and doubt < _DOUBT:
+        total = self._sum_negative_logs(map(self._p, keys))
+        if keys and total < _DOUBT:
             for key in keys:
-                share = self._sum_negative_logs([self._p(key)]) * _DOUBT / doubt
+                share = self._sum_negative_logs([self._p(key)]) * _DOUBT / total
                 self._raised[key] = -math.expm1(-share)
 
     def _p(self, key: Key) -> float:
         blame = _BLAME * self._suspects.get(key[1], 0.0)
         return max(self._raised.get(key, self._fresh), blame)
 
-    def _sum_negative_logs(self, believed: Iterable[float]) -> float:
+    def _sum_negative_logs(self, ps: Iterable[float]) -> float:
         """Sum -ln(1 - p) over the probabilities."""
-        return -sum(math.log1p(-min(max(p, self._least), _SURE)) for p in believed)
+        return -sum(math.log1p(-min(max(p, self._least), _SURE)) for p in ps)
 
     def _keys(self, items: Iterable[Item]) -> list[Key]:
         return list(dict.fromkeys(key for item in items for key in self.about(item)))
@@ -170,6 +170,6 @@ class EditProbabilities(Probabilities[Edit]):
         the median estimate is right within a fifth, and two in three are within a
         factor of two.
         """
-        believed = [min(self._p((Drop, name)), _SURE) for name in names]
-        bits = sum(-p * math.log2(p) - (1 - p) * math.log2(1 - p) for p in believed)
-        return 2.5 * bits + 3.5 * sum(believed)
+        ps = [min(self._p((Drop, name)), _SURE) for name in names]
+        bits = sum(-p * math.log2(p) - (1 - p) * math.log2(1 - p) for p in ps)
+        return 2.5 * bits + 3.5 * sum(ps)

@@ -51,7 +51,7 @@ class Reducer:
 
     def __init__(
         self,
-        best: Candidate,
+        start: Candidate,
         asker: Asker,
         strategies: Sequence[Strategy],
         *,
@@ -64,14 +64,14 @@ class Reducer:
         self._strategies = strategies
         self._suspects = suspects
         self._listener = listener
-        self.restart(best)
+        self.restart(start)
 
-    def restart(self, best: Candidate) -> None:
+    def restart(self, start: Candidate) -> None:
         """Continue from another candidate that is known to fail; keep all answers."""
-        self.best = best
-        self.history = [best]
+        self.best = start
+        self.history = [start]
         self._answers_at_step = self.asker.query_count
-        self._course = SearchState(best, self._strategies, self._suspects, self._fitter)
+        self._state = SearchState(start, self._strategies, self._suspects, self._fitter)
         self._steps = self._run_steps()
 
     def run(self, pause: Callable[[Candidate], bool] | None = None) -> Candidate:
@@ -84,7 +84,7 @@ class Reducer:
         Raises:
             BudgetExhausted: ``best`` holds the reduced program so far.
         """
-        with self.asker.speculate_for(self._course):
+        with self.asker.speculate_for(self._state):
             while not (pause and pause(self.best)):
                 if next(self._steps, None) is None:
                     break
@@ -92,10 +92,10 @@ class Reducer:
 
     def _run_steps(self) -> Iterator[Candidate]:
         """Yield each accepted candidate until no strategy finds another."""
-        while question := self._course.next_query():
-            asked = question.strategy, question.candidate
-            verdict = self.ask(*asked, shown=self._find_signature_to_keep(question))
-            if self._course.answer(verdict.outcome):
+        while question := self._state.next_query():
+            request = question.strategy, question.candidate
+            verdict = self.ask(*request, shown=self._find_signature_to_keep(question))
+            if self._state.answer(verdict.outcome):
                 self._step(question.strategy, question.candidate)
                 yield self.best
 
@@ -159,9 +159,13 @@ class Reducer:
     def _questions_left(self, candidate: Candidate, verdict: Verdict) -> float:
         """Estimate how many queries the search still makes after this one."""
         if verdict.reproduced:  # the search continues from this candidate
-            return max(1.0, self._course.odds.estimate_queries(candidate.operators))
+            return max(
+                1.0, self._state.probabilities.estimate_queries(candidate.operators)
+            )
         since = self.asker.query_count - self._answers_at_step
-        return max(1.0, self._course.odds.estimate_queries(self.best.operators) - since)
+        return max(
+            1.0, self._state.probabilities.estimate_queries(self.best.operators) - since
+        )
 
     def _step(self, strategy: str, candidate: Candidate) -> None:
         before, after = self.best.cost[0], candidate.cost[0]
@@ -174,8 +178,8 @@ class Reducer:
             "%d -> %d operators  %s  check %d  %.0f s",
             *(before, after, strategy, check, seconds),
         )
-        held = None if candidate.listing is None else nbytes
-        self._listener(StepTaken(before, after, strategy, check, seconds, held))
+        sizes = None if candidate.listing is None else nbytes
+        self._listener(StepTaken(before, after, strategy, check, seconds, sizes))
 
     @property
     def minimal(self) -> bool:
@@ -201,15 +205,15 @@ class Reducer:
         Each single rewrite that makes a valid and smaller program was queried, with a
         verdict as for ``minimal``.
         """
-        found: dict[Kind, bool] = {}
+        minimal: dict[Kind, bool] = {}
         for strategy in self._strategies:
             if isinstance(strategy, Rewriter) and self.best.listing is not None:
                 steps = single_steps(self.best, strategy, self._fitter)
                 kind = Kind(strategy.kind)
-                found[kind] = found.get(kind, True) and all(
+                minimal[kind] = minimal.get(kind, True) and all(
                     map(self._is_refused, steps)
                 )
-        return found
+        return minimal
 
     def _is_refused(self, candidate: Candidate) -> bool:
         final = {Outcome.PASSED, Outcome.DIFFERENT, Outcome.INVALID}

@@ -35,7 +35,7 @@ from shrinkfx.search.odds import EditProbabilities
 from shrinkfx.search.rejections import Rejections
 from shrinkfx.search.strategy import Strategy, select_strategies
 
-_SHOWS = 0.75
+_P_SHOW = 0.75
 """The probability that a program with everything it needs shows the failure."""
 
 _LEAST_OF_BUNDLES, _LEAST_OF_ALTERNATIVES = 0.15, 0.3
@@ -72,11 +72,11 @@ class _Turn(Protocol):
         """Choose the edits to try next; empty at the end."""
         ...
 
-    def record_accepted(self, edits: Sequence[Edit], best: Candidate) -> None: ...
+    def record_accepted(self, edits: Sequence[Edit], reduced: Candidate) -> None: ...
 
     def record_rejected(self, edits: Sequence[Edit]) -> None: ...
 
-    def copy(self, odds: EditProbabilities) -> Self:
+    def copy(self, probabilities: EditProbabilities) -> Self:
         """Copy the state, to use other probabilities."""
         ...
 
@@ -90,15 +90,15 @@ class _Alternatives:
     def next(self) -> Sequence[Edit]:
         return self._edits[self._tried : self._tried + 1]
 
-    def record_accepted(self, edits: Sequence[Edit], best: Candidate) -> None:
+    def record_accepted(self, edits: Sequence[Edit], reduced: Candidate) -> None:
         # After a step, the other rewrites of a printed program do not fit any more:
         # one that would have reduced a size may increase it now.
-        self._tried = self._tried + 1 if best.listing is None else len(self._edits)
+        self._tried = self._tried + 1 if reduced.listing is None else len(self._edits)
 
     def record_rejected(self, edits: Sequence[Edit]) -> None:
         self._tried += 1
 
-    def copy(self, odds: EditProbabilities) -> Self:
+    def copy(self, probabilities: EditProbabilities) -> Self:
         return copy.copy(self)
 
 
@@ -109,25 +109,25 @@ class _Combined:
     one could not, and every step makes the later queries new.
     """
 
-    def __init__(self, edits: Sequence[Edit], odds: EditProbabilities) -> None:
-        self._bundles = Bundles(list(dict.fromkeys(edits)), odds)
+    def __init__(self, edits: Sequence[Edit], probabilities: EditProbabilities) -> None:
+        self._bundles = Bundles(list(dict.fromkeys(edits)), probabilities)
 
     def next(self) -> Sequence[Edit]:
         return self._bundles.next()
 
-    def record_accepted(self, edits: Sequence[Edit], best: Candidate) -> None:
+    def record_accepted(self, edits: Sequence[Edit], reduced: Candidate) -> None:
         self._bundles.record_accepted(
             edits,
-            lambda items: [e for item in items if (e := remaining_edit(item, best))],
+            lambda items: [e for item in items if (e := remaining_edit(item, reduced))],
         )
 
     def record_rejected(self, edits: Sequence[Edit]) -> None:
         self._bundles.record_rejected(edits)
 
-    def copy(self, odds: EditProbabilities) -> Self:
-        twin = copy.copy(self)
-        twin._bundles = self._bundles.copy(odds)
-        return twin
+    def copy(self, probabilities: EditProbabilities) -> Self:
+        copied = copy.copy(self)
+        copied._bundles = self._bundles.copy(probabilities)
+        return copied
 
 
 class SearchState:
@@ -135,42 +135,42 @@ class SearchState:
 
     Attributes:
         best: the reduced program so far; its cost only falls.
-        odds: the probability that each operator is needed.
+        probabilities: the probability that each operator is needed.
     """
 
     def __init__(
         self,
-        best: Candidate,
+        start: Candidate,
         strategies: Sequence[Strategy],
         suspects: Mapping[str, float] = NO_SUSPECTS,
         fitter: Fitter = Unfitted(),  # noqa: B008 - it holds nothing
     ) -> None:
-        self.best = best
-        self.odds = EditProbabilities(suspects, best.cost[0])
-        self._strategies = select_strategies(best, strategies)
+        self.best = start
+        self.probabilities = EditProbabilities(suspects, start.cost[0])
+        self._strategies = select_strategies(start, strategies)
         self._suspects, self._fitter = suspects, fitter
         self._rejections = Rejections()
         self._refused: frozenset[Edit] = frozenset()  # rejected alone, in any round
         self._question: Query | None = None
-        self._before = best.cost  # cost at the start of this round
+        self._before = start.cost  # cost at the start of this round
         self._round: Sequence[tuple[Outputs, Strategy]] | None = None
         self._place = 0  # index in the round
         self._turn: _Turn | None = None
-        self._start = best  # reduced program at the start of the turn
+        self._start = start  # reduced program at the start of the turn
 
     def copy(self) -> SearchState:
         """Copy the mutable state; candidates and edits are immutable."""
-        twin = copy.copy(self)
-        twin.odds = self.odds.copy()
-        twin._rejections = self._rejections.copy()
-        twin._turn = self._turn and self._turn.copy(twin.odds)
-        return twin
+        copied = copy.copy(self)
+        copied.probabilities = self.probabilities.copy()
+        copied._rejections = self._rejections.copy()
+        copied._turn = self._turn and self._turn.copy(copied.probabilities)
+        return copied
 
     def copy_for_speculation(self) -> SearchState:
         """Copy the state for speculation: the copy may get assumed answers."""
-        twin = self.copy()
-        twin._fitter = self._fitter.ahead()
-        return twin
+        copied = self.copy()
+        copied._fitter = self._fitter.ahead()
+        return copied
 
     # --- queries and answers
 
@@ -221,12 +221,14 @@ class SearchState:
         question = self.next_query()
         assert question is not None
         if not question.edits:
-            return _SHOWS
+            return _P_SHOW
         if self.best.listing is not None:
             return _AGAIN if self._refused.issuperset(question.edits) else _EVEN
         combines = isinstance(self._turn, _Combined)
         least = _LEAST_OF_BUNDLES if combines else _LEAST_OF_ALTERNATIVES
-        return max(least, _SHOWS * self.odds.acceptance_probability(question.edits))
+        return max(
+            least, _P_SHOW * self.probabilities.acceptance_probability(question.edits)
+        )
 
     def _query_fewer_outputs(self) -> Query | None:
         """Query whether the program may return fewer values, unless it does already.
@@ -245,8 +247,8 @@ class SearchState:
         policy, strategy = self._round[self._place]
         made = edits
         if self.best.listing is not None:
-            edits, whole = join_fitting_rewrites(self.best, edits, self._fitter)
-            made = [whole] if whole else []
+            edits, joined = join_fitting_rewrites(self.best, edits, self._fitter)
+            made = [joined] if joined else []
         try:
             candidate = apply(self.best, made).returning(policy)
         except InvalidEdit:
@@ -276,16 +278,16 @@ class SearchState:
                 return None
             self._place, self._before = 0, self.best.cost
         _, strategy = self._round[self._place]
-        asked = strategy, self.best, self._fitter, self._suspects
-        edits = collect_valid_proposals(*asked)
+        arguments = strategy, self.best, self._fitter, self._suspects
+        edits = collect_valid_proposals(*arguments)
         self._start = self.best
         if self.best.listing is not None:  # edits that were rejected alone come last
             edits.sort(key=self._refused.__contains__)
         if strategy.combines and self.best.listing is not None:
             self._turn = GroupTesting(edits, self._refused)
         elif strategy.combines:
-            self.odds.start_round(self.best.cost[0])
-            self._turn = _Combined(edits, self.odds)
+            self.probabilities.start_round(self.best.cost[0])
+            self._turn = _Combined(edits, self.probabilities)
         else:
             self._turn = _Alternatives(edits)
         return self._turn

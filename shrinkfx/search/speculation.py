@@ -116,45 +116,45 @@ class SpeculativeOracle:
     """
 
     def __init__(
-        self, oracle: Oracle, lanes: WorkerSlots, ahead: SpeculativeChecks | None = None
+        self, oracle: Oracle, slots: WorkerSlots, ahead: SpeculativeChecks | None = None
     ) -> None:
         """Create the oracle.
 
         Args:
             oracle: learns from the verdicts that the search gets; the slots run its
                 checks.
-            lanes: the worker slots.
+            slots: the worker slots.
             ahead: the store of verdicts that the search has not used yet.
         """
-        self._oracle, self._lanes = oracle, lanes
+        self._oracle, self._slots = oracle, slots
         self._ahead = ahead or SpeculativeChecks(Journal())
         self._under_way: dict[str, _RunningQuery] = {}
-        self._found: dict[str, Verdict | None] = {}  # None: not in the journal either
+        self._stored: dict[str, Verdict | None] = {}  # None: not in the journal either
         self._uncounted: dict[str, Pending] = {}
-        self._course: SearchState | None = None
+        self._search: SearchState | None = None
         self._memory: Callable[[Candidate], Verdict | None] = _nothing
         self._place: QueryNode | None = None
         self.asked_ahead = self.of_use = 0
 
     def follow(
-        self, course: SearchState, known: Callable[[Candidate], Verdict | None]
+        self, search: SearchState, known: Callable[[Candidate], Verdict | None]
     ) -> None:
         """Start to speculate for a search.
 
         Args:
             known: returns the verdicts that the search has in memory.
         """
-        self._course, self._memory = course, known
+        self._search, self._memory = search, known
 
     def stop_following(self) -> None:
         """Cancel all running queries, and follow no search."""
-        self._course, self._memory, self._place = None, _nothing, None
+        self._search, self._memory, self._place = None, _nothing, None
         running = [a for a in self._under_way.values() if not a.pending.done()]
-        for asked in running:
-            asked.pending.cancel()
+        for query in running:
+            query.pending.cancel()
         self._gather()
-        for asked in running:
-            self._end(asked)
+        for query in running:
+            self._end(query)
         self._under_way.clear()
 
     def check(self, candidate: Candidate) -> Verdict:
@@ -180,19 +180,19 @@ class SpeculativeOracle:
             if verdict := self._take_speculative_verdict(candidate):
                 return verdict
             self._start_queries(candidate)
-            self._lanes.wait([asked.pending for asked in self._under_way.values()])
+            self._slots.wait([query.pending for query in self._under_way.values()])
             self._gather()
-            asked = self._under_way.get(candidate.digest)
-            if asked and not asked.early and asked.pending.done():
+            query = self._under_way.get(candidate.digest)
+            if query and not query.early and query.pending.done():
                 del self._under_way[candidate.digest]
-                return self._decide(asked)
+                return self._decide(query)
 
-    def _decide(self, asked: _RunningQuery) -> Verdict:
+    def _decide(self, query: _RunningQuery) -> Verdict:
         try:
-            verdict = asked.pending.result()
+            verdict = query.pending.result()
         except ConcurrentQueryError:
-            return self._lanes.alone(asked.candidate)
-        asked.pending.count()
+            return self._slots.alone(query.candidate)
+        query.pending.count()
         return verdict
 
     def _take_speculative_verdict(self, candidate: Candidate) -> Verdict | None:
@@ -200,7 +200,7 @@ class SpeculativeOracle:
         verdict = self._recalled(candidate)
         if verdict is None:
             return None
-        self._found[candidate.digest] = None
+        self._stored[candidate.digest] = None
         self._ahead.delete_query(candidate)
         pending = self._uncounted.pop(candidate.digest, None)
         if not self._stands(candidate, verdict):
@@ -221,7 +221,7 @@ class SpeculativeOracle:
 
     def _find_node(self, candidate: Candidate) -> QueryNode | None:
         """Find the tree node of a query; None if the search state has no such query."""
-        if self._course is None or self._lanes.count == 1:
+        if self._search is None or self._slots.count == 1:
             return None
         place = self._place
         while place and (question := place.question):
@@ -230,10 +230,10 @@ class SpeculativeOracle:
             outcome = self._known(question.candidate)
             place = place.child(outcome) if outcome else None
         # The search got another answer: a confirmation refused the candidate, say.
-        question = self._course.next_query()
+        question = self._search.next_query()
         if question is None or question.candidate.digest != candidate.digest:
             return None
-        return QueryNode(self._course.copy_for_speculation())
+        return QueryNode(self._search.copy_for_speculation())
 
     def _start_queries(self, candidate: Candidate) -> None:
         """Start the search's query and likely ones; cancel those now impossible."""
@@ -241,13 +241,13 @@ class SpeculativeOracle:
             self._begin(candidate, early=False)
         likely, possible = self._likely()
         wanted = {c.digest: c for c in (candidate, *likely)}
-        for digest, asked in list(self._under_way.items()):
+        for digest, query in list(self._under_way.items()):
             if digest not in possible and digest not in wanted:
-                self._end(asked)
+                self._end(query)
         for digest, each in wanted.items():
             if digest in self._under_way:
                 continue
-            if len(self._under_way) == self._lanes.count:
+            if len(self._under_way) == self._slots.count:
                 if digest != candidate.digest:
                     return
                 least = min(self._under_way, key=wanted.__contains__)
@@ -255,14 +255,14 @@ class SpeculativeOracle:
             self._begin(each, early=digest != candidate.digest)
 
     def _can_begin(self, candidate: Candidate) -> bool:
-        asked = self._under_way
-        return candidate.digest not in asked and len(asked) < self._lanes.count
+        running = self._under_way
+        return candidate.digest not in running and len(running) < self._slots.count
 
     def _likely(self) -> tuple[list[Candidate], set[str]]:
         """Return the most probable queries, and the digests of all possible ones."""
         if self._place is None:
             return [], set()
-        count = self._lanes.count
+        count = self._slots.count
         likely = self._place.likely_queries(self._known, _PLACES * count)
         chosen = [question.candidate for question in islice(likely, count)]
         return chosen, self._place.possible_digests(self._known)
@@ -274,9 +274,9 @@ class SpeculativeOracle:
     def _recalled(self, candidate: Candidate) -> Verdict | None:
         """Return a speculative verdict, possibly of an earlier session, or None."""
         digest = candidate.digest
-        if digest not in self._found:
-            self._found[digest] = self._ahead.recall(candidate)
-        return self._found[digest]
+        if digest not in self._stored:
+            self._stored[digest] = self._ahead.recall(candidate)
+        return self._stored[digest]
 
     # --- running queries
 
@@ -284,30 +284,30 @@ class SpeculativeOracle:
         if early:
             self.asked_ahead += 1
             self._ahead.record_start(candidate)
-        pending = self._lanes.begin(candidate)
+        pending = self._slots.begin(candidate)
         self._under_way[candidate.digest] = _RunningQuery(candidate, pending, early)
 
     def _gather(self) -> None:
         """Store the verdicts of the speculative queries that are done."""
-        for digest, asked in list(self._under_way.items()):
-            if asked.early and asked.pending.done():
+        for digest, query in list(self._under_way.items()):
+            if query.early and query.pending.done():
                 del self._under_way[digest]
-                self._found[digest] = self._store_verdict(asked)
+                self._stored[digest] = self._store_verdict(query)
 
-    def _store_verdict(self, asked: _RunningQuery) -> Verdict:
+    def _store_verdict(self, query: _RunningQuery) -> Verdict:
         try:
-            verdict = asked.pending.result()
+            verdict = query.pending.result()
         except Exception as error:  # noqa: BLE001 - asked anew, and raised then
             return Verdict(Outcome.UNRESOLVED, Observation(unresolved=repr(error)))
         seen = verdict.observation
         verdict = replace(verdict, observation=replace(seen, log=seen.log[-LOG_CHARS:]))
-        self._ahead.record_verdict(asked.candidate, verdict)
-        self._uncounted[asked.candidate.digest] = asked.pending
+        self._ahead.record_verdict(query.candidate, verdict)
+        self._uncounted[query.candidate.digest] = query.pending
         return verdict
 
-    def _end(self, asked: _RunningQuery) -> None:
+    def _end(self, query: _RunningQuery) -> None:
         """Cancel a query that is no longer needed."""
-        asked.pending.cancel()
-        self._under_way.pop(asked.candidate.digest, None)
-        if asked.early:
-            self._ahead.delete_query(asked.candidate)
+        query.pending.cancel()
+        self._under_way.pop(query.candidate.digest, None)
+        if query.early:
+            self._ahead.delete_query(query.candidate)

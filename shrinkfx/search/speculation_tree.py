@@ -28,24 +28,24 @@ Known = Callable[[Candidate], Outcome | None]
 class QueryNode:
     """A node of the tree: the search state after certain answers."""
 
-    def __init__(self, course: SearchState) -> None:
-        self._course = course
+    def __init__(self, search: SearchState) -> None:
+        self._search = search
         self._after: dict[Outcome, QueryNode] = {}
 
     @cached_property
     def question(self) -> Query | None:
         """The query at this node; None if there is none, or it cannot be predicted."""
         try:
-            return self._course.next_query()
+            return self._search.next_query()
         except (StrategyError, SpeculationError):  # reported if the search gets there
             return None
 
     def child(self, outcome: Outcome) -> QueryNode:
         """Return the node after an answer to the query here."""
         if outcome not in self._after:
-            course = self._course.copy()
-            course.answer(outcome)
-            self._after[outcome] = QueryNode(course)
+            search = self._search.copy()
+            search.answer(outcome)
+            self._after[outcome] = QueryNode(search)
         return self._after[outcome]
 
     def likely_queries(self, known: Known, places: int) -> Iterator[Query]:
@@ -76,19 +76,19 @@ class QueryNode:
         assert self.question is not None
         if (outcome := known(self.question.candidate)) is not None:
             return {outcome: 1.0}
-        fails = self._course.chance()
+        fails = self._search.chance()
         return {Outcome.REPRODUCED: fails, Outcome.PASSED: 1 - fails}
 
     def possible_digests(self, known: Known) -> set[str]:
         """Collect the digests of queries in existing nodes that are still possible."""
-        found = set()
-        places = [self]
-        while places:
-            place = places.pop()
-            if "question" not in place.__dict__ or place.question is None:
+        digests = set()
+        nodes = [self]
+        while nodes:
+            node = nodes.pop()
+            if "question" not in node.__dict__ or node.question is None:
                 continue
-            found.add(place.question.candidate.digest)
-            outcome = known(place.question.candidate)
-            possible = [outcome] if outcome else list(place._after)
-            places += [place._after[o] for o in possible if o in place._after]
-        return found
+            digests.add(node.question.candidate.digest)
+            outcome = known(node.question.candidate)
+            possible = [outcome] if outcome else list(node._after)
+            nodes += [node._after[o] for o in possible if o in node._after]
+        return digests

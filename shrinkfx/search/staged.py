@@ -56,8 +56,8 @@ def select_steps_back(history: Sequence[Candidate]) -> list[Candidate]:
     Each query is expensive, and the search finds the steps between two of them again.
     """
     last = len(history) - 1
-    back = {0, last, *(1 << n for n in range(last.bit_length()))}
-    return [history[last - n] for n in sorted(back)]
+    distances = {0, last, *(1 << n for n in range(last.bit_length()))}
+    return [history[last - n] for n in sorted(distances)]
 
 
 def select_near_or_known(
@@ -175,8 +175,8 @@ class StagedSearch:
         """Query the stage about the result of the search."""
         form = self.reducer.asker.form
         reducers = _reducers(self._stage.search)
-        alike = [other for other in reducers if other.asker.form == form]
-        return self._fails_by([*alike, *reducers][0], self.reducer.best)
+        same_form = [other for other in reducers if other.asker.form == form]
+        return self._fails_by([*same_form, *reducers][0], self.reducer.best)
 
     def _step_back(self) -> Candidate | None:
         """Find an accepted step that fails in the stage's first form and build."""
@@ -190,9 +190,9 @@ class StagedSearch:
         reducer.restart(self.reducer.best)  # so that its events report this program
         return reducer.ask(self._stage.name, candidate).reproduced
 
-    def restart(self, best: Candidate) -> None:
+    def restart(self, start: Candidate) -> None:
         """Continue from another candidate that is known to fail; keep all answers."""
-        self._first.restart(best)
+        self._first.restart(start)
         self.search = self._first
 
     # --- confirmations
@@ -205,18 +205,18 @@ class StagedSearch:
         Returns:
             False if not even the input program is confirmed; then nothing changes.
         """
-        best = self.reducer.best
+        reduced = self.reducer.best
         steps = sorted(self.history, key=lambda c: c.cost, reverse=True)
-        known = [c for c in steps if c.cost > best.cost]
+        known = [c for c in steps if c.cost > reduced.cost]
         judges = [*self._judges, judge]  # a later one is more expensive
-        for start in select_steps_back([*known, best]):
+        for start in select_steps_back([*known, reduced]):
             if all(judge.confirms(start) for judge in judges):
                 break
         else:
             return False
         self._judges.append(judge)
         self.reducer.asker.add_confirmation(judge)
-        if start is not best:
+        if start is not reduced:
             self._earlier = [c for c in known if c.cost > start.cost]
             self.reducer.restart(start)
         return True
@@ -235,8 +235,8 @@ class StagedSearch:
     @property
     def reducer(self) -> Reducer:
         """The search that holds the reduced program."""
-        found = self.search
-        return found.reducer if isinstance(found, StagedSearch) else found
+        search = self.search
+        return search.reducer if isinstance(search, StagedSearch) else search
 
     @property
     def reducers(self) -> list[Reducer]:
@@ -256,8 +256,8 @@ class StagedSearch:
         """The names of the stages that ran and did not confirm the result."""
         if self._earlier is not None:
             return set()  # no stage was asked since ``confirm`` went back
-        found = self.search
-        inner = found.unconfirmed if isinstance(found, StagedSearch) else set()
+        search = self.search
+        inner = search.unconfirmed if isinstance(search, StagedSearch) else set()
         return inner | ({self._stage.name} if self._gave_up else set())
 
     @property
@@ -285,9 +285,9 @@ def in_each_form(program: Reducer, source: Reducer) -> StagedSearch:
     again at the end.
     """
 
-    def asks_early(best: Candidate) -> bool:
-        is_step = best is not program.history[0]
-        return is_step and FEW <= best.cost[0] < READABLE
+    def asks_early(reduced: Candidate) -> bool:
+        is_step = reduced is not program.history[0]
+        return is_step and FEW <= reduced.cost[0] < READABLE
 
     back = partial(select_near_or_known, is_known=source.asker.has_reproduced)
     stage = Stage(SOURCE, source, back, lambda: asks_early(program.run(asks_early)))

@@ -156,23 +156,23 @@ def available() -> dict[str, Callable[[], Strategy]]:
         StrategyError: an installed strategy cannot be imported.
     """
     package = importlib.import_module("shrinkfx.strategies")
-    found: dict[str, Callable[[], Strategy]] = {}
+    makers: dict[str, Callable[[], Strategy]] = {}
     for info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"shrinkfx.strategies.{info.name}")
-        found[info.name] = getattr(module, _class_name(info.name))
+        makers[info.name] = getattr(module, _class_name(info.name))
     for point in metadata.entry_points(group=ENTRY_POINTS):
-        found[point.name] = _loaded(point)
-    ordered = [n for n in (*DEFAULT_ORDER, *ORDER_FOR_LISTINGS) if n in found]
-    return {n: found[n] for n in [*ordered, *sorted(set(found) - set(ordered))]}
+        makers[point.name] = _loaded(point)
+    ordered = [n for n in (*DEFAULT_ORDER, *ORDER_FOR_LISTINGS) if n in makers]
+    return {n: makers[n] for n in [*ordered, *sorted(set(makers) - set(ordered))]}
 
 
 def _loaded(point: metadata.EntryPoint) -> Callable[[], Strategy]:
     try:
         strategy: Callable[[], Strategy] = point.load()
     except Exception as error:  # a plug-in may raise anything
-        whose = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
+        package = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
         raise StrategyError(
-            f"strategy '{point.name}'{whose} cannot be imported: {error!r}\n"
+            f"strategy '{point.name}'{package} cannot be imported: {error!r}\n"
             f"try: python -c 'import {point.module}', or uninstall it"
         ) from error
     return strategy

@@ -57,9 +57,9 @@ def parse_gcc_error(text: str) -> Complaint | None:
     functions = _FUNCTION.findall(before)
     file, line, column = found["file"], int(found["line"]), int(found["column"])
     code, caret = found["code"], found["caret"]
-    here = _FROM_HERE.findall(before)
-    if not file.endswith(".cpp") and here:  # in a template: use its caller
-        file, line, column = here[-1][0], int(here[-1][1]), int(here[-1][2])
+    callers = _FROM_HERE.findall(before)
+    if not file.endswith(".cpp") and callers:  # in a template: use its caller
+        file, line, column = callers[-1][0], int(callers[-1][1]), int(callers[-1][2])
         code, caret = "", ""
     return Complaint(
         text=printable(found["text"]),
@@ -77,10 +77,10 @@ def _linker(text: str) -> Complaint | None:
     if found is None:
         return None
     functions = _IN_FUNCTION.findall(text[: found.end()])
-    said = printable((found["text"] or found["alone"]).strip())
+    message = printable((found["text"] or found["alone"]).strip())
     function = functions[-1] if functions else ""
     file, line = found["file"] or "", int(found["line"] or 0)
-    return Complaint(said, file, line, function=function)
+    return Complaint(message, file, line, function=function)
 
 
 def parse_triton_error(text: str) -> Complaint | None:
@@ -90,9 +90,9 @@ def parse_triton_error(text: str) -> Complaint | None:
         return None
     code = found[3].rstrip("\n").split("\n")
     defined = _DEFINED.findall(found[3])
-    said = found[4].strip().partition("\n")[0]
+    message = found[4].strip().partition("\n")[0]
     return Complaint(
-        text=printable(said),
+        text=printable(message),
         line=int(found[1]),
         column=int(found[2]) + 1,
         function=defined[-1] if defined else "",

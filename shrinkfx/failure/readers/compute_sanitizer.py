@@ -28,7 +28,7 @@ _PLACE = re.compile(
 )
 _THREAD = re.compile(r"by thread \(([\d,]+)\) in block \(([\d,]+)\)")
 _ADDRESS = re.compile(r"(?:Address|Access (?:at|to)) (0x[0-9a-f]+)(?: is ([a-z ]+))?")
-_BESIDE = re.compile(r"and is (.*?) the nearest allocation at 0x\w+ ?of size ([\d,]+)")
+_NEAREST = re.compile(r"and is (.*?) the nearest allocation at 0x\w+ ?of size ([\d,]+)")
 _REFUSED = re.compile(
     r"^={9} (?:Internal Sanitizer )?Error: (?!Race |process )([^\n]+)", re.MULTILINE
 )
@@ -43,9 +43,9 @@ UNINITIALIZED, RACE = "read of uninitialized memory", "race"
 
 def parse_sanitizer_report(log: str) -> MemoryReport | None:
     """Return the first report on a generated kernel, else the first illegal access."""
-    found = [*_reports(log)]
-    generated = (each for each in found if _GENERATED.match(each.kernel))
-    accesses = (each for each in found if detail(each) == MEMORY_FAULT)
+    reports = [*_reports(log)]
+    generated = (each for each in reports if _GENERATED.match(each.kernel))
+    accesses = (each for each in reports if detail(each) == MEMORY_FAULT)
     return next(generated, None) or next(accesses, None)
 
 
@@ -75,7 +75,7 @@ def _report(found: re.Match[str], lines: list[str]) -> MemoryReport:
     text = "\n".join(lines)
     kernel, line = _kernel(lines)
     thread, address = _THREAD.search(text), _ADDRESS.search(text)
-    beside = _BESIDE.search(text)
+    nearest = _NEAREST.search(text)
     if found["first"]:
         kind, access, size = RACE, found["first"].lower(), "0"
     elif found["read"]:
@@ -90,7 +90,7 @@ def _report(found: re.Match[str], lines: list[str]) -> MemoryReport:
         bytes=int(size.replace(",", "")),
         kernel=kernel,
         line=line,
-        where=f"{beside[1]} a {beside[2]}-byte allocation" if beside else "",
+        where=f"{nearest[1]} a {nearest[2]}-byte allocation" if nearest else "",
         address=address[1] if address else "",
         thread=thread[1] if thread else "",
         block=thread[2] if thread else "",

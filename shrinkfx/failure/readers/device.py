@@ -43,9 +43,9 @@ _OUT_OF_MEMORY = re.compile(
     r"CUDA out of memory|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED"
     r"|(?:CUDA(?: driver)? error|Triton Error \[CUDA\]): out of memory"
 )
-_SAYS = r"(?:CUDA(?: driver)? error|Triton Error \[CUDA\]): (?:"
+_ERROR_HEAD = r"(?:CUDA(?: driver)? error|Triton Error \[CUDA\]): (?:"
 _BROKEN = re.compile(
-    _SAYS + r"uncorrectable ECC error encountered"
+    _ERROR_HEAD + r"uncorrectable ECC error encountered"
     r"|uncorrectable NVLink error detected[^\n]*"
     r"|Invalid access of peer GPU memory over nvlink or a hardware error"
     r"|CUDA-capable device\(s\) is/are busy or unavailable"
@@ -56,7 +56,7 @@ _BROKEN = re.compile(
     r"|GPU is lost|GPU has fallen off the bus"
 )
 _LOST = re.compile(
-    _SAYS + r"no CUDA-capable device is detected)"
+    _ERROR_HEAD + r"no CUDA-capable device is detected)"
     r"|cudaErrorNoDevice|GPU is lost|GPU has fallen off the bus"
 )
 _XID = re.compile(r"^[^\n]*NVRM: Xid \([^)]*\): (\d+),[^\n]*", re.MULTILINE)
@@ -96,12 +96,12 @@ def classify_device_assertion(text: str, stage: Stage) -> Signature | None:
     """
     if TRIGGERED not in text:
         return None
-    said = sorted(set(_PRINTED.findall(text)), key=lambda words: normalise(words))
-    bounds = [words for words in said if _BOUNDS.search(words)]
+    messages = sorted(set(_PRINTED.findall(text)), key=lambda words: normalise(words))
+    bounds = [words for words in messages if _BOUNDS.search(words)]
     if bounds:
         return Signature(Kind.ASSERT, stage, "index out of bounds", bounds[0])
-    if said:
-        return Signature(Kind.ASSERT, stage, normalise(said[0]), said[0])
+    if messages:
+        return Signature(Kind.ASSERT, stage, normalise(messages[0]), messages[0])
     return None
 
 
@@ -113,13 +113,13 @@ def find_gpu_failure(text: str) -> str:
     if found := _BROKEN.search(text):
         return line_of(text, found)
     numbered = (found for found in _XID.finditer(text))
-    ours = (each[0] for each in numbered if int(each[1]) in _HARDWARE_XIDS)
-    return next(ours, "").strip()
+    failures = (each[0] for each in numbered if int(each[1]) in _HARDWARE_XIDS)
+    return next(failures, "").strip()
 
 
 def find_gpu_loss(text: str) -> str:
     """Return the line that shows that the GPU is no longer available, or ''."""
     if found := _LOST.search(text):
         return line_of(text, found)
-    gone = (found[0] for found in _XID.finditer(text) if int(found[1]) == _BUS)
-    return next(gone, "").strip()
+    losses = (found[0] for found in _XID.finditer(text) if int(found[1]) == _BUS)
+    return next(losses, "").strip()

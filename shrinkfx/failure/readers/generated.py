@@ -75,8 +75,8 @@ class Code:
     def parameters(self) -> tuple[str, ...]:
         """Return the names of the kernel's parameters; Triton's constants come last."""
         found = _DEFINED.search(self.text)
-        given = found["parameters"].split(",") if found else []
-        names = (re.findall(r"\w+", entry.partition(":")[0]) for entry in given)
+        entries = found["parameters"].split(",") if found else []
+        names = (re.findall(r"\w+", entry.partition(":")[0]) for entry in entries)
         return tuple(words[-1] for words in names if words)
 
     def checks(self) -> tuple[IndexCheck, ...]:
@@ -102,19 +102,19 @@ class Code:
 
     def history(self, expression: str, above: int) -> tuple[Assignment, ...]:
         """List the assignments that an expression depends on, in source order."""
-        found: dict[int, Assignment] = {}
+        steps: dict[int, Assignment] = {}
         open_ = [(name, above) for name in _VALUE.findall(expression)]
         while open_:
             name, line = open_.pop()
             step = self.definition(name, line)
-            if step is None or step.line in found:
+            if step is None or step.line in steps:
                 continue
-            found[step.line] = step
+            steps[step.line] = step
             for number in range(step.line, step.last_line + 1):
                 text = self.lines[number]
                 text = text.partition("=")[2] if number == step.line else text
                 open_ += [(word, number) for word in _VALUE.findall(text)]
-        return tuple(found[line] for line in sorted(found))
+        return tuple(steps[line] for line in sorted(steps))
 
     def head(self) -> int:
         """Return the line number of the kernel's definition; 0 if there is none."""
@@ -151,11 +151,11 @@ class Code:
 
 
 def _index_check(line: int, found: re.Match[str]) -> IndexCheck:
-    said = found["said"]
-    parts = _RANGE.match(said)
+    condition = found["said"]
+    parts = _RANGE.match(condition)
     assert parts is not None  # the pattern matches any text
     lower, index, upper = (parts[n] or "" for n in ("lower", "index", "upper"))
-    return IndexCheck(line, found["holds"], said, index, lower, upper)
+    return IndexCheck(line, found["holds"], condition, index, lower, upper)
 
 
 def pointers_in(line: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ _ACCESS = re.compile(r"illegal memory access: out-of-bounds (load|store|atomic)"
 _KERNEL = re.compile(r"in \w+ \(([^)]*)\)")
 _ASSERTION = re.compile(r"device-side assert in \w+ \([^)]*\): (.*?)(?: \[program|$)")
 _MISALIGNED = "misaligned"
-_DOES = {"load": "read", "store": "write", "atomic": "write"}
+_VERBS = {"load": "read", "store": "write", "atomic": "write"}
 
 
 def name_error_unchecked_on_gpu(failure: Signature) -> str:
@@ -40,16 +40,16 @@ def classify_finding(text: str, stage: Stage) -> Signature | None:
     """
     if (line := _LINE.search(text)) is None:
         return None
-    said = line[2]
+    message = line[2]
     stage = Stage.COMPILE if line[1] else stage
-    found = _KERNEL.search(said)
+    found = _KERNEL.search(message)
     operators = tuple(found[1].split(", ")) if found and found[1] else ()
-    if access := _ACCESS.search(said):
-        detail = f"out-of-bounds {_DOES[access[1]]}"
+    if access := _ACCESS.search(message):
+        detail = f"out-of-bounds {_VERBS[access[1]]}"
         return Signature(Kind.IMA, stage, detail, line[0], operators=operators)
-    if "misaligned address" in said:
+    if "misaligned address" in message:
         return Signature(Kind.IMA, stage, _MISALIGNED, line[0], operators=operators)
-    if assertion := _ASSERTION.search(said):
+    if assertion := _ASSERTION.search(message):
         words = assertion[1]
         detail = "index out of bounds" if "out of bounds" in words else normalise(words)
         return Signature(Kind.ASSERT, stage, detail, line[0], operators=operators)

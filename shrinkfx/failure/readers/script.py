@@ -60,8 +60,8 @@ def convert_script_ending(
     A script that reached its end has passed, even if it reports that nothing was
     checked.
     """
-    said_so = re.search(f"^{RAN_TO_END_PREFIX}", ending.log, re.MULTILINE)
-    if (ending.how, ending.code) == ("exit", CANNOT_TELL) and said_so:
+    completed = re.search(f"^{RAN_TO_END_PREFIX}", ending.log, re.MULTILINE)
+    if (ending.how, ending.code) == ("exit", CANNOT_TELL) and completed:
         return dataclasses.replace(ending, code=0, stage=Stage.DONE.value, answer=None)
     stage = _stage(ending.log, script, name)
     answer: Answer | None = None
@@ -93,26 +93,26 @@ def _what_differs(message: str) -> str:
     return attribute[1] or attribute[2] if attribute else "values"
 
 
-_SAYS_IT_PASSES = 'print("passes at"'
+_PASSING_PRINT = 'print("passes at"'
 
 
 def _has_passed(log: str, script: str) -> bool:
     """Return whether a script with a call that must pass got past this call."""
-    said = re.search(r"^passes at ", log, re.MULTILINE)
-    return _SAYS_IT_PASSES not in script or said is not None
+    passed = re.search(r"^passes at ", log, re.MULTILINE)
+    return _PASSING_PRINT not in script or passed is not None
 
 
 def name_frame(path: str, function: str) -> str:
     """Return a portable frame name, such as ``torch/_inductor/ir.py:freeze``."""
     _, installed, inside = path.rpartition("site-packages/")
-    _, is_ours, ours = path.rpartition(_WORKER)
-    if is_ours:  # wherever it is installed
-        return f"{_WORKER[1:]}{ours}:{function}"
+    _, is_worker, module = path.rpartition(_WORKER)
+    if is_worker:  # wherever it is installed
+        return f"{_WORKER[1:]}{module}:{function}"
     return f"{inside if installed else Path(path).name}:{function}"
 
 
 _WORKER = "/shrinkfx/worker/"
-_OURS = (_WORKER, "/torch/fx/interpreter.py")
+_INTERNAL = (_WORKER, "/torch/fx/interpreter.py")
 _SHOWN = 12
 
 
@@ -122,10 +122,10 @@ def frames_of_death(log: str) -> list[str]:
     Frames of the worker and of its callers are left out, because they are the same for
     every death.
     """
-    _, found, dump = log.rpartition("(most recent call first):\n")
+    _, heading, dump = log.rpartition("(most recent call first):\n")
     frames = []
-    for line in dump.splitlines() if found else ():
-        if not line.startswith("  File ") or any(part in line for part in _OURS):
+    for line in dump.splitlines() if heading else ():
+        if not line.startswith("  File ") or any(part in line for part in _INTERNAL):
             break
         frames.append(line.strip())
     return frames[:_SHOWN]

@@ -16,7 +16,7 @@ from shrinkfx.protocol.answers import Ending
 
 # The pattern goes line by line, up to the next thread's text, so that it reads the
 # output of a program only once.
-_KEPT = re.compile(
+_EXCEPTION = re.compile(
     r"^terminate called in thread (\d+) of (\d+) (.*\n"
     r"(?:(?!terminate called in thread |\(that was thread ).*\n)*)"
     r"\(that was thread \1\)\n",
@@ -61,8 +61,8 @@ def sort_thread_exceptions(log: str) -> str:
     for each in words:
         same.setdefault(_innermost(each.text), []).append(each.thread)
     texts = [
-        f"terminate called in {_thread_list(threads)} of {words[0].team} {said}"
-        for said, threads in same.items()
+        f"terminate called in {_thread_list(threads)} of {words[0].team} {message}"
+        for message, threads in same.items()
     ]
     return _replace_exceptions(log, "".join(texts))
 
@@ -95,7 +95,7 @@ def lost_exception_text(ending: Ending) -> bool:
 
 def may_vary_by_thread(ending: Ending) -> bool:
     """Return whether another run might print the exception of another thread."""
-    return _has_uncaught_exception(ending) and not _KEPT.search(ending.log)
+    return _has_uncaught_exception(ending) and not _EXCEPTION.search(ending.log)
 
 
 def has_full_exception_text(ending: Ending) -> bool:
@@ -112,21 +112,21 @@ def _has_uncaught_exception(ending: Ending) -> bool:
 
 def _parse_exceptions(log: str) -> list[_ThreadException]:
     """Parse the exceptions of all threads, in order of the thread numbers."""
-    words = map(_ThreadException.read, _KEPT.finditer(log))
+    words = map(_ThreadException.read, _EXCEPTION.finditer(log))
     return sorted(words, key=lambda each: each.thread)
 
 
 def _replace_exceptions(log: str, text: str) -> str:
     """Replace the exceptions of all threads by a text, at the first one's place."""
-    first = _KEPT.search(log)
+    first = _EXCEPTION.search(log)
     if first is None:
         return log
-    return log[: first.start()] + text + _KEPT.sub("", log[first.start() :])
+    return log[: first.start()] + text + _EXCEPTION.sub("", log[first.start() :])
 
 
-def _innermost(said: str) -> str:
+def _innermost(text: str) -> str:
     """Cut a stack far from the throw, such as Python's own hundred frames."""
-    lines = said.splitlines(keepends=True)
+    lines = text.splitlines(keepends=True)
     return "".join([*lines[:_LINES], *(["...\n"] if len(lines) > _LINES else [])])
 
 

@@ -55,15 +55,15 @@ def calls_of(block: Block) -> Iterator[Call]:
     """Yield the calls in a block."""
     kinds = {f"self.{attribute}": kind for attribute, kind in block.members}
     for line in block.statements:
-        tops = [leaf for leaf in line.leaves if leaf.parent is None]
-        callees = [leaf for leaf in tops if _method(leaf) in kinds]
+        top_level = [leaf for leaf in line.leaves if leaf.parent is None]
+        callees = [leaf for leaf in top_level if _method(leaf) in kinds]
         if callees and line.is_operator:
             called = dict.fromkeys(kinds[_method(leaf)] for leaf in callees)
-            lists = [leaf.number for leaf in tops if leaf.kind is LeafKind.LIST]
-            handed = [leaf for leaf in line.leaves if leaf.parent in lists]
+            lists = [leaf.number for leaf in top_level if leaf.kind is LeafKind.LIST]
+            operands = [leaf for leaf in line.leaves if leaf.parent in lists]
             carries = _CARRIES.search(line.callee) and lists
-            carried = sum(h.parent == lists[0] for h in handed) if carries else 0
-            parts = tuple(callees), tuple(called), tuple(handed), carried
+            carried = sum(o.parent == lists[0] for o in operands) if carries else 0
+            parts = tuple(callees), tuple(called), tuple(operands), carried
             yield Call(block.name, line, *parts)
 
 
@@ -77,12 +77,12 @@ def all_calls(listing: PrintedProgram) -> list[Call]:
 
 def projections(block: Block, name: str) -> dict[int, Statement]:
     """Map result numbers to the statements that select these results of a statement."""
-    found = {}
+    by_number = {}
     for statement in block.statements:
         match = _PROJECTION.fullmatch(statement.code)
         if match and match[1] == name:
-            found[int(match[2])] = statement
-    return found
+            by_number[int(match[2])] = statement
+    return by_number
 
 
 def returned_leaves(block: Block) -> list[Leaf]:
@@ -101,27 +101,27 @@ def cut_before(listing: PrintedProgram, names: Collection[str]) -> PrintedProgra
         InvalidEdit: they read no result of another operator.
     """
     main = listing.main
-    out: set[str] = set()
-    kept: list[Statement] = []
-    wanted: set[str] = set()
+    removed: set[str] = set()
+    remaining: list[Statement] = []
+    needed: set[str] = set()
     for line in main.statements[:-1]:
-        if line.name not in names and not line.reads & out:
-            kept.append(line)
+        if line.name not in names and not line.reads & removed:
+            remaining.append(line)
             continue
-        wanted |= line.reads if line.name in names else set()
-        out |= {line.name} if line.yields else set()
-    for line in reversed(kept):
-        wanted |= line.reads if line.name in wanted and _is_number(line) else set()
+        needed |= line.reads if line.name in names else set()
+        removed |= {line.name} if line.yields else set()
+    for line in reversed(remaining):
+        needed |= line.reads if line.name in needed and _is_number(line) else set()
     tensors: list[str] = []
-    for line in kept:
-        if line.name in wanted and not _is_number(line):
+    for line in remaining:
+        if line.name in needed and not _is_number(line):
             results = projections(main, line.name).values()
             tensors += [each.name for each in results] or [line.name]
     tensors = list(dict.fromkeys(tensors))
     if not tensors:
         raise InvalidEdit("nothing would be returned")
     end = Statement.parse_line(f"return ({', '.join(tensors)},)")
-    return listing.with_block(replace(main, statements=(*kept, end))).normalised()
+    return listing.with_block(replace(main, statements=(*remaining, end))).normalised()
 
 
 _NUMBER = re.compile(r"\.(item|_local_scalar_dense|sym_\w+)\.")
@@ -135,7 +135,7 @@ def _is_number(line: Statement) -> bool:
     return not _PROJECTION.fullmatch(line.code)
 
 
-def require_results(was: PrintedProgram, now: PrintedProgram) -> None:
+def require_results(old: PrintedProgram, new: PrintedProgram) -> None:
     """Check that a program with results still has results.
 
     A program without results can be exported, but ``torch.export.save`` does not save
@@ -144,7 +144,7 @@ def require_results(was: PrintedProgram, now: PrintedProgram) -> None:
     Raises:
         InvalidEdit: all results are gone.
     """
-    if returned_leaves(was.main) and now.main.statement(RETURN).code in ("()", "[]"):
+    if returned_leaves(old.main) and new.main.statement(RETURN).code in ("()", "[]"):
         raise InvalidEdit("nothing would be returned")
 
 
@@ -179,21 +179,21 @@ def without_result(
     """
     block = listing.block(caller)
     call = next((c for c in calls_of(block) if c.statement.name == name), None)
-    taken = projections(block, name)
-    if call is None or place in taken or _is_read_whole(block, name):
+    picks = projections(block, name)
+    if call is None or place in picks or _is_read_whole(block, name):
         raise InvalidEdit(f"no result {place} of {name} can go")
     for each in call.returning:
         listing = _without_return(listing, listing.block(each), place)
     if place < call.carried:
         listing = _without_operand(listing, call, place)
-    lines = {s.name: _renumbered(s, name, n - 1) for n, s in taken.items() if n > place}
+    lines = {s.name: _renumbered(s, name, n - 1) for n, s in picks.items() if n > place}
     return _with_lines(listing, caller, lines)
 
 
 def _is_read_whole(block: Block, name: str) -> bool:
     """Return whether a statement other than a projection reads ``name``."""
-    taken = {statement.name for statement in projections(block, name).values()}
-    others = [s for s in block.statements if s.name not in taken]
+    selected = {statement.name for statement in projections(block, name).values()}
+    others = [s for s in block.statements if s.name not in selected]
     return any(name in statement.reads for statement in others)
 
 
@@ -202,11 +202,11 @@ def _without_operand(listing: PrintedProgram, call: Call, place: int) -> Printed
         block = listing.block(name).normalised()
         if len(block.arguments) != len(call.operands):
             raise InvalidEdit(f"{name} is not called with its arguments one by one")
-        gone = block.arguments[place]
-        if any(gone in statement.reads for statement in block.statements):
-            raise InvalidEdit(f"{name} reads {gone}")
-        left = (*block.arguments[:place], *block.arguments[place + 1 :])
-        listing = listing.with_block(replace(block, arguments=left))
+        removed = block.arguments[place]
+        if any(removed in statement.reads for statement in block.statements):
+            raise InvalidEdit(f"{name} reads {removed}")
+        arguments = (*block.arguments[:place], *block.arguments[place + 1 :])
+        listing = listing.with_block(replace(block, arguments=arguments))
     line = call.statement.written({call.operands[place].number: ""})
     return _with_lines(listing, call.caller, {line.name: line})
 

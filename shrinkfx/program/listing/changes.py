@@ -201,7 +201,7 @@ def apply_changes(listing: PrintedProgram, changes: Iterable[Change]) -> Printed
             a statement would read a value that is not defined before it, or no operator
             or no result would remain.
     """
-    was = listing
+    before = listing
     wanted: dict[tuple[object, ...], Change] = {}
     for change in changes:
         if wanted.setdefault(place_of(change), change) != change:
@@ -222,11 +222,11 @@ def apply_changes(listing: PrintedProgram, changes: Iterable[Change]) -> Printed
             case DropResult(block, statement, place):
                 listing = without_result(listing, block, statement, place)
             case _:
-                given = _apply_to_spec(listing.find(change.name), change)
-                listing = listing.with_given(given)
+                tensor = _apply_to_spec(listing.find(change.name), change)
+                listing = listing.with_given(tensor)
     listing = listing.normalised()
     require_defined(listing)
-    require_results(was, listing)
+    require_results(before, listing)
     return listing
 
 
@@ -254,28 +254,28 @@ def _apply_writes(listing: PrintedProgram, changes: Iterable[Write]) -> PrintedP
     return listing
 
 
-def _apply_to_spec(given: InputOrWeight, change: Change) -> InputOrWeight:
+def _apply_to_spec(tensor: InputOrWeight, change: Change) -> InputOrWeight:
     match change:
         case Resize(_, dim, size, run):
-            for each, recipe in given.recipes:
+            for each, recipe in tensor.recipes:
                 if run in (None, each):
-                    given = given.with_recipe(each, recipe.resized(dim, size))
+                    tensor = tensor.with_recipe(each, recipe.resized(dim, size))
         case Refill(_, fill, run):
-            for each, recipe in given.recipes:
+            for each, recipe in tensor.recipes:
                 if run in (None, each):
-                    given = given.with_recipe(each, recipe.filled(fill))
+                    tensor = tensor.with_recipe(each, recipe.filled(fill))
         case Cast(_, dtype):
-            for each, recipe in given.recipes:
-                given = given.with_recipe(each, replace(recipe, dtype=dtype))
+            for each, recipe in tensor.recipes:
+                tensor = tensor.with_recipe(each, replace(recipe, dtype=dtype))
         case Straighten(_, in_order):
-            for each, recipe in given.recipes:
-                given = given.with_recipe(each, recipe.contiguous(in_order=in_order))
+            for each, recipe in tensor.recipes:
+                tensor = tensor.with_recipe(each, recipe.contiguous(in_order=in_order))
         case Fix(_, dim):
-            left = tuple(pair for pair in given.open_dims if pair[0] != dim)
-            return replace(given, open_dims=left)
+            dims = tuple(pair for pair in tensor.open_dims if pair[0] != dim)
+            return replace(tensor, open_dims=dims)
         case Squeeze(_, dim):
-            return squeeze_dim(given, dim)
-    return given
+            return squeeze_dim(tensor, dim)
+    return tensor
 
 
 def _apply_declaration(listing: PrintedProgram, change: Declare) -> PrintedProgram:
@@ -292,18 +292,18 @@ def _apply_declaration(listing: PrintedProgram, change: Declare) -> PrintedProgr
 
 def _convert_weight(listing: PrintedProgram, name: str, kind: str) -> PrintedProgram:
     """Change the kind of a weight; a weight that becomes an input is renamed."""
-    given, main = listing.find(name), listing.main
-    if given.is_input:
+    tensor, main = listing.find(name), listing.main
+    if tensor.is_input:
         raise InvalidEdit(f"{name} is an input already")
-    given = replace(given, kind=kind)
-    if not given.is_input:
-        return listing.with_given(given)
+    tensor = replace(tensor, kind=kind)
+    if not tensor.is_input:
+        return listing.with_given(tensor)
     if name in {*main.arguments, *(line.name for line in main.statements)}:
         raise InvalidEdit(f"another value is called {name}")
     lines = tuple(_renamed(line, f"self.{name}", name) for line in main.statements)
     arguments = (*main.arguments, name)
     rest = tuple(each for each in listing.given if each.name != name)
-    listing = replace(listing, given=(*rest, given))
+    listing = replace(listing, given=(*rest, tensor))
     return listing.with_block(replace(main, arguments=arguments, statements=lines))
 
 

@@ -20,53 +20,56 @@ PLAINEST = "no simpler values fail"
 KEPT = "kept"
 """The claim for a kind that is unchanged because the user asked for that."""
 
-_NOT_ASKED = "not asked: "
+_NOT_TESTED = "not asked: "
 
 
 def claim_not_tested(why: str) -> str:
     """Return the claim for a kind that was not tested."""
-    return f"{_NOT_ASKED}{why}"
+    return f"{_NOT_TESTED}{why}"
 
 
 def group_untested_kinds(claims: Mapping[str, str]) -> dict[str, list[str]]:
     """Group the kinds that were not tested by the reason."""
-    found: dict[str, list[str]] = {}
-    for kind, said in claims.items():
-        if said.startswith(_NOT_ASKED):
-            found.setdefault(said.removeprefix(_NOT_ASKED), []).append(str(kind))
-    return found
+    groups: dict[str, list[str]] = {}
+    for kind, claim in claims.items():
+        if claim.startswith(_NOT_TESTED):
+            groups.setdefault(claim.removeprefix(_NOT_TESTED), []).append(str(kind))
+    return groups
 
 
 def group_kinds_by_claim(claims: Mapping[str, str]) -> list[tuple[str, str]]:
     """Group kinds by their claims."""
     kinds: dict[str, list[str]] = {}
-    for kind, said in claims.items():
-        kinds.setdefault(said, []).append(str(kind))
-    return [(", ".join(some), said) for said, some in kinds.items()]
+    for kind, claim in claims.items():
+        kinds.setdefault(claim, []).append(str(kind))
+    return [(", ".join(some), claim) for claim, some in kinds.items()]
 
 
 def describe_minimality(claims: Mapping[str, str]) -> str:
     """State in a sentence what was tested without success, and what was not tested."""
-    holds = [str(kind) for kind, said in claims.items() if said in (MINIMAL, PLAINEST)]
-    unknown = [
+    minimal = [
+        str(kind) for kind, claim in claims.items() if claim in (MINIMAL, PLAINEST)
+    ]
+    untested = [
         kind for kinds in group_untested_kinds(claims).values() for kind in kinds
     ]
-    if not holds:
+    if not minimal:
         return "It is not known whether a smaller program fails."
-    of = f" Not tested: {join_words(unknown)}." if unknown else ""
+    suffix = f" Not tested: {join_words(untested)}." if untested else ""
     return (
-        f"1-minimal: the failure disappears {', or '.join(_tried(holds, unknown))}.{of}"
+        "1-minimal: the failure disappears "
+        f"{', or '.join(_tried(minimal, untested))}.{suffix}"
     )
 
 
-def _tried(holds: Sequence[str], unknown: Sequence[str]) -> Iterator[str]:
-    if OPERATORS in holds:
+def _tried(minimal: Sequence[str], untested: Sequence[str]) -> Iterator[str]:
+    if OPERATORS in minimal:
         yield "without any one operator"
-    if Kind.SIZES in holds:
+    if Kind.SIZES in minimal:
         yield "with a size at its minimum or smaller by one"
-    if plainer := [kind for kind in holds if kind not in (OPERATORS, Kind.SIZES)]:
-        is_all = {*unknown} <= {OPERATORS, str(Kind.SIZES)}
-        forms = "forms" if is_all else f"{join_words(plainer)}"
+    if simpler := [kind for kind in minimal if kind not in (OPERATORS, Kind.SIZES)]:
+        is_all = {*untested} <= {OPERATORS, str(Kind.SIZES)}
+        forms = "forms" if is_all else f"{join_words(simpler)}"
         yield f"with any of the simpler {forms} that were tried"
 
 

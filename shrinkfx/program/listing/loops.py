@@ -28,12 +28,12 @@ def tested_arguments(test: Block) -> list[int]:
 
 def results_tested(listing: PrintedProgram) -> dict[str, set[int]]:
     """Map bodies to the leaves of the results that the loop's test reads."""
-    found = {}
+    tested = {}
     for _, test, body in while_loops(listing):
         results = returned_leaves(body)
         places = [place for place in tested_arguments(test) if place < len(results)]
-        found[body.name] = {results[place].number for place in places}
-    return found
+        tested[body.name] = {results[place].number for place in places}
+    return tested
 
 
 def loop_control_statements(listing: PrintedProgram) -> frozenset[tuple[str, str]]:
@@ -41,12 +41,12 @@ def loop_control_statements(listing: PrintedProgram) -> frozenset[tuple[str, str
 
     Simplifying them may make a loop run forever.
     """
-    found = set()
+    statements = set()
     for _, test, body in while_loops(listing):
         results = returned_leaves(body)
         names = {results[n].text for n in tested_arguments(test) if n < len(results)}
-        found |= {(body.name, name) for name in ancestors(body, frozenset(names))}
-    return frozenset(found)
+        statements |= {(body.name, name) for name in ancestors(body, frozenset(names))}
+    return frozenset(statements)
 
 
 def literals(test: Block) -> Iterator[tuple[str, int, str]]:

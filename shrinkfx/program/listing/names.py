@@ -39,7 +39,7 @@ def require_defined(listing: PrintedProgram) -> None:
     Raises:
         InvalidEdit: a statement reads an undefined name.
     """
-    weights = {given.spelling for given in listing.weights}
+    weights = {weight.spelling for weight in listing.weights}
     for block in listing.blocks:
         known = {*block.arguments, *(f"self.{name}" for name, _ in block.members)}
         known |= weights if block is listing.main else set()
@@ -77,9 +77,9 @@ def short_names(listing: PrintedProgram) -> Names:
     """
     values = {block.name: dict(_values(block)) for block in listing.blocks}
     fresh = _Fresh(name for name, _ in listing.main.members)
-    for given in listing.weights:
-        attribute = fresh.name(_ATTRIBUTES.get(given.kind, "object"))
-        values[listing.main.name][given.spelling] = f"self.{attribute}"
+    for weight in listing.weights:
+        attribute = fresh.name(_ATTRIBUTES.get(weight.kind, "object"))
+        values[listing.main.name][weight.spelling] = f"self.{attribute}"
     dims = [dim.name for dim in listing.dims]
     derived = any(
         how not in dims for each in listing.given for _, how in each.open_dims
@@ -90,18 +90,18 @@ def short_names(listing: PrintedProgram) -> Names:
 
 def rename_values(listing: PrintedProgram, names: Names) -> PrintedProgram:
     """Return the printed program with new names."""
-    own = names.values[listing.main.name]
-    given = tuple(
+    renamed = names.values[listing.main.name]
+    tensors = tuple(
         replace(
             each,
-            name=own[each.spelling].removeprefix("self."),
+            name=renamed[each.spelling].removeprefix("self."),
             open_dims=tuple((d, _words(how, names.dims)) for d, how in each.open_dims),
         )
         for each in listing.given
     )
     dims = tuple(replace(dim, name=names.dims[dim.name]) for dim in listing.dims)
     blocks = tuple(_block(block, names.values[block.name]) for block in listing.blocks)
-    return PrintedProgram(blocks, given, dims)
+    return PrintedProgram(blocks, tensors, dims)
 
 
 class _Fresh:
@@ -112,9 +112,9 @@ class _Fresh:
 
     def name(self, base: str) -> str:
         tries = chain([base], (f"{base}_{number}" for number in count(1)))
-        found = next(name for name in tries if name not in self._taken)
-        self._taken.add(found)
-        return found
+        chosen = next(name for name in tries if name not in self._taken)
+        self._taken.add(chosen)
+        return chosen
 
 
 def _letters(first: str) -> Iterator[str]:
@@ -124,13 +124,13 @@ def _letters(first: str) -> Iterator[str]:
 
 
 def _values(block: Block) -> Iterator[tuple[str, str]]:
-    fresh, found = _Fresh(), {}
+    fresh, names = _Fresh(), {}
     for argument, letter in zip(block.arguments, _letters("xyz"), strict=False):
-        found[argument] = fresh.name(letter)
+        names[argument] = fresh.name(letter)
     for statement in block.statements:
         if statement.yields:
-            found[statement.name] = fresh.name(_base(statement, found))
-    yield from found.items()
+            names[statement.name] = fresh.name(_base(statement, names))
+    yield from names.items()
 
 
 def _base(statement: Statement, known: Mapping[str, str]) -> str:

@@ -14,11 +14,11 @@ from shrinkfx.program.listing.statements import RETURN, LeafKind
 
 
 def merge_equal_inputs(
-    main: Block, given: Likes, tried: Container[tuple[str, str]]
+    main: Block, inputs: Likes, tried: Container[tuple[str, str]]
 ) -> Iterator[Rewrite]:
     """Propose to read the first input or weight of a type instead of the others."""
     first: dict[object, str] = {}
-    for name, like in given.items():
+    for name, like in inputs.items():
         other = first.setdefault(like, name)
         if other != name and (name, other) not in tried:
             yield Rewrite(redirect_readers(main, name, other))
@@ -71,7 +71,7 @@ def composed_views(main: Block, known: Likes) -> Iterator[Rewrite]:
 def _results(main: Block) -> set[str]:
     """Collect the names of projections."""
     results = (projections(main, line.name) for line in main.statements)
-    return {line.name for found in results for line in found.values()}
+    return {line.name for selected in results for line in selected.values()}
 
 
 def remove_operands(main: Block) -> Iterator[Rewrite]:

@@ -28,7 +28,7 @@ def sort_by_use(listing: PrintedProgram) -> PrintedProgram:
     main = blocks[-1]
     first = {name: place for place, name in enumerate(_read_in_order(main))}
     arguments = tuple(sorted(main.arguments, key=lambda name: first.get(name, -1)))
-    by_name = {given.name: given for given in listing.inputs}
+    by_name = {tensor.name: tensor for tensor in listing.inputs}
     return replace(
         listing,
         blocks=(*blocks[:-1], replace(main, arguments=arguments)),
@@ -46,11 +46,11 @@ def _sort_block(block: Block) -> Block:
     placed: dict[str, Statement] = {}
     for root in (*(line for line in lines if line.name not in read), last):
         _place(root, known, placed)
-    own = {result.name for found in results.values() for result in found.values()}
+    moved = {result.name for each in results.values() for result in each.values()}
     ordered = [
         each
         for line in placed.values()
-        if line.name not in own
+        if line.name not in moved
         for each in (line, *_in_turn(results.get(line.name, {})))
     ]
     return replace(block, statements=tuple(ordered))

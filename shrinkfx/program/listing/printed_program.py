@@ -67,9 +67,9 @@ class InputOrWeight:
         """Change the tensor spec in a run; one that equals the example's is dropped."""
         known = {**dict(self.recipes), run: recipe}
         example = known[Run.EXAMPLE]
-        ordered = [(r, known[r]) for r in Run if r in known]
-        kept = [(r, made) for r, made in ordered if r is Run.EXAMPLE or made != example]
-        return replace(self, recipes=tuple(kept))
+        pairs = [(r, known[r]) for r in Run if r in known]
+        unique = [(r, spec) for r, spec in pairs if r is Run.EXAMPLE or spec != example]
+        return replace(self, recipes=tuple(unique))
 
     def with_single_run(self, run: Run) -> Self:
         """Make the values of a run the failing ones, and drop those of other runs."""
@@ -128,17 +128,17 @@ class Block:
     @cached_property
     def needed_statements(self) -> tuple[Statement, ...]:
         """The statements that are needed by the return or have side effects."""
-        wanted: set[str] = set()
-        kept = []
+        names: set[str] = set()
+        needed = []
         for statement in reversed(self.statements):
             if (
                 not statement.yields
-                or statement.name in wanted
+                or statement.name in names
                 or statement.may_have_effects
             ):
-                kept.append(statement)
-                wanted |= statement.reads
-        return tuple(reversed(kept))
+                needed.append(statement)
+                names |= statement.reads
+        return tuple(reversed(needed))
 
     def normalised(self) -> Self:
         """Remove unneeded statements and members.
@@ -197,11 +197,11 @@ class PrintedProgram:
 
     @property
     def inputs(self) -> tuple[InputOrWeight, ...]:
-        return tuple(given for given in self.given if given.is_input)
+        return tuple(each for each in self.given if each.is_input)
 
     @property
     def weights(self) -> tuple[InputOrWeight, ...]:
-        return tuple(given for given in self.given if not given.is_input)
+        return tuple(each for each in self.given if not each.is_input)
 
     def operators(self) -> Iterator[tuple[Block, Statement]]:
         """Yield the operators of all blocks, in order."""
@@ -222,16 +222,16 @@ class PrintedProgram:
         """
         main = self.main.normalised()
         reads = frozenset[str]().union(*(s.reads for s in main.statements))
-        given = tuple(each for each in self.given if each.spelling in reads)
+        tensors = tuple(each for each in self.given if each.spelling in reads)
         arguments = tuple(name for name in main.arguments if name in reads)
-        told = " ".join(how for each in given for _, how in each.open_dims)
-        named = set(re.findall(r"\w+", told))
+        declared = " ".join(how for each in tensors for _, how in each.open_dims)
+        named = set(re.findall(r"\w+", declared))
         if not any(s.is_operator for s in main.statements):
             raise InvalidEdit("nothing would be left")
         return replace(
             self,
             blocks=(*_called(main, self.blocks), replace(main, arguments=arguments)),
-            given=given,
+            given=tensors,
             dims=tuple(dim for dim in self.dims if dim.name in named),
         )
 
@@ -259,15 +259,15 @@ class PrintedProgram:
         blocks = tuple(block if b.name == block.name else b for b in self.blocks)
         return replace(self, blocks=blocks)
 
-    def with_given(self, given: InputOrWeight) -> Self:
+    def with_given(self, tensor: InputOrWeight) -> Self:
         """Replace the input or weight of the same name."""
-        held = tuple(given if g.name == given.name else g for g in self.given)
-        return replace(self, given=held)
+        tensors = tuple(tensor if g.name == tensor.name else g for g in self.given)
+        return replace(self, given=tensors)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "blocks": [_block_to_json(block) for block in self.blocks],
-            "given": [_given_to_json(given) for given in self.given],
+            "given": [_given_to_json(each) for each in self.given],
             "dims": [[dim.name, dim.low, dim.high] for dim in self.dims],
         }
 
@@ -275,7 +275,7 @@ class PrintedProgram:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         return cls(
             tuple(_block_from_json(block) for block in data["blocks"]),
-            tuple(_given_from_json(given) for given in data["given"]),
+            tuple(_given_from_json(each) for each in data["given"]),
             tuple(Dim(*dim) for dim in data["dims"]),
         )
 
@@ -283,12 +283,12 @@ class PrintedProgram:
 def _called(main: Block, blocks: Sequence[Block]) -> list[Block]:
     """List the blocks that a block calls, also indirectly, in normal form."""
     wanted = {kind for _, kind in main.members}
-    found = []
+    called = []
     for block in reversed(blocks[:-1]):
         if block.name in wanted:
-            found.append(block.normalised())
-            wanted |= {kind for _, kind in found[-1].members}
-    return found[::-1]
+            called.append(block.normalised())
+            wanted |= {kind for _, kind in called[-1].members}
+    return called[::-1]
 
 
 def _block_to_json(block: Block) -> dict[str, Any]:
@@ -310,12 +310,12 @@ def _block_from_json(data: Mapping[str, Any]) -> Block:
     )
 
 
-def _given_to_json(given: InputOrWeight) -> dict[str, Any]:
+def _given_to_json(tensor: InputOrWeight) -> dict[str, Any]:
     return {
-        "name": given.name,
-        "kind": given.kind,
-        "recipes": {run.value: recipe.to_json() for run, recipe in given.recipes},
-        "open_dims": [[dim, how] for dim, how in given.open_dims],
+        "name": tensor.name,
+        "kind": tensor.kind,
+        "recipes": {run.value: recipe.to_json() for run, recipe in tensor.recipes},
+        "open_dims": [[dim, how] for dim, how in tensor.open_dims],
     }
 
 

@@ -21,8 +21,8 @@ _LEAST, _MOST = 2, 3
 
 def names_in(opened: Iterable[InputOrWeight]) -> list[str]:
     """List the names in the declarations of dims."""
-    told = (how for given in opened for _, how in given.open_dims)
-    return [*dict.fromkeys(word for how in told for word in _words(how))]
+    declarations = (how for tensor in opened for _, how in tensor.open_dims)
+    return [*dict.fromkeys(word for how in declarations for word in _words(how))]
 
 
 def _words(how: str) -> list[str]:
@@ -34,20 +34,20 @@ def make_dims_static(opened: Iterable[InputOrWeight], name: str) -> Iterator[Cha
 
     An empty name means all dims.
     """
-    for given in opened:
-        fails = given.recipe(Run.FAILING).shape
-        for dim, how in given.open_dims:
+    for tensor in opened:
+        failing = tensor.recipe(Run.FAILING).shape
+        for dim, how in tensor.open_dims:
             if not name or name in _words(how):
-                yield Fix(given.name, dim)
-                for run, recipe in given.recipes:
-                    if recipe.shape[dim] != fails[dim]:
-                        yield Resize(given.name, dim, fails[dim], run)
+                yield Fix(tensor.name, dim)
+                for run, recipe in tensor.recipes:
+                    if recipe.shape[dim] != failing[dim]:
+                        yield Resize(tensor.name, dim, failing[dim], run)
 
 
-def use_failing_values(given: InputOrWeight) -> Iterator[Change]:
+def use_failing_values(tensor: InputOrWeight) -> Iterator[Change]:
     """Yield the change that gives an input its failing values in all runs."""
-    if len(given.recipes) > 1:
-        yield Refill(given.name, given.recipe(Run.FAILING).fill)
+    if len(tensor.recipes) > 1:
+        yield Refill(tensor.name, tensor.recipe(Run.FAILING).fill)
 
 
 def narrow_to_used_sizes(listing: PrintedProgram, dim: Dim) -> Iterator[Rewrite]:
@@ -66,10 +66,10 @@ def move_just_outside(listing: PrintedProgram, dim: Dim) -> Iterator[Rewrite]:
     First with the smallest possible range and all other sizes in it; then with a range
     that covers the sizes in use.
     """
-    told = list(_sizes(listing, dim))
-    inside = [sizes for sizes in told if dim.holds(sizes.size)]
+    in_use = list(_sizes(listing, dim))
+    inside = [sizes for sizes in in_use if dim.holds(sizes.size)]
     used = {sizes.size for sizes in inside} or {dim.low}
-    for fails in told:
+    for fails in in_use:
         if dim.high is not None and fails.size > dim.high:
             least, most = (0, _MOST), (dim.low, max(_MOST, *used))
             yield _outside(fails, dim, least, inside, _LEAST)

@@ -14,31 +14,31 @@ from shrinkfx.program.listing.tensor_specs import Opaque, Saved, TensorSpec
 def needless(listing: PrintedProgram) -> list[tuple[str, int]]:
     """List the removable dims, each with its input or weight; one dim must stay."""
     return [
-        (given.name, dim)
-        for given in listing.given
-        for dim in range(len(given.recipe().shape))
-        if _can_go(given, dim)
+        (tensor.name, dim)
+        for tensor in listing.given
+        for dim in range(len(tensor.recipe().shape))
+        if _can_go(tensor, dim)
     ]
 
 
-def squeeze_dim(given: InputOrWeight, dim: int) -> InputOrWeight:
+def squeeze_dim(tensor: InputOrWeight, dim: int) -> InputOrWeight:
     """Remove a dim of size 1, in all runs.
 
     Raises:
         InvalidEdit: the dim is dynamic, has another size, is the only one, or belongs
             to saved values.
     """
-    if not _can_go(given, dim):
-        raise InvalidEdit(f"{given.name} needs its dim {dim}")
-    for run, recipe in given.recipes:
-        given = given.with_recipe(run, _without(recipe, dim))
-    dims = ((d - (d > dim), how) for d, how in given.open_dims)
-    return replace(given, open_dims=tuple(dims))
+    if not _can_go(tensor, dim):
+        raise InvalidEdit(f"{tensor.name} needs its dim {dim}")
+    for run, recipe in tensor.recipes:
+        tensor = tensor.with_recipe(run, _without(recipe, dim))
+    dims = ((d - (d > dim), how) for d, how in tensor.open_dims)
+    return replace(tensor, open_dims=tuple(dims))
 
 
-def _can_go(given: InputOrWeight, dim: int) -> bool:
-    recipes = [recipe for _, recipe in given.recipes]
-    return dim not in dict(given.open_dims) and all(
+def _can_go(tensor: InputOrWeight, dim: int) -> bool:
+    recipes = [recipe for _, recipe in tensor.recipes]
+    return dim not in dict(tensor.open_dims) and all(
         not isinstance(recipe.fill, (Opaque, Saved))
         and len(recipe.shape) > 1
         and recipe.shape[dim : dim + 1] == (1,)

@@ -29,16 +29,16 @@ They are in the order of definition, inputs and weights first.
 
 def types_in_block(listing: PrintedProgram, types: Types, block: Block) -> Likes:
     """Return the types of a block's values, as far as they are known."""
-    found = {}
+    by_name = {}
     if block is listing.main:
-        for given in (*listing.inputs, *listing.weights):
-            made = given.recipe()
-            found[given.spelling] = made.dtype, made.shape, made.device
+        for tensor in (*listing.inputs, *listing.weights):
+            spec = tensor.recipe()
+            by_name[tensor.spelling] = spec.dtype, spec.shape, spec.device
     computed = (line.name for line in block.statements if line.yields)
     for name in (*block.arguments, *computed):
         if known := types.get((block.name, name)):
-            found[name] = known.dtype, known.shape, known.device
-    return found
+            by_name[name] = known.dtype, known.shape, known.device
+    return by_name
 
 
 def redirect_readers(block: Block, name: str, to: str) -> tuple[Write, ...]:
@@ -91,16 +91,16 @@ def propose_redirects(
     Args:
         tried: pairs of a value and a replacement that was already tested.
     """
-    found = []
+    ranked = []
     for line in reversed(block.statements):
         if not line.yields or line.may_have_effects:
             continue
         others = find_replacements(block, known, line.name)
-        left = [other for other in others if (line.name, other) not in tried]
+        untried = [other for other in others if (line.name, other) not in tried]
         others = [] if others else _of_one_element(block, known, line.name)
-        left += [other for other in others if (line.name, other) not in tried]
-        found += [
-            (n, redirect_readers(block, line.name, o)) for n, o in enumerate(left)
+        untried += [other for other in others if (line.name, other) not in tried]
+        ranked += [
+            (n, redirect_readers(block, line.name, o)) for n, o in enumerate(untried)
         ]
         results = projections(block, line.name).values()
         pairs = [(r.name, find_replacements(block, known, r.name)) for r in results]
@@ -108,9 +108,9 @@ def propose_redirects(
             writes = [
                 redirect_readers(block, name, instead[0]) for name, instead in pairs
             ]
-            found.append((0, tuple(write for each in writes for write in each)))
+            ranked.append((0, tuple(write for each in writes for write in each)))
     # Second choices come last, because all first choices can be made at once.
-    yield from (Rewrite(w) for _, w in sorted(found, key=lambda pair: pair[0]) if w)
+    yield from (Rewrite(w) for _, w in sorted(ranked, key=lambda pair: pair[0]) if w)
 
 
 def ancestors(block: Block, names: frozenset[str]) -> frozenset[str]:

@@ -61,8 +61,8 @@ def _power_of_ten(size: float) -> float:
 
 
 def _is_power_of_two(number: float) -> bool:
-    whole = int(number) if number == int(number) else 0
-    return 0 < whole < _SPELT_OUT and whole & (whole - 1) == 0
+    integer = int(number) if number == int(number) else 0
+    return 0 < integer < _SPELT_OUT and integer & (integer - 1) == 0
 
 
 def _of_one_digit(number: float) -> float:

@@ -67,8 +67,8 @@ def yield_simpler_elements(recipe: TensorSpec) -> Iterator[Initializer]:
             fills = map(Constant, simpler_numbers(number))
         case Saved() as saved:
             odd = (math.nan, math.inf) if "float" in recipe.dtype else ()
-            telling = (Sparse(1.0, ((0, number),)) for number in odd)
-            fills = chain(telling, _parts(saved, recipe))
+            non_finite = (Sparse(1.0, ((0, number),)) for number in odd)
+            fills = chain(non_finite, _parts(saved, recipe))
     yield from (fill for fill in dict.fromkeys(fills) if _is_simpler(fill, recipe))
 
 
@@ -108,29 +108,29 @@ def _parts(saved: Saved, recipe: TensorSpec) -> Iterator[Initializer]:
     """
     base: Number = {"bool": True}.get(recipe.dtype, 0 if "int" in recipe.dtype else 1.0)
     size = math.prod(recipe.shape)
-    whole = Part(saved.key, base, recipe.shape, ((0, size),))
-    now = saved if isinstance(saved, Part) else whole
-    if min(size, now.size) <= LISTED:  # all remaining values can be listed
-        yield whole if size <= LISTED else now
+    full = Part(saved.key, base, recipe.shape, ((0, size),))
+    current = saved if isinstance(saved, Part) else full
+    if min(size, current.size) <= LISTED:  # all remaining values can be listed
+        yield full if size <= LISTED else current
         return
-    halves, quarters = ([*cuts(now.size, count)] for count in (2, 4))
-    away = [(one, other) for one in quarters[:2] for other in quarters[2:]]
-    less = [*((half,) for half in halves), *away, *combinations(quarters, 3)]
-    eighths = [*cuts(now.size, 8)]
-    less += [tuple(e for e in eighths if e != gone) for gone in eighths]
-    for kept in less:
-        parts = (part for ends in kept for part in _between(now.parts, *ends))
-        yield replace(now, parts=_join_adjacent(parts))
+    halves, quarters = ([*cuts(current.size, count)] for count in (2, 4))
+    pairs = [(one, other) for one in quarters[:2] for other in quarters[2:]]
+    choices = [*((half,) for half in halves), *pairs, *combinations(quarters, 3)]
+    eighths = [*cuts(current.size, 8)]
+    choices += [tuple(e for e in eighths if e != omitted) for omitted in eighths]
+    for ranges in choices:
+        parts = (part for ends in ranges for part in _between(current.parts, *ends))
+        yield replace(current, parts=_join_adjacent(parts))
 
 
 def _join_adjacent(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Join adjacent parts."""
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for start, stop in parts:
-        if found and found[-1][1] == start:
-            start, _ = found.pop()
-        found.append((start, stop))
-    return tuple(found)
+        if joined and joined[-1][1] == start:
+            start, _ = joined.pop()
+        joined.append((start, stop))
+    return tuple(joined)
 
 
 def _between(

@@ -92,14 +92,14 @@ class SizeGroup:
 
     def _indices(self, listing: PrintedProgram, size: int) -> Iterator[Change]:
         """Yield changes that draw indices below the new size instead of the old one."""
-        for given in listing.given:
-            for run, recipe in given.recipes:
+        for tensor in listing.given:
+            for run, recipe in tensor.recipes:
                 match recipe.fill:
                     case Seeded("randint", low, self.size) if (
                         low < size and self.run in (None, run)
                     ):
                         fill = replace(recipe.fill, high=size)
-                        yield Refill(given.name, fill, run)
+                        yield Refill(tensor.name, fill, run)
 
 
 def list_size_groups(
@@ -114,8 +114,8 @@ def list_size_groups(
     for run in Run:
         groups += sizes_in(listing, run)
     groups += _statement_groups(listing, types)
-    able = [group for group in groups if group.size > group.least]
-    return sorted(able, key=lambda group: (bool(group.writes), -group.size))
+    resizable = [group for group in groups if group.size > group.least]
+    return sorted(resizable, key=lambda group: (bool(group.writes), -group.size))
 
 
 def lower_to_goals(
@@ -219,8 +219,8 @@ def sizes_in_statements(
             lists = {n.number for n in line.leaves if n.kind is LeafKind.LIST}
             made = _result_sizes(block, line, types)
             for leaf in line.leaves:
-                is_whole = leaf.kind is LeafKind.NUMBER and leaf.text.isdecimal()
-                size = int(leaf.text) if is_whole else 0
+                is_integer = leaf.kind is LeafKind.NUMBER and leaf.text.isdecimal()
+                size = int(leaf.text) if is_integer else 0
                 is_made = leaf.parent is None and size in made
                 if size > _DIMS and (leaf.parent in lists or is_made):
                     yield size, Write(block.name, line.name, leaf.number, leaf.text)
@@ -237,46 +237,46 @@ def _result_sizes(block: Block, line: Statement, types: Types) -> set[int]:
 
 
 def _statement_groups(listing: PrintedProgram, types: Types) -> Iterator[SizeGroup]:
-    found: dict[int, list[Write]] = defaultdict(list)
+    by_size: dict[int, list[Write]] = defaultdict(list)
     for size, write in sizes_in_statements(listing, types):
-        found[size].append(write)
-    for size, writes in found.items():
+        by_size[size].append(write)
+    for size, writes in by_size.items():
         yield SizeGroup(size, writes=tuple(writes))
 
 
 def _static_groups(listing: PrintedProgram) -> Iterator[SizeGroup]:
-    found: dict[int, list[Place]] = defaultdict(list)
-    for given in listing.given:
-        dynamic = dict(given.open_dims)
-        for dim, size in enumerate(given.recipe().shape):
+    by_size: dict[int, list[Place]] = defaultdict(list)
+    for tensor in listing.given:
+        dynamic = dict(tensor.open_dims)
+        for dim, size in enumerate(tensor.recipe().shape):
             if dim not in dynamic:
-                found[size].append(Place(given.name, dim))
-    for size, places in found.items():
+                by_size[size].append(Place(tensor.name, dim))
+    for size, places in by_size.items():
         yield SizeGroup(size, tuple(places))
 
 
 def sizes_in(listing: PrintedProgram, run: Run) -> Iterator[SizeGroup]:
     """Yield the groups of dynamic dims in a run that has inputs of its own."""
-    found: dict[tuple[str, int], list[Place]] = defaultdict(list)
+    groups: dict[tuple[str, int], list[Place]] = defaultdict(list)
     named: dict[str, int] = {}
     opened = [each for each in listing.inputs if run in dict(each.recipes)]
     for place, size in _open_dims(opened, run):
         if _AUTO in place.how:
-            found["", size].append(replace(place, how=""))
+            groups["", size].append(replace(place, how=""))
         elif solved := _solve_declaration(place.how, size):
             named.setdefault(*solved)
     for name, size in named.items():
-        for place, there in _open_dims(opened, run):
-            if _evaluate_declaration(place.how, {name: size}) == there:
-                found[name, size].append(place)
-    for (name, size), places in found.items():
+        for place, actual in _open_dims(opened, run):
+            if _evaluate_declaration(place.how, {name: size}) == actual:
+                groups[name, size].append(place)
+    for (name, size), places in groups.items():
         yield SizeGroup(size, tuple(places), run, name)
 
 
-def _open_dims(given: list[InputOrWeight], run: Run) -> Iterator[tuple[Place, int]]:
-    for each in given:
-        for dim, how in each.open_dims:
-            yield Place(each.name, dim, how), each.recipe(run).shape[dim]
+def _open_dims(tensors: list[InputOrWeight], run: Run) -> Iterator[tuple[Place, int]]:
+    for tensor in tensors:
+        for dim, how in tensor.open_dims:
+            yield Place(tensor.name, dim, how), tensor.recipe(run).shape[dim]
 
 
 def _solve_declaration(how: str, size: int) -> tuple[str, int] | None:

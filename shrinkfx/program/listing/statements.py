@@ -63,8 +63,8 @@ class Leaf:
                 return 1
         if self.text in _USUAL:
             return 1
-        is_whole = self.text.isdecimal()
-        length = int(self.text).bit_length() if is_whole else len(self.text)
+        is_integer = self.text.isdecimal()
+        length = int(self.text).bit_length() if is_integer else len(self.text)
         return 2 + min(length, 16)
 
 
@@ -154,14 +154,14 @@ class Statement:
     @cached_property
     def reads(self) -> frozenset[str]:
         """The names that it reads; an attribute of ``self`` as ``self.name``."""
-        found = set()
+        names = set()
         tree = _tree(self.code)
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and _is_self(node.value):
-                found.add(f"self.{node.attr}")
+                names.add(f"self.{node.attr}")
             elif isinstance(node, ast.Name) and node.id not in _WORDS:
-                found.add(node.id)
-        return frozenset(found)
+                names.add(node.id)
+        return frozenset(names)
 
     def written(self, texts: Mapping[int, str]) -> Self:
         """Replace leaves by texts; '' removes an argument or an item of a list.
@@ -171,10 +171,10 @@ class Statement:
                 cannot be removed.
         """
         tree = ast.parse(self.code, mode="eval").body
-        there = {leaf.number: node for leaf, node in _leaves(tree)}
-        if missing := sorted(texts.keys() - there.keys()):
+        leaves = {leaf.number: node for leaf, node in _leaves(tree)}
+        if missing := sorted(texts.keys() - leaves.keys()):
             raise InvalidEdit(f"{self.name} has no leaf {missing[0]}")
-        wanted = {id(there[number]): text for number, text in texts.items()}
+        wanted = {id(leaves[number]): text for number, text in texts.items()}
         return replace(self, code=ast.unparse(_Writer(wanted).visit(tree)))
 
     def to_json(self) -> list[str | bool]:
@@ -213,12 +213,12 @@ def _leaves(tree: ast.expr) -> Iterator[tuple[Leaf, ast.expr]]:
         node: ast.expr, parent: int | None = None, keyword: str | None = None
     ) -> Iterator[tuple[Leaf, ast.expr]]:
         nonlocal count
-        own, kind = count, _kind(node)
+        number, kind = count, _kind(node)
         count += 1
-        yield Leaf(own, kind, ast.unparse(node), parent, keyword), node
+        yield Leaf(number, kind, ast.unparse(node), parent, keyword), node
         if kind in (LeafKind.LIST, LeafKind.SIZE):
             for child in _parts(node):
-                yield from walk(child, own)
+                yield from walk(child, number)
 
     if isinstance(tree, ast.Call) and _kind(tree) is LeafKind.SIZE:
         for argument in tree.args:
@@ -233,9 +233,9 @@ def _parts(node: ast.expr) -> list[ast.expr]:
     """List the parts of an expression, in text order."""
     callee = node.func if isinstance(node, ast.Call) else None
     parts = [part for part in ast.iter_child_nodes(node) if part is not callee]
-    found = [p.value if isinstance(p, ast.keyword) else p for p in parts]
-    there = [part for part in found if isinstance(part, ast.expr)]
-    return sorted(there, key=lambda part: (part.lineno, part.col_offset))
+    nodes = [p.value if isinstance(p, ast.keyword) else p for p in parts]
+    operands = [part for part in nodes if isinstance(part, ast.expr)]
+    return sorted(operands, key=lambda part: (part.lineno, part.col_offset))
 
 
 def _kind(node: ast.expr) -> LeafKind:

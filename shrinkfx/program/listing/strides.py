@@ -50,8 +50,8 @@ def resized_strides(
 
 def is_usual(shape: Sequence[int], stride: Sequence[int]) -> bool:
     """Return whether strides are those of a contiguous tensor."""
-    told = zip(shape, stride, row_major(shape), strict=True)
-    return all(size == 1 or own == usual for size, own, usual in told)
+    dims = zip(shape, stride, row_major(shape), strict=True)
+    return all(size == 1 or actual == usual for size, actual, usual in dims)
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

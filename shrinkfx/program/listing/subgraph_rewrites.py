@@ -58,9 +58,9 @@ def one_branch(listing: PrintedProgram) -> Iterator[Rewrite]:
     for call in all_calls(listing):
         if call.statement.callee != "torch.cond" or len(call.blocks) != 2:
             continue
-        for own in call.callees:
+        for chosen in call.callees:
             writes = (
-                Write(call.caller, call.statement.name, leaf.number, own.text)
+                Write(call.caller, call.statement.name, leaf.number, chosen.text)
                 for leaf in call.callees
             )
             yield Rewrite(tuple(writes))

@@ -87,9 +87,9 @@ def _sparse(
             values[place] = value
         return f"torch.tensor({_nested(values, shape)}, dtype=torch.{dtype})"
     places = ", ".join(str(place) for place, _ in elements)
-    told = ", ".join(_number(value) for _, value in elements)
-    there = f"torch.tensor([{places}]), torch.tensor([{told}], dtype=torch.{dtype})"
-    return f"{_constant(shape, base, dtype)}.put_({there})"
+    texts = ", ".join(_number(value) for _, value in elements)
+    args = f"torch.tensor([{places}]), torch.tensor([{texts}], dtype=torch.{dtype})"
+    return f"{_constant(shape, base, dtype)}.put_({args})"
 
 
 def _nested(values: Sequence[Number], shape: tuple[int, ...]) -> str:

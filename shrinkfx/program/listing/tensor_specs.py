@@ -56,8 +56,8 @@ class Initializer:
         Raises:
             KeyError: there is no such kind.
         """
-        told = {k: _read(v) for k, v in data.items() if k != "kind"}
-        return _KINDS[data["kind"]](**told)
+        fields = {k: _read(v) for k, v in data.items() if k != "kind"}
+        return _KINDS[data["kind"]](**fields)
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,10 @@ class Sparse(Initializer):
     elements: tuple[tuple[int, Number], ...]
 
     def count(self) -> int:
-        told = sum(
+        cost = sum(
             1 + number_complexity(p) + number_complexity(v) for p, v in self.elements
         )
-        return number_complexity(self.base) + told
+        return number_complexity(self.base) + cost
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Saved(Initializer):
 
     def count(self) -> int:
         """Return more than for any readable list, because it needs a file."""
-        return 3 * _MOST_TOLD * LISTED
+        return 3 * _MAX_COMPLEXITY * LISTED
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Part(Saved):
 
     def count(self) -> int:
         """Return less than for all values, and more than for any list."""
-        most = _MOST_TOLD * LISTED
+        most = _MAX_COMPLEXITY * LISTED
         return most + min(most, int(16 * math.log2(1 + self.size)))
 
 
@@ -193,7 +193,7 @@ def _read(value: Any) -> Any:  # noqa: ANN401 - of any field
     return value
 
 
-_MOST_TOLD = 2 + MOST + 1
+_MAX_COMPLEXITY = 2 + MOST + 1
 """The largest complexity of an element of a sparse initializer.
 
 It consists of the offset, the number, and 1.
