@@ -19,104 +19,102 @@ _TIMED = "When AOTInductor benchmarks kernels with generated arguments, "
 
 
 def access_chain(
-    known: CompiledView, memory: MemoryReport | None, eager_fails: bool
+    view: CompiledView, memory: MemoryReport | None, eager_fails: bool
 ) -> Chain:
     """Follow an out-of-bounds access, or the crash of a kernel, to its cause.
 
     Args:
         memory: the report of AddressSanitizer, or None.
     """
-    if known.recorded.out_of_bounds is not None:
-        chain = _of_finding(known, known.recorded.out_of_bounds)
+    if view.recorded.out_of_bounds is not None:
+        chain = _of_finding(view, view.recorded.out_of_bounds)
     else:
-        chain = death_chain(known, memory)
+        chain = death_chain(view, memory)
     chain = replace(chain, eager_fails=eager_fails, dies=chain.culprits)
-    return _blame_mismatch(known, chain)
+    return _blame_mismatch(view, chain)
 
 
-def assertion_chain(known: CompiledView, said: str, eager_fails: bool) -> Chain:
+def assertion_chain(view: CompiledView, message: str, eager_fails: bool) -> Chain:
     """Find the kernel whose assertion fails, other than an index check.
 
     Args:
-        said: the text of the assertion.
+        message: the text of the assertion.
     """
-    chain = replace(find_assertion(known, said), eager_fails=eager_fails)
-    chain = _blame_mismatch(known, chain)
+    chain = replace(find_assertion(view, message), eager_fails=eager_fails)
+    chain = _blame_mismatch(view, chain)
     if chain.culprits:
         return chain
     return replace(chain, unknown=("which kernel: no kernel contains the assertion",))
 
 
-def _of_finding(known: CompiledView, stray: StrayAccess) -> Chain:
+def _of_finding(view: CompiledView, finding: StrayAccess) -> Chain:
     """Build a chain from an access that the interpreter has detected."""
-    code = Code(stray.text)
-    place, launch = known.launch_of(stray.kernel) or (-1, None)
-    written = known.recorded.kernel(stray.kernel)
-    passed = (
-        known.map_arguments(launch, Code(written.text)) if launch and written else {}
-    )
-    name = passed.get(stray.argument, "")
-    argument = known.layout(known.read(name) if stray.fault != "store" else name)
-    if argument is not None and stray.shape:
+    code = Code(finding.text)
+    place, launch = view.launch_of(finding.kernel) or (-1, None)
+    kernel = view.recorded.kernel(finding.kernel)
+    passed = view.map_arguments(launch, Code(kernel.text)) if launch and kernel else {}
+    name = passed.get(finding.argument, "")
+    argument = view.layout(view.read(name) if finding.fault != "store" else name)
+    if argument is not None and finding.shape:
         argument = replace(
             argument,
-            real_shape=stray.shape,
-            real_stride=stray.stride,
-            made_by=known.find_producers(stray.role) or argument.made_by,
+            real_shape=finding.shape,
+            real_stride=finding.stride,
+            made_by=view.find_producers(finding.role) or argument.made_by,
         )
     access = Access(
-        does=stray.fault if stray.fault in ("load", "store", "atomic") else "",
-        parameter=stray.argument,
+        does=finding.fault if finding.fault in ("load", "store", "atomic") else "",
+        parameter=finding.argument,
         argument=argument,
-        offset=stray.offset if stray.item_bytes else None,
-        elements=stray.elements if stray.item_bytes else None,
-        item_bytes=stray.item_bytes,
-        lanes=stray.lanes,
-        program=stray.program,
+        offset=finding.offset if finding.item_bytes else None,
+        elements=finding.elements if finding.item_bytes else None,
+        item_bytes=finding.item_bytes,
+        lanes=finding.lanes,
+        program=finding.program,
     )
     chain = Chain(
-        kernel=stray.kernel,
+        kernel=finding.kernel,
         launch=place + 1,
-        launches=len(known.recorded.launches),
-        grid=stray.grid,
-        fused=known.operators(launch.nodes if launch else ()),
-        code=quote_lines(code, stray.line) if stray.line >= 0 else (),
+        launches=len(view.recorded.launches),
+        grid=finding.grid,
+        fused=view.operators(launch.nodes if launch else ()),
+        code=quote_lines(code, finding.line) if finding.line >= 0 else (),
         access=access,
         inputs=(argument,) if argument and argument.role != "buffer" else (),
     )
-    by = _find_operators(known, stray, written, code)
-    argument = _made_before(argument, by) if argument and stray.user else argument
-    made = known.find_producers(stray.role) if stray.fault == "misaligned" else ()
-    by_address = not stray.user and stray.fault != "assert"
-    guilty = made or (with_views(known, chain.fused, by) if by_address else by)
-    guilty = guilty or chain.fused
-    said = _describe_access(stray, guilty, argument)
-    sizes = wrong_sizes(known, stray) if stray.made_up else ""
-    if stray.made_up:
-        said = f"{_TIMED}{said[0].lower()}{said[1:]}"
+    ops = _find_operators(view, finding, kernel, code)
+    argument = _made_before(argument, ops) if argument and finding.user else argument
+    makers = view.find_producers(finding.role) if finding.fault == "misaligned" else ()
+    has_address = not finding.user and finding.fault != "assert"
+    culprits = makers or (with_views(view, chain.fused, ops) if has_address else ops)
+    culprits = culprits or chain.fused
+    sentence = _describe_access(finding, culprits, argument)
+    sizes = wrong_sizes(view, finding) if finding.made_up else ""
+    if finding.made_up:
+        sentence = f"{_TIMED}{sentence[0].lower()}{sentence[1:]}"
     # For a user's kernel, Inductor lists neighboring operators too.
-    fused = by if stray.user else chain.fused
-    cause = (sizes, said) if sizes else (said,)
-    return replace(chain, fused=fused, culprits=guilty, cause=cause)
+    fused = ops if finding.user else chain.fused
+    cause = (sizes, sentence) if sizes else (sentence,)
+    return replace(chain, fused=fused, culprits=culprits, cause=cause)
 
 
-def _made_before(argument: Layout, by: tuple[Operator, ...]) -> Layout:
+def _made_before(argument: Layout, ops: tuple[Operator, ...]) -> Layout:
     """Remove from an argument's producers the operator that launches the kernel."""
-    others = tuple(maker for maker in argument.made_by if maker not in by)
+    others = tuple(maker for maker in argument.made_by if maker not in ops)
     return replace(argument, made_by=others or argument.made_by)
 
 
 def _find_operators(
-    known: CompiledView, stray: StrayAccess, written: KernelText | None, code: Code
+    view: CompiledView, finding: StrayAccess, kernel: KernelText | None, code: Code
 ) -> tuple[Operator, ...]:
     """Return the operator of the failing line, or of the user's kernel."""
-    if stray.user:
-        _, launch = known.launch_of(stray.kernel) or (-1, None)
-        own = [o for o in known.operators(known.left) if not _is_pytorchs(o)]
-        return tuple([o for o in own if launch and o.name in launch.nodes] or own)
-    if written is None or stray.line < 0:
+    if finding.user:
+        _, launch = view.launch_of(finding.kernel) or (-1, None)
+        custom = [o for o in view.operators(view.left) if not _is_pytorchs(o)]
+        return tuple([o for o in custom if launch and o.name in launch.nodes] or custom)
+    if kernel is None or finding.line < 0:
         return ()
-    return find_line_operators(known, written, code, stray.line)
+    return find_line_operators(view, kernel, code, finding.line)
 
 
 def _is_pytorchs(operator: Operator) -> bool:
@@ -127,57 +125,57 @@ _VERBS = {"load": "loads", "store": "stores", "atomic": "atomically changes"}
 
 
 def _describe_access(
-    stray: StrayAccess, by: tuple[Operator, ...], argument: Layout | None
+    finding: StrayAccess, ops: tuple[Operator, ...], argument: Layout | None
 ) -> str:
-    names = ", ".join(map(str, by[:3])) or "an operator"
-    whose = f"kernel {stray.kernel} {'of' if stray.user else 'for'} {names}"
-    if stray.fault == "misaligned":
-        given = f"{stray.argument} of kernel {stray.kernel}"
-        made = argument or stray.role
-        return f"The memory of {given} is {stray.message}: {made}."
-    if stray.fault == "assert":
-        return f"An assertion fails in {whose}: {stray.message}."
-    kernel = f"Kernel {stray.kernel}, which computes {names},"
-    does = f"{_VERBS[stray.fault]} element {stray.offset} of {stray.argument}"
-    has = f"{stray.elements} element{'' if stray.elements == 1 else 's'}"
-    lanes = f"{stray.lanes} lane{'' if stray.lanes == 1 else 's'}"
-    who = f"{lanes} of program {stray.program}, grid {stray.grid}"
-    stands = "was generated for" if stray.made_up and argument else "is"
-    what = f"{stray.argument} {stands} {argument or stray.role}"
-    return f"{kernel} {does}, which has {has} ({who}). {what}."
+    names = ", ".join(map(str, ops[:3])) or "an operator"
+    kernel_of = f"kernel {finding.kernel} {'of' if finding.user else 'for'} {names}"
+    if finding.fault == "misaligned":
+        parameter = f"{finding.argument} of kernel {finding.kernel}"
+        origin = argument or finding.role
+        return f"The memory of {parameter} is {finding.message}: {origin}."
+    if finding.fault == "assert":
+        return f"An assertion fails in {kernel_of}: {finding.message}."
+    kernel = f"Kernel {finding.kernel}, which computes {names},"
+    action = f"{_VERBS[finding.fault]} element {finding.offset} of {finding.argument}"
+    size = f"{finding.elements} element{'' if finding.elements == 1 else 's'}"
+    lanes = f"{finding.lanes} lane{'' if finding.lanes == 1 else 's'}"
+    where = f"{lanes} of program {finding.program}, grid {finding.grid}"
+    relation = "was generated for" if finding.made_up and argument else "is"
+    what = f"{finding.argument} {relation} {argument or finding.role}"
+    return f"{kernel} {action}, which has {size} ({where}). {what}."
 
 
-def _blame_mismatch(known: CompiledView, chain: Chain) -> Chain:
+def _blame_mismatch(view: CompiledView, chain: Chain) -> Chain:
     """Blame an operator with a fake-kernel mismatch, if there is one."""
-    if known.recorded.out_of_bounds and known.recorded.out_of_bounds.made_up:
+    if view.recorded.out_of_bounds and view.recorded.out_of_bounds.made_up:
         return chain  # no operator made a generated argument
     argument = chain.access.argument if chain.access else None
-    given = _makers(known, chain, argument) if chain.kernel else None
-    if liar := known.find_mismatch(given):
-        cause = (liar[1], *chain.cause)[:3]
-        return replace(chain, culprits=(liar[0],), cause=cause)
-    if argument is None or not argument.made_by or _bears_another_shape(known, chain):
+    makers = _makers(view, chain, argument) if chain.kernel else None
+    if mismatch := view.find_mismatch(makers):
+        cause = (mismatch[1], *chain.cause)[:3]
+        return replace(chain, culprits=(mismatch[0],), cause=cause)
+    if argument is None or not argument.made_by or _bears_another_shape(view, chain):
         return chain
-    if said := describe_oversized(known.recorded, argument):
-        by = ", ".join(map(str, argument.made_by))
-        cause = (f"{said} {by} declares this result.", *chain.cause)[:3]
+    if oversized := describe_oversized(view.recorded, argument):
+        names = ", ".join(map(str, argument.made_by))
+        cause = (f"{oversized} {names} declares this result.", *chain.cause)[:3]
         return replace(chain, culprits=argument.made_by, cause=cause)
     return chain
 
 
-def _makers(known: CompiledView, chain: Chain, argument: Layout | None) -> set[str]:
+def _makers(view: CompiledView, chain: Chain, argument: Layout | None) -> set[str]:
     """Return the producers of the failing argument, or of all arguments."""
     if argument is not None:
         return {operator.name for operator in argument.made_by}
-    _, launch = known.launch_of(chain.kernel) or (-1, None)
+    _, launch = view.launch_of(chain.kernel) or (-1, None)
     names = launch.arguments if launch else ()
-    return {operator.name for name in names for operator in known.computed(name)}
+    return {operator.name for name in names for operator in view.computed(name)}
 
 
-def _bears_another_shape(known: CompiledView, chain: Chain) -> bool:
+def _bears_another_shape(view: CompiledView, chain: Chain) -> bool:
     """Return whether the access is through a buffer that the kernel writes in place.
 
     Its shape is that of the kernel's result, not of the memory.
     """
     in_place = chain.access is not None and "in_out" in chain.access.parameter
-    return in_place and known.recorded.out_of_bounds is not None
+    return in_place and view.recorded.out_of_bounds is not None

@@ -47,11 +47,11 @@ def publish(guide: Guide, home: Path, folder: Path, *, within_s: float) -> Guide
     Returns:
         The guide, with a list of the files.
     """
-    left = home / "left"
-    left.mkdir(exist_ok=True)
-    left_out = [*guide.left_out]
-    left_out += _inputs(guide.values, home / "printed", left)
-    left_out += _report_of_trace(left, min(within_s, _TLPARSE_S))
+    outputs = home / "left"
+    outputs.mkdir(exist_ok=True)
+    omitted = [*guide.left_out]
+    omitted += _inputs(guide.values, home / "printed", outputs)
+    omitted += _report_of_trace(outputs, min(within_s, _TLPARSE_S))
     if folder.exists() and not (folder / _MARK).exists():
         why = f"{folder.name}/: there is one already that shrinkfx has not made"
         return replace(guide, left_out=(why,))
@@ -61,18 +61,18 @@ def publish(guide: Guide, home: Path, folder: Path, *, within_s: float) -> Guide
     try:
         draft.mkdir(parents=True)
         (draft / _MARK).touch()
-        left_out += _copy(left, draft, files)
+        omitted += _copy(outputs, draft, files)
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
         return replace(guide, left_out=(f"{folder.name}/: {error}",))
-    alone = _alone(left / ArtifactFile.KERNEL_RUN)
+    alone = _alone(outputs / ArtifactFile.KERNEL_RUN)
     if alone is not None and not alone.kernel:
-        left_out.append(f"{ArtifactFile.KERNEL}: {alone.output}")
+        omitted.append(f"{ArtifactFile.KERNEL}: {alone.output}")
         alone = None
     return replace(
-        guide, files=tuple(files), left_out=tuple(left_out), kernel_alone=alone
+        guide, files=tuple(files), left_out=tuple(omitted), kernel_alone=alone
     )
 
 
@@ -90,29 +90,29 @@ def read_sources(guide: Guide, folder: Path) -> dict[str, str]:
     }
 
 
-def _inputs(values: Iterable[Value], saved: Path, left: Path) -> Iterator[str]:
+def _inputs(values: Iterable[Value], saved: Path, dest: Path) -> Iterator[str]:
     """Move the inputs of kernels to the other files, without the memory for results."""
-    found = list(saved.rglob("*.pt"))
+    files = list(saved.rglob("*.pt"))
     moved = 0
     for value in values:
-        named = f"before_launch_{value.kernel}_{value.argument}_"
-        for path in [path for path in found if named in path.name]:
-            (left / ArtifactFile.INPUTS).mkdir(exist_ok=True)
+        label = f"before_launch_{value.kernel}_{value.argument}_"
+        for path in [path for path in files if label in path.name]:
+            (dest / ArtifactFile.INPUTS).mkdir(exist_ok=True)
             shutil.move(
-                path, left / ArtifactFile.INPUTS / f"{value.kernel}-{value.argument}.pt"
+                path, dest / ArtifactFile.INPUTS / f"{value.kernel}-{value.argument}.pt"
             )
-            found.remove(path)
+            files.remove(path)
             moved += 1
-    if not moved and not (left / ArtifactFile.KERNEL).exists():
+    if not moved and not (dest / ArtifactFile.KERNEL).exists():
         yield "the failing kernel's inputs: no run saved them"
 
 
-def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
+def _report_of_trace(outputs: Path, within_s: float) -> Iterator[str]:
     """Run tlparse on the trace, if it is installed and there is time.
 
     Yields what is missing, and why.
     """
-    traces = sorted((left / ArtifactFile.TRACE).glob("*.log"))
+    traces = sorted((outputs / ArtifactFile.TRACE).glob("*.log"))
     if not traces:
         yield "TORCH_TRACE: nothing was traced"
         return
@@ -121,16 +121,16 @@ def _report_of_trace(left: Path, within_s: float) -> Iterator[str]:
         yield _NO_TLPARSE
     elif within_s < _LEAST_S:
         yield f"tlparse's report: not enough time left: {_BY_HAND}"
-    elif failed := _run_tlparse(command, traces[0], left / _TLPARSE, within_s):
-        shutil.rmtree(left / _TLPARSE, ignore_errors=True)
+    elif failed := _run_tlparse(command, traces[0], outputs / _TLPARSE, within_s):
+        shutil.rmtree(outputs / _TLPARSE, ignore_errors=True)
         yield f"tlparse's report: {failed}"
 
 
 def _run_tlparse(command: str, trace: Path, out: Path, within_s: float) -> str:
     """Run tlparse; return '' if it succeeds, else the reason."""
-    words = [command, str(trace), "-o", str(out), "--overwrite", "--no-browser"]
+    argv = [command, str(trace), "-o", str(out), "--overwrite", "--no-browser"]
     try:
-        done = run_command(words, within_s)
+        done = run_command(argv, within_s)
     except subprocess.TimeoutExpired:
         return f"it took more than {within_s:.0f} s: {_BY_HAND}"
     except OSError as error:
@@ -140,19 +140,19 @@ def _run_tlparse(command: str, trace: Path, out: Path, within_s: float) -> str:
     return f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}"
 
 
-def _copy(left: Path, draft: Path, files: list[LeftFile]) -> Iterator[str]:
+def _copy(outputs: Path, draft: Path, files: list[LeftFile]) -> Iterator[str]:
     """Copy files up to the size limit; yield why each other file is omitted."""
-    room = MOST_BYTES
-    found = [path for path in left.rglob("*") if path.is_file()]
-    for path in sorted(found, key=lambda path: (path.stat().st_size, path)):
-        name, size = path.relative_to(left), path.stat().st_size
+    remaining = MOST_BYTES
+    paths = [path for path in outputs.rglob("*") if path.is_file()]
+    for path in sorted(paths, key=lambda path: (path.stat().st_size, path)):
+        name, size = path.relative_to(outputs), path.stat().st_size
         what = _WHAT.get(name.parts[0], "")
         if not what:
             continue
-        if size > room:
+        if size > remaining:
             yield f"{name}: {size} bytes, and all files may have {MOST_BYTES}"
             continue
-        room -= size
+        remaining -= size
         (draft / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, draft / name)
         files.append(LeftFile(str(name), size, what))
@@ -161,6 +161,6 @@ def _copy(left: Path, draft: Path, files: list[LeftFile]) -> Iterator[str]:
 def _alone(path: Path) -> KernelAlone | None:
     """Read how ``kernel.py`` ended."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        told = KernelRun.from_line(path.read_text())
-        return KernelAlone(told.kernel, told.command, told.alike, told.message)
+        run = KernelRun.from_line(path.read_text())
+        return KernelAlone(run.kernel, run.command, run.alike, run.message)
     return None

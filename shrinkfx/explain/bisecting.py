@@ -45,40 +45,40 @@ class BisectionResult:
 
 
 def needed_applications(
-    *ways: Variants, parts: Collection[Subsystem] = tuple(Subsystem)
+    *variants: Variants, parts: Collection[Subsystem] = tuple(Subsystem)
 ) -> BisectionResult:
     """Find the passes and lowerings without which the program passes.
 
     Args:
-        ways: variants of the compilation; the first one that fails is used.
+        variants: variants of the compilation; the first one that fails is used.
         parts: the parts of the compiler to test.
     """
-    found: list[SkippedPart] = []
+    skipped: list[SkippedPart] = []
     not_needed: list[UnneededSubsystem] = []
     unknown: list[str] = []
     with scratch.make_scratch_folder("applications") as folder:
         path = Path(folder) / "applications.jsonl"
         try:
-            numbers = [_ApplicationTests(w, path, unknown, not_needed) for w in ways]
-            for one in _all(numbers, parts):
-                found.append(one)  # stays valid if time runs out later
-        except BudgetExhausted as short:
-            unknown.append(str(short))
-    return BisectionResult(tuple(found), tuple(not_needed), tuple(unknown))
+            tests = [_ApplicationTests(w, path, unknown, not_needed) for w in variants]
+            for one in _all(tests, parts):
+                skipped.append(one)  # stays valid if time runs out later
+        except BudgetExhausted as error:
+            unknown.append(str(error))
+    return BisectionResult(tuple(skipped), tuple(not_needed), tuple(unknown))
 
 
 def _all(
-    ways: Sequence[_ApplicationTests], parts: Collection[Subsystem]
+    variants: Sequence[_ApplicationTests], parts: Collection[Subsystem]
 ) -> Iterator[SkippedPart]:
-    fails = (way for way in ways if way.ask(()) is Outcome.REPRODUCED)
-    numbers = next(fails, None)
-    if numbers is None:
-        ways[0].unknown.append("the source form does not fail in every run")
+    fails = (variant for variant in variants if variant.ask(()) is Outcome.REPRODUCED)
+    tests = next(fails, None)
+    if tests is None:
+        variants[0].unknown.append("the source form does not fail in every run")
         return
-    applications = numbers.applications()
-    for subsystem in numbers.that_may_matter(applications):
+    applications = tests.applications()
+    for subsystem in tests.that_may_matter(applications):
         if subsystem in parts:
-            yield from _bisect_subsystem(numbers, subsystem, applications[subsystem])
+            yield from _bisect_subsystem(tests, subsystem, applications[subsystem])
 
 
 @dataclass
@@ -107,19 +107,19 @@ class _ApplicationTests:
         times: int = 1,
     ) -> Outcome:
         """Test a variant until it has ``times`` outcomes; UNRESOLVED if they differ."""
-        asked = LeaveOut(str(self.path), subsystems, first, last)
-        answers = self._known.setdefault(asked, [])
+        query = LeaveOut(str(self.path), subsystems, first, last)
+        answers = self._known.setdefault(query, [])
         while len(answers) < times:
             variants = self.variants.with_stock_build() if answers else self.variants
-            answers.append(variants.ask(leave_out=asked))
+            answers.append(variants.ask(leave_out=query))
             if variants.stopped[-1] and answers[-1] is Outcome.DIFFERENT:
-                self._required.add(asked)
+                self._required.add(query)
         return answers[0] if len(set(answers)) == 1 else Outcome.UNRESOLVED
 
     def is_not_needed(self, subsystem: tuple[Subsystem, ...], number: int) -> bool:
         """Return whether it fails without one, or cannot be compiled without it."""
-        asked = LeaveOut(str(self.path), subsystem, number, number)
-        return asked in self._required or set(self._known.get(asked, [])) == {
+        query = LeaveOut(str(self.path), subsystem, number, number)
+        return query in self._required or set(self._known.get(query, [])) == {
             Outcome.REPRODUCED
         }
 
@@ -127,73 +127,73 @@ class _ApplicationTests:
         self, outcome: Outcome, subsystems: tuple[Subsystem, ...], first: int
     ) -> bool:
         """Return whether a variant was tested, with this outcome."""
-        asked = LeaveOut(str(self.path), subsystems, first)
-        return self._known.get(asked, [])[:1] == [outcome]
+        query = LeaveOut(str(self.path), subsystems, first)
+        return self._known.get(query, [])[:1] == [outcome]
 
     def applications(self) -> dict[Subsystem, list[Application]]:
         """Return the applications in the last compilation, by subsystem."""
         found: dict[Subsystem, list[Application]] = defaultdict(list)
         if self.path.exists():
             for line in self.path.read_text(encoding="utf-8").splitlines():
-                told = Application.from_line(line)
-                found[told.subsystem].append(told)
+                application = Application.from_line(line)
+                found[application.subsystem].append(application)
         return found
 
     def that_may_matter(
         self, applications: dict[Subsystem, list[Application]]
     ) -> list[Subsystem]:
         """Return the subsystems to test; without passes if the failure needs none."""
-        there = [part for part in Subsystem if applications[part]]
-        passes = tuple(part for part in there if part in PASSES)
+        present = [part for part in Subsystem if applications[part]]
+        passes = tuple(part for part in present if part in PASSES)
         if len(passes) > 1 and self.ask(passes) is Outcome.REPRODUCED:
             counts = ((part, len(applications[part])) for part in passes)
             self.not_needed += [
                 UnneededSubsystem(part, count) for part, count in counts
             ]
-            return [part for part in there if part not in passes]
-        return there
+            return [part for part in present if part not in passes]
+        return present
 
 
 def _bisect_subsystem(
-    numbers: _ApplicationTests,
+    tests: _ApplicationTests,
     subsystem: Subsystem,
     applications: Sequence[Application],
 ) -> Iterator[SkippedPart]:
     """Yield the applications in one subsystem that the failure needs."""
-    outcome = numbers.ask((subsystem,))
+    outcome = tests.ask((subsystem,))
     match outcome:
         case Outcome.REPRODUCED:
-            numbers.not_needed.append(UnneededSubsystem(subsystem, len(applications)))
+            tests.not_needed.append(UnneededSubsystem(subsystem, len(applications)))
             return
         case Outcome.PASSED:
-            last = _last_needed(numbers, subsystem, len(applications))
+            last = _last_needed(tests, subsystem, len(applications))
             # Later applications are not needed; some earlier ones may be.
             to_try = range(last, max(-1, last - _FEW), -1)
         case _:
             to_try = range(min(len(applications), _MANY))
-    told = [_test_application(numbers, applications, number) for number in to_try]
-    yield from filter(None, told)
+    skipped = [_test_application(tests, applications, number) for number in to_try]
+    yield from filter(None, skipped)
     none_is_needed = len(to_try) == len(applications) and all(
-        numbers.is_not_needed((subsystem,), number) for number in to_try
+        tests.is_not_needed((subsystem,), number) for number in to_try
     )
-    if not any(told) and not none_is_needed:
+    if not any(skipped) and not none_is_needed:
         count, part = len(applications), PARTS[subsystem]
         plural = f"{part}es" if part.endswith("s") else f"{part}s"
-        does = "passes" if outcome is Outcome.PASSED else "does not fail so"
+        effect = "passes" if outcome is Outcome.PASSED else "does not fail so"
         alone = f"without one of them it does not pass each time ({len(to_try)} tried)"
-        numbers.unknown.append(
-            f"without any of the {count} {plural} it {does}, and {alone}"
+        tests.unknown.append(
+            f"without any of the {count} {plural} it {effect}, and {alone}"
             if count > 1
-            else f"without the one {part} it {does}, and does not pass each time"
+            else f"without the one {part} it {effect}, and does not pass each time"
         )
 
 
-def _last_needed(numbers: _ApplicationTests, subsystem: Subsystem, count: int) -> int:
+def _last_needed(tests: _ApplicationTests, subsystem: Subsystem, count: int) -> int:
     """Return the last application that the failure needs, by bisection."""
     passes, fails = -1, count - 1
     while fails - passes > 1:
         middle = (passes + fails) // 2
-        if numbers.ask((subsystem,), middle + 1) is Outcome.REPRODUCED:
+        if tests.ask((subsystem,), middle + 1) is Outcome.REPRODUCED:
             fails = middle
         else:
             passes = middle
@@ -201,14 +201,14 @@ def _last_needed(numbers: _ApplicationTests, subsystem: Subsystem, count: int) -
 
 
 def _test_application(
-    numbers: _ApplicationTests, applications: Sequence[Application], number: int
+    tests: _ApplicationTests, applications: Sequence[Application], number: int
 ) -> SkippedPart | None:
     """Return the facts about an application that hold in two tests, or None."""
     one = applications[number]
     subsystem = (one.subsystem,)
-    alone = numbers.ask(subsystem, number, number) is Outcome.PASSED
-    alone = alone and numbers.ask(subsystem, number, number, times=2) is Outcome.PASSED
-    onwards = _is_boundary(numbers, subsystem, number, len(applications))
+    alone = tests.ask(subsystem, number, number) is Outcome.PASSED
+    alone = alone and tests.ask(subsystem, number, number, times=2) is Outcome.PASSED
+    onwards = _is_boundary(tests, subsystem, number, len(applications))
     if not alone and not onwards:
         return None
     about = one.name, one.node, one.origin
@@ -220,7 +220,7 @@ def _test_application(
 
 
 def _is_boundary(
-    numbers: _ApplicationTests,
+    tests: _ApplicationTests,
     subsystem: tuple[Subsystem, ...],
     number: int,
     count: int,
@@ -229,8 +229,8 @@ def _is_boundary(
     is_last = number == count - 1  # no later applications to skip
     after = ((), 0) if is_last else (subsystem, number + 1)
     return (
-        numbers.known_to(Outcome.REPRODUCED, *after)
-        and numbers.known_to(Outcome.PASSED, subsystem, number)
-        and numbers.ask(subsystem, number, times=2) is Outcome.PASSED
-        and numbers.ask(*after, times=2) is Outcome.REPRODUCED
+        tests.known_to(Outcome.REPRODUCED, *after)
+        and tests.known_to(Outcome.PASSED, subsystem, number)
+        and tests.ask(subsystem, number, times=2) is Outcome.PASSED
+        and tests.ask(*after, times=2) is Outcome.REPRODUCED
     )

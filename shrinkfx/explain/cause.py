@@ -87,7 +87,7 @@ class _Asking:
 
 
 def explain(
-    minimum: ReducedProgram, shown: KnownFacts, folder: Path | None = None
+    reduced: ReducedProgram, facts: KnownFacts, folder: Path | None = None
 ) -> Explanation:
     """Find the cause of the reduced program's failure.
 
@@ -95,26 +95,26 @@ def explain(
         folder: a folder for files; if set, the compiler's decisions and the flags of
             the debugging guide are tested too.
     """
-    asking = _Asking()
-    found = Explanation(operators=list_operators(minimum.candidate))
-    rejected = asking(
-        "whether the inputs fit", lambda: describe_rejected_input(minimum)
+    attempt = _Asking()
+    found = Explanation(operators=list_operators(reduced.candidate))
+    rejected = attempt(
+        "whether the inputs fit", lambda: describe_rejected_input(reduced)
     )
     if rejected:
         # No operator is at fault if the input does not fit.
         found = replace(found, cause=(rejected,), inputs=rejected)
     else:
-        found = _with_findings(minimum, shown, found, asking)
-    if not minimum.client.options.reference:
+        found = _with_findings(reduced, facts, found, attempt)
+    if not reduced.client.options.reference:
         found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
     if folder is not None:
-        found = _with_more(minimum, found, asking, folder)
+        found = _with_more(reduced, found, attempt, folder)
     elif found.values is not None and found.values.rewritten:
-        found = _with_passes(minimum, found, asking)
-    if own := [text for text in (shown.own, shown.inside) if text]:
-        found = replace(found, cause=(*own, *found.cause)[:SENTENCES])
+        found = _with_passes(reduced, found, attempt)
+    if notes := [text for text in (facts.own, facts.inside) if text]:
+        found = replace(found, cause=(*notes, *found.cause)[:SENTENCES])
     parts = (found.chain, found.values, found.compile_error)
-    unknown = list(asking.unknown)
+    unknown = list(attempt.unknown)
     unknown += [text for part in parts if part for text in part.unknown]
     if found.decisions is not None:
         unknown += found.decisions.unknown
@@ -122,46 +122,46 @@ def explain(
 
 
 def _with_findings(
-    minimum: ReducedProgram, shown: KnownFacts, found: Explanation, asking: _Asking
+    reduced: ReducedProgram, facts: KnownFacts, found: Explanation, attempt: _Asking
 ) -> Explanation:
     """Look for the culprit operator: by kernel, values, or where the program stops."""
     found = replace(
         found,
-        mismatches=asking(
+        mismatches=attempt(
             "which fake kernels are wrong",
-            lambda: find_reduced_mismatches(minimum, shown.mismatches),
+            lambda: find_reduced_mismatches(reduced, facts.mismatches),
         )
         or (),
-        chain=asking("which kernel fails", lambda: chain(minimum, shown.memory)),
-        values=asking("which kernel is wrong", lambda: values(minimum)),
+        chain=attempt("which kernel fails", lambda: chain(reduced, facts.memory)),
+        values=attempt("which kernel is wrong", lambda: values(reduced)),
     )
     if found.chain is None or not found.chain.cause:
-        halted = asking("where the program stops", lambda: explain_stop(minimum))
-        found = replace(found, compile_error=halted)
+        stop = attempt("where the program stops", lambda: explain_stop(reduced))
+        found = replace(found, compile_error=stop)
     parts = [
         p for p in (found.chain, found.values, found.compile_error) if p is not None
     ]
     part = next((part for part in parts if part.cause), None)
-    found = _blame_mismatch(_adopt_cause(found, part, shown), minimum)
+    found = _blame_mismatch(_adopt_cause(found, part, facts), reduced)
     if not _is_settled(found):
-        dying = _list_failing(found)
-        wrong = asking(
-            "who computed the failing input", lambda: find_wrong_input(minimum, dying)
+        failing = _list_failing(found)
+        wrong = attempt(
+            "who computed the failing input", lambda: find_wrong_input(reduced, failing)
         )
-        found = _blame_mismatch(_blame_input_producer(found, wrong), minimum)
+        found = _blame_mismatch(_blame_input_producer(found, wrong), reduced)
     if not (found.culprits or _list_failing(found)) and found.mismatches:
         found = _add_mismatch(found, found.mismatches[0])  # nothing else is known
     return found
 
 
 def _adopt_cause(
-    found: Explanation, part: Finding | None, shown: KnownFacts
+    found: Explanation, part: Finding | None, facts: KnownFacts
 ) -> Explanation:
     """Take the cause from a finding, or else from the search."""
     if part is not None:
         return replace(found, cause=tuple(part.cause), culprits=tuple(part.culprits))
-    cause, guilty = _blame_only_operator(found.operators, shown)
-    return replace(found, cause=cause, culprits=guilty)
+    cause, culprits = _blame_only_operator(found.operators, facts)
+    return replace(found, cause=cause, culprits=culprits)
 
 
 def _is_settled(found: Explanation) -> bool:
@@ -181,8 +181,8 @@ def _list_failing(found: Explanation) -> set[str]:
     """Return the names of the failing operators, culprits or not; empty if unknown."""
     if found.chain is not None and found.chain.dies:
         return {one.name for one in found.chain.dies}
-    halted = found.compile_error
-    return {one.name for one in halted.culprits} if halted else set()
+    stop = found.compile_error
+    return {one.name for one in stop.culprits} if stop else set()
 
 
 def _blame_input_producer(found: Explanation, wrong: WrongValue | None) -> Explanation:
@@ -199,121 +199,125 @@ def _blame_input_producer(found: Explanation, wrong: WrongValue | None) -> Expla
 _EAGER_FAILS = "Eager fails on the input program too."
 
 
-def _blame_mismatch(found: Explanation, minimum: ReducedProgram) -> Explanation:
+def _blame_mismatch(found: Explanation, reduced: ReducedProgram) -> Explanation:
     """Blame a fake-kernel mismatch if the failing operators use its result.
 
     Compiled code reads a result as the fake kernel declares it. A consumer may
     therefore compute wrong values or crash without being at fault.
     """
-    dying = found.chain.dies if found.chain is not None else ()
-    hit = {one.name for one in (*found.culprits, *dying)}
-    read = hit | find_dependencies(minimum.candidate, hit)
-    lie = next((one for one in found.mismatches if one.operator.name in read), None)
-    if lie is None or lie.sentence in found.cause:
+    failing = found.chain.dies if found.chain is not None else ()
+    names = {one.name for one in (*found.culprits, *failing)}
+    used = names | find_dependencies(reduced.candidate, names)
+    mismatch = next(
+        (one for one in found.mismatches if one.operator.name in used), None
+    )
+    if mismatch is None or mismatch.sentence in found.cause:
         return found
-    return _add_mismatch(found, lie)
+    return _add_mismatch(found, mismatch)
 
 
-def _add_mismatch(found: Explanation, lie: OperatorMismatch) -> Explanation:
-    again = f"{lie.operator} {NOT_AS_DECLARED}: "
-    others = [s for s in _describe_effect(found, lie) if not s.startswith(again)]
-    cause = (lie.sentence, *others[: SENTENCES - 1])
-    return replace(found, cause=cause, culprits=(lie.operator,))
+def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation:
+    prefix = f"{mismatch.operator} {NOT_AS_DECLARED}: "
+    others = [s for s in _describe_effect(found, mismatch) if not s.startswith(prefix)]
+    cause = (mismatch.sentence, *others[: SENTENCES - 1])
+    return replace(found, cause=cause, culprits=(mismatch.operator,))
 
 
-def _describe_effect(found: Explanation, lie: OperatorMismatch) -> tuple[str, ...]:
+def _describe_effect(found: Explanation, mismatch: OperatorMismatch) -> tuple[str, ...]:
     """Return sentences about where the mismatch shows, if that is known."""
-    if lie.is_of_values:
+    if mismatch.is_of_values:
         return found.cause if found.culprits else ()
-    told = [part for part in (found.chain, found.values, found.compile_error) if part]
-    if not any(part.cause for part in told):
-        return (f"{_reads(lie)}.",)
-    others = [one for one in found.culprits if one != lie.operator]
+    parts = [part for part in (found.chain, found.values, found.compile_error) if part]
+    if not any(part.cause for part in parts):
+        return (f"{_reads(mismatch)}.",)
+    others = [one for one in found.culprits if one != mismatch.operator]
     if found.values is None or not others:
         return found.cause
-    named = ", ".join(map(str, found.culprits))
-    return (f"{_reads(lie)}; the first wrong values are in the result of {named}.",)
+    names = ", ".join(map(str, found.culprits))
+    return (
+        f"{_reads(mismatch)}; the first wrong values are in the result of {names}.",
+    )
 
 
-def _reads(lie: OperatorMismatch) -> str:
-    name = lie.operator.operator
+def _reads(mismatch: OperatorMismatch) -> str:
+    name = mismatch.operator.operator
     return f"Compiled code uses the result of {name} as its fake kernel declares it"
 
 
 def _blame_only_operator(
-    left: tuple[Operator, ...], shown: KnownFacts
+    operators: tuple[Operator, ...], facts: KnownFacts
 ) -> tuple[tuple[str, ...], tuple[Operator, ...]]:
     """Blame the operator of the reduced program, if it has only one."""
-    if not shown.fails or len(left) != 1:
+    if not facts.fails or len(operators) != 1:
         return (), ()
-    return (format_fails_alone(left[0]),), left
+    return (format_fails_alone(operators[0]),), operators
 
 
 def _with_more(
-    minimum: ReducedProgram, found: Explanation, asking: _Asking, folder: Path
+    reduced: ReducedProgram, found: Explanation, attempt: _Asking, folder: Path
 ) -> Explanation:
     """Test the compiler's decisions and the debugging guide's flags.
 
     The earlier results are kept if this is interrupted.
     """
     # Values that were found without the failing operator have other kernels.
-    own = None if found.values and found.values.without else found.values
-    parts = found.chain, own, found.compile_error
+    wrong_value = None if found.values and found.values.without else found.values
+    parts = found.chain, wrong_value, found.compile_error
     kernels = tuple(part.kernel for part in parts if part is not None and part.kernel)
     try:
         if not found.inputs:  # else no decision of the compiler is at fault
-            found = _with_decisions_about(minimum, found, asking, tuple(Subsystem))
-        guilty = found.culprits
-        whole = (
-            asking(WHAT, lambda: find_original_kernels(minimum, guilty))
+            found = _with_decisions_about(reduced, found, attempt, tuple(Subsystem))
+        culprits = found.culprits
+        original = (
+            attempt(WHAT, lambda: find_original_kernels(reduced, culprits))
             or NOT_REQUESTED
         )
-        guided = asking(
+        guide = attempt(
             "the debugging guide's flags",
-            lambda: run_guide(minimum, kernels, folder, whole),
+            lambda: run_guide(reduced, kernels, folder, original),
         )
-        found = replace(found, guide=guided)
-        found = renumber_quotes(found, read_sources(guided, folder) if guided else {})
+        found = replace(found, guide=guide)
+        found = renumber_quotes(found, read_sources(guide, folder) if guide else {})
     except KeyboardInterrupt:
-        asking.unknown.append("the last analysis step: interrupted")
-    return _with_decisions(minimum, found)
+        attempt.unknown.append("the last analysis step: interrupted")
+    return _with_decisions(reduced, found)
 
 
 def _with_passes(
-    minimum: ReducedProgram, found: Explanation, asking: _Asking
+    reduced: ReducedProgram, found: Explanation, attempt: _Asking
 ) -> Explanation:
     """Find the pass that changed what the graph computes."""
     try:
-        found = _with_decisions_about(minimum, found, asking, PASSES)
+        found = _with_decisions_about(reduced, found, attempt, PASSES)
     except KeyboardInterrupt:
-        asking.unknown.append("which pass changed the graph: interrupted")
-    return _with_decisions(minimum, found)
+        attempt.unknown.append("which pass changed the graph: interrupted")
+    return _with_decisions(reduced, found)
 
 
 def _with_decisions_about(
-    minimum: ReducedProgram,
+    reduced: ReducedProgram,
     found: Explanation,
-    asking: _Asking,
+    attempt: _Asking,
     parts: Collection[Subsystem],
 ) -> Explanation:
     """Find the decisions that the failure needs, in some parts of the compiler."""
-    rate = minimum.rate
-    needed = asking(
-        "compiler decisions", lambda: find_decisions(minimum, rate=rate, parts=parts)
+    rate = reduced.rate
+    decisions = attempt(
+        "compiler decisions", lambda: find_decisions(reduced, rate=rate, parts=parts)
     )
-    if needed is not None:
-        missized = bool(found.values and found.values.missized)
-        needed = mark_only_shows(
-            needed, found.culprits, found.operators, is_nobodys=missized
+    if decisions is not None:
+        wrong_size = bool(found.values and found.values.missized)
+        decisions = mark_only_shows(
+            decisions, found.culprits, found.operators, is_nobodys=wrong_size
         )
-    return replace(found, decisions=needed)
+    return replace(found, decisions=decisions)
 
 
-def _with_decisions(minimum: ReducedProgram, found: Explanation) -> Explanation:
+def _with_decisions(reduced: ReducedProgram, found: Explanation) -> Explanation:
     """Add a decision without which the program passes to the cause."""
-    told = format_avoiding(found.decisions, minimum.target) if found.decisions else []
-    if not told or not minimum.client.options.reference:
+    texts = format_avoiding(found.decisions, reduced.target) if found.decisions else []
+    if not texts or not reduced.client.options.reference:
         return found
-    first, *others = found.cause or told
-    cause = (first, *others[-(SENTENCES - 2) :], *(told[:1] if found.cause else ()))
+    first, *others = found.cause or texts
+    cause = (first, *others[-(SENTENCES - 2) :], *(texts[:1] if found.cause else ()))
     return replace(found, cause=cause)

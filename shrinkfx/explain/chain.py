@@ -23,43 +23,43 @@ from shrinkfx.report.explanation.chain import Chain
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
 
 
-def chain(minimum: ReducedProgram, memory: MemoryReport | None = None) -> Chain | None:
+def chain(reduced: ReducedProgram, memory: MemoryReport | None = None) -> Chain | None:
     """Follow the failure of a kernel to its cause; return None for other failures.
 
     Args:
         memory: the report of AddressSanitizer, or None.
     """
-    if not _is_of_a_kernel(minimum.target):
+    if not _is_of_a_kernel(reduced.target):
         return None
     with scratch.make_scratch_folder("anatomy") as folder:
-        ending = _run_instrumented(minimum, Path(folder))
-        if ending is None or not minimum.fails(ending):
-            return _unknown(minimum.why_not(ending))
-        untold, known = (
+        ending = _run_instrumented(reduced, Path(folder))
+        if ending is None or not reduced.fails(ending):
+            return _unknown(reduced.why_not(ending))
+        reason_file, view = (
             Path(folder) / REASON_FILE,
-            read_compiled_view(minimum, Path(folder)),
+            read_compiled_view(reduced, Path(folder)),
         )
-        if known is None:
-            nothing = "the instrumented run recorded nothing"
-            return _unknown(untold.read_text() if untold.exists() else nothing)
-    return _followed(minimum, known, ending, memory)
+        if view is None:
+            missing = "the instrumented run recorded nothing"
+            return _unknown(
+                reason_file.read_text() if reason_file.exists() else missing
+            )
+    return _followed(reduced, view, ending, memory)
 
 
 def _unknown(why: str) -> Chain:
     return Chain(unknown=(f"the structure of the compiled program: {why}",))
 
 
-def _run_instrumented(minimum: ReducedProgram, folder: Path) -> Ending | None:
+def _run_instrumented(reduced: ReducedProgram, folder: Path) -> Ending | None:
     """Run with the fast build, or with the stock build if that does not fail."""
-    anatomy = str(folder)
-    ending = minimum.run_recorded(folder, compiled_view=anatomy, build=Build.FAST)
-    if ending is None or minimum.fails(ending) or classify_ending(ending).unresolved:
+    path = str(folder)
+    ending = reduced.run_recorded(folder, compiled_view=path, build=Build.FAST)
+    if ending is None or reduced.fails(ending) or classify_ending(ending).unresolved:
         return ending
-    if not minimum.client.builds.pay:  # the run used the stock build
+    if not reduced.client.builds.pay:  # the run used the stock build
         return ending
-    return (
-        minimum.run_recorded(folder, compiled_view=anatomy, build=Build.STOCK) or ending
-    )
+    return reduced.run_recorded(folder, compiled_view=path, build=Build.STOCK) or ending
 
 
 def _is_of_a_kernel(target: Signature) -> bool:
@@ -68,44 +68,44 @@ def _is_of_a_kernel(target: Signature) -> bool:
     return target.stage is Stage.RUN and target.kind in _KINDS
 
 
-def read_compiled_view(minimum: ReducedProgram, folder: Path) -> CompiledView | None:
+def read_compiled_view(reduced: ReducedProgram, folder: Path) -> CompiledView | None:
     """Read the compiled-program view that a worker has written."""
-    left, telling = folder / "anatomy.json", folder / "telling"
-    if not left.exists():
+    view_file, log_file = folder / "anatomy.json", folder / "telling"
+    if not view_file.exists():
         return None
-    anatomy = Anatomy.from_line(left.read_text())
-    said = telling.read_text(errors="replace") if telling.exists() else ""
-    known = CompiledView(anatomy, minimum.candidate, KernelLog.read(said))
-    calls = minimum.client.options.calls
+    recorded = Anatomy.from_line(view_file.read_text())
+    log = log_file.read_text(errors="replace") if log_file.exists() else ""
+    view = CompiledView(recorded, reduced.candidate, KernelLog.read(log))
+    calls = reduced.client.options.calls
     if calls > 1:  # a value outside eager's range may come from a wrong state
-        anatomy = replace(anatomy, eager=())
-        if known.call() != calls:  # eager's values are those of the last call
-            anatomy = replace(anatomy, real=(), states=())
-    return replace(known, recorded=anatomy)
+        recorded = replace(recorded, eager=())
+        if view.call() != calls:  # eager's values are those of the last call
+            recorded = replace(recorded, real=(), states=())
+    return replace(view, recorded=recorded)
 
 
 def _followed(
-    minimum: ReducedProgram,
-    known: CompiledView,
+    reduced: ReducedProgram,
+    view: CompiledView,
     ending: Ending,
     memory: MemoryReport | None,
 ) -> Chain:
-    target, text = minimum.target, ending.log
+    target, text = reduced.target, ending.log
     if ending.raised is not None:
         text = f"{ending.raised.message}\n{text}"
-    eager_fails = not minimum.client.options.reference
+    eager_fails = not reduced.client.options.reference
     if target.kind is Kind.CHECK_INPUTS:
-        return refusal_chain(known, text, eager_fails)
+        return refusal_chain(view, text, eager_fails)
     if target.kind is Kind.ASSERT and "index out of bounds" in target.detail:
-        found = index_chain(known, text, eager_fails)
-        if found.kernel or known.recorded.out_of_bounds is None:
+        found = index_chain(view, text, eager_fails)
+        if found.kernel or view.recorded.out_of_bounds is None:
             return found
-    if target.kind is Kind.ASSERT and known.recorded.out_of_bounds is None:
-        return assertion_chain(known, target.text, eager_fails)
+    if target.kind is Kind.ASSERT and view.recorded.out_of_bounds is None:
+        return assertion_chain(view, target.text, eager_fails)
     if (
         target.kind is Kind.ASSERT
         or target.detail == MEMORY_FAULT
-        or known.recorded.out_of_bounds
+        or view.recorded.out_of_bounds
     ):
-        return access_chain(known, memory, eager_fails)
+        return access_chain(view, memory, eager_fails)
     return Chain(eager_fails=eager_fails, unknown=("which kernel: no trace",))

@@ -96,13 +96,13 @@ class CompiledView:
             return None
         if self.kernel_log.cut and len(places) > 1:
             return None
-        stray = self.recorded.out_of_bounds
-        if stray and stray.made_up:  # timed once, at the first launch
+        finding = self.recorded.out_of_bounds
+        if finding and finding.made_up:  # timed once, at the first launch
             return places[0], self.recorded.launches[places[0]]
-        until = [name for name, _ in self.kernel_log.launches]
+        launched = [name for name, _ in self.kernel_log.launches]
         if self.kernel_log.running is not None:
-            until = until[: self.kernel_log.running + 1]
-        times = stray.launch if stray else until.count(kernel)
+            launched = launched[: self.kernel_log.running + 1]
+        times = finding.launch if finding else launched.count(kernel)
         if not times and len(places) > 1:
             return None
         place = places[(times - 1) % len(places)]
@@ -114,14 +114,14 @@ class CompiledView:
         C++ kernels report their launches, and each call launches a kernel equally
         often.
         """
-        told = self.kernel_log
-        if told.cut or not told.launches:
+        log = self.kernel_log
+        if log.cut or not log.launches:
             return 0
-        last = told.refused[0] if told.refused else ""
-        if not last and told.running is not None:
-            last = told.launches[told.running][0]
+        last = log.refused[0] if log.refused else ""
+        if not last and log.running is not None:
+            last = log.launches[log.running][0]
         each = sum(launch.kernel == last for launch in self.recorded.launches)
-        times = sum(kernel == last for kernel, _ in told.launches)
+        times = sum(kernel == last for kernel, _ in log.launches)
         return (times - 1) // each + 1 if each and times else 0
 
     def map_arguments(self, launch: KernelLaunch, code: Code) -> dict[str, str]:
@@ -147,14 +147,14 @@ class CompiledView:
         Args:
             role: a description of the argument, such as ``result of aten.sin``.
         """
-        named = role.removeprefix("result of ").split(", ")
-        found = {
+        names = role.removeprefix("result of ").split(", ")
+        by_name = {
             name: [o for o in self.operators(self.left) if _is_called(o, name)]
-            for name in named
+            for name in names
         }
-        if any(len(operators) > 1 for operators in found.values()):
+        if any(len(operators) > 1 for operators in by_name.values()):
             return ()
-        return tuple(o for operators in found.values() for o in operators)
+        return tuple(o for operators in by_name.values() for o in operators)
 
     def find_mismatch(self, among: Set[str] | None) -> tuple[Operator, str] | None:
         """Return an operator with a fake-kernel mismatch, and a sentence about it.
@@ -162,17 +162,17 @@ class CompiledView:
         Args:
             among: the names of the operators to consider; None for all.
         """
-        for lie in self.recorded.untrue:
-            for operator in self.operators([lie.within]):
-                if among is None or lie.within in among:
-                    said = f"{operator} {NOT_AS_DECLARED}: {lie.text}."
-                    return operator, said
+        for mismatch in self.recorded.untrue:
+            for operator in self.operators([mismatch.within]):
+                if among is None or mismatch.within in among:
+                    sentence = f"{operator} {NOT_AS_DECLARED}: {mismatch.text}."
+                    return operator, sentence
         return None
 
     def layout(self, name: str) -> Layout | None:
         """Return the layout of an input or a buffer by its name in the wrapper code."""
-        if (given := self.input(name)) is not None:
-            return self.layout_of(given)
+        if (entry := self.input(name)) is not None:
+            return self.layout_of(entry)
         buffer = next((b for b in self.recorded.buffers if b.name == name), None)
         if buffer is None:
             return None
@@ -189,24 +189,24 @@ class CompiledView:
             made_in=self.writer(name),
         )
 
-    def layout_of(self, given: GivenInput) -> Layout:
+    def layout_of(self, entry: GivenInput) -> Layout:
         """Return the layout of an input.
 
         An input that stands for a cut part of the program gets the role ``value``, with
         the operator that produced it in the input program.
         """
-        made_by = _operators_of(self.skeleton, [given.name])
+        made_by = _operators_of(self.skeleton, [entry.name])
         return Layout(
-            name=given.target or given.name,
-            role="value" if made_by else given.role,
-            shape=given.shape,
-            stride=given.stride,
-            dtype=given.dtype,
-            device=given.device,
-            real_shape=given.real_shape,
-            real_stride=given.real_stride,
+            name=entry.target or entry.name,
+            role="value" if made_by else entry.role,
+            shape=entry.shape,
+            stride=entry.stride,
+            dtype=entry.dtype,
+            device=entry.device,
+            real_shape=entry.real_shape,
+            real_stride=entry.real_stride,
             made_by=made_by,
-            state=self._state(given.name),
+            state=self._state(entry.name),
         )
 
     def _state(self, name: str) -> str:
@@ -214,8 +214,8 @@ class CompiledView:
         for state in self.recorded.states:
             if state.input == name:
                 by = ", ".join(map(str, self.operators([state.written])))
-                held = f"{state.least}..{state.most} in eager before call {state.call}"
-                return f"{held}, written by {by} in the calls before" if by else held
+                span = f"{state.least}..{state.most} in eager before call {state.call}"
+                return f"{span}, written by {by} in the calls before" if by else span
         return ""
 
     def result(self, buffer: str) -> tuple[Operator, ...]:

@@ -79,7 +79,7 @@ PHASES = (
 """From the outermost to the innermost; the last one that matches a frame counts."""
 
 
-def explain_stop(minimum: ReducedProgram) -> StopPoint | None:
+def explain_stop(reduced: ReducedProgram) -> StopPoint | None:
     """Find what was compiled or run when the reduced program failed.
 
     This compiles the program once. For a failure at run time, each launch is printed.
@@ -87,42 +87,42 @@ def explain_stop(minimum: ReducedProgram) -> StopPoint | None:
     Returns:
         None for failures of other kinds.
     """
-    target = minimum.target
+    target = reduced.target
     if target.stage is Stage.COMPARE or target.kind in _ELSEWHERE:
         return None
-    minimum.note("explain: locating the failure")
-    ending, traces = _ask(minimum)
-    if ending is None or not minimum.fails(ending):
-        why = f"where the program stops: {minimum.why_not(ending)}"
+    reduced.note("explain: locating the failure")
+    ending, traces = _ask(reduced)
+    if ending is None or not reduced.fails(ending):
+        why = f"where the program stops: {reduced.why_not(ending)}"
         return StopPoint((), "", unknown=(why,))
     if target.stage is Stage.COMPILE:
-        told = _of_compiler(minimum, ending, traces)
+        stop = _of_compiler(reduced, ending, traces)
     else:
-        told = _of_run(minimum, ending, traces)
-    return replace(told, eager_fails=not minimum.client.options.reference)
+        stop = _of_run(reduced, ending, traces)
+    return replace(stop, eager_fails=not reduced.client.options.reference)
 
 
-def _ask(minimum: ReducedProgram) -> tuple[Ending | None, Traces]:
-    options = minimum.client.options
-    printing = minimum.target.stage is Stage.RUN and options.probe is None
+def _ask(reduced: ReducedProgram) -> tuple[Ending | None, Traces]:
+    options = reduced.client.options
+    printing = reduced.target.stage is Stage.RUN and options.probe is None
     inductor = {**options.inductor, **_PRINTER} if printing else options.inductor
     with scratch.make_scratch_folder("evidence") as folder:
         path = Path(folder) / "evidence.json"
-        ending = minimum.run_recorded(
+        ending = reduced.run_recorded(
             path.parent, evidence=str(path), inductor=inductor
         )
-        left = Traces.from_line(path.read_text()) if path.exists() else Traces()
-        return ending, left
+        traces = Traces.from_line(path.read_text()) if path.exists() else Traces()
+        return ending, traces
 
 
-def _of_compiler(minimum: ReducedProgram, ending: Ending, traces: Traces) -> StopPoint:
+def _of_compiler(reduced: ReducedProgram, ending: Ending, traces: Traces) -> StopPoint:
     raised = ending.raised
     if raised is None:
-        guilty, said = (
-            _select_suspects(minimum, ending, traces),
-            _ended(minimum, ending),
+        culprits, message = (
+            _select_suspects(reduced, ending, traces),
+            _ended(reduced, ending),
         )
-        return StopPoint(guilty, "compilation", message=said, kernel=traces.kernel)
+        return StopPoint(culprits, "compilation", message=message, kernel=traces.kernel)
     text = raised.message
     complaint = (
         (parse_triton_error(text) or parse_gcc_error(text))
@@ -130,22 +130,22 @@ def _of_compiler(minimum: ReducedProgram, ending: Ending, traces: Traces) -> Sto
         else None
     )
     kernel = _kernel(complaint, traces)
-    guilty = _of_kernel(minimum.candidate, kernel, traces) if kernel else ()
-    guilty = guilty or _select_suspects(minimum, ending, traces)
-    is_own = traces.is_own and not kernel
-    doing = classify_phase(raised.frames)
+    culprits = _of_kernel(reduced.candidate, kernel, traces) if kernel else ()
+    culprits = culprits or _select_suspects(reduced, ending, traces)
+    is_custom = traces.is_own and not kernel
+    phase = classify_phase(raised.frames)
     if complaint is not None:
-        doing = (
+        phase = (
             "Triton's compilation"
             if parse_triton_error(text)
             else _compiler_or_linker(complaint)
         )
     return StopPoint(
-        culprits=() if is_own else guilty,
+        culprits=() if is_custom else culprits,
         calls=traces.at_work if not kernel else "",
-        comes_of=_at_work(minimum.candidate, traces) if not kernel else (),
-        is_own=is_own,
-        doing=doing or "compilation",
+        comes_of=_at_work(reduced.candidate, traces) if not kernel else (),
+        is_own=is_custom,
+        doing=phase or "compilation",
         place="" if complaint else find_innermost_function(raised.frames),
         message=complaint.text if complaint else _extract_first_line(raised.type, text),
         kernel=kernel,
@@ -178,10 +178,10 @@ def _compiler_or_linker(complaint: Complaint) -> str:
 
 def _extract_first_line(kind: str, text: str) -> str:
     """Return the first line of an error, or the type if there is no message."""
-    said = first_line(text).removeprefix("LoweringException: ").rstrip(": ")
-    if _KIND.fullmatch(said or kind):
-        return f"{said or kind} without a message"
-    return said
+    line = first_line(text).removeprefix("LoweringException: ").rstrip(": ")
+    if _KIND.fullmatch(line or kind):
+        return f"{line or kind} without a message"
+    return line
 
 
 _KIND = re.compile(r"[\w.]*(?:Error|Exception)")
@@ -240,20 +240,20 @@ _SURE = 0.8
 
 
 def _select_suspects(
-    minimum: ReducedProgram, ending: Ending, traces: Traces
+    reduced: ReducedProgram, ending: Ending, traces: Traces
 ) -> tuple[Operator, ...]:
     """Return the surest suspects in the reduced program, or its only operator."""
-    candidate = minimum.candidate
+    candidate = reduced.candidate
     if len(candidate.keep) == 1:
         return select_operators(candidate, candidate.keep)
-    known = Evidence.from_traces(traces)
-    known = replace(known, text=known.text or ending.log)
-    found = rank_suspects(known, candidate.skeleton, minimum.target)
-    left = [suspect for suspect in found if suspect.node in candidate.keep]
-    if not left or left[0].weight < _SURE:
+    evidence = Evidence.from_traces(traces)
+    evidence = replace(evidence, text=evidence.text or ending.log)
+    ranked = rank_suspects(evidence, candidate.skeleton, reduced.target)
+    remaining = [suspect for suspect in ranked if suspect.node in candidate.keep]
+    if not remaining or remaining[0].weight < _SURE:
         return ()
     return select_operators(
-        candidate, [suspect.node for suspect in group_ties(left)[0].members]
+        candidate, [suspect.node for suspect in group_ties(remaining)[0].members]
     )
 
 
@@ -289,18 +289,18 @@ _DOING = {
 }
 
 
-def _of_run(minimum: ReducedProgram, ending: Ending, traces: Traces) -> StopPoint:
+def _of_run(reduced: ReducedProgram, ending: Ending, traces: Traces) -> StopPoint:
     """Find what was running, from the last launch that was printed."""
     place = find_reached_launch(
         [launch.kernel for launch in traces.launches], ending.log
     )
     launch = traces.launches[place] if place is not None else None
     inside = launch is not None and ended_inside_launch(ending.log)
-    guilty = _computed_by(minimum.candidate, launch) if launch and inside else ()
+    culprits = _computed_by(reduced.candidate, launch) if launch and inside else ()
     return StopPoint(
-        culprits=guilty or _select_suspects(minimum, ending, traces),
-        doing=_DOING.get(minimum.target.kind, "the run"),
-        message=_ended(minimum, ending),
+        culprits=culprits or _select_suspects(reduced, ending, traces),
+        doing=_DOING.get(reduced.target.kind, "the run"),
+        message=_ended(reduced, ending),
         kernel=launch.kernel if launch else "",
         launch=0 if place is None else place + 1,
         launches=len(traces.launches),
@@ -314,9 +314,9 @@ def _computed_by(candidate: Candidate, launch: Launch) -> tuple[Operator, ...]:
     return among(candidate, launch.nodes)
 
 
-def _ended(minimum: ReducedProgram, ending: Ending) -> str:
-    if minimum.target.kind is Kind.HANG:
-        return f"it did not finish within {minimum.client.limits.timeout_s:.0f} s"
+def _ended(reduced: ReducedProgram, ending: Ending) -> str:
+    if reduced.target.kind is Kind.HANG:
+        return f"it did not finish within {reduced.client.limits.timeout_s:.0f} s"
     raised = ending.raised
-    said = _extract_first_line(raised.type, raised.message) if raised else ""
-    return minimum.target.text or said or f"{ending.how} {ending.code}"
+    message = _extract_first_line(raised.type, raised.message) if raised else ""
+    return reduced.target.text or message or f"{ending.how} {ending.code}"

@@ -21,91 +21,91 @@ _PAGE_BYTES = 1 << 12
 _BYTES = {"bool": 1, "int16": 2, "int32": 4, "int64": 8, "bfloat16": 2}
 
 
-def death_chain(known: CompiledView, memory: MemoryReport | None) -> Chain:
+def death_chain(view: CompiledView, memory: MemoryReport | None) -> Chain:
     """Describe the kernel that was running when the process died, and its arguments."""
-    if known.kernel_log.cut:
+    if view.kernel_log.cut:
         return Chain(
             unknown=("which kernel: the program has too many launches to trace",)
         )
-    running = known.kernel_log.running
+    running = view.kernel_log.running
     if running is None:
-        return _outside(known, memory)
-    name, given = known.kernel_log.launches[running]
-    kernel = known.recorded.kernel(name)
-    place, launch = known.launch_of(name) or (-1, None)
+        return _outside(view, memory)
+    name, arguments = view.kernel_log.launches[running]
+    kernel = view.recorded.kernel(name)
+    place, launch = view.launch_of(name) or (-1, None)
     if kernel is None or launch is None:
         return Chain(kernel=name, unknown=("the kernel's source: it was not kept",))
     code = Code(kernel.text)
-    passed = known.map_arguments(launch, code)
-    at = known.kernel_log.at
-    is_told = at is not None and at[0] == name and at[1] < len(code.lines)
-    among = pointers_in(code.lines[at[1]]) if at and is_told else ()
-    access = _nearest(known, given, passed, among)
+    passed = view.map_arguments(launch, code)
+    at = view.kernel_log.at
+    is_known = at is not None and at[0] == name and at[1] < len(code.lines)
+    among = pointers_in(code.lines[at[1]]) if at and is_known else ()
+    access = _nearest(view, arguments, passed, among)
     chain = Chain(
         kernel=name,
         launch=place + 1,
-        launches=len(known.recorded.launches),
-        fused=known.fused(kernel, launch),
+        launches=len(view.recorded.launches),
+        fused=view.fused(kernel, launch),
         access=access,
     )
-    line = at[1] if at and is_told else _line(kernel, code, access, memory)
+    line = at[1] if at and is_known else _line(kernel, code, access, memory)
     is_exact = False
     if line is None:
         why = "which line: AddressSanitizer can report it"
         chain = replace(chain, culprits=chain.fused, unknown=(why,))
     else:
-        by = find_line_operators(known, kernel, code, line)
-        guilty = with_views(known, chain.fused, by) or chain.fused
-        chain = replace(chain, code=quote_lines(code, line), culprits=guilty)
-        is_exact = bool(by)
+        operators = find_line_operators(view, kernel, code, line)
+        culprits = with_views(view, chain.fused, operators) or chain.fused
+        chain = replace(chain, code=quote_lines(code, line), culprits=culprits)
+        is_exact = bool(operators)
     return replace(
-        chain, cause=(_describe_crash(chain, known.kernel_log.fault, is_exact),)
+        chain, cause=(_describe_crash(chain, view.kernel_log.fault, is_exact),)
     )
 
 
-def find_assertion(known: CompiledView, said: str) -> Chain:
+def find_assertion(view: CompiledView, message: str) -> Chain:
     """Find the kernel that was running when an assertion failed, if there was one.
 
     Args:
-        said: the text of the assertion, to find its line.
+        message: the text of the assertion, to find its line.
     """
-    running = None if known.kernel_log.cut else known.kernel_log.running
-    name = "" if running is None else known.kernel_log.launches[running][0]
-    kernel = known.recorded.kernel(name)
-    place, launch = known.launch_of(name) or (-1, None)
+    running = None if view.kernel_log.cut else view.kernel_log.running
+    name = "" if running is None else view.kernel_log.launches[running][0]
+    kernel = view.recorded.kernel(name)
+    place, launch = view.launch_of(name) or (-1, None)
     if kernel is None or launch is None:
         return Chain()
     code = Code(kernel.text)
-    lines = [n for n, text in enumerate(code.lines) if said and said in text]
+    lines = [n for n, text in enumerate(code.lines) if message and message in text]
     # A loop and its tail may both contain it.
-    written = {find_line_operators(known, kernel, code, n) for n in lines}
-    by = next(iter(written)) if len(written) == 1 else ()
-    fused = known.fused(kernel, launch)
+    groups = {find_line_operators(view, kernel, code, n) for n in lines}
+    operators = next(iter(groups)) if len(groups) == 1 else ()
+    fused = view.fused(kernel, launch)
     chain = Chain(
         kernel=name,
         launch=place + 1,
-        launches=len(known.recorded.launches),
+        launches=len(view.recorded.launches),
         fused=fused,
         code=quote_lines(code, lines[0]) if len(lines) == 1 else (),
-        culprits=by or fused,
+        culprits=operators or fused,
     )
-    where = _where(chain, is_exact=bool(by))
-    return replace(chain, cause=(f"{where} fails an assertion: {said}.",))
+    where = _where(chain, is_exact=bool(operators))
+    return replace(chain, cause=(f"{where} fails an assertion: {message}.",))
 
 
-def _outside(known: CompiledView, memory: MemoryReport | None) -> Chain:
+def _outside(view: CompiledView, memory: MemoryReport | None) -> Chain:
     """Describe how far a run came that died outside the generated kernels."""
-    done = len(known.kernel_log.launches)
-    last = known.kernel_log.launches[-1][0] if done else ""
-    how_far = f"after {last}" if last else "before the first kernel"
+    launched = len(view.kernel_log.launches)
+    last = view.kernel_log.launches[-1][0] if launched else ""
+    progress = f"after {last}" if last else "before the first kernel"
     where = f"; AddressSanitizer: {memory}" if memory else ""
-    why = f"the line: the crash is outside the generated kernels, {how_far}{where}"
-    return Chain(launches=len(known.recorded.launches), unknown=(why,))
+    why = f"the line: the crash is outside the generated kernels, {progress}{where}"
+    return Chain(launches=len(view.recorded.launches), unknown=(why,))
 
 
 def _nearest(
-    known: CompiledView,
-    given: dict[str, str],
+    view: CompiledView,
+    arguments: dict[str, str],
     passed: dict[str, str],
     among: tuple[str, ...],
 ) -> Access | None:
@@ -115,14 +115,14 @@ def _nearest(
         among: the pointer parameters in the failing line. If it is empty because the
             line is unknown, the address must be within a page of an argument.
     """
-    address = known.kernel_log.fault
+    address = view.kernel_log.fault
     if not address.startswith("0x"):
         return None
-    at, sizes = int(address, 16), {s.name: s.value for s in known.recorded.symbols}
+    at, sizes = int(address, 16), {s.name: s.value for s in view.recorded.symbols}
     found: list[tuple[int, Access]] = []
-    for parameter, value in given.items():
+    for parameter, value in arguments.items():
         # A buffer written in place has the memory of the buffer it replaces.
-        layout = known.layout(known.read(passed.get(parameter, "")))
+        layout = view.layout(view.read(passed.get(parameter, "")))
         if not value.startswith("0x") or layout is None:
             continue
         if among and parameter not in among:
@@ -130,7 +130,7 @@ def _nearest(
         item = _item_bytes(layout.dtype)
         elements = elements_of(layout, sizes)
         offset = at - int(value, 16)
-        far = max(-offset, offset - (elements or 0) * item, 0)
+        distance = max(-offset, offset - (elements or 0) * item, 0)
         access = Access(
             does="",
             parameter=parameter,
@@ -140,11 +140,11 @@ def _nearest(
             item_bytes=item,
             address=address,
         )
-        found.append((far, access))
-    near = min(found, key=lambda entry: entry[0], default=None)
-    if near is None or near[0] > (_NEAR_BYTES if among else _PAGE_BYTES):
+        found.append((distance, access))
+    nearest = min(found, key=lambda entry: entry[0], default=None)
+    if nearest is None or nearest[0] > (_NEAR_BYTES if among else _PAGE_BYTES):
         return Access("", "", None, None, None, address=address)
-    return near[1]
+    return nearest[1]
 
 
 def _item_bytes(dtype: str) -> int:

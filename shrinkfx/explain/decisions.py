@@ -17,7 +17,7 @@ _SHORT = "the compiler decisions that the failure needs: {}"
 
 
 def find_decisions(
-    minimum: ReducedProgram,
+    reduced: ReducedProgram,
     *,
     rate: float = 1.0,
     parts: Collection[Subsystem] = tuple(Subsystem),
@@ -30,40 +30,40 @@ def find_decisions(
             given.
     """
     try:
-        variants = Variants(minimum, rate).with_fast_build()
-    except BudgetExhausted as short:
-        return Decisions(unknown=(_SHORT.format(short),))
-    found = _by_number(variants, Decisions(), parts)
+        variants = Variants(reduced, rate).with_fast_build()
+    except BudgetExhausted as error:
+        return Decisions(unknown=(_SHORT.format(error),))
+    decisions = _by_number(variants, Decisions(), parts)
     if set(parts) == set(Subsystem):
-        found = _by_switches(variants, found)
-    return replace(found, compilations=len(variants.answers))
+        decisions = _by_switches(variants, decisions)
+    return replace(decisions, compilations=len(variants.answers))
 
 
 def _by_number(
-    variants: Variants, found: Decisions, parts: Collection[Subsystem]
+    variants: Variants, decisions: Decisions, parts: Collection[Subsystem]
 ) -> Decisions:
     variants.reduced.note("explain: skipping passes and lowerings by number")
     # The source form is what the repro compiles, so the numbers hold for the user's
     # own commands. If it does not fail, the program itself is used.
     source = variants.with_options(form=CandidateForm.SOURCE)
-    known = needed_applications(source, variants, parts=parts)
-    told = (f"passes and lowerings by number: {why}" for why in known.unknown)
+    result = needed_applications(source, variants, parts=parts)
+    reasons = (f"passes and lowerings by number: {why}" for why in result.unknown)
     return replace(
-        found,
-        left_out=known.left_out,
-        not_needed=known.not_needed,
+        decisions,
+        left_out=result.left_out,
+        not_needed=result.not_needed,
         interpreted=variants.interpreted,
-        unknown=(*found.unknown, *told),
+        unknown=(*decisions.unknown, *reasons),
     )
 
 
-def _by_switches(variants: Variants, found: Decisions) -> Decisions:
+def _by_switches(variants: Variants, decisions: Decisions) -> Decisions:
     variants.reduced.note("explain: setting Inductor options to conservative values")
     why = ""
     try:
         switching = needed_switches(variants)
-        found, why = replace(found, switching=switching), switching.unknown
-    except BudgetExhausted as short:
-        why = str(short)
-    told = [f"Inductor options: {why}"] if why else []
-    return replace(found, unknown=(*found.unknown, *told))
+        decisions, why = replace(decisions, switching=switching), switching.unknown
+    except BudgetExhausted as error:
+        why = str(error)
+    reasons = [f"Inductor options: {why}"] if why else []
+    return replace(decisions, unknown=(*decisions.unknown, *reasons))

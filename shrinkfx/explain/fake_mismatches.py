@@ -33,7 +33,7 @@ _BLAMED = {Misbehavior.FAKE, Misbehavior.FIXES, *VALUE_DEPENDENCIES}
 
 
 def find_reduced_mismatches(
-    minimum: ReducedProgram, in_original: Mapping[str, FakeMismatch]
+    reduced: ReducedProgram, in_original: Mapping[str, FakeMismatch]
 ) -> tuple[OperatorMismatch, ...]:
     """Return the fake-kernel mismatches of the reduced program, in operator order.
 
@@ -43,22 +43,22 @@ def find_reduced_mismatches(
     Returns:
         Nothing for a failure in compilation, because no result exists then.
     """
-    if minimum.target.stage is Stage.COMPILE:
+    if reduced.target.stage is Stage.COMPILE:
         return ()
-    left = list_operators(minimum.candidate)
-    found = _examined(minimum) if any(one.is_custom for one in left) else ()
-    return tuple(_find_in_operators(left, found, in_original))
+    operators = list_operators(reduced.candidate)
+    findings = _examined(reduced) if any(one.is_custom for one in operators) else ()
+    return tuple(_find_in_operators(operators, findings, in_original))
 
 
 def _find_in_operators(
-    left: tuple[Operator, ...],
-    found: tuple[OperatorFinding, ...],
+    operators: tuple[Operator, ...],
+    findings: tuple[OperatorFinding, ...],
     in_original: Mapping[str, FakeMismatch],
 ) -> Iterator[OperatorMismatch]:
-    for operator in left:
-        of_it = [one for one in found if one.operator == operator.operator]
+    for operator in operators:
+        matching = [one for one in findings if one.operator == operator.operator]
         # Nodes of a re-exported program may have other names.
-        by_node = [one for one in of_it if one.node == operator.name] or of_it
+        by_node = [one for one in matching if one.node == operator.name] or matching
         if by_node:
             one = by_node[0]
             place = "" if one.place is None else f"[{one.place}]"
@@ -66,24 +66,24 @@ def _find_in_operators(
             facts = one.behavior_text, one.fake_kernel, False, place, *was
             yield OperatorMismatch(operator, *facts, what=one.what)
         elif operator.name in in_original:
-            lie = in_original[operator.name]
-            said = (
-                f"{lie.difference_text} (result {lie.place})"
-                if lie.place
-                else lie.difference_text
+            mismatch = in_original[operator.name]
+            text = (
+                f"{mismatch.difference_text} (result {mismatch.place})"
+                if mismatch.place
+                else mismatch.difference_text
             )
-            was = lie.declared, lie.made
-            yield OperatorMismatch(operator, said, "", True, lie.place, *was)
+            was = mismatch.declared, mismatch.made
+            yield OperatorMismatch(operator, text, "", True, mismatch.place, *was)
 
 
-def _examined(minimum: ReducedProgram) -> tuple[OperatorFinding, ...]:
-    share = minimum.budget.share()
+def _examined(reduced: ReducedProgram) -> tuple[OperatorFinding, ...]:
+    share = reduced.budget.share()
     if share < SECONDS:
         return ()
-    client = minimum.client.with_clock_limit(share)
+    client = reduced.client.with_clock_limit(share)
     with scratch.make_scratch_folder("operators") as folder:
         path = Path(folder) / "findings"
-        candidate = minimum.candidate.to_json()
+        candidate = reduced.candidate.to_json()
         with contextlib.suppress(BudgetExhausted):
             client.ask(ExamineCandidate(candidate, str(path.resolve()), SECONDS))
         rows = path.read_text().splitlines() if path.exists() else []

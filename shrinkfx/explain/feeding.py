@@ -13,9 +13,9 @@ _RUN, _EXTERN = ".run", "extern_kernels."
 
 
 def find_feeding_kernels(
-    wrapper: str, kernels: Collection[str], guilty: str
+    wrapper: str, kernels: Collection[str], target: str
 ) -> tuple[str, ...]:
-    """Return the kernels that produced a buffer of ``guilty``: the first users of each.
+    """Return the kernels that produced a buffer of ``target``: the first users of each.
 
     Inductor writes a buffer only once, because reused memory gets another name.
 
@@ -23,21 +23,21 @@ def find_feeding_kernels(
         wrapper: AOTInductor's C++ code, or Inductor's Python code.
         kernels: the names of the kernels that it launches, as far as they are known.
     """
-    *before, (_, wanted) = _until(wrapper, kernels, guilty) or [("", frozenset())]
+    *before, (_, wanted) = _until(wrapper, kernels, target) or [("", frozenset())]
     found: list[str] = []
     for kernel, buffers in before:
         if buffers & wanted:
             wanted = wanted - buffers
             found.append(kernel)
-    return tuple(kernel for kernel in dict.fromkeys(found) if kernel != guilty)
+    return tuple(kernel for kernel in dict.fromkeys(found) if kernel != target)
 
 
 def find_reused_buffers(
     wrapper: str, kernels: Collection[str], kernel: str
 ) -> frozenset[str]:
     """Return the buffers of a kernel that an earlier one used: they are no results."""
-    *before, (_, own) = _until(wrapper, kernels, kernel) or [("", frozenset())]
-    return own & frozenset().union(*(buffers for _, buffers in before))
+    *before, (_, used) = _until(wrapper, kernels, kernel) or [("", frozenset())]
+    return used & frozenset().union(*(buffers for _, buffers in before))
 
 
 def _until(

@@ -28,43 +28,43 @@ _WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
 
 
 def find_wrong_input(
-    minimum: ReducedProgram, dying: Collection[str]
+    reduced: ReducedProgram, failed: Collection[str]
 ) -> WrongValue | None:
     """Look for a wrong value among the inputs of operators that fail.
 
     This compiles the program before them, and once more if a value is wrong.
 
     Args:
-        dying: names of the failing operators, or of a failing kernel's operators. The
+        failed: names of the failing operators, or of a failing kernel's operators. The
             last of them are removed; if it is empty, the last operators of the program.
 
     Returns:
         None if no wrong value was found, or if the failure is of another kind.
     """
-    target, options = minimum.target, minimum.client.options
+    target, options = reduced.target, reduced.client.options
     if target.stage is not Stage.RUN or target.kind not in _KINDS:
         return None
     if not options.reference or options.probe not in (None, Probe.REAL):
         return None
-    last = find_last_operators(minimum.candidate, dying or minimum.candidate.operators)
-    before = _before(minimum.candidate, [one.name for one in last])
+    last = find_last_operators(reduced.candidate, failed or reduced.candidate.operators)
+    before = _before(reduced.candidate, [one.name for one in last])
     if before is None:
         return None
     # It usually passes, and a second run of the source form would not add to that.
-    client = minimum.client.with_options(form=CandidateForm.PROGRAM)
-    asked = replace(minimum, client=client, candidate=before, target=_WRONG)
-    found = values(asked)
+    client = reduced.client.with_options(form=CandidateForm.PROGRAM)
+    query = replace(reduced, client=client, candidate=before, target=_WRONG)
+    found = values(query)
     if found is None or found.wrong is None or found.tiny:
         return None
     return replace(found, without=last)
 
 
-def _before(candidate: Candidate, dying: Collection[str]) -> Candidate | None:
+def _before(candidate: Candidate, failed: Collection[str]) -> Candidate | None:
     """Return the program before some operators; None if it has no operators."""
     try:
         if candidate.listing is not None:
-            return candidate.with_listing(cut_before(candidate.listing, dying))
-        needed = find_dependencies(candidate, dying).difference(dying)
+            return candidate.with_listing(cut_before(candidate.listing, failed))
+        needed = find_dependencies(candidate, failed).difference(failed)
         cut = replace(candidate, keep=frozenset(needed))
         return cut.returning(Outputs.SINKS)
     except InvalidEdit:

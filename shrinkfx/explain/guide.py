@@ -60,29 +60,29 @@ _BEFORE_IT_RUNS = (Stage.START, Stage.REBUILD, Stage.EAGER, Stage.COMPILE)
 
 
 def run_guide(
-    minimum: ReducedProgram,
-    guilty_kernels: tuple[str, ...],
+    reduced: ReducedProgram,
+    failing_kernels: tuple[str, ...],
     folder: Path | None = None,
     original: OriginalKernels = NOT_REQUESTED,
 ) -> Guide:
     """Try each flag of the guide, and report its output.
 
     Args:
-        guilty_kernels: the failing kernels, the surest first. If it is empty, the last
+        failing_kernels: the failing kernels, the surest first. If it is empty, the last
             kernel that was launched is used.
         folder: a folder for files, which are published atomically.
         original: kernels of the input program, which are published too.
     """
     with scratch.make_scratch_folder("guide") as home:
-        asking = _Asking(minimum, Path(home), guilty_kernels)
-        found = asking.guide()
+        runner = _Asking(reduced, Path(home), failing_kernels)
+        guide = runner.guide()
         if folder is not None:
-            left_s = minimum.budget.share()
-            found = _add_original(
-                original, found, Path(home) / "left" / ArtifactFile.ORIGINAL
+            remaining_s = reduced.budget.share()
+            guide = _add_original(
+                original, guide, Path(home) / "left" / ArtifactFile.ORIGINAL
             )
-            found = publish(found, Path(home), folder, within_s=left_s)
-    return found
+            guide = publish(guide, Path(home), folder, within_s=remaining_s)
+    return guide
 
 
 def _add_original(original: OriginalKernels, found: Guide, home: Path) -> Guide:
@@ -152,12 +152,12 @@ class _Asking:
         left_out = (_NO_KERNEL,) * (self._ready.for_cuda and not self._on_interpreter)
         return Guide(tuple(self.rows), last, values, left_out=left_out)
 
-    def _values(self, guilty: str, launches: Set[str], why: str) -> tuple[Value, ...]:
+    def _values(self, target: str, launches: Set[str], why: str) -> tuple[Value, ...]:
         """Read the inputs of the culprit kernel and of the kernels that feed it."""
         feeding_it = (
-            self._first(lambda code: find_feeding_kernels(code, launches, guilty)) or ()
+            self._first(lambda code: find_feeding_kernels(code, launches, target)) or ()
         )
-        printed = self._filtered((*feeding_it, guilty) if guilty else (), why)
+        printed = self._filtered((*feeding_it, target) if target else (), why)
         if printed is None:
             return ()
 
@@ -200,14 +200,14 @@ class _Asking:
         else:
             why = why or "the failing kernel is not known"
         client = self._with_inductor({_NAMES: "2", _FILTERED: ",".join(kernels)})
-        left = str(self.home / "printed")
-        return self._ask(flag, client.with_options(leave=left, kernels=kernels), why)
+        folder = str(self.home / "printed")
+        return self._ask(flag, client.with_options(leave=folder, kernels=kernels), why)
 
     def _tracked(self) -> list[str]:
         """Return the kernels that Inductor itself has recorded."""
         path = self.home / "evidence.json"
-        told = Traces.from_line(path.read_text()) if path.exists() else Traces()
-        return [launch.kernel for launch in told.launches]
+        traces = Traces.from_line(path.read_text()) if path.exists() else Traces()
+        return [launch.kernel for launch in traces.launches]
 
     def _first(self, read: Callable[[str], T]) -> T | None:
         """Apply ``read`` to the wrapper sources; return the first nonempty result."""
@@ -221,9 +221,9 @@ class _Asking:
         row, ending = Row(flag, command, Outcome.NOT_ASKED, why=why), None
         if not why:
             # One flag at a time: sanity sets two, and the user's shell may set both.
-            alone = {CHECK_INPUTS: "", STACK_TRACES: "", **client.options.environment}
-            asked = self.reduced.with_client(client)
-            ending = asked.ask(sanity=False, environment=alone)
+            env = {CHECK_INPUTS: "", STACK_TRACES: "", **client.options.environment}
+            program = self.reduced.with_client(client)
+            ending = program.ask(sanity=False, environment=env)
             row = self._row(row, ending)
         self.rows.append(row)
         return ending
@@ -231,16 +231,18 @@ class _Asking:
     def _row(self, row: Row, ending: Ending | None) -> Row:
         if ending is None:
             return replace(row, why="not enough time left")
-        seen = classify_ending(ending)
-        if why := seen.unresolved or seen.invalid:
+        result = classify_ending(ending)
+        if why := result.unresolved or result.invalid:
             return replace(row, outcome=Outcome.OPEN, why=why)
-        if seen.signature is None and self.reduced.rate < 1.0:
+        if result.signature is None and self.reduced.rate < 1.0:
             return replace(row, outcome=Outcome.OPEN, why="only some of its runs fail")
-        if seen.signature is None:
+        if result.signature is None:
             return replace(row, outcome=Outcome.PASSES)
         outcome = Outcome.SAME if self.reduced.fails(ending) else Outcome.OTHER
-        said = tuple(_telling(row.flag, ending))[:_SHOWN]
-        return replace(row, outcome=outcome, failure=str(seen.signature), output=said)
+        output = tuple(_telling(row.flag, ending))[:_SHOWN]
+        return replace(
+            row, outcome=outcome, failure=str(result.signature), output=output
+        )
 
     def _say(self, line: str) -> None:
         self.rows[-1] = replace(self.rows[-1], output=(line,))

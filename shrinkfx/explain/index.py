@@ -21,7 +21,7 @@ from shrinkfx.report.explanation.chain import (
 )
 from shrinkfx.report.explanation.operators import Operator
 
-_SAID = re.compile(r"index out of bounds: ([^\n\"\[]+)")
+_MESSAGE = re.compile(r"index out of bounds: ([^\n\"\[]+)")
 
 
 @dataclass(frozen=True)
@@ -34,48 +34,50 @@ class _RejectedIndex:
     values: dict[str, int]
 
 
-def index_chain(known: CompiledView, text: str, eager_fails: bool) -> Chain:
+def index_chain(view: CompiledView, text: str, eager_fails: bool) -> Chain:
     """Follow a rejected index to its cause.
 
     Args:
         text: the output of the run.
     """
-    refused = _find_rejected_index(known, text)
-    if refused is None:
+    rejected = _find_rejected_index(view, text)
+    if rejected is None:
         why = ("which line rejected the index: the run did not report it",)
         return Chain(eager_fails=eager_fails, unknown=why)
-    place, launch = known.launch_of(refused.kernel.name) or (-1, None)
-    passed = known.map_arguments(launch, refused.code) if launch else {}
-    check, code = refused.check, refused.code
+    place, launch = view.launch_of(rejected.kernel.name) or (-1, None)
+    passed = view.map_arguments(launch, rejected.code) if launch else {}
+    check, code = rejected.check, rejected.code
     history = code.history(check.index, check.line)
-    steps = tuple(_step(known, refused, step, passed) for step in history)
+    steps = tuple(_step(view, rejected, step, passed) for step in history)
     bound = check.upper or check.lower
-    limit_value = refused.values.get(bound.replace(" ", ""))
-    limit = known.limit(bound, passed, limit_value)
-    checked_by = find_line_operators(known, refused.kernel, code, check.line)
+    limit_value = rejected.values.get(bound.replace(" ", ""))
+    limit = view.limit(bound, passed, limit_value)
+    checked_by = find_line_operators(view, rejected.kernel, code, check.line)
     chain = Chain(
         eager_fails=eager_fails,
-        kernel=refused.kernel.name,
+        kernel=rejected.kernel.name,
         launch=place + 1,
-        launches=len(known.recorded.launches),
-        grid=known.recorded.out_of_bounds.grid if known.recorded.out_of_bounds else (),
-        fused=known.fused(refused.kernel, launch),
+        launches=len(view.recorded.launches),
+        grid=view.recorded.out_of_bounds.grid if view.recorded.out_of_bounds else (),
+        fused=view.fused(rejected.kernel, launch),
         code=quote_lines(code, check.line),
         index=check.index,
-        value=refused.values.get(check.index),
+        value=rejected.values.get(check.index),
         limit=limit,
         steps=steps,
-        sizes=_sizes(known, steps, passed, limit),
-        inputs=_inputs(known, steps, limit),
+        sizes=_sizes(view, steps, passed, limit),
+        inputs=_inputs(view, steps, limit),
     )
-    indexed = _indexed(known, refused, history, passed)
-    by, evidence = find_culprits(known, chain, checked_by)
-    said = _describe_index(known, chain, checked_by, indexed)
-    of = [layout for layout in (indexed, *(step.reads for step in steps)) if layout]
-    if liar := known.find_mismatch(
-        {maker.name for layout in of for maker in layout.made_by}
+    indexed = _indexed(view, rejected, history, passed)
+    culprits, evidence = find_culprits(view, chain, checked_by)
+    sentences = _describe_index(view, chain, checked_by, indexed)
+    layouts = [
+        layout for layout in (indexed, *(step.reads for step in steps)) if layout
+    ]
+    if mismatch := view.find_mismatch(
+        {maker.name for layout in layouts for maker in layout.made_by}
     ):
-        by, evidence, said = (liar[0],), "", (liar[1], *said)
+        culprits, evidence, sentences = (mismatch[0],), "", (mismatch[1], *sentences)
     unknown = (
         ()
         if chain.value is not None
@@ -83,36 +85,36 @@ def index_chain(known: CompiledView, text: str, eager_fails: bool) -> Chain:
     )
     return replace(
         chain,
-        culprits=by,
+        culprits=culprits,
         dies=checked_by or chain.fused,
-        cause=(*said, evidence) if evidence else said,
+        cause=(*sentences, evidence) if evidence else sentences,
         unknown=unknown,
     )
 
 
-def _find_rejected_index(known: CompiledView, text: str) -> _RejectedIndex | None:
+def _find_rejected_index(view: CompiledView, text: str) -> _RejectedIndex | None:
     """Return the check that failed: as reported, or the only one with its message."""
-    stray = known.recorded.out_of_bounds
-    if stray is not None and stray.text and stray.line >= 0:
-        origin = known.recorded.kernel(stray.kernel)
-        origin = origin or KernelText(stray.kernel, "")
-        kernel = replace(origin, text=stray.text)
-        pairs = (pair.split("=", 1) for pair in stray.values)
+    finding = view.recorded.out_of_bounds
+    if finding is not None and finding.text and finding.line >= 0:
+        origin = view.recorded.kernel(finding.kernel)
+        origin = origin or KernelText(finding.kernel, "")
+        kernel = replace(origin, text=finding.text)
+        pairs = (pair.split("=", 1) for pair in finding.values)
         values = {name: int(value) for name, value in pairs}
-        return _find_check(kernel, stray.line, values)
-    if known.kernel_log.refused is not None:
-        name, line, values = known.kernel_log.refused
-        found = known.recorded.kernel(name)
+        return _find_check(kernel, finding.line, values)
+    if view.kernel_log.refused is not None:
+        name, line, values = view.kernel_log.refused
+        found = view.recorded.kernel(name)
         return _find_check(found, line, values) if found else None
-    said = _SAID.search(text)
-    alike = [
+    message = _MESSAGE.search(text)
+    matching = [
         _RejectedIndex(kernel, code, check, {})
-        for kernel in known.recorded.kernels
+        for kernel in view.recorded.kernels
         for code in [Code(kernel.text)]
         for check in code.checks()
-        if said and check.text == said[1].strip() and kernel.name in text
+        if message and check.text == message[1].strip() and kernel.name in text
     ]
-    return alike[0] if len(alike) == 1 else None
+    return matching[0] if len(matching) == 1 else None
 
 
 def _find_check(
@@ -124,78 +126,78 @@ def _find_check(
 
 
 def _step(
-    known: CompiledView,
-    refused: _RejectedIndex,
+    view: CompiledView,
+    rejected: _RejectedIndex,
     step: Assignment,
     passed: dict[str, str],
 ) -> Step:
     parameter = next((p for p in step.pointers if p in passed), "")
     return Step(
         code=f"{step.name} = {step.expression}",
-        value=refused.values.get(step.name),
-        operators=find_line_operators(known, refused.kernel, refused.code, step.line),
+        value=rejected.values.get(step.name),
+        operators=find_line_operators(view, rejected.kernel, rejected.code, step.line),
         parameter=parameter,
-        reads=known.layout(known.read(passed[parameter])) if parameter else None,
+        reads=view.layout(view.read(passed[parameter])) if parameter else None,
     )
 
 
 def _indexed(
-    known: CompiledView,
-    refused: _RejectedIndex,
+    view: CompiledView,
+    rejected: _RejectedIndex,
     history: Sequence[Assignment],
     passed: dict[str, str],
 ) -> Layout | None:
     """Return the tensor that the index is used on, from the lines after the check."""
-    names = {refused.check.index}
+    names = {rejected.check.index}
     for step in reversed(history):
         if step.name in names:  # a copy or a cast
             copied = COPY.findall(step.expression)
-            names |= {whole or lane for whole, lane in copied}
+            names |= {variable or lane for variable, lane in copied}
     word = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
     depth = 0
-    for line in refused.code.lines[refused.check.line + 1 :]:
+    for line in rejected.code.lines[rejected.check.line + 1 :]:
         depth += line.count("{") - line.count("}")
         if depth < 0:
             break  # the variables are out of scope
         access = re.search(r"\b((?:in_out|in|out)_ptr\d+)\b(.*)", line)
         if access and word.search(access[2]) and access[1] in passed:
-            return known.layout(passed[access[1]])
+            return view.layout(passed[access[1]])
     return None
 
 
 def _sizes(
-    known: CompiledView, steps: Sequence[Step], passed: dict[str, str], limit: Limit
+    view: CompiledView, steps: Sequence[Step], passed: dict[str, str], limit: Limit
 ) -> tuple[SizeSymbol, ...]:
     """Return the sizes that the index itself is computed from."""
     words = [word for step in steps for word in re.findall(r"\bks\d+\b", step.code)]
     names = " ".join(passed.get(word, "") for word in words)
-    found = known.symbols(dict.fromkeys(re.findall(r"\w+", names)))
+    found = view.symbols(dict.fromkeys(re.findall(r"\w+", names)))
     return tuple(size for size in found if size not in limit.symbols)
 
 
 def _inputs(
-    known: CompiledView, steps: Sequence[Step], limit: Limit
+    view: CompiledView, steps: Sequence[Step], limit: Limit
 ) -> tuple[Layout, ...]:
     """Return the inputs that the index and the bound come from."""
     read = [step.reads for step in steps if step.reads and not step.reads.made_in]
     carriers = {symbol.input for symbol in limit.symbols}
     named = {layout.name: layout for layout in read if layout.role != "buffer"}
-    for given in known.recorded.inputs:
-        if given.name in carriers:
-            named.setdefault(given.name, known.layout_of(given))
+    for entry in view.recorded.inputs:
+        if entry.name in carriers:
+            named.setdefault(entry.name, view.layout_of(entry))
     return tuple(named.values())
 
 
-def _describe_content(known: CompiledView, read: Layout, value: int | None) -> str:
+def _describe_content(view: CompiledView, read: Layout, value: int | None) -> str:
     """Describe the value in a tensor, or that code reads beyond the tensor's end."""
-    if beyond := read_beyond(known.recorded, read.name):
+    if beyond := read_beyond(view.recorded, read.name):
         found = "" if value is None else f", where {value} was found"
         return f", {beyond}{found}: the memory after its end varies between runs"
     return "" if value is None else f", which holds {value}"
 
 
 def _describe_index(
-    known: CompiledView,
+    view: CompiledView,
     chain: Chain,
     checked_by: tuple[Operator, ...],
     indexed: Layout | None,
@@ -211,7 +213,7 @@ def _describe_index(
     bounds = f"Index {value} is out of bounds for size {size}"
     first = f"{bounds}{where}{of}, in kernel {chain.kernel}."
     made = [
-        f"{step.reads}{_describe_content(known, step.reads, step.value)}"
+        f"{step.reads}{_describe_content(view, step.reads, step.value)}"
         for step in chain.steps
         if step.reads is not None
     ]

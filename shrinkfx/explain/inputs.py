@@ -19,7 +19,7 @@ from shrinkfx.program.listing.tensor_specs import TensorSpec
 _REJECTED = re.compile(r"input_handles\[(\d+)\]")
 
 
-def describe_rejected_input(minimum: ReducedProgram) -> str:
+def describe_rejected_input(reduced: ReducedProgram) -> str:
     """Describe an input that the program was not compiled for, if it is the cause.
 
     This runs the program once with input checks. If an input is rejected, a second run
@@ -30,26 +30,26 @@ def describe_rejected_input(minimum: ReducedProgram) -> str:
         A sentence; '' if the program accepts its inputs, still fails with the exported
         input, or fails only in some runs.
     """
-    listing, target = minimum.candidate.listing, minimum.target
+    listing, target = reduced.candidate.listing, reduced.target
     if listing is None or target.stage not in (Stage.RUN, Stage.COMPARE):
         return ""
-    if minimum.rate < 1.0 or target.kind is Kind.CHECK_INPUTS:
+    if reduced.rate < 1.0 or target.kind is Kind.CHECK_INPUTS:
         return ""
     if not any(_difference(each) for each in listing.inputs):
         return ""
-    checked = minimum.ask(sanity=True)
-    seen = classify_ending(checked).signature if checked is not None else None
-    rejected = _rejected(listing, seen.text) if seen is not None else None
-    if seen is None or seen.kind is not Kind.CHECK_INPUTS or rejected is None:
+    checked = reduced.ask(sanity=True)
+    found = classify_ending(checked).signature if checked is not None else None
+    rejected = _rejected(listing, found.text) if found is not None else None
+    if found is None or found.kind is not Kind.CHECK_INPUTS or rejected is None:
         return ""
-    fitting = listing.with_given(_as_exported(rejected))
-    ending = replace(minimum, candidate=minimum.candidate.with_listing(fitting)).ask()
+    accepted = listing.with_given(_as_exported(rejected))
+    ending = replace(reduced, candidate=reduced.candidate.with_listing(accepted)).ask()
     if ending is None or not classify_ending(ending).passed:
         return ""
     what = _difference(rejected)
     return (
         f"Input {rejected.name} has {what}. With AOTI_RUNTIME_CHECK_INPUTS=1, the "
-        f"compiled program rejects the input ({seen.text}); with "
+        f"compiled program rejects the input ({found.text}); with "
         f"{_exported(rejected)}, it passes."
     )
 
@@ -62,29 +62,29 @@ def _rejected(listing: PrintedProgram, text: str) -> InputOrWeight | None:
     return next((each for each in named if _difference(each)), None)
 
 
-def _as_exported(given: InputOrWeight) -> InputOrWeight:
+def _as_exported(entry: InputOrWeight) -> InputOrWeight:
     """Return an input with the exported strides, or all of the exported input."""
-    example, failing = given.recipe(), given.recipe(Run.FAILING)
+    example, failing = entry.recipe(), entry.recipe(Run.FAILING)
     if failing.shape == example.shape:
         example = replace(failing, stride=example.stride).filled(failing.fill)
-    return given.with_recipe(Run.FAILING, example)
+    return entry.with_recipe(Run.FAILING, example)
 
 
-def _difference(given: InputOrWeight) -> str:
+def _difference(entry: InputOrWeight) -> str:
     """Describe how an input differs from the input of the export."""
-    example, failing = given.recipe(), given.recipe(Run.FAILING)
+    example, failing = entry.recipe(), entry.recipe(Run.FAILING)
     if failing.shape != example.shape:
-        told = "shape", failing.shape, example.shape
+        change = "shape", failing.shape, example.shape
     elif _strides(failing) != _strides(example):
-        told = "strides", _strides(failing), _strides(example)
+        change = "strides", _strides(failing), _strides(example)
     else:
         return ""
-    return f"{told[0]} {[*told[1]]}, but was exported with {[*told[2]]}"
+    return f"{change[0]} {[*change[1]]}, but was exported with {[*change[2]]}"
 
 
-def _exported(given: InputOrWeight) -> str:
+def _exported(entry: InputOrWeight) -> str:
     """Return which part of the exported input the passing run used."""
-    is_resized = given.recipe(Run.FAILING).shape != given.recipe().shape
+    is_resized = entry.recipe(Run.FAILING).shape != entry.recipe().shape
     return "the exported input" if is_resized else "the exported strides"
 
 

@@ -31,15 +31,15 @@ class KernelLog:
     @classmethod
     def read(cls, text: str) -> KernelLog:
         """Parse the log; its last line may be incomplete."""
-        given: list[tuple[str, dict[str, str]]] = []
+        launches: list[tuple[str, dict[str, str]]] = []
         running, refused, fault, at = None, None, "", None
         lines = text.split("\n")
         for line in lines:
             word, *rest = line.split()[:2] or [""]
             pairs = dict(p.split("=", 1) for p in line.split()[2:] if "=" in p)
             if word == "launch" and rest:
-                running = len(given)
-                given.append((rest[0], pairs))
+                running = len(launches)
+                launches.append((rest[0], pairs))
             elif word == "done":
                 running = None
             elif word == "fault" and rest and not fault:
@@ -52,7 +52,7 @@ class KernelLog:
                     refused = (rest[0], int(place[0]), _numbers(pairs))
             if fault:
                 break
-        return cls(tuple(given), running, refused, fault, at, "cut" in lines)
+        return cls(tuple(launches), running, refused, fault, at, "cut" in lines)
 
 
 def _numbers(pairs: dict[str, str]) -> dict[str, int]:

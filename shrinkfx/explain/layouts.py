@@ -10,30 +10,30 @@ from shrinkfx.protocol.compiled_program_view import Anatomy, EagerLayout, MadeBu
 from shrinkfx.report.explanation.chain import Layout
 
 
-def real_layout(anatomy: Anatomy, buffer: MadeBuffer) -> EagerLayout | None:
+def real_layout(recorded: Anatomy, buffer: MadeBuffer) -> EagerLayout | None:
     """Return the real layout of a buffer that an operator returns, as in eager.
 
     Other buffers are allocated as declared, so they have no entry.
     """
     if not buffer.handed:
         return None
-    return next((real for real in anatomy.real if real.node == buffer.result), None)
+    return next((real for real in recorded.real if real.node == buffer.result), None)
 
 
-def read_beyond(anatomy: Anatomy, name: str) -> str:
+def read_beyond(recorded: Anatomy, name: str) -> str:
     """Describe how far beyond its end a buffer is read; '' if it is not."""
-    buffer = next((b for b in anatomy.buffers if b.name == name), None)
-    real = real_layout(anatomy, buffer) if buffer else None
+    buffer = next((b for b in recorded.buffers if b.name == name), None)
+    real = real_layout(recorded, buffer) if buffer else None
     if real is None or real.nbytes >= real.declared:
         return ""
     return f"which has {real.nbytes:,} bytes but is read as {real.declared:,}"
 
 
-def describe_oversized(anatomy: Anatomy, argument: Layout) -> str:
+def describe_oversized(recorded: Anatomy, argument: Layout) -> str:
     """Describe a declared layout that is larger than the real one; '' if it is not."""
     if not argument.real_shape:
         return ""
-    sizes = {s.name: s.value for s in anatomy.symbols if s.value is not None}
+    sizes = {s.name: s.value for s in recorded.symbols if s.value is not None}
     shape = _numbers(argument.shape, sizes)
     if shape is None:
         return ""
@@ -43,12 +43,12 @@ def describe_oversized(anatomy: Anatomy, argument: Layout) -> str:
     shorter = bool(stride) and _extent(real, strides) < _extent(shape, stride or ())
     if not fewer and not shorter:
         return ""
-    who = f"{argument.role.capitalize()} {argument.name}"
+    label = f"{argument.role.capitalize()} {argument.name}"
     if [*real] == shape:
         declared = ", ".join(argument.stride)
-        return f"{who} is declared with strides [{declared}] but has {[*strides]}."
+        return f"{label} is declared with strides [{declared}] but has {[*strides]}."
     declared = ", ".join(argument.shape)
-    return f"{who} is declared with shape [{declared}] but has {[*real]}."
+    return f"{label} is declared with shape [{declared}] but has {[*real]}."
 
 
 def _numbers(texts: Sequence[str], sizes: Mapping[str, int]) -> list[int] | None:

@@ -29,22 +29,22 @@ def renumber_quotes(found: Explanation, files: Mapping[str, str]) -> Explanation
     Args:
         files: the text of generated code, by path in the run's folder.
     """
-    chain, halted, cause = found.chain, found.compile_error, found.cause
+    chain, stop, cause = found.chain, found.compile_error, found.cause
     if chain is not None and (
         placed := find_quoted_lines(chain.code, chain.kernel, files)
     ):
         chain = replace(chain, file=placed[0], code=placed[1])
-    if halted is not None and (
-        placed := find_quoted_lines(halted.code, halted.kernel, files)
+    if stop is not None and (
+        placed := find_quoted_lines(stop.code, stop.kernel, files)
     ):
-        again = replace(halted, file=placed[0], code=placed[1])
-        new = dict(zip(halted.cause, again.cause, strict=True))
-        halted, cause = again, tuple(new.get(text, text) for text in cause)
-    return replace(found, chain=chain, compile_error=halted, cause=cause)
+        quoted = replace(stop, file=placed[0], code=placed[1])
+        new = dict(zip(stop.cause, quoted.cause, strict=True))
+        stop, cause = quoted, tuple(new.get(text, text) for text in cause)
+    return replace(found, chain=chain, compile_error=stop, cause=cause)
 
 
 def find_line_operators(
-    known: CompiledView, kernel: KernelText, code: Code, line: int
+    view: CompiledView, kernel: KernelText, code: Code, line: int
 ) -> tuple[Operator, ...]:
     """Return the operators that a line was generated for; empty if it is not tracked.
 
@@ -54,28 +54,30 @@ def find_line_operators(
     """
     check = next((check for check in code.checks() if check.line == line), None)
     if check is not None:
-        said = f'bounds: {check.text}"'
-        found = [o for o in kernel.origins if not o.variable and said in o.expression]
+        message = f'bounds: {check.text}"'
+        found = [
+            o for o in kernel.origins if not o.variable and message in o.expression
+        ]
     elif (at := code.statement(line)) is not None:
-        written = at.name, at.expression
-        found = [o for o in kernel.origins if (o.variable, o.expression) == written]
+        pair = at.name, at.expression
+        found = [o for o in kernel.origins if (o.variable, o.expression) == pair]
     else:
         found = []
-    return known.find_operators_for(kernel, found[0].nodes) if found else ()
+    return view.find_operators_for(kernel, found[0].nodes) if found else ()
 
 
 def with_views(
-    known: CompiledView, fused: tuple[Operator, ...], by: tuple[Operator, ...]
+    view: CompiledView, fused: tuple[Operator, ...], by: tuple[Operator, ...]
 ) -> tuple[Operator, ...]:
     """Add the views that an operator reads through: they determine its addresses."""
     read = [
-        name for one in by for name in find_dependencies(known.candidate, [one.name])
+        name for one in by for name in find_dependencies(view.candidate, [one.name])
     ]
     views = [
-        view
-        for view in fused
-        if view.name in read and view not in by
-        if known.skeleton.node(view.name).storage is not None
-        if view.name not in known.candidate.replace
+        alias
+        for alias in fused
+        if alias.name in read and alias not in by
+        if view.skeleton.node(alias.name).storage is not None
+        if alias.name not in view.candidate.replace
     ]
     return (*views, *by)

@@ -18,8 +18,8 @@ def list_operators(candidate: Candidate) -> tuple[Operator, ...]:
     found = []
     for name in candidate.operators:
         node = candidate.skeleton.node(name)
-        own = name not in candidate.replace
-        place = (node.source, node.scope) if own else ("", "")
+        is_original = name not in candidate.replace
+        place = (node.source, node.scope) if is_original else ("", "")
         found.append(Operator(name, candidate.target(name), *place))
     return tuple(found)
 
@@ -38,10 +38,12 @@ def find_dependencies(candidate: Candidate, names: Collection[str]) -> frozenset
     if candidate.listing is not None:
         main = candidate.listing.main
         if {line.name for line in main.statements}.issuperset(names):
-            made = [ancestors(main, frozenset({name})) - {name} for name in names]
-            return candidate.keep.intersection(frozenset[str]().union(*made))
-    left = [name for name in names if name in candidate.keep]
-    makers = {maker for name in left for maker in candidate.producers(name)}
+            dependencies = [
+                ancestors(main, frozenset({name})) - {name} for name in names
+            ]
+            return candidate.keep.intersection(frozenset[str]().union(*dependencies))
+    remaining = [name for name in names if name in candidate.keep]
+    makers = {maker for name in remaining for maker in candidate.producers(name)}
     return frozenset(reached(makers, candidate.producers))
 
 

@@ -43,7 +43,7 @@ NOT_REQUESTED = OriginalKernels(why_not=f"{WHAT}: not requested")
 
 
 def find_original_kernels(
-    minimum: ReducedProgram, guilty: Collection[Operator]
+    reduced: ReducedProgram, culprits: Collection[Operator]
 ) -> OriginalKernels:
     """Find the failing kernel in the input program, or the kernels of the culprits.
 
@@ -51,30 +51,30 @@ def find_original_kernels(
     program are returned.
 
     Args:
-        guilty: the culprit operators, as far as they are known.
+        culprits: the culprit operators, as far as they are known.
     """
-    whole = Candidate.from_skeleton(minimum.candidate.skeleton)
-    if minimum.candidate == whole:
+    input_program = Candidate.from_skeleton(reduced.candidate.skeleton)
+    if reduced.candidate == input_program:
         return OriginalKernels(
             why_not=f"{WHAT}: the reduced program is the input program"
         )
-    minimum.note("explain: finding the kernel in the input program")
-    asked = replace(minimum, candidate=whole)
+    reduced.note("explain: finding the kernel in the input program")
+    original = replace(reduced, candidate=input_program)
     form = CandidateForm.PROGRAM
     with scratch.make_scratch_folder("original") as folder:
-        ending = asked.ask(compiled_view=folder, form=form, build=Build.FAST)
-        if why := asked.why_not(ending):
+        ending = original.ask(compiled_view=folder, form=form, build=Build.FAST)
+        if why := original.why_not(ending):
             return OriginalKernels(why_not=f"{WHAT}: {why}")
-        known, untold = (
-            read_compiled_view(asked, Path(folder)),
+        view, reason_file = (
+            read_compiled_view(original, Path(folder)),
             Path(folder) / REASON_FILE,
         )
-        if known is None:
-            why = untold.read_text() if untold.exists() else _NOTHING
+        if view is None:
+            why = reason_file.read_text() if reason_file.exists() else _NOTHING
             return OriginalKernels(why_not=f"{WHAT}: {why}")
-    left = list_operators(minimum.candidate)
-    files = _failing(asked, known)
-    files = files or _computing(known, guilty) or _computing(known, left)
+    remaining = list_operators(reduced.candidate)
+    files = _failing(original, view)
+    files = files or _computing(view, culprits) or _computing(view, remaining)
     if not files:
         return OriginalKernels(
             why_not=f"{WHAT}: no kernel was generated for the remaining operators"
@@ -82,37 +82,35 @@ def find_original_kernels(
     return OriginalKernels(files)
 
 
-def _failing(asked: ReducedProgram, known: CompiledView) -> dict[str, str]:
+def _failing(original: ReducedProgram, view: CompiledView) -> dict[str, str]:
     """Return the kernel that was running when the input program failed, if known."""
-    told, stray = known.kernel_log, known.recorded.out_of_bounds
-    name = stray.kernel if stray else ""
-    if not name and asked.target.stage is Stage.RUN:
-        name = told.refused[0] if told.refused else ""
-        running = told.launches[told.running][0] if told.running is not None else ""
+    log, finding = view.kernel_log, view.recorded.out_of_bounds
+    name = finding.kernel if finding else ""
+    if not name and original.target.stage is Stage.RUN:
+        name = log.refused[0] if log.refused else ""
+        running = log.launches[log.running][0] if log.running is not None else ""
         name = name or running
-    place = known.launch_of(name) if name else None
-    which = (
-        f", launch {place[0] + 1} of {len(known.recorded.launches)}" if place else ""
-    )
-    return dict(_file(known, name, f"{WHAT} that fails{which}"))
+    place = view.launch_of(name) if name else None
+    which = f", launch {place[0] + 1} of {len(view.recorded.launches)}" if place else ""
+    return dict(_file(view, name, f"{WHAT} that fails{which}"))
 
 
-def _computing(known: CompiledView, some: Collection[Operator]) -> dict[str, str]:
+def _computing(view: CompiledView, some: Collection[Operator]) -> dict[str, str]:
     """Return the kernels that compute some operators."""
     files: dict[str, str] = {}
-    launches = known.recorded.launches
+    launches = view.recorded.launches
     for place, launch in enumerate(launches, 1):
         computed = ", ".join(str(one) for one in some if one.name in launch.nodes)
         if computed:
             what = f"{WHAT} for {computed}, launch {place} of {len(launches)}"
-            for name, text in _file(known, launch.kernel, what):
+            for name, text in _file(view, launch.kernel, what):
                 files.setdefault(name, text)
     return files
 
 
-def _file(known: CompiledView, name: str, what: str) -> Iterator[tuple[str, str]]:
+def _file(view: CompiledView, name: str, what: str) -> Iterator[tuple[str, str]]:
     """Yield the file name and the text of a generated kernel."""
-    kernel = known.recorded.kernel(name)
+    kernel = view.recorded.kernel(name)
     if kernel is not None:
         triton = _TRITON in kernel.text
         ending, mark = ("py", "#") if triton else ("cpp", "//")

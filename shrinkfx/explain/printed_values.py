@@ -59,8 +59,8 @@ def parse_values(text: str) -> list[PrintedValue]:
 
 def _value(header: re.Match[str], text: str) -> Value:
     facts: dict[str, str] = {}
-    for name, said in _FACT.findall(text):
-        facts.setdefault(name.removesuffix(" value"), said)
+    for name, fact in _FACT.findall(text):
+        facts.setdefault(name.removesuffix(" value"), fact)
     dtype = facts.get("Dtype", "").removeprefix("torch.").removeprefix("c10::")
     size = re.findall(r"\d+", facts.get("Size", "").partition("[")[2])
     return Value(

@@ -78,8 +78,8 @@ class ReducedProgram:
         """
         ending = None
         for form in dict.fromkeys((CandidateForm.PROGRAM, self.client.options.form)):
-            for left in folder.iterdir():
-                left.unlink()
+            for leftover in folder.iterdir():
+                leftover.unlink()
             ending = self.run_until_failing(**{**changes, "form": form})
             if (
                 ending is None
@@ -107,11 +107,11 @@ class ReducedProgram:
             return "no time was left"
         if self.fails(ending):
             return ""
-        seen = classify_ending(ending)
-        if why := seen.unresolved or seen.invalid:
+        result = classify_ending(ending)
+        if why := result.unresolved or result.invalid:
             return f"the run had no result: {why}"
-        if seen.signature is not None:
-            return f"the instrumented run failed differently: {seen.signature}"
+        if result.signature is not None:
+            return f"the instrumented run failed differently: {result.signature}"
         if self.rate < 1.0:
             return "the instrumented run did not fail, as some runs do not"
         if self.client.options.form is CandidateForm.SOURCE:

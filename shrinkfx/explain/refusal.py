@@ -15,38 +15,38 @@ _REFUSED = re.compile(
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 
 
-def refusal_chain(known: CompiledView, text: str, eager_fails: bool) -> Chain:
+def refusal_chain(view: CompiledView, text: str, eager_fails: bool) -> Chain:
     """Describe which input is rejected, why, and what declares its size.
 
     Args:
         text: the output of the run.
     """
-    found = _REFUSED.search(text)
-    if found is None:
+    match = _REFUSED.search(text)
+    if match is None:
         return Chain(
             eager_fails=eager_fails,
             unknown=("which input: the error does not name it",),
         )
-    given = [i for i in known.recorded.inputs if i.role == "input"]
-    place = int(found["input"])
-    layout = known.layout_of(given[place]) if place < len(given) else None
-    dim = int(found["dim"]) if found["dim"] else None
-    size = layout.shape[dim] if layout and dim is not None and _is_size(found) else ""
+    inputs = [i for i in view.recorded.inputs if i.role == "input"]
+    place = int(match["input"])
+    layout = view.layout_of(inputs[place]) if place < len(inputs) else None
+    dim = int(match["dim"]) if match["dim"] else None
+    size = layout.shape[dim] if layout and dim is not None and _is_size(match) else ""
     refusal = InputRejection(
-        what=found["what"],
+        what=match["what"],
         input=layout,
         dim=dim,
-        expected=found["expected"].strip(),
-        actual=found["given"].strip(),
-        symbols=tuple(known.symbols(_WORDS.findall(size))),
+        expected=match["expected"].strip(),
+        actual=match["given"].strip(),
+        symbols=tuple(view.symbols(_WORDS.findall(size))),
     )
-    asked, unknown = _describe_guards(refusal, known.recorded.guards_unknown)
+    sentences, unknown = _describe_guards(refusal, view.recorded.guards_unknown)
     return Chain(
         eager_fails=eager_fails,
         refusal=refusal,
         inputs=(layout,) if layout else (),
-        cause=(*_describe_rejection(refusal, layout), *asked),
-        unknown=unknown if _is_size(found) else (),
+        cause=(*_describe_rejection(refusal, layout), *sentences),
+        unknown=unknown if _is_size(match) else (),
     )
 
 
@@ -76,13 +76,13 @@ def _describe_guards(
     if not guards:
         return (_NO_GUARD,), ()
     sizes = {s.name: s.value for s in refusal.symbols if s.value is not None}
-    whole = [guard for guard in guards if names_in(guard) <= sizes.keys()]
-    broken = [guard for guard in whole if not holds(guard, sizes)]
-    said = (
+    evaluable = [guard for guard in guards if names_in(guard) <= sizes.keys()]
+    broken = [guard for guard in evaluable if not holds(guard, sizes)]
+    template = (
         "The model requires {}" if broken else "The model's guards on this size are {}"
     )
     shown = ", ".join((broken or guards)[:_SHOWN])
-    return (f"{said.format(shown)}: torch.export recorded this.",), (_NO_LINE,)
+    return (f"{template.format(shown)}: torch.export recorded this.",), (_NO_LINE,)
 
 
 def _is_size(found: re.Match[str]) -> bool:

@@ -69,28 +69,28 @@ def _list_missing(table: Sequence[Switch], known: Settings) -> OptionSearch:
 
 
 def _search(
-    variants: Variants, switches: list[Switch], found: OptionSearch
+    variants: Variants, switches: list[Switch], search: OptionSearch
 ) -> OptionSearch:
     """Test all switches together, and then smaller and smaller subsets."""
-    found = replace(found, tried=len(switches), settings=_settings(switches))
-    before = len(variants.answers)
+    search = replace(search, tried=len(switches), settings=_settings(switches))
+    previous = len(variants.answers)
     start, why = _part_that_passes(variants, switches)
     if start:
-        holds = _Passes(variants, before + MOST - 1)
-        subset = Subset(start, SwitchProbabilities(len(start)), holds)
+        passes = _Passes(variants, previous + MOST - 1)
+        subset = Subset(start, SwitchProbabilities(len(start)), passes)
         try:
-            kept, minimal = subset.run(), True
+            needed, minimal = subset.run(), True
         except _LimitReached:
-            kept, minimal = subset.kept, False
+            needed, minimal = subset.kept, False
         # Confirm it with the stock build, which also rules out a coincidence.
         if (
-            variants.with_stock_build().with_settings(_conservative_options(kept))
+            variants.with_stock_build().with_settings(_conservative_options(needed))
             is Outcome.PASSED
         ):
-            found = replace(found, passes_with=_settings(kept), minimal=minimal)
+            search = replace(search, passes_with=_settings(needed), minimal=minimal)
         else:
             why = "the program does not pass with the found options in every run"
-    return replace(found, unknown=why, compilations=len(variants.answers) - before)
+    return replace(search, unknown=why, compilations=len(variants.answers) - previous)
 
 
 def _settings(switches: Iterable[Switch]) -> tuple[Setting, ...]:
@@ -132,9 +132,9 @@ def _part_that_passes(
         No switches if the failure stays the same with all of them, and the reason if no
         subset was found.
     """
-    parts, asked = deque([switches]), 0
-    while parts and asked < _PARTS:
-        part, asked = parts.popleft(), asked + 1
+    parts, tested = deque([switches]), 0
+    while parts and tested < _PARTS:
+        part, tested = parts.popleft(), tested + 1
         outcome = variants.with_settings(_conservative_options(part))
         if outcome is Outcome.PASSED:
             return part, ""

@@ -14,25 +14,25 @@ _NAMED = 2
 """Maximum number of sizes in the sentence."""
 
 
-def wrong_sizes(known: CompiledView, stray: StrayAccess) -> str:
+def wrong_sizes(view: CompiledView, finding: StrayAccess) -> str:
     """Describe the wrong sizes from which an address or its mask is computed.
 
     Returns '' if the kernel is benchmarked with the sizes of its own graph, or if the
     failing line does not depend on the wrong ones.
     """
-    written = known.recorded.kernel(stray.kernel)
-    _, launch = known.launch_of(stray.kernel) or (-1, None)
-    if written is None or launch is None:
+    kernel = view.recorded.kernel(finding.kernel)
+    _, launch = view.launch_of(finding.kernel) or (-1, None)
+    if kernel is None or launch is None:
         return ""
-    passed = known.map_arguments(launch, Code(written.text))
-    used = _read_by(stray.text, stray.line)
-    timed = {t.name: t for t in known.recorded.timed if t.kernel == stray.kernel}
+    passed = view.map_arguments(launch, Code(kernel.text))
+    used = _read_by(finding.text, finding.line)
+    timed = {t.name: t for t in view.recorded.timed if t.kernel == finding.kernel}
     wrong = [
         (parameter, timed[name])
         for parameter, name in passed.items()
         if parameter in used and name in timed
     ]
-    return _describe_sizes(stray.kernel, wrong) if wrong else ""
+    return _describe_sizes(finding.kernel, wrong) if wrong else ""
 
 
 def _describe_sizes(kernel: str, wrong: Sequence[tuple[str, TimedSize]]) -> str:
@@ -98,8 +98,8 @@ def _of_access(value: ast.expr) -> set[str]:
     if isinstance(value, ast.Call):
         called = ast.unparse(value.func)
         writes = called.startswith(("tl.store", "tl.atomic"))
-        given = [a for n, a in enumerate(value.args) if n != 1 or not writes]
-        parts = [*given, *(keyword.value for keyword in value.keywords)]
+        arguments = [a for n, a in enumerate(value.args) if n != 1 or not writes]
+        parts = [*arguments, *(keyword.value for keyword in value.keywords)]
     return {name.id for part in parts for name in _names(part)}
 
 

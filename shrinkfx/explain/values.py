@@ -19,7 +19,7 @@ from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten,
 from shrinkfx.report.explanation.values import WrongValue, describe_first_error
 
 
-def values(minimum: ReducedProgram) -> WrongValue | None:
+def values(reduced: ReducedProgram) -> WrongValue | None:
     """Find the kernel and the operators that a wrong value comes from.
 
     This compiles the reduced program once. If one kernel computes several operators, it
@@ -29,22 +29,22 @@ def values(minimum: ReducedProgram) -> WrongValue | None:
         None if the failure is not a wrong value. If no kernel was found, a record
         without operators has the reason.
     """
-    if minimum.target.stage is not Stage.COMPARE:
+    if reduced.target.stage is not Stage.COMPARE:
         return None
-    minimum.note("explain: comparing the result of each kernel with eager")
-    told, _ = _ask(minimum)
-    found = find_first_wrong(minimum.candidate, told)
+    reduced.note("explain: comparing the result of each kernel with eager")
+    data, _ = _ask(reduced)
+    found = find_first_wrong(reduced.candidate, data)
     names = [operator.name for operator in found.culprits]
-    if not names and _is_right_throughout(told):
-        names = list(minimum.candidate.operators)
+    if not names and _is_right_throughout(data):
+        names = list(reduced.candidate.operators)
     if len(names) < 2 or found.rewritten:
-        return _record_naming(minimum.target, found)
-    minimum.note(f"explain: comparing the values of {len(names)} operators")
-    again, ending = _ask(minimum, taps=_values(minimum, names))
-    if found.kernel and _passes(minimum, found, ending):
-        return _record_naming(minimum.target, replace(found, fused=_RETURNED))
-    found = clear_operators(found, minimum.candidate, again, names)
-    return _record_naming(minimum.target, _tested_without_fusion(minimum, found, names))
+        return _record_naming(reduced.target, found)
+    reduced.note(f"explain: comparing the values of {len(names)} operators")
+    tapped, ending = _ask(reduced, taps=_values(reduced, names))
+    if found.kernel and _passes(reduced, found, ending):
+        return _record_naming(reduced.target, replace(found, fused=_RETURNED))
+    found = clear_operators(found, reduced.candidate, tapped, names)
+    return _record_naming(reduced.target, _tested_without_fusion(reduced, found, names))
 
 
 def _record_naming(failure: Signature, found: WrongValue) -> WrongValue:
@@ -55,14 +55,14 @@ def _record_naming(failure: Signature, found: WrongValue) -> WrongValue:
     return replace(found, is_named=is_named)
 
 
-def _is_right_throughout(told: KernelValues) -> bool:
+def _is_right_throughout(data: KernelValues) -> bool:
     """Return whether all values are right, so that the error is inside a kernel."""
-    known = told.computed and not any(v.wrong or v.unknown for v in told.computed)
-    return bool(known) and not _is_rewritten(told)
+    known = data.computed and not any(v.wrong or v.unknown for v in data.computed)
+    return bool(known) and not _is_rewritten(data)
 
 
 def _ask(
-    minimum: ReducedProgram,
+    reduced: ReducedProgram,
     **changes: Any,  # noqa: ANN401 - fields of the options
 ) -> tuple[KernelValues, Ending | None]:
     """Return the values of all kernels from a run that fails in the same way.
@@ -72,102 +72,102 @@ def _ask(
     """
     with scratch.make_scratch_folder("values") as folder:
         path = Path(folder) / "values.json"
-        asked = {"build": Build.FAST, **changes}
-        ending = minimum.run_recorded(path.parent, values=str(path), **asked)
-        if why := minimum.why_not(ending):
+        options = {"build": Build.FAST, **changes}
+        ending = reduced.run_recorded(path.parent, values=str(path), **options)
+        if why := reduced.why_not(ending):
             return KernelValues(unknown=why), ending
         if not path.exists():
             return KernelValues(unknown="the instrumented run recorded nothing"), ending
         return KernelValues.from_line(path.read_text()), ending
 
 
-def _passes(minimum: ReducedProgram, found: WrongValue, ending: Ending | None) -> bool:
+def _passes(reduced: ReducedProgram, found: WrongValue, ending: Ending | None) -> bool:
     """Return whether a passing run shows that the operators fail only together.
 
     It does not for a flaky program, which may pass by chance, or for an error below the
     tolerances.
     """
-    if ending is None or minimum.rate < 1.0 or found.tiny:
+    if ending is None or reduced.rate < 1.0 or found.tiny:
         return False
     return classify_ending(ending).passed
 
 
-def _values(minimum: ReducedProgram, operators: Collection[str]) -> tuple[str, ...]:
-    skeleton = minimum.candidate.skeleton
+def _values(reduced: ReducedProgram, operators: Collection[str]) -> tuple[str, ...]:
+    skeleton = reduced.candidate.skeleton
     return tuple(value for name in operators for value in skeleton.values(name))
 
 
-def find_first_wrong(candidate: Candidate, told: KernelValues) -> WrongValue:
+def find_first_wrong(candidate: Candidate, data: KernelValues) -> WrongValue:
     """Find the first value that is wrong for its inputs."""
-    if told.unknown:
-        return _unknown(told.unknown)
-    wrong = [value for value in told.computed if value.wrong is not None]
-    if (over := _first_overwritten(told)) is not None:
-        return _of_overwritten(candidate, told, over)
-    untold = any(value.unknown for value in told.computed)
+    if data.unknown:
+        return _unknown(data.unknown)
+    wrong = [value for value in data.computed if value.wrong is not None]
+    if (overwrite := _first_overwritten(data)) is not None:
+        return _of_overwritten(candidate, data, overwrite)
+    any_unknown = any(value.unknown for value in data.computed)
     # A tiny error counts only if there is no other possible reason.
-    if not wrong or (told.tiny and (untold or _is_rewritten(told))):
-        return _without_a_kernel(candidate, told)
+    if not wrong or (data.tiny and (any_unknown or _is_rewritten(data))):
+        return _without_a_kernel(candidate, data)
     first = wrong[0]
     assert first.wrong is not None
-    guilty = select_operators(candidate, first.operators)
+    culprits = select_operators(candidate, first.operators)
     return WrongValue(
-        culprits=() if first.missized else guilty,
+        culprits=() if first.missized else culprits,
         missized=first.missized,
         wrong=first.wrong,
         kernel=first.kernel,
         launch=first.launch,
-        launches=len(told.launches),
+        launches=len(data.launches),
         value=first.value,
         calls=first.calls,
-        agrees=not (first.wrong_sources or first.random_sources or _is_rewritten(told)),
-        tiny=told.tiny,
-        shown_by=_shown_by(told, first),
-        call=told.call,
-        unknown=_doubts(told, first),
+        agrees=not (first.wrong_sources or first.random_sources or _is_rewritten(data)),
+        tiny=data.tiny,
+        shown_by=_shown_by(data, first),
+        call=data.call,
+        unknown=_doubts(data, first),
     )
 
 
-def _first_overwritten(told: KernelValues) -> Overwritten | None:
+def _first_overwritten(data: KernelValues) -> Overwritten | None:
     """Return the first unexpected overwrite, if it is before any wrong value."""
-    erred = [v.launch for v in told.computed if v.wrong and v.launch and not told.tiny]
-    found = (o for o in told.overwritten if not erred or o.launch < min(erred))
+    erred = [v.launch for v in data.computed if v.wrong and v.launch and not data.tiny]
+    found = (o for o in data.overwritten if not erred or o.launch < min(erred))
     return next(found, None)
 
 
 def _of_overwritten(
-    candidate: Candidate, told: KernelValues, over: Overwritten
+    candidate: Candidate, data: KernelValues, overwrite: Overwritten
 ) -> WrongValue:
     return WrongValue(
-        culprits=select_operators(candidate, over.operators),
-        wrong=Wrong(wrong=over.changed, of=over.of),
-        kernel=over.kernel,
-        launch=over.launch,
-        launches=len(told.launches),
-        value=over.value,
+        culprits=select_operators(candidate, overwrite.operators),
+        wrong=Wrong(wrong=overwrite.changed, of=overwrite.of),
+        kernel=overwrite.kernel,
+        launch=overwrite.launch,
+        launches=len(data.launches),
+        value=overwrite.value,
         overwrites=True,
-        shown_by=over.read_by,
-        shown_in=select_operators(candidate, over.readers),
-        call=told.call,
+        shown_by=overwrite.read_by,
+        shown_in=select_operators(candidate, overwrite.readers),
+        call=data.call,
     )
 
 
-def _is_rewritten(told: KernelValues) -> bool:
-    return bool(told.rewritten) or told.graph_agrees is False
+def _is_rewritten(data: KernelValues) -> bool:
+    return bool(data.rewritten) or data.graph_agrees is False
 
 
-def _doubts(told: KernelValues, first: Computed) -> tuple[str, ...]:
+def _doubts(data: KernelValues, first: Computed) -> tuple[str, ...]:
     """Return what is unknown about launches before the culprit's."""
-    before = told.computed[: told.computed.index(first)]
+    before = data.computed[: data.computed.index(first)]
     found = [
         f"kernel {v.kernel}: {v.unknown}" for v in before if v.unknown and v.kernel
     ]
     return tuple(dict.fromkeys(found))
 
 
-def _shown_by(told: KernelValues, first: Computed) -> tuple[str, ...]:
+def _shown_by(data: KernelValues, first: Computed) -> tuple[str, ...]:
     """Return kernels that compute wrong values from the culprit kernel's result."""
-    later = told.computed[told.computed.index(first) + 1 :]
+    later = data.computed[data.computed.index(first) + 1 :]
     kernels = (
         v.kernel for v in later if v.wrong_sources and not v.wrong and not v.unknown
     )
@@ -176,21 +176,21 @@ def _shown_by(told: KernelValues, first: Computed) -> tuple[str, ...]:
     )
 
 
-def _without_a_kernel(candidate: Candidate, told: KernelValues) -> WrongValue:
-    if _is_rewritten(told) and told.rewritten_wrong is not None:
-        names = [name for name in (told.lost or told.rewritten,) if name]
+def _without_a_kernel(candidate: Candidate, data: KernelValues) -> WrongValue:
+    if _is_rewritten(data) and data.rewritten_wrong is not None:
+        names = [name for name in (data.lost or data.rewritten,) if name]
         unknown = () if names else ("which operator was rewritten",)
         return WrongValue(
             culprits=select_operators(candidate, names),
-            wrong=told.rewritten_wrong,
+            wrong=data.rewritten_wrong,
             rewritten=True,
-            lost=bool(told.lost),
+            lost=bool(data.lost),
             unknown=unknown,
         )
-    untold = [v.unknown for v in told.computed if v.unknown]
-    if untold:
-        return _unknown("; ".join(dict.fromkeys(untold)))
-    if told.graph_agrees is None:
+    reasons = [v.unknown for v in data.computed if v.unknown]
+    if reasons:
+        return _unknown("; ".join(dict.fromkeys(reasons)))
+    if data.graph_agrees is None:
         return _unknown(
             f"{_ALL_RIGHT}; the graph that Inductor lowers could not be compared with "
             "eager in this call"
@@ -204,26 +204,26 @@ _ALL_RIGHT = "each value in memory agrees with eager for the same inputs"
 def clear_operators(
     found: WrongValue,
     candidate: Candidate,
-    told: KernelValues,
+    data: KernelValues,
     suspected: Collection[str],
 ) -> WrongValue:
     """Clear operators whose own value is right when it is returned."""
-    if told.unknown:
+    if data.unknown:
         why = (
-            f"which operator of the kernel: {told.unknown} if the kernel also returns "
+            f"which operator of the kernel: {data.unknown} if the kernel also returns "
             "its intermediate values"
         )
         return replace(found, unknown=(*found.unknown, why))
-    if told.tiny and found.culprits and any(value.unknown for value in told.computed):
+    if data.tiny and found.culprits and any(value.unknown for value in data.computed):
         return found
-    for value in told.computed:
+    for value in data.computed:
         among = select_operators(candidate, value.operators)
         if value.wrong is None or not {o.name for o in among} <= set(suspected):
             continue
         if not found.culprits:  # this form of the program has other kernels
-            return replace(find_first_wrong(candidate, told), separated=True)
+            return replace(find_first_wrong(candidate, data), separated=True)
         if among and len(among) < len(suspected):
-            wrong, tiny = value.wrong, told.tiny
+            wrong, tiny = value.wrong, data.tiny
             return replace(
                 found, culprits=among, wrong=wrong, tiny=tiny, separated=True
             )
@@ -235,32 +235,32 @@ _UNFUSED = {"max_fusion_size": 1, "epilogue_fusion": False, "prologue_fusion": F
 
 
 def _tested_without_fusion(
-    minimum: ReducedProgram, found: WrongValue, suspected: Collection[str]
+    reduced: ReducedProgram, found: WrongValue, suspected: Collection[str]
 ) -> WrongValue:
     """Name an operator with those fused into it, unless it fails without fusion too.
 
     A value from the same kernel may be in a register, and differ from the value in
     memory. So the program is compiled without fusion, with all inner values returned.
     """
-    if not (found.separated and found.culprits) or found.tiny or minimum.rate < 1.0:
+    if not (found.separated and found.culprits) or found.tiny or reduced.rate < 1.0:
         return found
     names = {operator.name for operator in found.culprits}
     producers = (
-        find_dependencies(minimum.candidate, names).intersection(suspected) - names
+        find_dependencies(reduced.candidate, names).intersection(suspected) - names
     )
     if not producers:
         return found
-    minimum.note("explain: comparing the values without fusion")
-    own, taps = minimum.client.options.inductor, _values(minimum, suspected)
-    told, ending = _ask(minimum, taps=taps, inductor={**own, **_UNFUSED})
-    seen = classify_ending(ending).signature if ending is not None else None
-    if seen is not None and seen.stage is Stage.COMPARE:
+    reduced.note("explain: comparing the values without fusion")
+    inductor, taps = reduced.client.options.inductor, _values(reduced, suspected)
+    data, ending = _ask(reduced, taps=taps, inductor={**inductor, **_UNFUSED})
+    signature = classify_ending(ending).signature if ending is not None else None
+    if signature is not None and signature.stage is Stage.COMPARE:
         return found
-    together = select_operators(minimum.candidate, names | producers)
+    together = select_operators(reduced.candidate, names | producers)
     found = replace(found, culprits=together)
-    if _passes(minimum, found, ending):
+    if _passes(reduced, found, ending):
         return replace(found, fused=f"{_RETURNED} and nothing is fused")
-    why = f"whether the program fails without fusion: {told.unknown}"
+    why = f"whether the program fails without fusion: {data.unknown}"
     return replace(found, unknown=(*found.unknown, why))
 
 

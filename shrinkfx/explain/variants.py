@@ -42,21 +42,21 @@ class Variants:
         Raises:
             BudgetExhausted: there is too little time.
         """
-        minimum, share = self.reduced, self.reduced.budget.share()
-        if minimum.seconds > share:
+        reduced, share = self.reduced, self.reduced.budget.share()
+        if reduced.seconds > share:
             raise BudgetExhausted("not enough time left")
-        client = minimum.client.with_options(**changes).with_clock_limit(share)
-        oracle = make_oracle(client, minimum.target, self.rate)
-        verdict = oracle.check(minimum.candidate)
-        seen = verdict.observation.signature
-        self.stopped.append(seen is not None and seen.stage is Stage.COMPILE)
+        client = reduced.client.with_options(**changes).with_clock_limit(share)
+        oracle = make_oracle(client, reduced.target, self.rate)
+        verdict = oracle.check(reduced.candidate)
+        signature = verdict.observation.signature
+        self.stopped.append(signature is not None and signature.stage is Stage.COMPILE)
         self.answers.append(verdict.outcome)
         return self.answers[-1]
 
-    def with_settings(self, careful: InductorOptions) -> Outcome:
+    def with_settings(self, settings: InductorOptions) -> Outcome:
         """Compile and run it with other settings of Inductor."""
-        own = self.reduced.client.options.inductor
-        return self.ask(inductor={**own, **careful})
+        inductor = self.reduced.client.options.inductor
+        return self.ask(inductor={**inductor, **settings})
 
     def settings(self, wanted: InductorOptions) -> Settings | None:
         """Return the values of Inductor settings; None if the worker does not know."""

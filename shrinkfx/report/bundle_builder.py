@@ -44,7 +44,7 @@ _MOST_BYTES = 64 << 20
 
 def build_bundle(
     preloads: Sequence[Preload],
-    beside: UninstalledFiles,
+    local: UninstalledFiles,
     operators: Sequence[str],
     cut: PreloadCut,
 ) -> PreloadBundle:
@@ -53,9 +53,9 @@ def build_bundle(
     Raises:
         OSError, SyntaxError: a file no longer exists or cannot be parsed.
     """
-    used = drop_compiled_libraries(beside, read_source) if cut.compiles else beside
-    carried = _BundleBuilder(preloads, used, operators, cut).carried()
-    return dataclasses.replace(carried, compiles=used is not beside)
+    used = drop_compiled_libraries(local, read_source) if cut.compiles else local
+    bundle = _BundleBuilder(preloads, used, operators, cut).carried()
+    return dataclasses.replace(bundle, compiles=used is not local)
 
 
 class _BundleBuilder:
@@ -64,27 +64,27 @@ class _BundleBuilder:
     def __init__(
         self,
         preloads: Sequence[Preload],
-        beside: UninstalledFiles,
+        local: UninstalledFiles,
         operators: Sequence[str],
         cut: PreloadCut,
     ) -> None:
-        own = {p.module: p.file for p in preloads if p.file}
-        self._preloads, self._beside, self._cut = preloads, beside, cut
+        preloaded = {p.module: p.file for p in preloads if p.file}
+        self._preloads, self._local, self._cut = preloads, local, cut
         self._operators = operators
-        self._known = {**own, **{m: Path(f) for m, f in beside.modules.items()}}
+        self._known = {**preloaded, **{m: Path(f) for m, f in local.modules.items()}}
         self._texts: dict[Path, str] = {}
         roots = [root_of(name, file) for name, file in self._known.items()]
-        self._layout = Layout.of(roots, [Path(each) for each in beside.libraries])
-        known = (*beside.files, *beside.libraries, *map(str, self._known.values()))
+        self._layout = Layout.of(roots, [Path(each) for each in local.libraries])
+        known = (*local.files, *local.libraries, *map(str, self._known.values()))
         self._used = [each for each in dict.fromkeys(known) if os.path.isfile(each)]
         self._distant = folders_of(
-            file for file in map(Path, beside.files) if not self._layout.place(file)
+            file for file in map(Path, local.files) if not self._layout.place(file)
         )
         self._named: set[str] = set()
 
     def carried(self) -> PreloadBundle:
         """Build the bundle."""
-        known = (self._preloads, self._beside, self._operators, self._cut, self._known)
+        known = (self._preloads, self._local, self._operators, self._cut, self._known)
         slices = Slicer(*known, self._layout.roots, self._text).slice_files()
         modules, parts = dict(slices.modules), slices.parts
         taken = [self._take(each, parts) for each in self._preloads]
@@ -129,14 +129,14 @@ class _BundleBuilder:
         parts: Mapping[Path, Definitions],
     ) -> list[Definitions] | None:
         """Inline modules into the preloads that import them; None if impossible."""
-        own = {p.module: p.file for p in self._preloads if p.file}
-        files = {**modules, **own}
+        preloaded = {p.module: p.file for p in self._preloads if p.file}
+        files = {**modules, **preloaded}
         needed = [parts[file] for file in files.values()]
         if not self._cut.joined or any(each.loads for each in needed):
             return None
         try:
             read = {n: (parts[f].text, package_of(n, f)) for n, f in files.items()}
-            texts = inline_modules(read, own)
+            texts = inline_modules(read, preloaded)
         except CannotInlineError:
             return None
         future = tuple(sorted({each for part in needed for each in part.future}))
@@ -154,7 +154,7 @@ class _BundleBuilder:
 
     def _files_used_in_place(self, texts: Sequence[str]) -> tuple[str, ...]:
         """List files that are used in place; a linker finds its libraries by itself."""
-        files, tables = self._files_found_by_path(), self._beside.files
+        files, tables = self._files_found_by_path(), self._local.files
         read = {f for f in tables if os.path.realpath(f) in self._cut.elsewhere}
         return tuple(f for f in files if f in {*find_named_files(texts, files), *read})
 
@@ -188,15 +188,15 @@ class _BundleBuilder:
 
     def _read(self, file: Path) -> str:
         """Read a module and replace the library paths in it by their new locations."""
-        own = [each for each in self._beside.loadings if Path(each.file) == file]
+        loadings = [each for each in self._local.loadings if Path(each.file) == file]
         home, moved = self._layout.place(file.parent) or ".", {}
-        for each in own:
+        for each in loadings:
             place = self._place(each.library)
             # An import finds a library in the same project without a new path.
             if place and not (each.is_module and self._is_near(each.library)):
                 moved[each.library] = os.path.relpath(place, home)
         text = rewrite_library_loads(
-            strip_generated_header(read_source(file)), own, moved
+            strip_generated_header(read_source(file)), loadings, moved
         )
         return rewrite_paths(text, lambda path: self._relative_location(home, path))
 
@@ -207,10 +207,10 @@ class _BundleBuilder:
         that was.
         """
         used = [each for each in self._used if f"{each}/".startswith(f"{path}/")]
-        tables = set(self._beside.files)
+        tables = set(self._local.files)
         if not used or any(each in tables and not _is_small(each) for each in used):
             return None
-        if path in self._beside.libraries:
+        if path in self._local.libraries:
             place = self._place(path)
         else:
             place = self._layout.place(Path(path)) or self._at_a_distance(Path(path))
@@ -234,7 +234,7 @@ class _BundleBuilder:
         """
         if self._is_near(library):
             return self._layout.place(Path(library))
-        for each in self._beside.loadings:
+        for each in self._local.loadings:
             if each.library != library:
                 continue
             name = Path(library).name
@@ -253,14 +253,14 @@ class _BundleBuilder:
         places: dict[str, str] = {}
         files: dict[str, Path] = {}
         named: dict[str, Path] = {}
-        for path in (*self._beside.libraries, *self._beside.files):
+        for path in (*self._local.libraries, *self._local.files):
             file = Path(path)
             name = _free_name(file, named)
             named[name] = file
             if self._cut.files is not None and name not in self._cut.files:
                 continue
             place = self._place(path)
-            if path in self._beside.files and not (place and _is_small(path)):
+            if path in self._local.files and not (place and _is_small(path)):
                 continue
             files[name] = file
             if place is not None:

@@ -51,22 +51,22 @@ class OtherCauses(Message):
 
     def restricted_to(self, targets: Iterable[str]) -> Self:
         """Keep the caveats about operators in ``targets``, and all other warnings."""
-        left = frozenset(targets)
+        remaining = frozenset(targets)
         return replace(
             self,
-            mismatches=tuple(m for m in self.mismatches if m.operator in left),
-            examined=tuple(e for e in self.examined if e.operator in left),
+            mismatches=tuple(m for m in self.mismatches if m.operator in remaining),
+            examined=tuple(e for e in self.examined if e.operator in remaining),
         )
 
     def without_operator(self, operator: str) -> Self:
         """Remove the caveats about an operator, and about the check of its result."""
-        left = self.restricted_to(self._operators() - {operator})
+        remaining = self.restricted_to(self._operators() - {operator})
         others = tuple(t for t in self.warnings if not is_about_mismatch(t, operator))
-        return replace(left, warnings=others)
+        return replace(remaining, warnings=others)
 
     def _operators(self) -> frozenset[str]:
-        lying = {lie.operator for lie in self.mismatches}
-        return frozenset(lying | {found.operator for found in self.examined})
+        names = {mismatch.operator for mismatch in self.mismatches}
+        return frozenset(names | {found.operator for found in self.examined})
 
 
 def format_finding(found: OperatorFinding) -> str:
@@ -79,14 +79,14 @@ def is_about_mismatch(warning: str, operator: str) -> bool:
 
     The warning states the mismatch, or quotes a check of the result in generated code.
     """
-    named = re.escape(operator)
-    if re.search(rf"torch\.ops\.{named}(?![\w.]*\w)", warning):
+    name = re.escape(operator)
+    if re.search(rf"torch\.ops\.{name}(?![\w.]*\w)", warning):
         return True
-    told = (
+    is_mismatch = (
         warning.startswith("fake-kernel mismatch: ")
         or " has a fake kernel that " in warning
     )
-    return told and f"({operator})" in warning
+    return is_mismatch and f"({operator})" in warning
 
 
 def strip_advice(warning: str) -> str:
@@ -97,25 +97,25 @@ def strip_advice(warning: str) -> str:
 _ADVICE = re.compile(r"[.;] [^.;]*: --\w.*", re.DOTALL)
 
 
-def merge_mismatch_lines(lies: Iterable[FakeMismatch]) -> list[str]:
+def merge_mismatch_lines(mismatches: Iterable[FakeMismatch]) -> list[str]:
     """Return one line for all calls of an operator with the same mismatch.
 
     mix (my.mix.default) has strides [1, 5], but its fake kernel declares [5, 1]
     mix_1 (my.mix.default) has strides [1, 7], but its fake kernel declares [7, 1]
     becomes the first of these, with (2 calls, at other sizes in some)
     """
-    alike: dict[tuple[object, ...], list[FakeMismatch]] = {}
-    for lie in lies:
-        alike.setdefault(_without_sizes(lie), []).append(lie)
+    same: dict[tuple[object, ...], list[FakeMismatch]] = {}
+    for mismatch in mismatches:
+        same.setdefault(_without_sizes(mismatch), []).append(mismatch)
     return [
-        f"fake-kernel mismatch: {some[0].text}{_calls(some)}" for some in alike.values()
+        f"fake-kernel mismatch: {some[0].text}{_calls(some)}" for some in same.values()
     ]
 
 
-def _without_sizes(lie: FakeMismatch) -> tuple[object, ...]:
-    what = differing_properties(lie.declared, lie.made)
-    kinds = [(t.dtype, t.device, len(t.shape)) for t in (lie.declared, lie.made)]
-    return lie.operator, lie.place, what, *kinds
+def _without_sizes(one: FakeMismatch) -> tuple[object, ...]:
+    what = differing_properties(one.declared, one.made)
+    kinds = [(t.dtype, t.device, len(t.shape)) for t in (one.declared, one.made)]
+    return one.operator, one.place, what, *kinds
 
 
 def _calls(some: Sequence[FakeMismatch]) -> str:
@@ -123,7 +123,7 @@ def _calls(some: Sequence[FakeMismatch]) -> str:
         return ""
     others = (
         ", some at other sizes"
-        if len({lie.difference_text for lie in some}) > 1
+        if len({mismatch.difference_text for mismatch in some}) > 1
         else ""
     )
     return f" ({len(some)} calls{others})"

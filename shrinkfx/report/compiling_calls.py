@@ -22,36 +22,36 @@ COMPILES = "load_inline"
 """The function of ``torch.utils.cpp_extension`` that takes source texts."""
 
 _TEXTS = {"cpp_sources", "cuda_sources", "functions", "name"}
-_OWN_FOLDER = re.compile(r'#\s*include\s*["<]/')
+_ABSOLUTE_INCLUDE = re.compile(r'#\s*include\s*["<]/')
 """An include by an absolute path of one machine."""
 
 
 def drop_compiled_libraries(
-    beside: UninstalledFiles, read: Callable[[Path], str]
+    local: UninstalledFiles, read: Callable[[Path], str]
 ) -> UninstalledFiles:
     """Drop compiled libraries if the module contains the call that compiles them.
 
     Args:
-        beside: the used files, including the libraries that such calls compiled.
+        local: the used files, including the libraries that such calls compiled.
         read: returns the text of a file.
 
     Returns:
-        ``beside`` without those libraries and without the files in their build folders.
+        ``local`` without those libraries and without the files in their build folders.
     """
-    compiled = [each for each in beside.loadings if _has_inline_source(each, read)]
+    compiled = [each for each in local.loadings if _has_inline_source(each, read)]
     if not compiled:
-        return beside
+        return local
     made = {each.library for each in compiled}
     places = {str(Path(each).parent) for each in made}
 
-    def kept(file: str) -> bool:
+    def is_needed(file: str) -> bool:
         return str(Path(file).parent) not in places
 
     return replace(
-        beside,
-        libraries=tuple(each for each in beside.libraries if each not in made),
-        files=tuple(filter(kept, beside.files)),
-        loadings=tuple(each for each in beside.loadings if each not in compiled),
+        local,
+        libraries=tuple(each for each in local.libraries if each not in made),
+        files=tuple(filter(is_needed, local.files)),
+        loadings=tuple(each for each in local.loadings if each not in compiled),
     )
 
 
@@ -62,7 +62,7 @@ def _has_inline_source(loading: Loading, read: Callable[[Path], str]) -> bool:
         tree = ast.parse(text)
     except (OSError, SyntaxError, ValueError):
         return False
-    if _OWN_FOLDER.search(text):
+    if _ABSOLUTE_INCLUDE.search(text):
         return False
     line, column, end, end_column = loading.span
     place = line, column, end, end_column
@@ -82,9 +82,9 @@ def _place(call: ast.Call) -> tuple[int, int, int | None, int | None]:
 
 def _says_all(call: ast.Call) -> bool:
     """Return whether all arguments are source texts, names and settings, no folder."""
-    given = [("", each) for each in call.args]
-    given += [(each.arg or "**", each.value) for each in call.keywords]
-    parts = [(name, part) for name, value in given for part in ast.walk(value)]
+    arguments = [("", each) for each in call.args]
+    arguments += [(each.arg or "**", each.value) for each in call.keywords]
+    parts = [(name, part) for name, value in arguments for part in ast.walk(value)]
     folders = (
         name not in _TEXTS and isinstance(part, ast.Constant) and "/" in str(part.value)
         for name, part in parts

@@ -40,8 +40,8 @@ def strip_generated_header(text: str) -> str:
     Line numbers stay. The ``sys.path`` lines go because the repro sets its own paths. A
     module that was copied from a script is returned unchanged.
     """
-    said = ast.get_docstring(ast.parse(text)) or ""
-    if not said.startswith(_OURS) or _COPY.search(said):
+    docstring = ast.get_docstring(ast.parse(text)) or ""
+    if not docstring.startswith(_OURS) or _COPY.search(docstring):
         return text
     _, end, rest = text.partition("\n")
     return end + re.sub(_LEADS_THERE, "\n\n\n", rest)
@@ -88,10 +88,10 @@ class _Source:
             return cls((name,))
         nodes = [each for each in statements if each.place == tuple(place)]
         is_import = any(isinstance(s.node, (ast.Import, ast.ImportFrom)) for s in nodes)
-        said = ast.get_docstring(ast.parse(text)) or ""
-        if not said.startswith(_OURS):
+        docstring = ast.get_docstring(ast.parse(text)) or ""
+        if not docstring.startswith(_OURS):
             return cls((name,), is_import)
-        if script := _COPY.search(said):
+        if script := _COPY.search(docstring):
             return cls((script[1],), is_import)
         known = tuple(dict.fromkeys(_imported_for(nodes, statements)))
         return cls(known or (name,), is_import, is_set_for_it=not is_import)

@@ -111,9 +111,9 @@ def slice_file(
     body = [each for each in statements if not each.is_future and not each.is_main]
     vocabulary = Vocabulary(body)
     wanted = {*(operator.partition(".")[0] for operator in operators), *named}
-    kept = _slice(body, vocabulary, wanted, ())
+    selected = _slice(body, vocabulary, wanted, ())
     silent = _unused_imports(statements)
-    rest = [each for each in body if each not in kept]
+    rest = [each for each in body if each not in selected]
     acts = [
         each
         for each in rest
@@ -130,11 +130,11 @@ def slice_file(
     if effect:
         code = ast.unparse(effect).partition("\n")[0]
         reason = f"line {effect.lineno} acts when imported: {code[:60]}"
-    kept = _slice(body, vocabulary, wanted, acts)
-    loads = any(set(acting) & set(each.lines) for each in kept)
+    selected = _slice(body, vocabulary, wanted, acts)
+    loads = any(set(acting) & set(each.lines) for each in selected)
     if any(REFLECTION.search(ast.unparse(each.node)) for each in acts):
-        reason, kept, acts = reason or "it looks names up", body, []
-    taken = _make_definitions(kept, statements, reason, whole=kept is body)
+        reason, selected, acts = reason or "it looks names up", body, []
+    taken = _make_definitions(selected, statements, reason, is_full=selected is body)
     return replace(taken, acts=tuple(s.place for s in acts), loads=loads)
 
 
@@ -145,8 +145,10 @@ def take_whole_file(path: Path, text: str | None = None) -> Definitions:
         OSError, SyntaxError: the file cannot be read or parsed.
     """
     statements = _statements(path, text)
-    kept = [each for each in statements if not each.is_future and not each.is_main]
-    return _make_definitions(kept, statements, "its slice does not fail", whole=True)
+    selected = [each for each in statements if not each.is_future and not each.is_main]
+    return _make_definitions(
+        selected, statements, "its slice does not fail", is_full=True
+    )
 
 
 def _statements(path: Path, text: str | None) -> Sequence[Statement]:
@@ -160,17 +162,17 @@ def _cut_up(text: str, name: str) -> tuple[Statement, ...]:
 
 
 def _make_definitions(
-    kept: Iterable[Statement],
+    selected: Iterable[Statement],
     statements: Iterable[Statement],
     reason: str,
     *,
-    whole: bool,
+    is_full: bool,
 ) -> Definitions:
-    text = text_of(kept).lstrip("\n")
+    text = text_of(selected).lstrip("\n")
     futures = [each.node for each in statements if each.is_future and text]
     return Definitions(
         text=text + "\n" * bool(text),
-        whole=whole,
+        whole=is_full,
         reason=reason,
         future=tuple(alias.name for node in futures for alias in aliases_of(node)),
     )

@@ -81,8 +81,8 @@ def _stopped(record: RunRecord) -> list[str]:
     if not record.search.stopped:
         return []
     why = record.search.stopped.partition("\n")[0]
-    said = f"The search stopped early ({why}): a smaller program may fail too."
-    return textwrap.wrap(_without_folders(said), 84)
+    text = f"The search stopped early ({why}): a smaller program may fail too."
+    return textwrap.wrap(_without_folders(text), 84)
 
 
 ABOUT_ITSELF = ("Run", "Expect", "Fails", "Seen on", "Made by", "Within", "Beside")
@@ -94,25 +94,25 @@ _SCREEN = 24
 _GUARDED, _UNDER = " | guard pages ", " | under compute-sanitizer's "
 _ANY_GUARD = f"{re.escape(_GUARDED)}|{re.escape(_UNDER)}"
 _CAUSE = "Cause:   "
-_TOLD = re.compile(rf"^# {_CAUSE}.*\n(?:# {{{len(_CAUSE)},}}.*\n)*", re.MULTILINE)
+_CAUSE_ROWS = re.compile(rf"^# {_CAUSE}.*\n(?:# {{{len(_CAUSE)},}}.*\n)*", re.MULTILINE)
 
 
-def set_cause(script: str, cause: Sequence[str], liar: str = "") -> str:
+def set_cause(script: str, cause: Sequence[str], culprit: str = "") -> str:
     """Set the cause of the failure in a repro's header, replacing an existing one.
 
     Only that comment changes. The first sentence is always included, further ones as
     long as the header fits on a screen.
 
     Args:
-        liar: the operator whose fake-kernel mismatch the cause states; warnings about
-            the same mismatch are removed.
+        culprit: the operator whose fake-kernel mismatch the cause states; warnings
+            about the same mismatch are removed.
     """
-    script = _TOLD.sub("", script, count=1)
-    script = _drop_mismatch_warnings(script, liar) if liar else script
+    script = _CAUSE_ROWS.sub("", script, count=1)
+    script = _drop_mismatch_warnings(script, culprit) if culprit else script
     indent = " " * len(_CAUSE)
     rows: list[str] = []
-    said = takewhile(lambda row: row.startswith("#"), script.splitlines())
-    room = _SCREEN - len(list(said)) - 1  # one line refers to explain.json
+    comments = takewhile(lambda row: row.startswith("#"), script.splitlines())
+    limit = _SCREEN - len(list(comments)) - 1  # one line refers to explain.json
     for sentence in cause:
         text = short_kernels(_without_folders(sentence))
         first = indent if rows else _CAUSE
@@ -122,12 +122,12 @@ def set_cause(script: str, cause: Sequence[str], liar: str = "") -> str:
             subsequent_indent=indent,
             break_long_words=False,  # a reader must be able to search for a file name
         )
-        if rows and len(rows) + len(more) > room:
+        if rows and len(rows) + len(more) > limit:
             rows.append(f"{indent}explain.json has more.")
             break
         rows += more
-    told = "".join(f"# {row}\n" for row in rows)
-    return re.sub(r"^# Seen on:", lambda m: told + m[0], script, count=1, flags=re.M)
+    block = "".join(f"# {row}\n" for row in rows)
+    return re.sub(r"^# Seen on:", lambda m: block + m[0], script, count=1, flags=re.M)
 
 
 _PLAINLY = "Without guard pages"
@@ -144,13 +144,15 @@ def set_failure_rate(script: str, failed: int, runs: int) -> str:
     return re.sub(r"^# Seen on:", lambda m: text + m[0], script, count=1, flags=re.M)
 
 
-def _drop_mismatch_warnings(script: str, liar: str) -> str:
+def _drop_mismatch_warnings(script: str, name: str) -> str:
     """Remove warnings about an operator's mismatch, and the line after the last."""
 
     def less(found: re.Match[str]) -> str:
-        told = _WARNING.findall(found[0])
-        kept = [text for text in told if not is_about_mismatch(_unwrapped(text), liar)]
-        return "".join([*kept, "#\n"]) if kept else ""
+        warnings = _WARNING.findall(found[0])
+        others = [
+            text for text in warnings if not is_about_mismatch(_unwrapped(text), name)
+        ]
+        return "".join([*others, "#\n"]) if others else ""
 
     return re.sub(rf"^(?:{_WARNED})+#\n", less, script, count=1, flags=re.MULTILINE)
 
@@ -177,8 +179,8 @@ def _failure_line(record: RunRecord) -> str:
     side = record.memory.guard
     how = _UNDER if side.is_sanitizer else _GUARDED
     guarded = f"{how}{side}" if record.guarded else ""
-    named = filter(None, (failure.kind, failure.stage, failure.detail))
-    return f"{' | '.join(named)}{guarded}"
+    parts = filter(None, (failure.kind, failure.stage, failure.detail))
+    return f"{' | '.join(parts)}{guarded}"
 
 
 def is_repro(script: str) -> bool:
@@ -229,30 +231,32 @@ _UNDER_SANITIZER = r"""under AddressSanitizer, in a writable folder:
 def _place(record: RunRecord) -> str:
     """Return whose code fails, because a custom kernel's bug is not AOTInductor's."""
     signature = record.signature
-    own = [name for name in signature.operators if name.startswith(_OWN)]
-    if own:
-        return f"in {own[0]}, under AOTInductor"
+    kernels = [name for name in signature.operators if name.startswith(_USER_KERNEL)]
+    if kernels:
+        return f"in {kernels[0]}, under AOTInductor"
     return "under AOTInductor" if record.warnings else "in AOTInductor"
 
 
-_OWN = "user kernel "
+_USER_KERNEL = "user kernel "
 
 
 def _format_caveats(record: RunRecord) -> list[str]:
     """Return warnings about other possible causes, outside the compiler."""
     lines = []
-    own = any(name.startswith(_OWN) for name in record.signature.operators)
+    is_kernel = any(
+        name.startswith(_USER_KERNEL) for name in record.signature.operators
+    )
     eager = (
         ("eager launches this kernel too, so the kernel itself may be wrong",)
-        if own
+        if is_kernel
         else ()
     )
     # The warnings state sizes of the input program, which the repro may not have.
-    told = [strip_advice(text) for text in record.warnings]
-    warnings = [f"{_BEFORE}{text}" for text in told]
+    caveats = [strip_advice(text) for text in record.warnings]
+    warnings = [f"{_BEFORE}{text}" for text in caveats]
     changed = describe_changed_difference(record.failure.target, record.failure.seen)
-    own_warnings = (*eager, changed) if changed else eager
-    for warning in (*warnings, *(f"Warning: {text}" for text in own_warnings)):
+    others = (*eager, changed) if changed else eager
+    for warning in (*warnings, *(f"Warning: {text}" for text in others)):
         text = _without_folders(warning)
         lines += textwrap.wrap(text, 84, subsequent_indent=" " * 9)
     return [*lines, ""] if lines else []
@@ -278,16 +282,16 @@ def _memory(record: RunRecord) -> list[str]:
 
 def _plain_run_lines(record: RunRecord) -> list[str]:
     """State what the script does without guard pages."""
-    plain = record.memory.without_guards
-    if not plain:
+    result = record.memory.without_guards
+    if not result:
         return []
-    seen = f"{_PLAINLY} (inaccessible memory next to each tensor): {plain}."
+    text = f"{_PLAINLY} (inaccessible memory next to each tensor): {result}."
     if record.guarded:
-        seen += (
+        text += (
             " Verified with guard pages. Without them or "
             f"{record.memory.sanitizer}, the failure is not guaranteed."
         )
-    return textwrap.wrap(_without_folders(seen), 84, subsequent_indent=" " * 9)
+    return textwrap.wrap(_without_folders(text), 84, subsequent_indent=" " * 9)
 
 
 def _without_folders(text: str) -> str:
@@ -299,9 +303,9 @@ def _expectation(record: RunRecord) -> list[str]:
     conditions, failure = record.conditions, record.failure
     if record.signature.kind is Kind.CHECK:
         inputs = conditions.inputs
-        beside = [f"{{inputs}} is {inputs}."] if inputs else []
-        said = "the script writes repro.pt2; the command above exits with 0 for it."
-        return [said, *beside]
+        notes = [f"{{inputs}} is {inputs}."] if inputs else []
+        text = "the script writes repro.pt2; the command above exits with 0 for it."
+        return [text, *notes]
     flaky = f", in about {failure.rate_after:.0%} of the {conditions.runs} runs"
     often = flaky if conditions.runs > 1 else ""
     when = f", in call {failure.calls}" if failure.calls > 1 else ""
@@ -312,8 +316,8 @@ def _expectation(record: RunRecord) -> list[str]:
         ]
     if conditions.at_passing:
         where = ["only at the sizes that must pass (the input program passes there):"]
-    said = f"{_failure(record.signature)}{when}{often};"
-    return [*where, said, *_otherwise(record)]
+    text = f"{_failure(record.signature)}{when}{often};"
+    return [*where, text, *_otherwise(record)]
 
 
 def _otherwise(record: RunRecord) -> list[str]:

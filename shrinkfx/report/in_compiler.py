@@ -29,22 +29,22 @@ def describe_custom_code(
         anonymous: omit the names of the user's files.
         mark: text to put on both sides of a name.
     """
-    subject = name_sources(found, anonymous=anonymous, mark=mark)
+    sources = name_sources(found, anonymous=anonymous, mark=mark)
     if found.only_defined:
         places = " and ".join(_parts(found, mark, _WHERE))
-        return f"{_CODE_OF} {subject} is in {places}"
+        return f"{_CODE_OF} {sources} is in {places}"
     are_several = len(found.sources) > 1 and not anonymous
     does = " and ".join(_parts(found, mark, _DO if are_several else _DOES))
     does = re.sub(r"\b(registers? .*?) and registers? ", r"\1 and ", does)
-    return f"{subject} {does}"
+    return f"{sources} {does}"
 
 
 def name_sources(
     found: CustomCompilerCode, *, anonymous: bool = False, mark: str = ""
 ) -> str:
     """Return the names of the files that contain the code."""
-    named = () if anonymous else found.sources
-    return _joined(list(named), mark) if named else _NOT_NAMED
+    names = () if anonymous else found.sources
+    return _joined(list(names), mark) if names else _NOT_NAMED
 
 
 def format_disappears_without(
@@ -103,9 +103,9 @@ def capitalize_sentence(text: str) -> str:
 def _parts(found: CustomCompilerCode, mark: str, kinds: Sequence[str]) -> Iterator[str]:
     rest = list(found.places)
     for pattern, words in zip(_PLACES, kinds, strict=True):
-        said = {place: re.search(pattern, place) for place in rest}
-        rest = [place for place, match in said.items() if match is None]
-        if names := [_name_place(match[1]) for match in said.values() if match]:
+        matches = {place: re.search(pattern, place) for place in rest}
+        rest = [place for place, match in matches.items() if match is None]
+        if names := [_name_place(match[1]) for match in matches.values() if match]:
             yield words.format(_joined(list(dict.fromkeys(names)), mark))
 
 

@@ -46,8 +46,8 @@ def inline_modules(
     """
     joiner = _ModuleInliner(texts)
     found = {name: joiner.joined(name) for name in first}
-    if left := {name for name, (text, _) in texts.items() if text} - joiner.begun:
-        raise CannotInlineError(f"nothing imports {', '.join(sorted(left))}")
+    if unused := {name for name, (text, _) in texts.items() if text} - joiner.begun:
+        raise CannotInlineError(f"nothing imports {', '.join(sorted(unused))}")
     return found
 
 

@@ -89,8 +89,8 @@ def root_of(name: str, file: Path) -> Path:
     parts = name.split(".")
     if file.name == "__init__.py":
         file = file.parent
-    own = file.with_suffix("").parts[-len(parts) :]
-    return file.parents[len(parts) - 1] if list(own) == parts else file.parent
+    tail = file.with_suffix("").parts[-len(parts) :]
+    return file.parents[len(parts) - 1] if list(tail) == parts else file.parent
 
 
 def imports_of(text: str, package: str) -> set[str]:

@@ -99,11 +99,11 @@ def moved_file_finder(out: Path) -> Callable[[Path], Path]:
     """
 
     def find(path: Path) -> Path:
-        door, there = path.parent.name, out.resolve()
-        if door in (INTAKE, CAPTURE) and (there / door / path.name).is_file():
-            return there / door / path.name
-        is_gone = not path.is_file() and (there / path.name).is_file()
-        return there / path.name if is_gone else path
+        folder, run_folder = path.parent.name, out.resolve()
+        if folder in (INTAKE, CAPTURE) and (run_folder / folder / path.name).is_file():
+            return run_folder / folder / path.name
+        is_gone = not path.is_file() and (run_folder / path.name).is_file()
+        return run_folder / path.name if is_gone else path
 
     return find
 
@@ -232,8 +232,8 @@ def _attempts(
         seen.add(script.text)
         path.write_text(script.text, encoding="utf-8")
         values = [folder / DATA] if script.needs_data else []
-        beside = [*values, *_copies(parts, folder)]
-        yield ReproFiles((path, *beside), f"source, {data}", False, parts, settings)
+        extra = [*values, *_copies(parts, folder)]
+        yield ReproFiles((path, *extra), f"source, {data}", False, parts, settings)
     for parts in () if printed.is_source_archive else embedded:
         program = minimal_program(folder)
         small = program.stat().st_size <= _EMBED_BYTES
@@ -253,8 +253,8 @@ def _attempts(
             remarks=parts.header_remarks,
         )
         path.write_text(text, encoding="utf-8")
-        beside = [*([] if small else [program]), *values, *_copies(parts, folder)]
-        yield ReproFiles((path, *beside), EMBEDDED, False, parts, settings)
+        extra = [*([] if small else [program]), *values, *_copies(parts, folder)]
+        yield ReproFiles((path, *extra), EMBEDDED, False, parts, settings)
 
 
 @dataclass(frozen=True)
@@ -275,23 +275,23 @@ class _Form:
         """
         conditions = record.conditions
         names = [name for name in optional if name in conditions.environment]
-        best, text, gone = self.written, self._text(), set[str]()
+        form, text, removed = self.written, self._text(), set[str]()
         tries = [names] if len(names) == 1 else [names, *([name] for name in names)]
         for some in tries if names else ():
             rest = {
                 name: value
                 for name, value in conditions.environment.items()
-                if name not in gone.union(some)
+                if name not in removed.union(some)
             }
             fewer = replace(conditions, environment=rest)
             trial = self._again(replace(record, conditions=fewer))
             if runner.fails(trial.files, record.signature):
-                gone.update(some)
-                best, text = replace(trial, fails=True), self._text()
-            if gone == set(names):
+                removed.update(some)
+                form, text = replace(trial, fails=True), self._text()
+            if removed == set(names):
                 break
         self.path.write_text(text, encoding="utf-8")
-        return replace(best, not_needed=tuple(sorted(gone)))
+        return replace(form, not_needed=tuple(sorted(removed)))
 
     def _text(self) -> str:
         return self.path.read_text(encoding="utf-8")
@@ -314,8 +314,8 @@ def _drop_unused(
     folder: Path, written: ReproFiles, choices: Sequence[PreloadBundle]
 ) -> None:
     """Delete files next to the script that only other forms needed."""
-    kept = {file.name for file in written.files}
+    needed = {file.name for file in written.files}
     copied = {name: file for parts in choices for name, file in parts.files.items()}
     mine = {n for n, f in copied.items() if f.resolve() != (folder / n).resolve()}
-    for name in {DATA, *mine} - kept:
+    for name in {DATA, *mine} - needed:
         (folder / name).unlink(missing_ok=True)

@@ -103,17 +103,19 @@ def _moved(node: ast.Constant | ast.JoinedStr, place: Place) -> str:
     if isinstance(node, ast.Constant):
         if not isinstance(node.value, str):
             return ""
-        bare = node.value.rstrip("/")
-        whole = _found(bare, place)
-        path, rest = (bare, node.value[len(bare) :]) if whole else _split(node.value)
-        to = whole or _found(path, place)
+        trimmed = node.value.rstrip("/")
+        moved = _found(trimmed, place)
+        path, rest = (
+            (trimmed, node.value[len(trimmed) :]) if moved else _split(node.value)
+        )
+        to = moved or _found(path, place)
         return f'__file__.rpartition("/")[0] + {f"/{to}{rest}"!r}' if to else ""
     match node.values:
         case [ast.Constant(value=str(begin)), *others]:
             path, rest = _split(begin)
             to = _found(path, place)
-            again = ast.JoinedStr([ast.Constant(rest), *others])
-            return _unparsed(again, f"/{to}") if to else ""
+            suffix = ast.JoinedStr([ast.Constant(rest), *others])
+            return _unparsed(suffix, f"/{to}") if to else ""
     return ""
 
 

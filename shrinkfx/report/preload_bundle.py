@@ -127,11 +127,11 @@ class PreloadBundle:
                 Path(file).name for file in self.tied
             ],
         }
-        said = [f"{row} {', '.join(names)}" for row, names in rows.items() if names]
+        remarks = [f"{row} {', '.join(names)}" for row, names in rows.items() if names]
         if self.compiles:
-            said.append("Needs:   ninja and a C++ compiler, for operators in C++")
+            remarks.append("Needs:   ninja and a C++ compiler, for operators in C++")
         return [
             line
-            for row in said
+            for row in remarks
             for line in textwrap.wrap(row, 84, subsequent_indent=" " * 9)
         ]

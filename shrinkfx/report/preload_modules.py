@@ -55,16 +55,16 @@ def import_module_preloads(
 
 def _each_once(lines: Sequence[Definitions]) -> list[Definitions]:
     """Remove an import if the next definitions begin with the same import."""
-    kept: list[Definitions] = []
+    remaining: list[Definitions] = []
     later = ""
     for part in reversed(lines):
         line = part.text.strip()
         is_import = line.startswith("import ") and "\n" not in line
         if is_import and line.removeprefix("import ") in _imported_first(later):
             part = dataclasses.replace(part, text="")
-        kept.append(part)
+        remaining.append(part)
         later = part.text or later
-    return kept[::-1]
+    return remaining[::-1]
 
 
 def _imported_first(text: str) -> set[str]:

@@ -297,9 +297,9 @@ class RunRecord:
     @property
     def by_chance(self) -> str:
         """The memory whose content decides whether the repro fails, or ''."""
-        left = set(self.programs.targets).intersection(self.conditions.short_results)
-        results = f"results of {', '.join(sorted(left))}"
-        return f"the memory after the end of the too small {results}" if left else ""
+        short = set(self.programs.targets).intersection(self.conditions.short_results)
+        results = f"results of {', '.join(sorted(short))}"
+        return f"the memory after the end of the too small {results}" if short else ""
 
     @property
     def guarded(self) -> bool:

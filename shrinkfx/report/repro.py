@@ -141,8 +141,8 @@ def _imports(
     variables = dict(conditions.environment)
     at_start = {HASH_SEED: variables.pop(HASH_SEED)} if HASH_SEED in variables else {}
     if record.memory.heap_checked:
-        own = variables.pop("LD_PRELOAD", "")
-        at_start["LD_PRELOAD"] = f"{_CHECKER} {own}".strip()
+        preload = variables.pop("LD_PRELOAD", "")
+        at_start["LD_PRELOAD"] = f"{_CHECKER} {preload}".strip()
         at_start |= HEAP_CHECKS
     if variables or at_start:
         lines += ["import os", *_restarted_with(at_start), "", *_set(variables)]
@@ -237,10 +237,10 @@ def _inputs(printed: Source, values: Values, record: RunRecord) -> str:
         if not _has(printed, run):
             continue
         texts = [
-            values.input(f"{run}_{given.name}", own)
-            if (own := _of_run(given, run))
+            values.input(f"{run}_{item.name}", expression)
+            if (expression := _of_run(item, run))
             else f"{example}[{place}]"
-            for place, given in enumerate(inputs)
+            for place, item in enumerate(inputs)
         ]
         lines.append(_tuple(run, texts))
     return "\n".join([*lines, *printed.dims])
@@ -254,9 +254,9 @@ def _has(printed: Source, run: str) -> bool:
     return any(_of_run(i, run) for i in printed.inputs)
 
 
-def _of_run(given: Input, run: str) -> Expression | None:
+def _of_run(item: Input, run: str) -> Expression | None:
     """Return the expression of an input in a run; None if the example is used."""
-    return {"passing": given.passing, "failing": given.failing}[run]
+    return {"passing": item.passing, "failing": item.failing}[run]
 
 
 def _example(printed: Source, record: RunRecord) -> str:

@@ -27,15 +27,19 @@ def format_run(record: RunRecord, export: str, called_with: str) -> str:
     if record.signature.kind is Kind.CHECK:
         save = f'torch.export.save(program, "{SAVED}")'
         return "\n".join([_without_grad([export]), save])
-    asked, calls = record.conditions, record.failure.calls
-    options = f", inductor_configs={dict(asked.inductor)!r}" if asked.inductor else ""
-    where = f", device_index={asked.gpu}" if asked.gpu > 0 else ""
-    if asked.passes:
+    conditions, calls = record.conditions, record.failure.calls
+    options = (
+        f", inductor_configs={dict(conditions.inductor)!r}"
+        if conditions.inductor
+        else ""
+    )
+    where = f", device_index={conditions.gpu}" if conditions.gpu > 0 else ""
+    if conditions.passes:
         called_with = "inputs"
-    copied = f"copy.deepcopy({called_with})" if asked.keeps_state else called_with
+    copied = f"copy.deepcopy({called_with})" if conditions.keeps_state else called_with
     inputs = f"*{copied}"
-    seed = ["torch.manual_seed(0)"] if asked.random else []
-    expected = [*seed, f"expected = model({inputs})"] if asked.reference else []
+    seed = ["torch.manual_seed(0)"] if conditions.random else []
+    expected = [*seed, f"expected = model({inputs})"] if conditions.reference else []
     build = [
         f"package = torch._inductor.aoti_compile_and_package(program{options})",
         f"compiled = torch._inductor.aoti_load_package(package{where})",
@@ -48,17 +52,17 @@ def format_run(record: RunRecord, export: str, called_with: str) -> str:
     # on the interpreter, where an eager run of a user's kernel prevents code
     # generation.
     lines = [export, *expected, *build]
-    if asked.keeps_state or asked.interpreted_for or asked.passes:
+    if conditions.keeps_state or conditions.interpreted_for or conditions.passes:
         lines, run = [export, *build], [*expected, *run]
     if calls > 1:
         run = [
             f"for call in range({calls}):",
             textwrap.indent("\n".join(run), "    "),
         ]
-    compare = _comparison(record) if asked.reference else ""
-    if asked.passes:
+    compare = _comparison(record) if conditions.reference else ""
+    if conditions.passes:
         return _after_a_pass(record, lines, run, compare)
-    if asked.runs > 1:
+    if conditions.runs > 1:
         return _loop(record, lines, run, compare)
     checked = filter(None, [_without_grad(lines + run), compare])
     return "\n".join([*checked, _format_success_message(record)])
@@ -72,21 +76,21 @@ def _loop(
     record: RunRecord, lines: Sequence[str], run: Sequence[str], compare: str
 ) -> str:
     """Repeat the statements that fail only in some runs."""
-    before, again = _split(record, lines, run, compare)
-    return "\n".join([*before, _often(record, again)])
+    once, each_run = _split(record, lines, run, compare)
+    return "\n".join([*once, _often(record, each_run)])
 
 
 def _after_a_pass(
     record: RunRecord, lines: Sequence[str], run: Sequence[str], compare: str
 ) -> str:
     """Compile once, run the inputs that must pass, then those that fail."""
-    before, again = _split(record, lines, run, compare)
+    once, each_run = _split(record, lines, run, compare)
     if record.conditions.runs == 1:
-        body = textwrap.indent(f"{again}\n{PASSES}", "    ")
+        body = textwrap.indent(f"{each_run}\n{PASSES}", "    ")
         each = f"for inputs in (passing, failing):\n{body}"
-        return "\n".join([*before, each, _format_success_message(record)])
-    passes = ["inputs = passing", again, PASSES, "inputs = failing"]
-    return "\n".join([*before, *passes, _often(record, again)])
+        return "\n".join([*once, each, _format_success_message(record)])
+    passes = ["inputs = passing", each_run, PASSES, "inputs = failing"]
+    return "\n".join([*once, *passes, _often(record, each_run)])
 
 
 def _split(
@@ -97,25 +101,25 @@ def _split(
     A package that is loaded again has its initial buffers again, so the eager model is
     copied again as well.
     """
-    asked, stage = record.conditions, record.signature.stage
+    conditions, stage = record.conditions, record.signature.stage
     compiles = stage is Stage.COMPILE
-    loads = asked.keeps_state or stage is Stage.LOAD
+    loads = conditions.keeps_state or stage is Stage.LOAD
     once = 0 if compiles else len(lines) - loads
-    kept = asked.keeps_state and asked.reference
-    fresh = ["model = copy.deepcopy(first_model)"] if kept else []
-    again = [_without_grad([*fresh, *lines[once:], *run]), compare]
-    before = ["first_model = model"] * kept
-    before += [_without_grad(lines[:once])] * bool(once)
-    return before, "\n".join(filter(None, again))
+    needs_copy = conditions.keeps_state and conditions.reference
+    fresh = ["model = copy.deepcopy(first_model)"] if needs_copy else []
+    each_run = [_without_grad([*fresh, *lines[once:], *run]), compare]
+    first = ["first_model = model"] * needs_copy
+    first += [_without_grad(lines[:once])] * bool(once)
+    return first, "\n".join(filter(None, each_run))
 
 
-def _often(record: RunRecord, again: str) -> str:
+def _often(record: RunRecord, statements: str) -> str:
     """Repeat the statements, and print how many runs failed.
 
     If the compilation fails, the loop stops at the first failure because compiling is
     slow.
     """
-    body, runs = textwrap.indent(again, " " * 8), record.conditions.runs
+    body, runs = textwrap.indent(statements, " " * 8), record.conditions.runs
     return (
         f"failures = []\nfor attempt in range({runs}):\n    try:\n{body}\n"
         "    except Exception as error:\n        failures.append(error)\n"
@@ -156,14 +160,14 @@ def _end(record: RunRecord) -> str:
         checks += ", or `shrinkfx --verify`" if record.guarded else ""
     elif record.signature.kind is not Kind.IMA:
         checks = "run it under `shrinkfx --verify`"
-    untold = (
+    inconclusive = (
         f'print(\n    "{RAN_TO_END_PREFIX}{record.need_not_show} may go unnoticed: "\n'
         f'    "{checks}"\n)\nraise SystemExit({CANNOT_TELL})'
     )
     if not with_asan:
-        return untold
+        return inconclusive
     shown = 'if "libasan" not in os.environ.get("LD_PRELOAD", ""):\n'
-    return f"{shown}{textwrap.indent(untold, '    ')}\n{claim}"
+    return f"{shown}{textwrap.indent(inconclusive, '    ')}\n{claim}"
 
 
 def _comparison(record: RunRecord) -> str:

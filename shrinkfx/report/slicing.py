@@ -37,9 +37,9 @@ class Slices:
     modules: Mapping[str, Path] = field(default_factory=dict)
     parts: Mapping[Path, Definitions] = field(default_factory=dict)
 
-    def texts(self, own: Mapping[str, Path]) -> dict[str, tuple[str, str]]:
-        """Return text and package of each module with a text, ``own`` included."""
-        files = {**own, **self.modules}
+    def texts(self, loaded: Mapping[str, Path]) -> dict[str, tuple[str, str]]:
+        """Return text and package of each module with a text, ``loaded`` included."""
+        files = {**loaded, **self.modules}
         found = {n: (self.parts[f].text, package_of(n, f)) for n, f in files.items()}
         return {name: each for name, each in found.items() if each[0]}
 
@@ -68,12 +68,12 @@ class Slicer:
         Raises:
             OSError, SyntaxError: a file no longer exists or cannot be parsed.
         """
-        own = {p.module: p.file for p in self.preloads if p.file}
-        last, now = Slices(), self._again({}, own, {})
+        loaded = {p.module: p.file for p in self.preloads if p.file}
+        last, now = Slices(), self._again({}, loaded, {})
         while now != last:
-            texts = now.texts(own)
-            last, now = now, self._again(texts, own, self._found(texts, own))
-        needed = self._imported(now.texts(own), own)
+            texts = now.texts(loaded)
+            last, now = now, self._again(texts, loaded, self._found(texts, loaded))
+        needed = self._imported(now.texts(loaded), loaded)
         modules = {
             name: now.modules[name]
             for name in sorted(now.modules)
@@ -84,31 +84,31 @@ class Slicer:
     def _again(
         self,
         texts: Mapping[str, tuple[str, str]],
-        own: Mapping[str, Path],
+        loaded: Mapping[str, Path],
         found: Mapping[str, Path],
     ) -> Slices:
         named = {name: _named_in(*each) for name, each in texts.items()}
         wanted: dict[Path, set[str]] = {p.file: set() for p in self.preloads if p.file}
-        for name, file in (*own.items(), *found.items()):
+        for name, file in (*loaded.items(), *found.items()):
             others = (each.of(name) for other, each in named.items() if other != name)
             wanted.setdefault(file, set()).update(*others)
         return Slices(found, {f: self._part(f, names) for f, names in wanted.items()})
 
     def _found(
-        self, texts: Mapping[str, tuple[str, str]], own: Mapping[str, Path]
+        self, texts: Mapping[str, tuple[str, str]], loaded: Mapping[str, Path]
     ) -> dict[str, Path]:
         """Return the modules that must be importable: imported by texts, or used."""
         seen = self.known if self.cut.modules is None else self.cut.modules
-        used = {n: self.known[n] for n in seen if n in self.known and n not in own}
-        return {**(used if texts else {}), **self._imported(texts, own)}
+        used = {n: self.known[n] for n in seen if n in self.known and n not in loaded}
+        return {**(used if texts else {}), **self._imported(texts, loaded)}
 
     def _imported(
-        self, texts: Mapping[str, tuple[str, str]], own: Mapping[str, Path]
+        self, texts: Mapping[str, tuple[str, str]], loaded: Mapping[str, Path]
     ) -> dict[str, Path]:
         above = {f"{n}.": (f"import {n.rpartition('.')[0]}", "") for n in texts}
         parents = {n: each for n, each in above.items() if each[0] != "import "}
         found = find_imported_files({**texts, **parents}, self.known, self.roots)
-        return {name: file for name, file in found.items() if name not in own}
+        return {name: file for name, file in found.items() if name not in loaded}
 
     def _part(self, file: Path, named: set[str]) -> Definitions:
         text = self.read(file)

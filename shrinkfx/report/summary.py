@@ -54,8 +54,8 @@ def group_other_failures(
 
 def rank_suspects(suspects: Sequence[Suspect]) -> list[dict[str, Any]]:
     """List suspects with their ranks; suspects of one rank are tied."""
-    told = group_ties(suspects)
-    return [{"rank": tie.rank, **asdict(s)} for tie in told for s in tie.members]
+    ties = group_ties(suspects)
+    return [{"rank": tie.rank, **asdict(s)} for tie in ties for s in tie.members]
 
 
 SUMMARY = "summary.json"
@@ -178,5 +178,5 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 def write_cause(folder: Path, cause: Sequence[str]) -> None:
     """Write the cause into the summary of a folder, if there is one."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        told = json.loads((folder / SUMMARY).read_text())
-        write_summary(folder, {**told, "cause": list(cause)})
+        summary = json.loads((folder / SUMMARY).read_text())
+        write_summary(folder, {**summary, "cause": list(cause)})

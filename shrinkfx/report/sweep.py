@@ -114,10 +114,10 @@ def best_pair(points: Sequence[Point]) -> tuple[int, int]:
     This is the pair on whose map the fewest points have a nearest neighbor with another
     result.
     """
-    judged = [p for p in points if p.answer in ("passes", "fails")]
+    decided = [p for p in points if p.answer in ("passes", "fails")]
     count = len(points[0].sizes)
     pairs = list(itertools.combinations(range(count), 2))
-    return min(pairs, key=lambda pair: _count_mixed_neighbours(judged, pair))
+    return min(pairs, key=lambda pair: _count_mixed_neighbours(decided, pair))
 
 
 def _count_mixed_neighbours(points: Sequence[Point], pair: tuple[int, int]) -> int:
@@ -129,12 +129,12 @@ def _count_mixed_neighbours(points: Sequence[Point], pair: tuple[int, int]) -> i
         tuple(rank[p.sizes[i]] for i, rank in zip(pair, ranks, strict=True))
         for p in points
     ]
-    strangers = 0
+    mixed = 0
     for index, place in enumerate(places):
         others = (n for n in range(len(points)) if n != index)
-        near = min(others, key=lambda n: _gap(place, places[n]), default=index)
-        strangers += points[near].answer != points[index].answer
-    return strangers
+        nearest = min(others, key=lambda n: _gap(place, places[n]), default=index)
+        mixed += points[nearest].answer != points[index].answer
+    return mixed
 
 
 def _gap(one: tuple[int, ...], other: tuple[int, ...]) -> int:

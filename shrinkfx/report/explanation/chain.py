@@ -104,8 +104,8 @@ class SizeSymbol(Message):
         if self.dim is None:
             where = f"{self.name}{value}, which is no input size"
         declared = f", declared range {self._range()}" if self.least else ""
-        whole = f"dim {self.whole_dim} of {self.whole_input} in the input program"
-        return where + declared + (f", {whole}" if self.whole_input else "")
+        original = f"dim {self.whole_dim} of {self.whole_input} in the input program"
+        return where + declared + (f", {original}" if self.whole_input else "")
 
     def _range(self) -> str:
         if self.most in _UNBOUNDED:

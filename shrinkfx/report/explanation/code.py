@@ -65,8 +65,8 @@ def likeliest_first(files: Mapping[str, str], kernel: str) -> list[str]:
     """Sort the kernel's own file to the front, and the wrapper's to the end."""
 
     def order(name: str) -> tuple[bool, bool]:
-        own = name.rpartition("/")[2].partition(".")[0] == kernel
-        return not own, "wrapper" in name
+        is_same = name.rpartition("/")[2].partition(".")[0] == kernel
+        return not is_same, "wrapper" in name
 
     return sorted(files, key=order)
 

@@ -69,10 +69,10 @@ class StopPoint(Message):
             kernel = f"kernel {self.kernel}{launch}"
             computed = f", which computes {what}," if what else ""
             of = f"{of} before {kernel}" if self.before else f" of {kernel}{computed}"
-        said = self.message.rstrip(".")
-        said = f": {said}" if said else ""
-        said += "" if said.endswith(("!", "?")) else "."
-        return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{said}"
+        message = self.message.rstrip(".")
+        message = f": {message}" if message else ""
+        message += "" if message.endswith(("!", "?")) else "."
+        return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{message}"
 
     def _of(self, what: str) -> str:
         """Name the node, and the operator that it originates from if that differs."""

@@ -103,12 +103,12 @@ def format_decisions(found: Decisions, failure: Signature) -> list[str]:
     return [*format_avoiding(found, failure), *_format_irrelevant(found)]
 
 
-def format_avoiding(found: Decisions, failure: Signature) -> list[str]:
+def format_avoiding(decisions: Decisions, failure: Signature) -> list[str]:
     """Return sentences on decisions that avoid the failure and may be at fault."""
-    told = [format_skipped(one) for one in found.left_out if not one.only_shows]
-    if found.switching is not None:
-        told += _of_switching(found.switching, failure)
-    return told
+    texts = [format_skipped(one) for one in decisions.left_out if not one.only_shows]
+    if decisions.switching is not None:
+        texts += _of_switching(decisions.switching, failure)
+    return texts
 
 
 def _format_irrelevant(found: Decisions) -> Iterator[str]:
@@ -133,32 +133,32 @@ def _format_irrelevant(found: Decisions) -> Iterator[str]:
 
 
 def mark_only_shows(
-    found: Decisions,
-    guilty: Sequence[Operator],
-    left: Sequence[Operator],
+    decisions: Decisions,
+    culprits: Sequence[Operator],
+    all_ops: Sequence[Operator],
     *,
     is_nobodys: bool = False,
 ) -> Decisions:
     """Mark the decisions that the failure only needs to show, as others are at fault.
 
     Args:
-        guilty: the culprit operators.
-        left: all operators of the reduced program. A lowering of an operator that is
+        culprits: the culprit operators.
+        all_ops: all operators of the reduced program. A lowering of an operator that is
             not among them may belong to any of them.
         is_nobodys: no operator is at fault; then, as for an operator of the user's,
             every decision only shows the failure.
     """
-    others = {operator.operator for operator in left if operator not in guilty}
-    others -= {operator.operator for operator in guilty}
-    is_users = bool(guilty) and all(operator.is_custom for operator in guilty)
+    others = {operator.operator for operator in all_ops if operator not in culprits}
+    others -= {operator.operator for operator in culprits}
+    is_users = bool(culprits) and all(operator.is_custom for operator in culprits)
     not_compilers = is_nobodys or is_users
     left_out = []
-    for one in found.left_out:
-        of_another = bool(guilty) and (one.origin or one.name) in others
+    for one in decisions.left_out:
+        of_another = bool(culprits) and (one.origin or one.name) in others
         left_out.append(replace(one, only_shows=not_compilers or of_another))
-    if (switching := found.switching) is not None:
+    if (switching := decisions.switching) is not None:
         switching = replace(switching, only_shows=not_compilers)
-    return replace(found, left_out=tuple(left_out), switching=switching)
+    return replace(decisions, left_out=tuple(left_out), switching=switching)
 
 
 def by_hand(found: Decisions, script: str = "repro.py") -> list[BisectorCommand]:

@@ -66,10 +66,10 @@ class Value(Message):
     def __str__(self) -> str:
         if self.number:
             return f"{self.kernel} receives {self.argument}: {self.number}"
-        said = f"{self.kernel} receives {self.argument}: {self.dtype}{[*self.shape]}"
+        text = f"{self.kernel} receives {self.argument}: {self.dtype}{[*self.shape]}"
         if self.minimum:
-            said += f", from {self.minimum} to {self.maximum}, mean {self.mean}"
-        return said
+            text += f", from {self.minimum} to {self.maximum}, mean {self.mean}"
+        return text
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class Explanation(Message):
     def culprit_mismatch(self) -> OperatorMismatch | None:
         """The mismatch of the culprit operator, or None."""
         return next(
-            (lie for lie in self.mismatches if self.culprits == (lie.operator,)), None
+            (one for one in self.mismatches if self.culprits == (one.operator,)), None
         )
 
     @property

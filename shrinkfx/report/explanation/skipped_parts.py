@@ -112,13 +112,13 @@ def _left_in(one: SkippedPart, most: int) -> str:
     """Describe what Inductor does if the numbers above ``most`` are skipped."""
     part, lowers = PARTS[one.subsystem], one.subsystem is Subsystem.LOWERINGS
     out = "run by the eager kernels" if lowers else "skipped"
-    whole = f"all {counted(one.of, part)}" if one.of > 1 else f"the one {part}"
+    all_parts = f"all {counted(one.of, part)}" if one.of > 1 else f"the one {part}"
     if most < 0:
-        return f"with {whole} {out}"
+        return f"with {all_parts} {out}"
     if most >= one.of - 1:
-        return f"with {whole}"
-    kept = f"{part} 0" if most == 0 else f"{_plural(part)} 0 to {most}"
-    return f"with {kept}, and later ones {out}"
+        return f"with {all_parts}"
+    remaining = f"{part} 0" if most == 0 else f"{_plural(part)} 0 to {most}"
+    return f"with {remaining}, and later ones {out}"
 
 
 def counted(number: int, what: str) -> str:

@@ -13,7 +13,9 @@ from shrinkfx.report.explanation.operators import Operator
 _SHOWN = 4
 """Maximum number of operators that a sentence names."""
 
-_GIVEN = "its inputs may differ from eager, but eager computes other values from them"
+_OTHER_VALUES = (
+    "its inputs may differ from eager, but eager computes other values from them"
+)
 
 _EXACT = {
     "eager": "a float64 run agrees with eager",
@@ -128,24 +130,24 @@ class WrongValue(Message):
         place = f"in {self.value}"
         if self.kernel:
             place = f"in kernel {self.kernel}{self._launch()}"
-        called = f" in call {self.call}" if self.call > 1 else ""
+        call = f" in call {self.call}" if self.call > 1 else ""
         if self.agrees:
             how = describe_error(wrong, "of its result do not")
-            whose = "their" if self.fused else "its"
-            how = f"{whose} inputs agree with eager, but {how}"
+            pronoun = "their" if self.fused else "its"
+            how = f"{pronoun} inputs agree with eager, but {how}"
         else:
-            how = f"{_GIVEN}: {describe_error(wrong, 'differ')}"
-        seen = []
+            how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
+        evidence = []
         if self.separated:
-            seen.append("with a kernel that also returns its intermediate values")
+            evidence.append("with a kernel that also returns its intermediate values")
         if self.without:
             operators = _some([o.operator for o in self.without])
-            seen.append(f"in a program without {operators}")
-        measured = f" This was measured {', '.join(seen)}." if seen else ""
+            evidence.append(f"in a program without {operators}")
+        measured = f" This was measured {', '.join(evidence)}." if evidence else ""
         if self.fused:
-            how = f"fused {place}, give a wrong result{called}: {how}"
+            how = f"fused {place}, give a wrong result{call}: {how}"
             return f"{what}, {how}.{measured}"
-        return f"{what} {place} is wrong{called}: {how}.{measured}"
+        return f"{what} {place} is wrong{call}: {how}.{measured}"
 
     def _launch(self) -> str:
         """Return the number of the launch if there are several."""
@@ -196,11 +198,11 @@ def describe_error(wrong: Wrong, differ: str) -> str:
     if wrong.exact:
         facts.append(_EXACT[wrong.exact])
     more = f" ({'; '.join(facts)})" if facts else ""
-    told = f"{wrong.wrong} of {wrong.of} values {differ}"
+    text = f"{wrong.wrong} of {wrong.of} values {differ}"
     if wrong.nans > wrong.nans_expected:
         born = wrong.nans - wrong.nans_expected
-        told += f", {born} of them NaN" if born < wrong.wrong else ", all NaN"
-    return f"{told}{more}"
+        text += f", {born} of them NaN" if born < wrong.wrong else ", all NaN"
+    return f"{text}{more}"
 
 
 def join_operators(operators: Sequence[Operator]) -> str:

@@ -25,38 +25,38 @@ _OPERATORS, _DECISIONS, _UNKNOWN = 4, 3, 2
 
 def explanation_lines(explanation: Explanation, failure: Signature) -> tuple[str, ...]:
     """Return the explanation in at most ``LINES`` lines."""
-    told = [f"cause:    {short_kernels(s)}" for s in explanation.cause]
-    told += [f"more:     {short_kernels(s)}" for s in _left_out(explanation)]
-    told += _code(explanation)
-    told += _operators(explanation.operators)
+    lines = [f"cause:    {short_kernels(s)}" for s in explanation.cause]
+    lines += [f"more:     {short_kernels(s)}" for s in _left_out(explanation)]
+    lines += _code(explanation)
+    lines += _operators(explanation.operators)
     if (decided := explanation.decisions) is not None:
         more = [
             s for s in format_decisions(decided, failure) if s not in explanation.cause
         ]
-        told += [f"compiler: {text}" for text in more[:_DECISIONS]]
-        told += [f"by hand:  {text}" for text in by_hand(decided)[:2]]
+        lines += [f"compiler: {text}" for text in more[:_DECISIONS]]
+        lines += [f"by hand:  {text}" for text in by_hand(decided)[:2]]
     if explanation.guide is not None:
-        told += _guide(explanation.guide)
+        lines += _guide(explanation.guide)
     unknown = [*_unknown(explanation)][:_UNKNOWN]
-    return (*told[: LINES - len(unknown)], *unknown)
+    return (*lines[: LINES - len(unknown)], *unknown)
 
 
 def _unknown(explanation: Explanation) -> Iterator[str]:
     """Yield what could not be determined, and whether the cause depends on it."""
     for text in explanation.unknown:
-        told = short_kernels(text)
+        line = short_kernels(text)
         if explanation.is_settled:
-            yield f"unknown:  {told}; the cause does not depend on it"
+            yield f"unknown:  {line}; the cause does not depend on it"
         else:
-            yield f"unknown:  {told}"
+            yield f"unknown:  {line}"
 
 
 def _left_out(explanation: Explanation) -> Iterator[str]:
     """Yield sentences of the part with the cause that the cause itself omits."""
     parts = explanation.chain, explanation.values, explanation.compile_error
-    told = [sentence for part in parts if part is not None for sentence in part.cause]
-    if any(sentence in explanation.cause for sentence in told):
-        yield from (s for s in told if s not in explanation.cause)
+    texts = [sentence for part in parts if part is not None for sentence in part.cause]
+    if any(sentence in explanation.cause for sentence in texts):
+        yield from (s for s in texts if s not in explanation.cause)
 
 
 def _code(explanation: Explanation) -> Iterator[str]:
@@ -65,20 +65,20 @@ def _code(explanation: Explanation) -> Iterator[str]:
     for part in (part for part in parts if part is not None):
         for line in part.code:
             text = line.text.strip()
-            is_told = any(f"`{text}`" in said for said in explanation.cause)
-            if line.at_fault and not is_told:
+            is_quoted = any(f"`{text}`" in sentence for sentence in explanation.cause)
+            if line.at_fault and not is_quoted:
                 where = f"line {line.number} of {text_of(part.file)}"
                 yield f"code:     {where}: {cut_text(text, _WIDTH)}"
 
 
-def _operators(left: Sequence[Operator]) -> Iterator[str]:
+def _operators(operators: Sequence[Operator]) -> Iterator[str]:
     """Yield the places of operators in the user's model, if known."""
-    calls = Counter(str(operator) for operator in left)
-    known = {str(o) for o in left if o.line or o.module}
-    for told in [*calls][:_OPERATORS]:
-        if told in known:
-            times = f": {calls[told]} calls" if calls[told] > 1 else ""
-            yield f"location: {told}{times}"
+    calls = Counter(str(operator) for operator in operators)
+    known = {str(o) for o in operators if o.line or o.module}
+    for name in [*calls][:_OPERATORS]:
+        if name in known:
+            times = f": {calls[name]} calls" if calls[name] > 1 else ""
+            yield f"location: {name}{times}"
     if len(calls) > _OPERATORS:
         yield f"location: {len(calls) - _OPERATORS} more in explain.json"
 
@@ -89,14 +89,14 @@ def _guide(guide: Guide) -> Iterator[str]:
         rows = [row for row in guide.rows if row.outcome is outcome and row.flag]
         # Another failure, or the reason for no result, differs by flag.
         if outcome in (Outcome.OTHER, Outcome.OPEN):
-            told = [
+            names = [
                 f"{_name(row)} ({cut_text(row.failure or row.why, 60)})" for row in rows
             ]
         else:
-            told = [_name(row) for row in rows]
-        if told:
+            names = [_name(row) for row in rows]
+        if names:
             why = f" ({_why(rows)})" if outcome is Outcome.NOT_ASKED else ""
-            yield f"flags:    {outcome}: {', '.join(told)}{why}"
+            yield f"flags:    {outcome}: {', '.join(names)}{why}"
     if guide.kernel_alone is not None:
         yield f"kernel:   {short_kernels(str(guide.kernel_alone))}"
     if guide.files:

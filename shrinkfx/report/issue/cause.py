@@ -36,30 +36,30 @@ from shrinkfx.report.issue.to_author import find_incorrect_operator
 def issue_cause_sentences(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """Return the sentences on the cause that the issue does not state elsewhere."""
     known = explanation.decisions
-    theirs = decided(known, facts.failure) if known is not None else []
-    theirs += map(format_fails_alone, explanation.operators)
-    theirs += [
+    stated = decided(known, facts.failure) if known is not None else []
+    stated += map(format_fails_alone, explanation.operators)
+    stated += [
         format_disappears_without(facts.in_compiler, anonymous=name)
         for name in (True, False)
     ]
     if facts.inside:
-        asked = facts.kind, facts.inside
-        theirs += [
-            format_stops_in_function(*asked, anonymous=name) for name in (True, False)
+        args = facts.kind, facts.inside
+        stated += [
+            format_stops_in_function(*args, anonymous=name) for name in (True, False)
         ]
     wrong = find_incorrect_operator(explanation)
     if (
         wrong is not None and wrong.mismatch is not None
     ):  # the issue states it at the top
-        theirs.append(wrong.mismatch.sentence)
-    told = [text for text in explanation.cause if text not in theirs]
-    less = [_drop_repeated_parts(text, facts, explanation) for text in told]
-    said = [
+        stated.append(wrong.mismatch.sentence)
+    sentences = [text for text in explanation.cause if text not in stated]
+    shortened = [_drop_repeated_parts(text, facts, explanation) for text in sentences]
+    rewritten = [
         rewrite_for_issue(text, explanation, anonymous=facts.anonymous)
-        for text in less
+        for text in shortened
         if text
     ]
-    return [*said, *(_of_decisions(known) if known is not None else ())]
+    return [*rewritten, *(_of_decisions(known) if known is not None else ())]
 
 
 def rewrite_for_issue(text: str, explanation: Explanation, *, anonymous: bool) -> str:
@@ -76,8 +76,8 @@ def _drop_repeated_parts(text: str, facts: IssueFacts, explanation: Explanation)
     doing, fails, _ = text.partition(" fails: ")
     if not (fails and first and first in text):
         return text
-    halted = explanation.compile_error
-    is_more = halted is not None and (halted.kernel or halted.doing != "the run")
+    stop = explanation.compile_error
+    is_more = stop is not None and (stop.kernel or stop.doing != "the run")
     return f"{doing} fails." if is_more else ""
 
 

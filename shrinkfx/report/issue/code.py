@@ -74,8 +74,8 @@ class Traits:
 def traits_of(script: str, *, dynamic: bool) -> Traits:
     """Derive the traits of a program from its repro; ``dynamic`` is passed through."""
     tree = ast.parse(script)
-    given = [n for n in tree.body if isinstance(n, ast.Assign) and _is_given(n)]
-    tensors = [t for each in given for t in _tensors(each.value)]
+    assigned = [n for n in tree.body if isinstance(n, ast.Assign) and _is_given(n)]
+    tensors = [t for each in assigned for t in _tensors(each.value)]
     kinds = {_DTYPE.sub(r"\1", found[0]) if found else "" for found in tensors}
     dtype = kinds.pop() if len(kinds) == 1 else ""
     return Traits(dtype, dynamic, _mutated_kind(tree))
@@ -88,8 +88,8 @@ def _is_given(node: ast.Assign) -> bool:
     return ast.unparse(node.targets[0]) in ("args", "failing")
 
 
-def _tensors(given: ast.expr) -> list[re.Match[str] | None]:
-    items = given.elts if isinstance(given, ast.Tuple) else []
+def _tensors(value: ast.expr) -> list[re.Match[str] | None]:
+    items = value.elts if isinstance(value, ast.Tuple) else []
     texts = [ast.unparse(item) for item in items]
     return [_DTYPE.search(text) for text in texts if text.startswith("torch.")]
 

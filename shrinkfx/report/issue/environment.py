@@ -19,13 +19,13 @@ _KERNEL = re.compile(
 """The suffix of a kernel release is dropped because its builder can choose any text."""
 
 
-def environment_text(said: str, hosts: Iterable[str] = ()) -> str:
+def environment_text(output: str, hosts: Iterable[str] = ()) -> str:
     """Remove private and useless lines from the output of ``collect_env``.
 
     Args:
         hosts: names of this machine.
     """
-    rows = [row.rstrip() for row in said.splitlines() if not _DROPPED.match(row)]
+    rows = [row.rstrip() for row in output.splitlines() if not _DROPPED.match(row)]
     text = "\n".join(_KERNEL.sub(r"\1\2", row) for row in rows)
     return strip_paths(text, hosts).strip()
 
@@ -36,5 +36,5 @@ def with_gpu(text: str, versions: Iterable[str]) -> str:
     Args:
         versions: software and hardware of the run, such as ``driver 580.95.05``.
     """
-    told = [known for known in versions if known.startswith(_OF_GPU)]
-    return f"{text}\nSeen on: {', '.join(told)}" if told else text
+    gpus = [known for known in versions if known.startswith(_OF_GPU)]
+    return f"{text}\nSeen on: {', '.join(gpus)}" if gpus else text

@@ -44,7 +44,7 @@ class ModelRemains(Message):
 
     def in_words(self) -> str:
         """Return one line that lists all of it; '' if there is nothing."""
-        told = {
+        remains = {
             "names": (*self.names, *self.operators),
             "constants": self.constants,
             "values of": self.values,
@@ -53,7 +53,7 @@ class ModelRemains(Message):
         }
         return "; ".join(
             f"{what} {', '.join(some[:_SHOWN])}" + _more(some)
-            for what, some in told.items()
+            for what, some in remains.items()
             if some
         )
 
@@ -66,12 +66,12 @@ def find_model_remains(script: str, carried: PreloadBundle) -> ModelRemains:
     """Find the parts of a user's model that a repro contains."""
     tree = ast.parse(script)
     module = _class(tree, MODULE)
-    given = [n for n in tree.body if isinstance(n, ast.Assign) and _name(n) in _GIVEN]
+    inputs = [n for n in tree.body if isinstance(n, ast.Assign) and _name(n) in _INPUTS]
     return ModelRemains(
         names=_unique([*_names(module), *_dims(tree)]),
         operators=_unique(_operators(module)),
         constants=_unique(_constants(module)),
-        values=_unique([*_values(module), *_values(*given), *_numbers(*given)]),
+        values=_unique([*_values(module), *_values(*inputs), *_numbers(*inputs)]),
         sources=(*_sources(carried), *_embedded(tree)),
         places=_unique(_places(script)),
         header=_unique([n for n in _FILE.findall(script) if n != PLACEHOLDER_NAME]),
@@ -80,7 +80,7 @@ def find_model_remains(script: str, carried: PreloadBundle) -> ModelRemains:
 
 _FILE = re.compile(r"^# Made by: .*?([\w.-]+\.(?:pt2|py))\b", re.MULTILINE)
 
-_GIVEN = ("args", "passing", "failing", "exported")
+_INPUTS = ("args", "passing", "failing", "exported")
 
 GENERIC = re.compile(
     r"(x|y|z|arg|args|arg\d+|[sux]\d+|[NMKL]\d*|weight|buffer|constant|object)(_\d+)*"
@@ -179,9 +179,9 @@ _OF_VALUES = {"torch.tensor": 0, "torch.full": 1}
 """Constructors of tensors from values, and the position of that argument."""
 
 
-def _numbers(*given: ast.Assign) -> Iterator[str]:
+def _numbers(*assigned: ast.Assign) -> Iterator[str]:
     """Yield inputs that are numbers or texts instead of tensors."""
-    rest = [each.value for each in given]
+    rest = [each.value for each in assigned]
     while rest:
         node = rest.pop(0)
         if isinstance(node, (ast.Tuple, ast.List)):

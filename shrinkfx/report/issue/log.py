@@ -86,15 +86,15 @@ def _crash_stack(rows: list[str], script: str) -> list[str]:
     frames = rows[opened[0] + 1 :]
     end = next((i for i, row in enumerate(frames) if not _FRAME.match(row)), None)
     frames = frames[:end]
-    own = [i for i, row in enumerate(frames) if _FRAME.match(row)[1].endswith(script)]  # type: ignore[index]
-    frames = frames[: own[-1] + 1] if own else frames
+    hits = [i for i, row in enumerate(frames) if _FRAME.match(row)[1].endswith(script)]  # type: ignore[index]
+    frames = frames[: hits[-1] + 1] if hits else frames
     return [rows[0], "", "Current thread (most recent call first):", *frames]
 
 
 def _renumber_line(row: str, script: str, above: int) -> str:
     """Convert a line number of the script to the number in the quoted code."""
-    own = re.match(rf'(\s*File "{re.escape(script)}", line )(\d+)(.*)', row)
-    return f"{own[1]}{int(own[2]) - above}{own[3]}" if own else row
+    match = re.match(rf'(\s*File "{re.escape(script)}", line )(\d+)(.*)', row)
+    return f"{match[1]}{int(match[2]) - above}{match[3]}" if match else row
 
 
 def _before(rows: list[str]) -> list[str]:
@@ -106,8 +106,8 @@ def _before(rows: list[str]) -> list[str]:
 def _from_script(rows: list[str], script: str) -> list[str]:
     """Remove the frames of the script's callers."""
     frames = [i for i, row in enumerate(rows) if _FRAME.match(row)]
-    own = [i for i in frames if _FRAME.match(rows[i])[1].endswith(script)]  # type: ignore[index]
-    return rows[own[0] :] if own else rows
+    hits = [i for i in frames if _FRAME.match(rows[i])[1].endswith(script)]  # type: ignore[index]
+    return rows[hits[0] :] if hits else rows
 
 
 _OURS = re.compile(r"/shrinkfx/worker/\w")
@@ -116,12 +116,12 @@ _REPORT = re.compile(r"^shrinkfx\.[\w.]+: ")
 
 def _drop_shrinkfx_frames(rows: list[str]) -> list[str]:
     """Remove the frames of the code that runs kernels without a GPU."""
-    kept, is_ours = list[str](), False
+    remaining, is_ours = list[str](), False
     for row in rows:
         if frame := _FRAME.match(row):
             is_ours = bool(_OURS.search(frame[1]))
         elif not row.startswith(" "):
             is_ours = False
         if not is_ours:
-            kept.append(_REPORT.sub("", row))
-    return kept
+            remaining.append(_REPORT.sub("", row))
+    return remaining

@@ -41,23 +41,23 @@ def write_opcheck(operator: str, test: str, script: str) -> OpcheckLines | None:
     """
     tree = ast.parse(script)
     assigned = list(_assigned(tree))
-    given = "failing" if "failing" in assigned else "args"
-    if "model" not in assigned or given not in assigned:
+    inputs = "failing" if "failing" in assigned else "args"
+    if "model" not in assigned or inputs not in assigned:
         return None
-    below = max("model", given, key=lambda name: _last(assigned, name))
+    below = max("model", inputs, key=lambda name: _last(assigned, name))
     module = _class(tree)
     if module is None:  # the script embeds the program
-        return OpcheckLines(_watched(operator, test, given), below)
+        return OpcheckLines(_watched(operator, test, inputs), below)
     forward = next(n for n in module.body if getattr(n, "name", "") == "forward")
     assert isinstance(forward, ast.FunctionDef)
     calls = list(_calls(forward, operator))
     if not calls:
         return None
     if len(calls) == len(list(_calls(tree, operator))) == 1:
-        written = _format_arguments(calls[0], forward, given)
+        written = _format_arguments(calls[0], forward, inputs)
         if written is not None:
             return OpcheckLines(_direct(operator, test, *written), below)
-    return OpcheckLines(_watched(operator, test, given), below)
+    return OpcheckLines(_watched(operator, test, inputs), below)
 
 
 def _assigned(tree: ast.Module) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _calls(tree: ast.AST, operator: str) -> Iterator[ast.Call]:
 
 
 def _format_arguments(
-    call: ast.Call, forward: ast.FunctionDef, given: str
+    call: ast.Call, forward: ast.FunctionDef, inputs: str
 ) -> tuple[str, str] | None:
     """Return the arguments of a call as text; None if the script cannot state them."""
     names = [each.arg for each in forward.args.args]
@@ -90,12 +90,12 @@ def _format_arguments(
         return None  # an in-place write changes the value before the call
     if any(isinstance(n.ctx, ast.Store) and n.id in names for n in _names(before)):
         return None
-    known = {name: f"{given}[{place}]" for place, name in enumerate(names[1:])}
+    known = {name: f"{inputs}[{place}]" for place, name in enumerate(names[1:])}
     known["self"] = "model"
-    plain = _ArgumentWriter(known)
-    args = [plain.written(each) for each in call.args]
-    kwargs = [(each.arg, plain.written(each.value)) for each in call.keywords]
-    if not plain.is_all or any(name is None for name, _ in kwargs):
+    writer = _ArgumentWriter(known)
+    args = [writer.written(each) for each in call.args]
+    kwargs = [(each.arg, writer.written(each.value)) for each in call.keywords]
+    if not writer.is_all or any(name is None for name, _ in kwargs):
         return None
     positional = f"({', '.join(args)}{',' if len(args) == 1 else ''})"
     named = ", ".join(f'"{name}": {value}' for name, value in kwargs)
@@ -140,7 +140,7 @@ def _call(parts: list[str]) -> str:
     return "\n".join(["torch.library.opcheck(", *(f"    {p}," for p in parts), ")"])
 
 
-def _watched(operator: str, test: str, given: str) -> str:
+def _watched(operator: str, test: str, inputs: str) -> str:
     packet, _, overload = f"torch.ops.{operator}".rpartition(".")
     return f"""\
 operator, calls = {packet}.{overload}, []
@@ -153,7 +153,7 @@ def noted(*args, **kwargs):
 
 {packet}.{overload} = noted  # for one run of the model
 with torch.no_grad():
-    model(*{given})
+    model(*{inputs})
 {packet}.{overload} = operator
 for call in calls:
     torch.library.opcheck(operator, *call, test_utils="{test}")"""

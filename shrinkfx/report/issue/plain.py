@@ -46,7 +46,7 @@ def strip_values(command: str) -> str:
         return command
     if not command.startswith("shrinkfx "):
         return "shrinkfx.minify(...)"
-    typed, behind, _ = command.partition(" -- ")
+    typed, separator, _ = command.partition(" -- ")
     shown = ["shrinkfx"]
     for word in typed.split()[1:]:
         option = re.match(r"--?[a-z][a-z-]*(?=$|=)", word)
@@ -56,7 +56,7 @@ def strip_values(command: str) -> str:
             shown.append(PLACEHOLDER_NAME)
         elif shown[-1] != "...":
             shown.append("...")
-    return " ".join([*shown, "-- ..."] if behind else shown)
+    return " ".join([*shown, "-- ..."] if separator else shown)
 
 
 def strip_origins(
@@ -67,8 +67,8 @@ def strip_origins(
     Args:
         anonymous: also remove the places of their fake kernels.
     """
-    for lie in explanation.mismatches if anonymous else ():
-        text = text.replace(f" ({lie.place})", "") if lie.place else text
+    for mismatch in explanation.mismatches if anonymous else ():
+        text = text.replace(f" ({mismatch.place})", "") if mismatch.place else text
     for operator in _operators(explanation):
         text = text.replace(str(operator), operator.operator)
     return _ORIGIN.sub("", text)

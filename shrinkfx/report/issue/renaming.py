@@ -52,8 +52,8 @@ def use_repro_names(
     # Parts of the explanation repeat sentences of the cause: keep them identical.
     cause = {sentence: naming(sentence) for sentence in explanation.cause}
     naming = _Naming(names, set())
-    told = _mapped(data, lambda text: cause.get(text) or naming(text))
-    return Explanation.from_json(told)
+    mapped = _mapped(data, lambda text: cause.get(text) or naming(text))
+    return Explanation.from_json(mapped)
 
 
 class _Naming:
@@ -62,10 +62,10 @@ class _Naming:
     def __init__(
         self,
         names: Mapping[str, str],
-        still_to_tell: set[str],
+        unexplained: set[str],
         what: tuple[str, ...] = (*_ROLES, _DIM),
     ) -> None:
-        self._names, self._still_to_tell = names, still_to_tell
+        self._names, self._unexplained = names, unexplained
         longest_first = sorted(names, key=len, reverse=True)
         old = "|".join(map(re.escape, longest_first))
         self._named = re.compile(
@@ -78,11 +78,11 @@ class _Naming:
 
     def _new(self, found: re.Match[str]) -> str:
         old = found["old"]
-        told = f"{found['what']}{self._names[old]}"
-        if old not in self._still_to_tell:
-            return told
-        self._still_to_tell.discard(old)
-        return f"{told} ({old} in the input program)"
+        new = f"{found['what']}{self._names[old]}"
+        if old not in self._unexplained:
+            return new
+        self._unexplained.discard(old)
+        return f"{new} ({old} in the input program)"
 
 
 def anonymize_explanation(
@@ -94,13 +94,17 @@ def anonymize_explanation(
     such as ``input``.
     """
     data = json.loads(explanation.to_line())
-    given = {(each["role"], each["name"]) for each in _layouts(data) if each["name"]}
-    new = {(role, name): _new(name, renamed) for role, name in given}
+    old_names = {
+        (each["role"], each["name"]) for each in _layouts(data) if each["name"]
+    }
+    new = {(role, name): _new(name, renamed) for role, name in old_names}
     new |= {(role, old): to for old, to in renamed.items() for role in _ROLES}
-    said = {f"{role} {old}": f"{role} {to}".strip() for (role, old), to in new.items()}
+    phrases = {
+        f"{role} {old}": f"{role} {to}".strip() for (role, old), to in new.items()
+    }
     in_code = {
         re.sub(r"\W", "_", name): new[role, name] or "_"
-        for role, name in given
+        for role, name in old_names
         if role != "input"  # generated code numbers the inputs
     }
     for part in _layouts(data):
@@ -115,7 +119,7 @@ def anonymize_explanation(
             part["input"] = carriers[name]
         part |= {"whole_input": "", "whole_dim": None}
     named = _Naming(carriers, set(), (_DIM,)) if carriers else str
-    return Explanation.from_json(_mapped(data, lambda t: named(_replaced(t, said))))
+    return Explanation.from_json(_mapped(data, lambda t: named(_replaced(t, phrases))))
 
 
 def _new(name: str, renamed: Mapping[str, str]) -> str:
@@ -159,5 +163,5 @@ def _replaced(text: str, words: Mapping[str, str]) -> str:
         return text
     longest_first = sorted(words, key=len, reverse=True)
     pattern = "|".join(map(re.escape, longest_first))
-    whole = rf"(?<![\w.])(?:{pattern})(?!\w|\.\w)"
-    return re.sub(whole, lambda found: words[found[0]], text)
+    bounded = rf"(?<![\w.])(?:{pattern})(?!\w|\.\w)"
+    return re.sub(bounded, lambda found: words[found[0]], text)

@@ -26,23 +26,23 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     head, detail = _symptom(facts)
     bare = re.sub(r" (?:of|in|compiled from|when \w+)$", "", head)
     if (wrong := find_incorrect_operator(explanation)) is not None:
-        said = dict.fromkeys((", ".join(filter(None, [bare, detail])), bare))
-        return _fitting(f"{wrong.title} (AOTInductor: {text})" for text in said)
+        texts = dict.fromkeys((", ".join(filter(None, [bare, detail])), bare))
+        return _fitting(f"{wrong.title} (AOTInductor: {text})" for text in texts)
     if facts.inside:
         return _fitting(_of_own_function(facts, explanation))
     if (inputs := _inputs_at_fault(facts, explanation, bare)) is not None:
         return _fitting(f"[AOTInductor] {text}" for text in inputs)
-    own = []
+    custom = []
     what, on = _named(facts, explanation), f" for {traits.dtype} inputs"
     if facts.needs_own:
-        own = [format_title_part(facts.in_compiler, what, anonymous=facts.anonymous)]
-    beside = ["dynamic shapes"] if traits.dynamic else []
-    beside += [f"{traits.writes} written in place"] if traits.writes else []
+        custom = [format_title_part(facts.in_compiler, what, anonymous=facts.anonymous)]
+    extras = ["dynamic shapes"] if traits.dynamic else []
+    extras += [f"{traits.writes} written in place"] if traits.writes else []
     where = f"{what}{on if traits.dtype else ''}"
     if explanation.values is not None and explanation.values.missized:
         what = where = "a miscomputed dynamic size"
-        head, beside = f"{bare} because of", []
-    wheres = [_with(where, [*beside, *own]), _with(what, own)]
+        head, extras = f"{bare} because of", []
+    wheres = [_with(where, [*extras, *custom]), _with(what, custom)]
     details = [*dict.fromkeys([detail, _CLASSES.sub("", detail)])]
     details += [""] if facts.needs_own and detail else []
     return _fitting(
@@ -71,8 +71,8 @@ def _inputs_at_fault(
     return f"{rejects}: {_message(_first_line(facts.message))}", rejects
 
 
-def _with(what: str, beside: Sequence[str]) -> str:
-    return f"{what} with {_enumerated(beside)}" if beside else what
+def _with(what: str, extras: Sequence[str]) -> str:
+    return f"{what} with {_enumerated(extras)}" if extras else what
 
 
 def _joined_by(head: str, detail: str) -> str:
@@ -94,10 +94,10 @@ def _named(facts: IssueFacts, explanation: Explanation) -> str:
 
 def list_named_operators(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """List the culprit operators if known, otherwise all operators that remain."""
-    guilty = [each.operator for each in explanation.culprits]
-    if len(guilty) > _NAMED or not guilty:
-        guilty = [name for name in facts.targets if _does_something(name)]
-    return list(dict.fromkeys(map(strip_default_overload, guilty or facts.targets)))
+    culprits = [each.operator for each in explanation.culprits]
+    if len(culprits) > _NAMED or not culprits:
+        culprits = [name for name in facts.targets if _does_something(name)]
+    return list(dict.fromkeys(map(strip_default_overload, culprits or facts.targets)))
 
 
 def _does_something(name: str) -> bool:
@@ -159,9 +159,9 @@ _METADATA = re.compile(
 )
 
 
-def _metadata(said: str) -> tuple[str, str] | None:
+def _metadata(message: str) -> tuple[str, str] | None:
     """Name the property of a result that differs, and both values."""
-    found = _METADATA.match(said)
+    found = _METADATA.match(message)
     if found is None:
         return None
     got, wanted = (_TORCHS.sub(r"\1", text) for text in found.groups()[1:])
@@ -225,29 +225,29 @@ def _does(facts: IssueFacts) -> str:
 
 def circumstances(facts: IssueFacts, traits: Traits) -> list[str]:
     """Return sentences on the conditions of the failure."""
-    said = []
+    sentences = []
     if facts.writes:
         what = traits.writes or "an input or a weight"
-        said.append(f"The program changes {what} in place.")
+        sentences.append(f"The program changes {what} in place.")
     if facts.passes:
-        said.append(
+        sentences.append(
             "The program passes with the inputs `passing` and fails with `failing`."
         )
     if facts.calls > 1:
-        said.append(f"Call {facts.calls} of the loaded package fails.")
+        sentences.append(f"Call {facts.calls} of the loaded package fails.")
     if facts.inductor:
-        said.append(f"The script compiles with the options `{facts.inductor}`.")
+        sentences.append(f"The script compiles with the options `{facts.inductor}`.")
     if facts.in_compiler.places and not facts.needs_own:
         anonymous = facts.anonymous
         does = said_of_own(facts.in_compiler, anonymous=anonymous, mark="`")
-        said.append(f"The script registers custom Inductor code: {does}.")
+        sentences.append(f"The script registers custom Inductor code: {does}.")
     # The first sentence already names AOTI_RUNTIME_CHECK_INPUTS.
-    told = [_CHECKS_INPUTS] if facts.kind is Kind.CHECK_INPUTS else []
-    if needed := [f"`{name}`" for name in facts.environment if name not in told]:
+    stated = [_CHECKS_INPUTS] if facts.kind is Kind.CHECK_INPUTS else []
+    if needed := [f"`{name}`" for name in facts.environment if name not in stated]:
         # Without a GPU, the variables that the failure needs there are not known.
         needs = "The script sets {}." if facts.interpreted else _NEEDS
-        said.append(needs.format(_joined(needed)))
-    return said
+        sentences.append(needs.format(_joined(needed)))
+    return sentences
 
 
 _CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"

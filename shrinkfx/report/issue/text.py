@@ -122,10 +122,10 @@ def _for_its_author(
 
 def _log(facts: IssueFacts, script: str) -> str:
     log = error_log(facts.log, "repro.py", _line_offset(facts, script))
-    said = strip_paths(facts.message)
-    if facts.kind is Kind.CRASH and said not in log:
-        log = f"{log}\n\nThe process was killed by {said}."  # not in the log
-    return log.strip() or said
+    message = strip_paths(facts.message)
+    if facts.kind is Kind.CRASH and message not in log:
+        log = f"{log}\n\nThe process was killed by {message}."  # not in the log
+    return log.strip() or message
 
 
 def _line_offset(facts: IssueFacts, script: str) -> int:
@@ -179,24 +179,24 @@ def _input_program_caveats(
 ) -> Iterator[str]:
     """Yield other possible causes, with the sizes of the input program."""
     wrong = find_incorrect_operator(explanation)
-    careful = facts.caveats
+    caveats = facts.caveats
     if wrong is not None:  # the issue states this mismatch already
-        careful = careful.without_operator(wrong.operator.operator)
-    if told := careful.all():
-        rows = "\n".join(f"- {_sentence(text)}" for text in told)
+        caveats = caveats.without_operator(wrong.operator.operator)
+    if texts := caveats.all():
+        rows = "\n".join(f"- {_sentence(text)}" for text in texts)
         yield f"In the input program (before the reduction, at its sizes):\n{rows}"
 
 
 def _repro(facts: IssueFacts, script: str) -> Iterator[str]:
     text = quote_script(script)
-    beside = ", ".join(f"`{name}`" for name in facts.needed_files)
+    files = ", ".join(f"`{name}`" for name in facts.needed_files)
     if not _is_quoted(text):
-        what = f"`repro.py`, {beside}" if beside else "`repro.py`"
+        what = f"`repro.py`, {files}" if files else "`repro.py`"
         yield f"The script is too long to quote and is attached: {what}."
         return
     yield _fenced(text.rstrip(), "python")
-    if beside:
-        yield f"Put the attached {beside} in the folder in which you run the script."
+    if files:
+        yield f"Put the attached {files} in the folder in which you run the script."
     if facts.guarded:
         yield _ON_GPU if facts.on_gpu else _SANITIZED
 
@@ -215,10 +215,10 @@ _ON_GPU = (
 
 
 def _cause(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
-    if said := issue_cause_sentences(facts, explanation):
+    if sentences := issue_cause_sentences(facts, explanation):
         is_known = find_incorrect_operator(explanation) is not None
         label = "Where it fails" if is_known else "Root cause"
-        yield f"**{label}:** {' '.join(said)}"
+        yield f"**{label}:** {' '.join(sentences)}"
     if lines := quote_failing_code(explanation):
         yield _fenced(lines, "python" if is_triton(explanation) else "cpp")
 

@@ -79,19 +79,19 @@ class IncorrectOperator:
 
 def find_incorrect_operator(explanation: Explanation) -> IncorrectOperator | None:
     """Return the operator whose author is the recipient; None for PyTorch."""
-    lie, values = explanation.culprit_mismatch, explanation.values
-    if lie is not None and lie.is_of_values:
-        does, so = VALUE_DEPENDENCIES[lie.what], _SO.get(lie.what, _NO_MEASURE)
-        return IncorrectOperator(lie.operator, "kernel", does, mismatch=lie, so=so)
-    if lie is not None and lie.operator.is_custom:
+    diff, values = explanation.culprit_mismatch, explanation.values
+    if diff is not None and diff.is_of_values:
+        does, so = VALUE_DEPENDENCIES[diff.what], _SO.get(diff.what, _NO_MEASURE)
+        return IncorrectOperator(diff.operator, "kernel", does, mismatch=diff, so=so)
+    if diff is not None and diff.operator.is_custom:
         promises = "declares a result different from the one that the operator returns"
-        return IncorrectOperator(lie.operator, "fake kernel", promises, mismatch=lie)
+        return IncorrectOperator(diff.operator, "fake kernel", promises, mismatch=diff)
     if values is not None and values.overwrites and len(explanation.culprits) == 1:
-        (guilty,) = explanation.culprits
+        (culprit,) = explanation.culprits
         value = values.value
         writes = f"does not declare that the operator writes to `{value}`"
-        wrong = IncorrectOperator(guilty, "schema", writes, writes=value)
-        return wrong if guilty.is_custom else None
+        wrong = IncorrectOperator(culprit, "schema", writes, writes=value)
+        return wrong if culprit.is_custom else None
     return None
 
 
@@ -134,17 +134,17 @@ def format_recipient_note(facts: IssueFacts, wrong: IncorrectOperator) -> str:
 def format_custom_code_note(facts: IssueFacts) -> str:
     """Return the note that custom Inductor code takes part in the failure."""
     known, anonymous = facts.in_compiler, facts.anonymous
-    whom = name_sources(known, anonymous=anonymous, mark="`")
+    sources = name_sources(known, anonymous=anonymous, mark="`")
     does = capitalize_sentence(
         describe_custom_code(known, anonymous=anonymous, mark="`")
     )
     shown = [
-        f"The script registers custom Inductor code ({whom}), and the failure "
+        f"The script registers custom Inductor code ({sources}), and the failure "
         f"disappears without it. {does}."
     ] * facts.needs_own
     if facts.inside:
-        asked = facts.kind, facts.inside
-        shown.append(format_stops_in_function(*asked, anonymous=anonymous, mark="`"))
+        args = facts.kind, facts.inside
+        shown.append(format_stops_in_function(*args, anonymous=anonymous, mark="`"))
     return (
         f"> **Do not file this with PyTorch as it is.** {' '.join(shown)} "
         "Please rule out a bug in that code before filing against PyTorch."
@@ -153,26 +153,26 @@ def format_custom_code_note(facts: IssueFacts) -> str:
 
 def format_contradiction(facts: IssueFacts, wrong: IncorrectOperator) -> str:
     """Return the declared and the actual result as a list."""
-    lie = wrong.mismatch
-    if lie is None:
+    diff = wrong.mismatch
+    if diff is None:
         return (
             "- declared: the schema names no argument that the operator writes to\n"
             f"- actual: the operator writes to `{wrong.writes}`"
         )
-    if lie.declared is None or lie.made is None:
-        return f"- {lie.difference}"
-    result = f" (result {lie.result})" if lie.result else ""
+    if diff.declared is None or diff.made is None:
+        return f"- {diff.difference}"
+    result = f" (result {diff.result})" if diff.result else ""
     # ``said`` may repeat both; the arguments of the call come after them.
-    _, is_known, arguments = lie.difference.rpartition(", for ")
+    _, is_known, arguments = diff.difference.rpartition(", for ")
     rows = [
-        f"- declared by the fake kernel{wrong.place(facts)}: `{lie.declared}`{result}",
-        f"- returned by the operator: `{lie.made}`{result}",
+        f"- declared by the fake kernel{wrong.place(facts)}: `{diff.declared}`{result}",
+        f"- returned by the operator: `{diff.made}`{result}",
     ]
-    if lie.declared.device != lie.made.device:
-        devices = f"`{lie.declared.device}`, actual `{lie.made.device}`"
+    if diff.declared.device != diff.made.device:
+        devices = f"`{diff.declared.device}`, actual `{diff.made.device}`"
         rows.append(f"- device: declared {devices}")
     rows += [f"- called with: `{arguments}`"] * bool(is_known)
-    rows += ["- observed in the input program, before the reduction"] * lie.in_original
+    rows += ["- observed in the input program, before the reduction"] * diff.in_original
     return "\n".join(rows)
 
 
@@ -208,15 +208,15 @@ def format_reproduction(wrong: IncorrectOperator, script: str) -> Iterator[str]:
         yield "`opcheck` detects wrong strides in torch 2.13 and newer, not in 2.11."
 
 
-def _is_of_strides(lie: OperatorMismatch) -> bool:
-    if lie.declared is None or lie.made is None:
+def _is_of_strides(mismatch: OperatorMismatch) -> bool:
+    if mismatch.declared is None or mismatch.made is None:
         return False
-    return differing_properties(lie.declared, lie.made) == ("strides",)
+    return differing_properties(mismatch.declared, mismatch.made) == ("strides",)
 
 
-def _shows_in_one_run(lie: OperatorMismatch) -> bool:
+def _shows_in_one_run(mismatch: OperatorMismatch) -> bool:
     """Return whether one run shows the mismatch.
 
     A fake kernel that fixes a dynamic dim is right at one size.
     """
-    return " fixes dim " not in lie.difference
+    return " fixes dim " not in mismatch.difference

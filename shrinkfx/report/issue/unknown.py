@@ -14,13 +14,13 @@ from shrinkfx.report.issue.to_author import find_incorrect_operator
 def list_unknowns(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """List what was not tested or could not be determined."""
     is_known = bool(issue_cause_sentences(facts, explanation))
-    told = [*_of_the_failure(facts), *_open_questions(facts, explanation)]
+    unknowns = [*_of_the_failure(facts), *_open_questions(facts, explanation)]
     if find_incorrect_operator(explanation) is not None:
-        return told
+        return unknowns
     if facts.may_be_custom_code:
-        return [*told, _WHOSE_FAULT]
+        return [*unknowns, _WHOSE_FAULT]
     of_cause = _of_the_cause(explanation, is_known=is_known)
-    return [*told, *of_cause, *_elsewhere(facts)]
+    return [*unknowns, *of_cause, *_elsewhere(facts)]
 
 
 def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
@@ -48,10 +48,10 @@ def _open_questions(facts: IssueFacts, explanation: Explanation) -> Iterator[str
     stands = " (the root cause does not depend on this)"
     stands = stands if explanation.is_settled else ""
     for text in explanation.unknown:
-        told = rewrite_for_issue(text, explanation, anonymous=facts.anonymous).rstrip(
-            "."
-        )
-        yield f"{told[:1].upper()}{told[1:]}{stands}."
+        sentence = rewrite_for_issue(
+            text, explanation, anonymous=facts.anonymous
+        ).rstrip(".")
+        yield f"{sentence[:1].upper()}{sentence[1:]}{stands}."
 
 
 _WHOSE_FAULT = "Whether the bug is in the custom Inductor code or in PyTorch."

@@ -102,14 +102,14 @@ def _node(node: Node, new: NewNames, is_shown: bool) -> Node:
     )
 
 
-def _left(left: Candidate, program: Skeleton, new: NewNames) -> Candidate:
+def _left(reduced: Candidate, program: Skeleton, new: NewNames) -> Candidate:
     named = new.nodes
     return Candidate(
         program,
-        frozenset(named[name] for name in left.keep if name in named),
-        {named[value]: named[to] for value, to in left.bypass.items()},
-        left.outputs,
-        {named[name]: named[to] for name, to in left.replace.items()},
+        frozenset(named[name] for name in reduced.keep if name in named),
+        {named[value]: named[to] for value, to in reduced.bypass.items()},
+        reduced.outputs,
+        {named[name]: named[to] for name, to in reduced.replace.items()},
     )
 
 
@@ -133,30 +133,32 @@ def _check(check: Check, new: NewNames) -> Check:
     return replace(check, keep=keep, message=kind[0] if kind else "")
 
 
-def _summary(told: Summary, explanation: Explanation | None, new: NewNames) -> Summary:
-    cause = [new.replaced(_plain(sentence)) for sentence in told.cause]
+def _summary(
+    summary: Summary, explanation: Explanation | None, new: NewNames
+) -> Summary:
+    cause = [new.replaced(_plain(sentence)) for sentence in summary.cause]
     return Summary(
-        status=told.status,
-        stopped=new.replaced(told.stopped),
-        kind=told.kind,
-        failure=new.replaced(_plain(told.failure)),
-        rate=told.rate,
-        calls=told.calls,
-        sizes=told.sizes,
-        cut=told.cut,
-        checks=told.checks,
-        cached=told.cached,
-        seconds=told.seconds,
-        cpu_seconds=told.cpu_seconds,
-        by_catch=tuple(replace(caught, text="") for caught in told.by_catch),
-        minimal=told.minimal,
-        minimal_by_kind=told.minimal_by_kind,
-        warnings=tuple(new.replaced(_plain(text)) for text in told.warnings),
-        suspects=tuple(_suspected(each, new) for each in told.suspects),
+        status=summary.status,
+        stopped=new.replaced(summary.stopped),
+        kind=summary.kind,
+        failure=new.replaced(_plain(summary.failure)),
+        rate=summary.rate,
+        calls=summary.calls,
+        sizes=summary.sizes,
+        cut=summary.cut,
+        checks=summary.checks,
+        cached=summary.cached,
+        seconds=summary.seconds,
+        cpu_seconds=summary.cpu_seconds,
+        by_catch=tuple(replace(caught, text="") for caught in summary.by_catch),
+        minimal=summary.minimal,
+        minimal_by_kind=summary.minimal_by_kind,
+        warnings=tuple(new.replaced(_plain(text)) for text in summary.warnings),
+        suspects=tuple(_suspected(each, new) for each in summary.suspects),
         cause=explanation.cause if explanation is not None else tuple(cause),
-        runs=told.runs,
-        failed=told.failed,
-        versions=told.versions,
+        runs=summary.runs,
+        failed=summary.failed,
+        versions=summary.versions,
     )
 
 
@@ -168,11 +170,11 @@ _LINE = re.compile(r"(?<![\w./-])(?!repro\.py)[\w-]+\.py:\d+")
 """A line of a file without folders, other than a file of PyTorch."""
 
 
-def _suspected(told: SuspectRow, new: NewNames) -> SuspectRow:
-    node = new.nodes.get(told.node, "")
-    operator = new.operator(told.operator)
-    why = new.replaced(_plain(told.why))
-    return replace(told, operator=operator, node=node, source="", why=why)
+def _suspected(row: SuspectRow, new: NewNames) -> SuspectRow:
+    node = new.nodes.get(row.node, "")
+    operator = new.operator(row.operator)
+    why = new.replaced(_plain(row.why))
+    return replace(row, operator=operator, node=node, source="", why=why)
 
 
 def _repro(script: str, new: NewNames) -> str:
@@ -195,32 +197,32 @@ _FIELD = re.compile(r"# (\w+(?: \w+)?): ")
 _GOES_ON = re.compile(r"# {3,}\S")
 
 
-def _swept(told: SweepResult, new: NewNames) -> SweepResult:
+def _swept(swept: SweepResult, new: NewNames) -> SweepResult:
     def plain(each: SweepFinding) -> SweepFinding:
         texts = {
             f.name: new.replaced(_plain(getattr(each, f.name))) for f in fields(each)
         }
         return SweepFinding(**texts)
 
-    return SweepResult(told.counts, tuple(map(plain, told.findings)))
+    return SweepResult(swept.counts, tuple(map(plain, swept.findings)))
 
 
 # --- the cause
 
 
 def _explanation(
-    told: Explanation, renamed: Mapping[str, str], new: NewNames
+    explanation: Explanation, renamed: Mapping[str, str], new: NewNames
 ) -> Explanation:
-    told = anonymize_explanation(told, renamed)
-    comment = "#" if is_triton(told) else "//"
+    explanation = anonymize_explanation(explanation, renamed)
+    comment = "#" if is_triton(explanation) else "//"
 
     def plain(text: str) -> str:
-        return new.replaced(_plain(strip_origins(text, told, anonymous=True)))
+        return new.replaced(_plain(strip_origins(text, explanation, anonymous=True)))
 
     def code(text: str) -> str:
         return new.replaced(_uncommented(text, comment))
 
-    data = _mapped(json.loads(told.to_line()), plain, code, new)
+    data = _mapped(json.loads(explanation.to_line()), plain, code, new)
     return Explanation.from_json(data)
 
 

@@ -114,7 +114,7 @@ def _drawn(
     laid = lay_out(len(items), edges)
     longest = max((_letters(item) for item in items), default=1)
     wide = min(longest, widest) * _LETTER + 2 * _MARGIN
-    own = f"{prefix}-{next(numbers)}"
+    name = f"{prefix}-{next(numbers)}"
     boxes, inside = [], []
     for item, (x, y) in zip(items, laid.places, strict=True):
         inner = None
@@ -127,7 +127,7 @@ def _drawn(
     paths = [_path(line, wide) for line in laid.lines]
     counted = [p for item in items for p in parts_in(item) if p.index >= 0]
     return Drawing(
-        own,
+        name,
         title,
         width=2 * _MARGIN + laid.columns * (wide + _GAP) - _GAP,
         height=2 * _MARGIN + laid.layers * (BOX_HEIGHT + _BELOW) - _BELOW,
@@ -152,14 +152,14 @@ def _box(item: Item, corner: Point, opens: str, widest: int) -> Box:
     lights = {part.light for part in parts}
     order = Light.GUILTY, Light.KEPT, Light.GONE, Light.VALUE
     light = next(each for each in order if each in lights)
-    left = sum(part.light in (Light.KEPT, Light.GUILTY) for part in parts)
-    more = item.more if isinstance(item, Part) else _fold_label(item, len(parts), left)
+    lit = sum(part.light in (Light.KEPT, Light.GUILTY) for part in parts)
+    more = item.more if isinstance(item, Part) else _fold_label(item, len(parts), lit)
     label = _cut(item, widest)
-    return Box(*corner, label, more, light, span, opens, left, len(parts))
+    return Box(*corner, label, more, light, span, opens, lit, len(parts))
 
 
-def _fold_label(item: Fold, of: int, left: int) -> str:
-    return f"{item.label}: {left} of {of} kept; click to expand"
+def _fold_label(item: Fold, of: int, lit: int) -> str:
+    return f"{item.label}: {lit} of {of} kept; click to expand"
 
 
 def _letters(item: Item) -> int:

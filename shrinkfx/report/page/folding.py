@@ -62,8 +62,8 @@ def fold(parts: Sequence[Part], most: int = MOST) -> tuple[Item, ...]:
 def _fits(items: Sequence[Item], place: int, most: int) -> bool:
     """Return whether a fold may be opened."""
     item = items[place]
-    room = most * 3 // 2 if has_kept_operator(item) else most
-    return isinstance(item, Fold) and len(items) + len(item.items) - 1 <= room
+    limit = most * 3 // 2 if has_kept_operator(item) else most
+    return isinstance(item, Fold) and len(items) + len(item.items) - 1 <= limit
 
 
 def parts_in(item: Item) -> list[Part]:

@@ -23,18 +23,18 @@ def format_lead(run: Run) -> str:
     if sizes is None or sizes.after is None:
         return f"{run.model}: no result is written yet." if not run.swept else run.model
     before, after = count(sizes.before, "operator"), f"{sizes.after:,}"
-    told = f"{run.model} was reduced from {before} to {after}."
+    text = f"{run.model} was reduced from {before} to {after}."
     if summary.runs:
-        told += (
+        text += (
             f" repro.py failed in the same way in {summary.failed} of {summary.runs} "
             "runs in an empty folder."
         )
     else:
-        told += " repro.py was not verified."
+        text += " repro.py was not verified."
     return (
-        f"{told} The search stopped early: {summary.stopped}."
+        f"{text} The search stopped early: {summary.stopped}."
         if summary.stopped
-        else told
+        else text
     )
 
 
@@ -87,12 +87,14 @@ def figures(run: Run) -> list[tuple[str, str, str]]:
 
 def warnings(run: Run) -> list[str]:
     """List other possible causes, without the mismatch that the cause states."""
-    told = run.summary.warnings
-    liar = run.explanation.culprit_mismatch if run.explanation else None
-    if liar is None:
-        return [*told]
+    caveats = run.summary.warnings
+    mismatch = run.explanation.culprit_mismatch if run.explanation else None
+    if mismatch is None:
+        return [*caveats]
     return [
-        text for text in told if not is_about_mismatch(text, liar.operator.operator)
+        text
+        for text in caveats
+        if not is_about_mismatch(text, mismatch.operator.operator)
     ]
 
 

@@ -76,14 +76,14 @@ def _closer(places: Sequence[Point], boxes: int) -> list[Point]:
     rows: dict[float, list[int]] = {}
     for number in sorted(range(len(places)), key=lambda each: columns[each]):
         rows.setdefault(places[number][1], []).append(number)
-    apart: list[tuple[float, float, float]] = []
+    gaps: list[tuple[float, float, float]] = []
     for row in rows.values():
         for left, right in itertools.pairwise(row):
             columns[right] = max(columns[right], columns[left] + _ASIDE)
             least = 1 - _BEND * ((left >= boxes) + (right >= boxes))
-            apart.append((columns[left], columns[right], least))
-    to_left = _packed(columns, apart)
-    to_right = _packed([-x for x in columns], [(-b, -a, d) for a, b, d in apart])
+            gaps.append((columns[left], columns[right], least))
+    to_left = _packed(columns, gaps)
+    to_right = _packed([-x for x in columns], [(-b, -a, d) for a, b, d in gaps])
     # The average keeps boxes centered below others.
     most = max(to_left, default=0.0)
     moved = [(a + most - b) / 2 for a, b in zip(to_left, to_right, strict=True)]
@@ -91,21 +91,21 @@ def _closer(places: Sequence[Point], boxes: int) -> list[Point]:
 
 
 def _packed(
-    columns: Sequence[float], apart: Sequence[tuple[float, float, float]]
+    columns: Sequence[float], gaps: Sequence[tuple[float, float, float]]
 ) -> list[float]:
     """Move each column as far towards 0 as the minimum distances allow.
 
     Args:
-        apart: pairs of columns, and the minimum distance between them.
+        gaps: pairs of columns, and the minimum distance between them.
     """
     least: dict[float, list[tuple[float, float]]] = {}
-    for first, second, distance in apart:
+    for first, second, distance in gaps:
         least.setdefault(second, []).append((first, distance))
     moved: dict[float, float] = {}
     last = 0.0
     for x in sorted({*columns}):
-        beside = (moved[first] + distance for first, distance in least.get(x, ()))
-        last = moved[x] = max([last, *beside])
+        bounds = (moved[first] + distance for first, distance in least.get(x, ()))
+        last = moved[x] = max([last, *bounds])
     return [moved[x] for x in columns]
 
 

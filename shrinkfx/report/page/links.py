@@ -56,10 +56,10 @@ def _launch(number: int, of: int) -> str:
 
 def _of_chain(chain: Chain) -> Iterator[Link]:
     if chain.refusal is not None:
-        said = chain.refusal
-        text = f"{said.what}: expected {said.expected}, got {said.actual}"
-        sizes = tuple(map(str, said.symbols))
-        which = (str(said.input),) if said.input is not None else ()
+        refusal = chain.refusal
+        text = f"{refusal.what}: expected {refusal.expected}, got {refusal.actual}"
+        sizes = tuple(map(str, refusal.symbols))
+        which = (str(refusal.input),) if refusal.input is not None else ()
         yield Link("rejected", text, more=(*which, *sizes))
     at = next((line.text.strip() for line in chain.code if line.at_fault), "")
     if at:
@@ -123,25 +123,23 @@ def _of_values(values: WrongValue) -> Iterator[Link]:
         yield Link("first", text, value=wrong.got)
     if values.kernel:
         launch = _launch(values.launch, values.launches)
-        given = "its inputs agree with eager" if values.agrees else ""
+        agreement = "its inputs agree with eager" if values.agrees else ""
         shown = tuple(f"shown by {name}" for name in values.shown_by)
-        text = ", ".join(filter(None, (launch, given)))
+        text = ", ".join(filter(None, (launch, agreement)))
         yield Link("kernel", text, values.kernel, more=shown)
 
 
-def _of_halted(halted: StopPoint) -> Iterator[Link]:
-    if not halted.doing:
+def _of_halted(stop: StopPoint) -> Iterator[Link]:
+    if not stop.doing:
         return
-    yield Link(
-        "stopped at", halted.doing, more=(halted.message,) if halted.message else ()
-    )
-    if halted.place:
-        yield Link("raised in", code=halted.place)
-    at = next((line.text.strip() for line in halted.code if line.at_fault), "")
+    yield Link("stopped at", stop.doing, more=(stop.message,) if stop.message else ())
+    if stop.place:
+        yield Link("raised in", code=stop.place)
+    at = next((line.text.strip() for line in stop.code if line.at_fault), "")
     if at:
         yield Link("line", code=at)
-    if halted.kernel:
-        before = "before its launch" if halted.before else ""
-        launch = _launch(halted.launch, halted.launches)
+    if stop.kernel:
+        before = "before its launch" if stop.before else ""
+        launch = _launch(stop.launch, stop.launches)
         text = ", ".join(filter(None, (launch, before)))
-        yield Link("kernel", text, halted.kernel)
+        yield Link("kernel", text, stop.kernel)

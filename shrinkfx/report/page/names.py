@@ -67,7 +67,7 @@ _OF_TORCH_NN = ("bias", "running_mean", "running_var", "num_batches_tracked")
 
 def choose_new_names(
     program: Skeleton | None,
-    left: Candidate | None,
+    reduced: Candidate | None,
     listing: PrintedProgram | None,
     renamed: Mapping[str, str],
     files: Iterable[str],
@@ -83,11 +83,11 @@ def choose_new_names(
     of_result = dict(renamed)
     dims: Mapping[str, str] = {}
     if listing is not None and listed is not None:
-        own = listed.values[listing.main.name]
-        of_result |= {n.removeprefix("self."): to for n, to in _plain(own)}
+        main = listed.values[listing.main.name]
+        of_result |= {n.removeprefix("self."): to for n, to in _plain(main)}
         dims = listed.dims
     nodes = _nodes(program, of_result)
-    operators = _operators(program, _kept(left, listing))
+    operators = _operators(program, _kept(reduced, listing))
     modules = _modules(program)
     words: dict[str, str] = {**dims}
     words |= {n: to for n, to in nodes.items() if _is_own(program, n, operators)}
@@ -110,9 +110,9 @@ def _listed(listing: PrintedProgram, renamed: Mapping[str, str]) -> Names:
     """Return the names of a printed program, as its repro has them."""
     found = short_names(listing)
     main = dict(found.values[listing.main.name])
-    for given in listing.given:
-        new = renamed.get(given.name, main[given.spelling].removeprefix("self."))
-        main[given.spelling] = new if given.is_input else f"self.{new}"
+    for entry in listing.given:
+        new = renamed.get(entry.name, main[entry.spelling].removeprefix("self."))
+        main[entry.spelling] = new if entry.is_input else f"self.{new}"
     return Names({**found.values, listing.main.name: main}, found.dims)
 
 
@@ -142,10 +142,12 @@ def _nodes(program: Skeleton | None, of_result: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def _kept(left: Candidate | None, listing: PrintedProgram | None) -> set[str]:
+def _kept(reduced: Candidate | None, listing: PrintedProgram | None) -> set[str]:
     """Return the operators that the reduced program calls, and its repro names."""
     found = (
-        {left.target(name) for name in left.operators} if left is not None else set()
+        {reduced.target(name) for name in reduced.operators}
+        if reduced is not None
+        else set()
     )
     if listing is not None:
         calls = (line.callee for block in listing.blocks for line in block.statements)
@@ -153,13 +155,13 @@ def _kept(left: Candidate | None, listing: PrintedProgram | None) -> set[str]:
     return found
 
 
-def _operators(program: Skeleton | None, kept: set[str]) -> dict[str, str]:
+def _operators(program: Skeleton | None, visible: set[str]) -> dict[str, str]:
     if program is None:
         return {}
     nodes = map(program.node, program.graph)
     called = (Role.OPERATOR, Role.SUBGRAPH_NODE)
     targets = dict.fromkeys(node.target for node in nodes if node.role in called)
-    hidden = [t for t in targets if Operator("", t).is_custom and t not in kept]
+    hidden = [t for t in targets if Operator("", t).is_custom and t not in visible]
     return {t: f"custom.operator_{n}" for n, t in enumerate(hidden, 1)}
 
 
@@ -221,10 +223,10 @@ def _replacing(words: Mapping[str, str], weights: set[str]) -> Callable[[str], s
 
     All at once, because a new name may equal another old name.
     """
-    told = {w: new for w, new in words.items() if not _tells_nothing(w)}
-    spelt = {_spelt(w): new for w, new in told.items() if w in weights}
+    specific = {w: new for w, new in words.items() if not _tells_nothing(w)}
+    spelt = {_spelt(w): new for w, new in specific.items() if w in weights}
     spelt = {w: new for w, new in spelt.items() if not _tells_nothing(w)}
-    plain = {w: new for w, new in told.items() if w not in weights}
+    plain = {w: new for w, new in specific.items() if w not in weights}
     patterns = {w: re.escape(w) for w in plain} | {w: _spellings(w) for w in spelt}
     if not patterns:
         return lambda text: text

@@ -105,20 +105,22 @@ def render_page(run: Run) -> str:
     """Return the HTML of a run's page."""
     accepted = find_steps(run.checks)
     explanation, summary = run.explanation, run.summary
-    guilty = [operator.name for operator in explanation.culprits] if explanation else []
-    before, after = _before(run, guilty), _after(run, guilty)
+    culprits = (
+        [operator.name for operator in explanation.culprits] if explanation else []
+    )
+    before, after = _before(run, culprits), _after(run, culprits)
     script = _file("page.js")
     operators = summary.sizes.get("operators", SizeChange(None, None))
-    begun_with = summary.cut or operators.before or len(_names(run))
-    overs = ("checks", "seconds") if run.checks else ()
-    kind, words = split_failure(run)
+    start = summary.cut or operators.before or len(_names(run))
+    axes = ("checks", "seconds") if run.checks else ()
+    kind, head = split_failure(run)
     decided = explanation.decisions if explanation else None
     return _template().render(
         run=run,
         s=summary,
         e=explanation,
         kind=kind,
-        head=words,
+        head=head,
         lead=format_lead(run),
         figures=figures(run),
         sections=_sections(run),
@@ -126,14 +128,12 @@ def render_page(run: Run) -> str:
         cause=[short_kernels(text) for text in _cause(run)],
         links=list_links(explanation) if explanation else (),
         before=before,
-        before_said=format_form_remark(run, before.of) if before else "",
+        before_note=format_form_remark(run, before.of) if before else "",
         after=after,
-        left_said=count(operators.after, "operator"),
+        after_count=count(operators.after, "operator"),
         height=BOX_HEIGHT,
-        courses=[
-            draw_search_chart(run.checks, begun_with, accepted, over) for over in overs
-        ],
-        course_said=_describe_search(run, len(accepted), begun_with),
+        charts=[draw_search_chart(run.checks, start, accepted, axis) for axis in axes],
+        search_summary=_describe_search(run, len(accepted), start),
         decided=_decided(decided, summary) if decided else None,
         guide=explanation.guide if explanation else None,
         claims=group_kinds_by_claim(summary.minimal_by_kind),
@@ -166,31 +166,31 @@ def _cause(run: Run) -> tuple[str, ...]:
     return run.explanation.cause if run.explanation else run.summary.cause
 
 
-def _before(run: Run, guilty: Sequence[str]) -> Drawing | None:
+def _before(run: Run, culprits: Sequence[str]) -> Drawing | None:
     if run.program is None:
         return None
-    kept = run.reduced.keep if run.reduced is not None else frozenset[str]()
-    return draw(parts_of(run.program, kept, guilty), "before", _LABEL)
+    remaining = run.reduced.keep if run.reduced is not None else frozenset[str]()
+    return draw(parts_of(run.program, remaining, culprits), "before", _LABEL)
 
 
-def _after(run: Run, guilty: Sequence[str]) -> Drawing | None:
+def _after(run: Run, culprits: Sequence[str]) -> Drawing | None:
     if run.listing is not None:
-        parts = _as_in_repro(run.listing, guilty, is_so=run.anonymous)
+        parts = _as_in_repro(run.listing, culprits, is_anonymous=run.anonymous)
         return draw_within(_WIDE, parts, "after")
     if run.reduced is not None:
-        return draw_within(_WIDE, parts_of_candidate(run.reduced, guilty), "after")
+        return draw_within(_WIDE, parts_of_candidate(run.reduced, culprits), "after")
     return None
 
 
 def _as_in_repro(
-    listing: PrintedProgram, guilty: Sequence[str], *, is_so: bool
+    listing: PrintedProgram, culprits: Sequence[str], *, is_anonymous: bool
 ) -> list[Part]:
     """List the parts of the reduced program, with the names of the repro next to it."""
-    if is_so:
-        return parts_of_listing(listing, guilty)
+    if is_anonymous:
+        return parts_of_listing(listing, culprits)
     names = short_names(listing)
-    own = names.values[listing.main.name]
-    wanted = [own.get(name, name) for name in guilty]
+    main = names.values[listing.main.name]
+    wanted = [main.get(name, name) for name in culprits]
     return parts_of_listing(rename_values(listing, names), wanted, names.inverse())
 
 
@@ -211,17 +211,17 @@ def _sections(run: Run) -> list[tuple[str, str]]:
 
 
 def _describe_search(run: Run, accepted: int, cut: int) -> str:
-    steps_said = count(accepted, "step")
-    asked, to_confirm = checks_of(run)
-    checks = count(asked, "check")
+    steps = count(accepted, "step")
+    checked, to_confirm = checks_of(run)
+    checks = count(checked, "check")
     checks += f" (and {to_confirm:,} more to confirm)" if to_confirm else ""
     caught = sum(check.is_by_catch for check in run.checks)
     also = f", {count(caught, 'other failure')}" if caught else ""
     cached = run.summary.cached
-    again = f" {count(cached, 'repeated candidate')} needed no further check."
-    known = again if cached else ""
+    repeats = f" {count(cached, 'repeated candidate')} needed no further check."
+    known = repeats if cached else ""
     down = f"from {cut:,} operators{format_form_remark(run, cut)} down"
-    return f"{checks} {down}, {steps_said}{also}.{known}"
+    return f"{checks} {down}, {steps}{also}.{known}"
 
 
 def _decided(found: Decisions, summary: Summary) -> DecisionTable:
@@ -262,11 +262,11 @@ def _row(check: Check, accepted: frozenset[int]) -> Row:
 
 
 def _spent(summary: Summary) -> list[CpuShare]:
-    whole = sum(summary.cpu_seconds.values())
-    if not whole:
+    total = sum(summary.cpu_seconds.values())
+    if not total:
         return []
     parts = summary.cpu_seconds.items()
-    return [CpuShare(name, used, round(100 * used / whole, 2)) for name, used in parts]
+    return [CpuShare(name, used, round(100 * used / total, 2)) for name, used in parts]
 
 
 def _data_to_json(run: Run) -> dict[str, object]:
@@ -274,10 +274,10 @@ def _data_to_json(run: Run) -> dict[str, object]:
     order = {
         name: i for i, name in enumerate(run.program.operators if run.program else ())
     }
-    left = run.reduced.keep if run.reduced is not None else frozenset[str]()
+    remaining = run.reduced.keep if run.reduced is not None else frozenset[str]()
     return {
         "folder": run.folder,
-        "left": ranges(order[name] for name in left if name in order),
+        "left": ranges(order[name] for name in remaining if name in order),
         "checks": [
             {
                 "number": check.number,

@@ -50,7 +50,7 @@ OUTPUT = "output"
 
 
 def parts_of(
-    program: Skeleton, kept: Collection[str], guilty: Collection[str] = ()
+    program: Skeleton, remaining: Collection[str], culprits: Collection[str] = ()
 ) -> list[Part]:
     """List the boxes of an input program in program order; kept operators are lit."""
     found = [
@@ -71,8 +71,8 @@ def parts_of(
         if name not in live:
             continue
         node = program.node(name)
-        light = Light.KEPT if name in kept else Light.GONE
-        light = Light.GUILTY if name in guilty and name in kept else light
+        light = Light.KEPT if name in remaining else Light.GONE
+        light = Light.GUILTY if name in culprits and name in remaining else light
         lines = (
             f"{name} = {node.target}",
             _format_type(node.value),
@@ -110,15 +110,15 @@ def _format_type(value: TensorType | None) -> str:
 
 
 def parts_of_listing(
-    listing: PrintedProgram, guilty: Collection[str] = (), whole: Names | None = None
+    listing: PrintedProgram, culprits: Collection[str] = (), names: Names | None = None
 ) -> list[Part]:
     """List the boxes of a printed program, one per statement.
 
     Args:
-        whole: the names that the input program has for the inputs, if different.
+        names: the names that the input program has for the inputs, if different.
     """
-    own = whole.values[listing.main.name] if whole is not None else {}
-    found = [_given(given, own.get(given.spelling, "")) for given in listing.given]
+    old = names.values[listing.main.name] if names is not None else {}
+    found = [_given(item, old.get(item.spelling, "")) for item in listing.given]
     for statement in listing.main.statements:
         reads = tuple(sorted(name.removeprefix("self.") for name in statement.reads))
         code = _spelt(statement.code)
@@ -126,7 +126,7 @@ def parts_of_listing(
             label = f"{RETURN} {code}"
             found.append(Part(OUTPUT, label, statement.code, reads, (), _VALUE))
             continue
-        light = Light.GUILTY if statement.name in guilty else Light.KEPT
+        light = Light.GUILTY if statement.name in culprits else Light.KEPT
         light = light if statement.is_operator else _VALUE
         more = "\n".join(filter(None, (statement.code, statement.origin)))
         label = f"{statement.name} = {code}" if statement.yields else code
@@ -134,14 +134,14 @@ def parts_of_listing(
     return found
 
 
-def _given(given: InputOrWeight, name: str) -> Part:
-    recipe = given.recipe()
+def _given(item: InputOrWeight, name: str) -> Part:
+    recipe = item.recipe()
     shape = ", ".join(map(str, recipe.shape))
-    label = f"{given.spelling}: {recipe.dtype}[{shape}]"
-    more = f"{given.kind} {label}"
-    if name not in ("", given.spelling):
+    label = f"{item.spelling}: {recipe.dtype}[{shape}]"
+    more = f"{item.kind} {label}"
+    if name not in ("", item.spelling):
         more += f"\n{name.removeprefix('self.')} in the input program"
-    return Part(given.name, label, more, (), (), _VALUE)
+    return Part(item.name, label, more, (), (), _VALUE)
 
 
 def _spelt(code: str) -> str:
@@ -150,24 +150,24 @@ def _spelt(code: str) -> str:
 
 
 def parts_of_candidate(
-    candidate: Candidate, guilty: Collection[str] = ()
+    candidate: Candidate, culprits: Collection[str] = ()
 ) -> list[Part]:
     """List the boxes of a candidate that was not printed."""
-    program, fed = candidate.skeleton, candidate.inputs
+    program, inputs = candidate.skeleton, candidate.inputs
     found: list[Part] = []
-    for name in fed:
+    for name in inputs:
         label = f"{name}: {_format_type(program.node(name).value)}"
         found.append(Part(name, label, label, (), (), _VALUE))
 
     def read(operands: Iterable[str], but: str = "") -> tuple[str, ...]:
-        values = (v if v in fed else program.producer(v) for v in operands)
+        values = (v if v in inputs else program.producer(v) for v in operands)
         return tuple(dict.fromkeys(v for v in values if v != but))
 
     for name in candidate.operators:
-        if name in fed:  # a replaced operator's value, now an input
+        if name in inputs:  # a replaced operator's value, now an input
             continue
         node = program.node(name)
-        light = Light.GUILTY if name in guilty else Light.KEPT
+        light = Light.GUILTY if name in culprits else Light.KEPT
         lines = f"{name} = {node.target}", _format_type(node.value), node.source
         more = "\n".join(filter(None, lines))
         reads = read(candidate.operands(name), name)
