@@ -92,8 +92,8 @@ class TaskOptions:
         False,
         help="same as `shrinkfx verify REPRO.py`: run REPRO.py in an empty folder, and "
         "report how it fails; exit code 0 if it fails as its header states, else 3",
-        more="The repro runs in a [clean "
-        "environment](#verification). A run's folder stands for the repro in "
+        more="The repro runs in a [clean environment](#verification). Instead of "
+        "REPRO.py, you may pass the folder of a run; shrinkfx then uses the repro in "
         "it",
         common=True,
         brief="run a `repro.py` in an empty folder: does it fail?",

@@ -73,8 +73,8 @@ class FailureOptions:
         None,
         metavar="N",
         help="how often to run the input program before concluding that it does "
-        "not fail; default: until 100 runs, or until they took as long as its "
-        "compilation (but 6 s to 1 minute)",
+        "not fail; default: 100 runs, or fewer if the runs have taken as long as the "
+        "compilation (this time limit is at least 6 s, at most 1 minute)",
         more="The message then states how many runs there were. On the "
         "interpreter, each probe runs once, until one shows the failure",
         check=require_above_zero,
@@ -116,12 +116,12 @@ class TimeoutOptions:
         None,
         metavar="S",
         help="time limit per check in seconds, excluding time spent waiting for a "
-        "busy machine; default: ten times the input program's time, 1 to 10 "
-        "minutes",
-        more="The limit decreases as programs shrink: ten times the longest of the "
-        "last ten checks, at least 1 minute; a candidate larger than the last "
-        "failing one gets the initial limit. In a sweep: 1 minute; with "
-        "`--verify`: 10 minutes. [What counts](#time-limits)",
+        "busy machine; default: ten times the duration of the input program, but at "
+        "least 1 and at most 10 minutes",
+        more="As programs shrink, the default decreases to ten times the longest of "
+        "the last ten checks, but not below 1 minute; a candidate larger than the "
+        "smallest failing one gets the initial limit. A sweep has a default of 1 "
+        "minute, and `--verify` of 10 minutes. [What counts](#time-limits)",
         check=require_above_zero,
         common=True,
         brief="time limit per check in seconds (for hangs)",
@@ -177,7 +177,8 @@ class ProgramOptions:
     gpus: tuple[str, ...] = option(
         (),
         metavar="N,...",
-        help="distribute the checks over these GPUs, one GPU per check: `0,1`",
+        help="distribute the checks over these GPUs, for example `0,1`; each check "
+        "uses one GPU",
         more="The numbers are those of `cuda:0` and `cuda:1`. A check sees only "
         "its own GPU, as `cuda:0`. Everything else, including the repro, runs "
         "on the first GPU. With `--jobs`, each GPU may run several checks",
